@@ -1,0 +1,126 @@
+"""The `aoe` command: options tune a model, sub-commands use the result."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aoe.cli.errors import run_app
+from aoe.cli.options import JsonFlag, QuietFlag, SeedOption
+from aoe.errors import UsageError
+from aoe.settings import TuneSettings, environment, parse_job_types, parse_switch, repeat_tune
+
+app = typer.Typer(
+    name="aoe",
+    help="Tune a model for the hardware it runs on, and remember what was learned.",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def tune(
+    context: typer.Context,
+    model: Annotated[Path | None, typer.Option("--model", "-m", help="Model file.")] = None,
+    framework: Annotated[int, typer.Option("--framework", "-f", help="5 = ONNX.", metavar="N")] = 5,
+    job_type: Annotated[
+        str, typer.Option("--job_type", "-j", help="2 (or opat) = operator tuning.")
+    ] = "2",
+    weight: Annotated[
+        Path | None, typer.Option("--weight", "-w", help="Caffe weights; no use for ONNX.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Directory, or .om file, for the tuned model and reports."),
+    ] = None,
+    input_shape: Annotated[
+        str | None, typer.Option("--input_shape", help='"name:1,3,224,224;other:1,16"')
+    ] = None,
+    soc_version: Annotated[
+        str | None, typer.Option("--soc_version", help="Target; default is this CPU.")
+    ] = None,
+    aicore_num: Annotated[
+        int | None,
+        typer.Option("--aicore_num", min=1, help="Cores to tune for; default is all usable ones."),
+    ] = None,
+    tuning_time_limit: Annotated[
+        float | None,
+        typer.Option("--tuning_time_limit", min=0, help="Seconds after which searching ends."),
+    ] = None,
+    trials: Annotated[
+        int, typer.Option("--trials", min=1, help="Most candidates for one operator.")
+    ] = 24,
+    search: Annotated[
+        str, typer.Option("--search", help="bayesian, random or exhaustive.")
+    ] = "bayesian",
+    progress_bar: Annotated[str, typer.Option("--progress_bar", help="on or off.")] = "on",
+    seed: SeedOption = 0,
+    quiet: QuietFlag = False,
+    as_json: JsonFlag = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print versions and exit.")] = False,
+) -> None:
+    """Tune a model for this machine: `aoe --model=M.onnx --job_type=2 --output=DIR`."""
+    if context.invoked_subcommand is not None:
+        return
+    if version:
+        _print_versions(as_json=as_json)
+        return
+    if model is None:
+        raise UsageError("aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help")
+    if weight is not None:
+        raise UsageError("--weight", "only Caffe models have a weight file", got=weight)
+    from aoe.cli.tune_command import run_tuning
+
+    settings = TuneSettings(
+        model=model,
+        framework=framework,
+        job_types=parse_job_types(job_type),
+        input_shape=input_shape,
+        output=output,
+        soc_version=soc_version,
+        core_num=aicore_num,
+        repeat_tune=repeat_tune(environment()),
+        trials=trials,
+        search=search,
+        seed=seed,
+        tuning_time_limit_s=tuning_time_limit,
+    )
+    shown = parse_switch("--progress_bar", progress_bar, default=True) and not quiet
+    run_tuning(settings, as_json=as_json, shown=shown)
+
+
+def _print_versions(*, as_json: bool) -> None:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    versions: dict[str, str | None] = {}
+    for name in ("aoebank", "onnxruntime", "halide", "onnx"):
+        try:
+            versions[name] = installed(name)
+        except PackageNotFoundError:
+            versions[name] = None
+    if as_json:
+        typer.echo(json.dumps({"schema": "aoe.version/1", "versions": versions}))
+        return
+    for name, number in versions.items():
+        typer.echo(f"{name} {number or 'not installed'}")
+
+
+def _add_commands() -> None:
+    from aoe.cli.registry import COMMANDS
+
+    for name, command in COMMANDS.items():
+        app.command(name)(command)
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    _add_commands()
+    sys.exit(run_app(app, sys.argv[1:]))

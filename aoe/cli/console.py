@@ -1,0 +1,131 @@
+"""Progress on standard error: a bar on a terminal, one line per step otherwise."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from aoe.tuning.progress import SilentProgress
+
+
+class LineProgress(SilentProgress):
+    """One line per finished step, for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._done = 0
+        self._total = 0
+
+    def __enter__(self) -> LineProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def step(self, text: str) -> None:
+        """Print the step with the seconds since the start."""
+        self._print(text)
+
+    def plan(self, operators: int) -> None:
+        """Print how much there is to do."""
+        self._total = operators
+        self._print(f"{operators} operators to look up or tune")
+
+    def operator(self, op_name: str, text: str) -> None:
+        """Print what became of an operator."""
+        self._done += 1
+        self._print(f"[{self._done}/{self._total}] {op_name}: {text}")
+
+    def warn(self, text: str) -> None:
+        """Print a warning."""
+        self._print(f"warning: {text}")
+
+    def _print(self, text: str) -> None:
+        print(f"[aoe {time.monotonic() - self._start:6.1f}s] {text}", file=sys.stderr, flush=True)
+
+
+class BarProgress(LineProgress):
+    """A bar that moves with every trial, on a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        super().__init__()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("starting", total=1, note="")
+
+    def __enter__(self) -> BarProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def step(self, text: str) -> None:
+        """Show the step beside the bar."""
+        self._bar.update(self._task, description=text, note="")
+
+    def plan(self, operators: int) -> None:
+        """Set the length of the bar."""
+        self._total = operators
+        self._bar.update(self._task, description="tuning", total=max(1, operators), completed=0)
+
+    def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:
+        """Move the bar by a part of an operator."""
+        note = f"trial {done}" + (f", best {best:.2f}x" if best else "")
+        self._bar.update(
+            self._task,
+            description=f"tuning {op_name}",
+            completed=self._done + done / max(budget, 1),
+            note=note,
+        )
+
+    def operator(self, op_name: str, text: str) -> None:
+        """Print what became of an operator above the bar, and move on."""
+        self._done += 1
+        self._bar.console.print(f"[{self._done}/{self._total}] {op_name}: {text}", markup=False)
+        self._bar.update(self._task, completed=self._done, note="")
+
+    def warn(self, text: str) -> None:
+        """Print a warning above the bar."""
+        self._bar.console.print(f"warning: {text}", markup=False, style="yellow")
+
+
+class QuietProgress(LineProgress):
+    """Warnings only."""
+
+    def step(self, text: str) -> None:
+        """Ignore."""
+
+    def plan(self, operators: int) -> None:
+        """Ignore."""
+
+    def operator(self, op_name: str, text: str) -> None:
+        """Ignore."""
+
+
+def make_progress(*, shown: bool) -> LineProgress:
+    """Return the progress display that fits standard error."""
+    if not shown:
+        return QuietProgress()
+    return BarProgress() if sys.stderr.isatty() else LineProgress()

@@ -1,0 +1,84 @@
+"""`aoe demo`: tune a real network that ships with the onnx package."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aoe.cli.options import JsonFlag, QuietFlag
+from aoe.errors import ModelNotFoundError
+from aoe.settings import TuneSettings, environment, repeat_tune
+
+_MODEL = ("backend", "test", "data", "light", "light_bvlc_alexnet.onnx")
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", help="Directory for everything the demo writes.")
+    ] = Path("aoe_demo"),
+    quiet: QuietFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Tune AlexNet for this CPU and show the bank that comes of it (under two minutes)."""
+    from aoe.cli.tune_command import run_tuning
+
+    bank = _own_bank(output)
+    settings = TuneSettings(model=shipped_model(), output=output, repeat_tune=repeat_tune(bank))
+    if not as_json:
+        typer.echo(f"tuning AlexNet for this CPU into {output.resolve()}")
+    result = run_tuning(settings, as_json=as_json, shown=not quiet, env=bank)
+    if as_json:
+        return
+    typer.echo("\nthe bank it wrote (aoebank ls):")
+    _list_bank(result.bank_root)
+    om = result.opat.om_file
+    typer.echo("\nnext:")
+    typer.echo(f"  aoe run {om} --input random")
+    typer.echo(f"  aoe benchmark {om} --vs {settings.model}")
+    typer.echo(f"  aoebank show {_first_record(result.bank_root)} {result.bank_root}")
+
+
+def shipped_model() -> Path:
+    """Return AlexNet's path inside the installed onnx package.
+
+    Raises:
+        ModelNotFoundError: this onnx release no longer ships it.
+    """
+    import onnx
+
+    path = Path(onnx.__file__).parent.joinpath(*_MODEL)
+    if not path.exists():
+        raise ModelNotFoundError(str(path), "the onnx package no longer ships this model")
+    return path
+
+
+def _own_bank(output: Path) -> dict[str, str]:
+    """Return the environment with the demo's own bank, unless the user has named one."""
+    env = dict(environment())
+    if not env.get("TUNE_BANK_PATH") and not env.get("ASCEND_CACHE_PATH"):
+        bank = output / "bank"
+        bank.mkdir(parents=True, exist_ok=True)
+        env["TUNE_BANK_PATH"] = os.fspath(bank.resolve())
+    return env
+
+
+def _list_bank(root: Path) -> None:
+    from aoebank import Bank
+
+    bank = Bank(root)
+    for file in bank.iter_files():
+        count = sum(1 for _ in bank.iter_records(file))
+        typer.echo(f"  {file.relative_to(root)}: {count} records")
+
+
+def _first_record(root: Path) -> str:
+    from aoebank import Bank
+
+    bank = Bank(root)
+    for file in bank.iter_files():
+        for record in bank.iter_records(file):
+            return record.key[:8]
+    return "KEY"

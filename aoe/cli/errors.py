@@ -1,0 +1,91 @@
+"""The one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import typer
+
+EXIT_USAGE = 2
+EXIT_ERROR = 3
+EXIT_BUG = 4
+EXIT_INTERRUPTED = 130
+
+
+def run_app(app: typer.Typer, arguments: Sequence[str]) -> int:
+    """Run a command line and return its exit code.
+
+    0 done, 1 the answer is no, 2 usage, 3 an error the program knows, 4 a bug, 130 Ctrl-C.
+    """
+    as_json = "--json" in arguments
+    try:
+        code = app(args=list(arguments), standalone_mode=False)
+        return int(code) if isinstance(code, int) else 0
+    except click.exceptions.Exit as exit_:
+        return int(exit_.exit_code)
+    except click.ClickException as error:
+        if as_json:
+            _print_json("usage", error.format_message())
+        else:
+            error.show(sys.stderr)
+        return EXIT_USAGE
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        text = "interrupted: what was found so far is in the bank"
+        if as_json:
+            _print_json("interrupted", text)
+        else:
+            print(f"\n{text}", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except Exception as error:  # the top of the program
+        if "--debug" in arguments:
+            traceback.print_exc()
+        return _report(error, as_json)
+
+
+def _report(error: Exception, as_json: bool) -> int:
+    from aoe.errors import AoeError
+    from aoebank import AoebankError
+
+    if isinstance(error, AoeError | AoebankError):
+        hint = getattr(error, "hint", None)
+        text = str(error).removesuffix(f"\nhint: {hint}")
+        if as_json:
+            _print_json(error.code, text, hint)
+        else:
+            print(f"error: {text}", file=sys.stderr)
+            if hint:
+                print(f"hint: {hint}", file=sys.stderr)
+        return error.exit_code
+    if isinstance(error, OSError):
+        text = f"{error.filename or 'file system'}: {error.strerror or error}"
+        if as_json:
+            _print_json("os", text)
+        else:
+            print(f"error: {text}", file=sys.stderr)
+        return EXIT_ERROR
+    return _bug(error, as_json)
+
+
+def _bug(error: Exception, as_json: bool) -> int:
+    with tempfile.NamedTemporaryFile("w", prefix="aoe_bug_", suffix=".log", delete=False) as log:
+        traceback.print_exception(error, file=log)
+    text = f"internal error: {error!r}; traceback in {Path(log.name)}"
+    if as_json:
+        _print_json("bug", text)
+    else:
+        print(text, file=sys.stderr)
+    return EXIT_BUG
+
+
+def _print_json(code: str, message: str, hint: str | None = None) -> None:
+    value: dict[str, Any] = {"code": code, "message": message}
+    if hint:
+        value["hint"] = hint
+    print(json.dumps({"schema": "aoe.error/1", "error": value}))

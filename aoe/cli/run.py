@@ -1,0 +1,136 @@
+"""`aoe run`: compute a tuned model's outputs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aoe.cli.options import JsonFlag, SeedOption, Threads
+from aoe.errors import OutputError, RunError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from aoe.loading import OfflineModel
+
+
+def run(
+    om: Annotated[Path, typer.Argument(help="Tuned model, an .om file.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="x.npy, NAME=x.npy or random (default); once for each input."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Directory for the results, NAME.npy each.")
+    ] = None,
+    threads: Threads = None,
+    seed: SeedOption = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a tuned model once and say what came out."""
+    import aoe
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", aoe.FallbackWarning)
+        model = aoe.load(om, threads=threads)
+    for warning in caught:
+        print(f"warning: {warning.message}", file=sys.stderr)
+    results = _results(model, om, make_feed(model, inputs or ["random"], seed))
+    names = [value.name for value in model.get_outputs()]
+    rows = [_describe(n, r) for n, r in zip(names, results, strict=True)]
+    if output is not None:
+        _save(output, names, results)
+    if as_json:
+        reason = model.fallback_reason
+        document = {"schema": "aoe.run/1", "tuned": not reason, "outputs": rows}
+        typer.echo(json.dumps({**document, "fallback_reason": reason}))
+        return
+    kind = "untuned model" if model.fallback_reason else "tuned model"
+    typer.echo(f"{om}: {kind}, {len(model.manifest.kernels)} kernels")
+    for row in rows:
+        typer.echo(f"  {row['name']} {row['dtype']} {row['shape']}: {row['values']}")
+
+
+def _results(model: OfflineModel, om: Path, feed: dict[str, Any]) -> list[Any]:
+    try:
+        return model.run(None, feed)
+    except Exception as error:  # onnxruntime raises its own unrelated classes
+        raise RunError(str(om), f"ONNX Runtime cannot run it: {error}") from error
+
+
+def make_feed(model: OfflineModel, inputs: list[str], seed: int) -> dict[str, Any]:
+    """Return the inputs a command line describes.
+
+    Raises:
+        UsageError: a name is unknown, or files do not match the inputs.
+    """
+
+    from aoe.execute.sessions import random_feed
+
+    specs = model.get_inputs()
+    if inputs == ["random"]:
+        return random_feed(model.session, seed)
+    names = [spec.name for spec in specs]
+    feed: dict[str, np.ndarray[Any, Any]] = {}
+    for position, text in enumerate(inputs):
+        name, equals, file = text.partition("=")
+        if not equals:
+            name, file = names[position] if position < len(names) else "", text
+        if name not in names:
+            raise UsageError("--input", "the model has no such input", got=text, expected=names)
+        feed[name] = _load(Path(file))
+    missing = [name for name in names if name not in feed]
+    if missing:
+        raise UsageError("--input", "inputs without a value", got=missing, expected=names)
+    for spec in specs:
+        found = list(feed[spec.name].shape)
+        if found != list(spec.shape):
+            raise UsageError(
+                f"--input {spec.name}",
+                "the array has another shape",
+                got=found,
+                expected=spec.shape,
+            )
+    return feed
+
+
+def _load(file: Path) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (OSError, EOFError, ValueError) as error:
+        raise RunError(str(file), f"not a NumPy array file: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise RunError(str(file), "holds several arrays", expected="an .npy file with one")
+    return array
+
+
+def _save(directory: Path, names: list[str], results: list[Any]) -> None:
+    import numpy as np
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, result in zip(names, results, strict=True):
+            np.save(directory / f"{name.replace('/', '_')}.npy", result)
+    except OSError as error:
+        raise OutputError(str(directory), f"cannot be written: {error}") from error
+
+
+def _describe(name: str, result: Any) -> dict[str, Any]:
+    import numpy as np
+
+    array = np.asarray(result)
+    flat = array.reshape(-1)
+    values = [float(value) for value in flat[:5]] if array.dtype.kind in "fiub" else []
+    return {
+        "name": name,
+        "dtype": str(array.dtype),
+        "shape": list(array.shape),
+        "values": values,
+    }

@@ -1,0 +1,1 @@
+"""Application layer: any model file becomes a checked ONNX model with static shapes."""

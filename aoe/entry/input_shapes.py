@@ -1,0 +1,126 @@
+"""The `--input_shape` option: `"name:1,3,224,224;other:1,16"`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+
+from aoe.errors import ModelImportError, UsageError
+
+_EXAMPLE = 'for example --input_shape="input:1,3,224,224"; separate several inputs with ;'
+
+
+def parse_input_shape(text: str | None) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of an `--input_shape` value by input name.
+
+    Raises:
+        UsageError: an entry is not `name:extents` or an extent is not a positive integer.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for item in filter(None, (part.strip() for part in (text or "").split(";"))):
+        name, colon, extents = item.rpartition(":")  # names may hold colons ("x:0")
+        try:
+            shape = tuple(int(extent) for extent in extents.split(",")) if extents else ()
+        except ValueError:
+            shape = (0,)
+        if not colon or not name or any(extent < 1 for extent in shape):
+            raise UsageError(
+                "--input_shape", "not a name with positive extents", got=repr(item), hint=_EXAMPLE
+            )
+        if name in shapes:
+            raise UsageError("--input_shape", "input given twice", got=name, hint=_EXAMPLE)
+        shapes[name] = shape
+    return shapes
+
+
+def fix_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Write `shapes` into the graph inputs of `proto` and check that all are static then.
+
+    Raises:
+        ModelImportError: an unknown name, another rank, a contradiction of a fixed extent, or
+            an input whose shape is still open.
+    """
+    inputs = {value.name: value for value in proto.graph.input}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise ModelImportError(
+                "--input_shape", "the model has no such input", got=name, expected=_listed(inputs)
+            )
+        _fix(inputs[name], shape)
+    for value in inputs.values():
+        _check_static(value)
+
+
+def _fix(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
+    _check_tensor(value)
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        tensor.shape.SetInParent()  # a scalar has a shape without any dim
+        for _ in shape:
+            tensor.shape.dim.add()
+    dims = tensor.shape.dim
+    if len(dims) != len(shape):
+        raise ModelImportError(
+            "--input_shape",
+            f"input {value.name} has another rank",
+            got=f"{len(shape)} extents",
+            expected=f"{len(dims)}: {_written(value)}",
+        )
+    for dim, extent in zip(dims, shape, strict=True):
+        if dim.dim_value > 0 and dim.dim_value != extent:  # 0 and -1 are written for "open"
+            raise ModelImportError(
+                "--input_shape",
+                f"input {value.name} has a fixed extent in the model",
+                got=",".join(map(str, shape)),
+                expected=_written(value),
+            )
+        dim.dim_value = extent
+
+
+def _check_tensor(value: onnx.ValueInfoProto) -> None:
+    if not value.type.HasField("tensor_type"):
+        raise ModelImportError(
+            f"input {value.name}",
+            "only tensor inputs can be tuned",
+            got=str(value.type.WhichOneof("value")).removesuffix("_type"),
+        )
+
+
+def _check_static(value: onnx.ValueInfoProto) -> None:
+    _check_tensor(value)
+    tensor = value.type.tensor_type
+    static = tensor.HasField("shape") and all(
+        dim.HasField("dim_value") and dim.dim_value > 0 for dim in tensor.shape.dim
+    )
+    if not static:
+        raise ModelImportError(
+            f"input {value.name}",
+            "its shape is not static, and tuning needs one",
+            got=_written(value),
+            hint=f'--input_shape="{value.name}:{_suggestion(value)}"',
+        )
+
+
+def _written(value: onnx.ValueInfoProto) -> str:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return "no shape"
+    return ",".join(
+        str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
+        for dim in tensor.shape.dim
+    )
+
+
+def _suggestion(value: onnx.ValueInfoProto) -> str:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return "1,3,224,224"
+    return ",".join(
+        str(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else "1"
+        for dim in tensor.shape.dim
+    )
+
+
+def _listed(inputs: Mapping[str, onnx.ValueInfoProto]) -> str:
+    return "one of " + "; ".join(f"{name}:{_written(value)}" for name, value in inputs.items())

@@ -1,0 +1,124 @@
+"""Errors of the engine: one message that names the place, the problem and the way out."""
+
+from __future__ import annotations
+
+
+class AoeError(Exception):
+    """Base of every error the engine reports to its user.
+
+    Args:
+        where: File, option, node or step the error is about.
+        what: What is wrong, in lower case, without a final stop.
+        got: Value that was found, if one says more than `what`.
+        expected: What would have been right.
+        hint: A command or a setting that leads out.
+    """
+
+    code = "AOE000"
+    exit_code = 3
+
+    def __init__(
+        self,
+        where: str,
+        what: str,
+        *,
+        got: object = None,
+        expected: object = None,
+        hint: str | None = None,
+    ) -> None:
+        self.where, self.what, self.hint = where, what, hint
+        self.got, self.expected = got, expected
+        parts = [f"got {got}"] if got is not None else []
+        parts += [f"expected {expected}"] if expected is not None else []
+        detail = f" ({', '.join(parts)})" if parts else ""
+        super().__init__(f"{where}: {what}{detail}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[AoeError], args: tuple[object, ...], facts: dict[str, object]) -> AoeError:
+    """Rebuild an error in another process: its message, and what it was made of."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
+class UsageError(AoeError, ValueError):
+    """An option or an environment variable has a value that cannot be meant."""
+
+    code = "AOE001"
+    exit_code = 2
+
+
+class ModelImportError(AoeError):
+    """A model cannot be read, is not valid, or lacks what tuning needs (static shapes)."""
+
+    code = "AOE010"
+
+
+class ModelNotFoundError(ModelImportError, FileNotFoundError):
+    """The model file does not exist."""
+
+    code = "AOE011"
+
+
+class TargetError(AoeError):
+    """The requested soc_version cannot be tuned on this machine."""
+
+    code = "AOE020"
+
+
+class ScheduleError(AoeError):
+    """A schedule step is illegal for the kernel; the candidate is dropped."""
+
+    code = "AOE030"
+
+
+class BuildError(AoeError):
+    """A kernel or a kernel library could not be compiled or linked."""
+
+    code = "AOE040"
+
+
+class CompilerNotFoundError(BuildError, FileNotFoundError):
+    """No C compiler is on this machine."""
+
+    code = "AOE041"
+
+
+class BuildTimeoutError(BuildError, TimeoutError):
+    """Compiling took longer than its time-out."""
+
+    code = "AOE042"
+
+
+class RunError(AoeError):
+    """A model or a candidate could not be executed."""
+
+    code = "AOE050"
+
+
+class RunTimeoutError(RunError, TimeoutError):
+    """Executing took longer than its time-out; the worker was ended."""
+
+    code = "AOE051"
+
+
+class AccuracyError(AoeError):
+    """A tuned model does not compute what the untuned one does."""
+
+    code = "AOE060"
+
+
+class OfflineModelError(AoeError):
+    """An `.om` file is broken, incomplete or made by an unknown version."""
+
+    code = "AOE070"
+
+
+class OutputError(AoeError, OSError):
+    """A result cannot be written: no permission, no space, not a directory."""
+
+    code = "AOE080"

@@ -1,0 +1,148 @@
+"""Does a kernel, or a tuned model, compute what the untuned one does?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_FLOAT32_EPS = 2.0**-23
+_ELEMENT_ULPS = 128
+"""Rounding steps allowed per result of a chain: each transcendental function of either side is
+good for a few, and a chain adds up. Source: error bounds stated in aoe.kernels.math_functions."""
+_MODEL_RELATIVE = 1e-3
+"""Largest error of a model result, relative to the largest magnitude of that result: float32
+rounding of a hundred layers in another order of summation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """|actual - reference| <= absolute + relative * |reference|, element by element."""
+
+    relative: float
+    absolute: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deviation:
+    """The worst disagreement found.
+
+    Attributes:
+        max_abs_err: Largest absolute difference between finite results.
+        excess: Largest difference divided by what is tolerated; above 1 is a failure.
+        detail: Where and what, empty if nothing is beyond tolerance.
+    """
+
+    max_abs_err: float
+    excess: float
+    detail: str = ""
+
+    @property
+    def acceptable(self) -> bool:
+        """True if every element is within its tolerance."""
+        return not self.detail
+
+
+def kernel_tolerance(reference: Array, *, reduction: int, operations: int) -> Tolerance:
+    """Return the tolerance for one kernel's float32 result.
+
+    Args:
+        reference: What ONNX Runtime computes.
+        reduction: Elements summed up into one result, 1 for element-wise work; rounding grows
+            with its square root.
+        operations: Operators in the chain.
+    """
+    steps = _ELEMENT_ULPS * math.sqrt(max(1, reduction)) * math.sqrt(max(1, operations))
+    finite = np.abs(reference[np.isfinite(reference)])
+    typical = float(np.median(finite)) if finite.size else 0.0
+    relative = steps * _FLOAT32_EPS
+    return Tolerance(relative=relative, absolute=relative * min(max(typical, 1e-3), 1.0))
+
+
+def compare(
+    reference: Array, actual: Array, tolerance: Tolerance, *, undefined: Array | None = None
+) -> Deviation:
+    """Compare two results element by element, non-finite values included.
+
+    Args:
+        reference: The untuned result.
+        actual: The tuned one, same shape.
+        tolerance: For finite elements.
+        undefined: True where inputs are NaN: there runtimes differ between NaN and a number,
+            within one operator even, so either is accepted.
+    """
+    if reference.shape != actual.shape:
+        return _different(f"shape {actual.shape} instead of {reference.shape}")
+    wide, narrow = reference.astype(np.float64), actual.astype(np.float64)
+    ignored = np.zeros(reference.shape, bool) if undefined is None else undefined
+    both_finite = np.isfinite(wide) & np.isfinite(narrow) & ~ignored
+    with np.errstate(invalid="ignore"):
+        same_kind = (wide == narrow) | (np.isnan(wide) & np.isnan(narrow))
+    odd = ~both_finite & ~same_kind & ~ignored
+    if odd.any():
+        return _different(_at(odd, wide, narrow))
+    error = np.where(both_finite, np.abs(np.where(both_finite, narrow - wide, 0.0)), 0.0)
+    allowed = tolerance.absolute + tolerance.relative * np.where(both_finite, np.abs(wide), 0.0)
+    with np.errstate(divide="ignore"):  # nothing is tolerated where nothing is allowed
+        excess = np.divide(error, allowed, out=np.zeros_like(error), where=error > 0)
+    worst = float(excess.max(initial=0.0))
+    detail = _at(excess == worst, wide, narrow) if worst > 1 else ""
+    return Deviation(max_abs_err=float(error.max(initial=0.0)), excess=worst, detail=detail)
+
+
+def compare_model_results(reference: Sequence[Any], actual: Sequence[Any]) -> Deviation:
+    """Compare the results of whole models; exact for integer results.
+
+    Args:
+        reference: Results of the untuned model as ONNX Runtime returns them: arrays, lists of
+            results (ONNX sequences), dicts (maps) or plain values.
+        actual: Those of the tuned model.
+
+    Returns:
+        The worst deviation over all results.
+    """
+    worst = Deviation(max_abs_err=0.0, excess=0.0)
+    if len(reference) != len(actual):
+        return _different(f"{len(actual)} results instead of {len(reference)}")
+    for number, (left, right) in enumerate(zip(reference, actual, strict=True)):
+        found = _compare_result(left, right)
+        if found.detail:
+            found = replace(found, detail=f"result {number}: {found.detail}")
+        worst = worse_of(worst, found)
+    return worst
+
+
+def worse_of(first: Deviation, second: Deviation) -> Deviation:
+    """Return the deviation further beyond its tolerance, with the larger error of both."""
+    worst = second if second.excess > first.excess else first
+    return replace(worst, max_abs_err=max(first.max_abs_err, second.max_abs_err))
+
+
+def _compare_result(left: Any, right: Any) -> Deviation:
+    if isinstance(left, dict):
+        if not isinstance(right, dict) or left.keys() != right.keys():
+            return _different("another map")
+        return compare_model_results(list(left.values()), [right[key] for key in left])
+    if isinstance(left, list):
+        return compare_model_results(left, right)
+    reference, actual = np.asarray(left), np.asarray(right)
+    if not np.issubdtype(reference.dtype, np.floating):
+        same = reference.shape == actual.shape and bool(np.all(reference == actual))
+        return Deviation(max_abs_err=0.0, excess=0.0) if same else _different("other values")
+    finite = np.abs(reference[np.isfinite(reference)])
+    scale = float(finite.max(initial=0.0)) or 1.0
+    return compare(reference, actual, Tolerance(relative=0.0, absolute=_MODEL_RELATIVE * scale))
+
+
+def _different(detail: str) -> Deviation:
+    return Deviation(max_abs_err=math.inf, excess=math.inf, detail=detail)
+
+
+def _at(mask: Array, reference: Array, actual: Array) -> str:
+    index = tuple(int(i) for i in np.argwhere(mask)[0]) if mask.ndim else ()
+    return f"{actual[index]:.9g} instead of {reference[index]:.9g} at {list(index)}"

@@ -1,0 +1,214 @@
+"""Compiles, checks and times the candidates of one workload against ONNX Runtime's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper
+
+from aoe.errors import AoeError, BuildError, ScheduleError
+from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, worse_of
+from aoe.execute.compiler import (
+    KERNEL_DOMAIN,
+    KernelSource,
+    build_library,
+    compile_kernel,
+    kernel_name,
+)
+from aoe.execute.sessions import bind, create_session, session_options
+from aoe.execute.timing import sample_function
+from aoe.execute.toolchain import Toolchain
+from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
+from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
+from aoe.schedule import Schedule
+from aoe.target import Target
+from aoe.workload import Workload
+
+Array = np.ndarray[Any, Any]
+
+_PER_CHANNEL = frozenset({"BatchNormalization", "Conv"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Baseline:
+    """ONNX Runtime's own execution of a workload, ready to be timed."""
+
+    model: onnx.ModelProto
+    session: ort.InferenceSession
+    run: Callable[[], object]
+    feeds: tuple[Mapping[str, Array], ...]
+    results: tuple[Array, ...]
+    kept: tuple[Any, ...]
+
+
+class CandidateMeasurer:
+    """Measures candidates; lives in the worker and keeps the last workload's baseline.
+
+    Args:
+        target: Threads and CPU features.
+        toolchain: Links the kernels.
+        directory: Scratch files.
+    """
+
+    def __init__(self, *, target: Target, toolchain: Toolchain, directory: Path) -> None:
+        self._target = target
+        self._toolchain = toolchain
+        self._directory = directory
+        self._baseline: tuple[Workload, int, _Baseline] | None = None
+        self._libraries = 0
+
+    def measure(
+        self,
+        workload: Workload,
+        schedules: Sequence[Schedule],
+        *,
+        policy: MeasurePolicy,
+        seed: int,
+        best_ratio: float | None,
+    ) -> list[Measurement]:
+        """Return one measurement for each schedule, in order.
+
+        Candidates of one call share a library, which is linked once.
+        """
+        baseline = self._baseline_of(workload, seed)
+        sources = [
+            KernelSource(name=kernel_name(workload, s), workload=workload, schedule=s)
+            for s in schedules
+        ]
+        distinct = {source.name: source for source in sources}  # configurations may coincide
+        objects: dict[str, Path] = {}
+        found: dict[str, Measurement] = {}
+        for name, source in distinct.items():
+            try:
+                objects[name] = compile_kernel(source, self._target, self._directory)
+            except (ScheduleError, BuildError) as error:
+                found[name] = Measurement.failure(Outcome.COMPILE, str(error))
+        if objects:
+            library = self._link([distinct[name] for name in objects], objects)
+            for name in objects:
+                found[name] = self._measure_one(
+                    baseline, distinct[name], library, policy, best_ratio
+                )
+                if found[name].is_correct:
+                    best_ratio = max(best_ratio or 0.0, found[name].speedup)
+        return [found[source.name] for source in sources]
+
+    def _link(self, sources: Sequence[KernelSource], objects: Mapping[str, Path]) -> Path:
+        self._libraries += 1
+        file = build_library(
+            sources,
+            [objects[source.name] for source in sources],
+            target=self._target,
+            toolchain=self._toolchain,
+            file=self._directory / f"candidates_{self._libraries}.so",
+        )
+        for path in objects.values():
+            path.unlink(missing_ok=True)
+        return file
+
+    def _measure_one(
+        self,
+        baseline: _Baseline,
+        source: KernelSource,
+        library: Path,
+        policy: MeasurePolicy,
+        best_ratio: float | None,
+    ) -> Measurement:
+        try:
+            options = session_options(
+                threads=self._target.core_num, optimize=False, shared_pool=True, library=library
+            )
+            model = candidate_model(baseline.model, source)
+            session = create_session(model.SerializeToString(), options)
+            deviation = _worst(source.workload, baseline, session)
+        except AoeError as error:
+            return Measurement.failure(Outcome.RUNTIME, str(error))
+        if not deviation.acceptable:
+            return Measurement.failure(Outcome.CORRECTNESS, deviation.detail)
+        binding, _kept = bind(session, dict(baseline.feeds[0]))
+        run = _bound(session, binding)
+        samples = run_pairs(
+            sample_function(baseline.run, minimum_us=policy.sample_min_us),
+            sample_function(run, minimum_us=policy.sample_min_us),
+            policy,
+            best_ratio,
+        )
+        return Measurement(
+            outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us
+        )
+
+    def _baseline_of(self, workload: Workload, seed: int) -> _Baseline:
+        if self._baseline is not None and self._baseline[:2] == (workload, seed):
+            return self._baseline[2]
+        model = workload_model(workload, seed=seed)
+        options = session_options(threads=self._target.core_num, optimize=False, shared_pool=True)
+        session = create_session(model.SerializeToString(), options)
+        feeds = (random_inputs(workload, seed), special_inputs(workload, seed))
+        binding, kept = bind(session, dict(feeds[0]))
+        found = _Baseline(
+            model=model,
+            session=session,
+            run=_bound(session, binding),
+            feeds=feeds,
+            results=tuple(session.run(None, dict(feed))[0] for feed in feeds),
+            kept=(binding, kept),
+        )
+        self._baseline = (workload, seed, found)
+        return found
+
+
+def candidate_model(baseline: onnx.ModelProto, source: KernelSource) -> onnx.ModelProto:
+    """Return the baseline model with its operators replaced by one kernel node."""
+    model = onnx.ModelProto()
+    model.CopyFrom(baseline)
+    inputs = [f"x{i}" for i in range(len(source.workload.inputs))]
+    node = helper.make_node(source.name, inputs, ["y"], domain=KERNEL_DOMAIN)
+    del model.graph.node[:]
+    model.graph.node.append(node)
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in inputs]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    model.opset_import.append(helper.make_opsetid(KERNEL_DOMAIN, 1))
+    return model
+
+
+def _worst(workload: Workload, baseline: _Baseline, session: ort.InferenceSession) -> Deviation:
+    """Return the worse deviation of random and special inputs."""
+    from aoe.kernels.registry import get_family
+
+    reduction = get_family(workload.op_type).reduction_length(workload)
+    worst = Deviation(max_abs_err=0.0, excess=0.0)
+    for feed, reference in zip(baseline.feeds, baseline.results, strict=True):
+        actual = session.run(None, dict(feed))[0]
+        tolerance = kernel_tolerance(
+            reference, reduction=reduction, operations=len(workload.operations)
+        )
+        undefined = _nan_inputs(workload, feed)
+        worst = worse_of(worst, compare(reference, actual, tolerance, undefined=undefined))
+    return worst
+
+
+def _nan_inputs(workload: Workload, feed: Mapping[str, Array]) -> Array:
+    """Return where a result depends on a NaN; everywhere if that cannot be told."""
+    shape = workload.output.shape
+    per_channel = any(op.op_type in _PER_CHANNEL for op in workload.operations)
+    mask = np.zeros(shape, bool)
+    for array in feed.values():
+        nan = np.isnan(array)
+        if array.shape == shape:
+            mask |= nan
+        elif workload.blocked or per_channel:  # not aligned with the last dims
+            mask |= nan.any()
+        else:
+            mask |= np.broadcast_to(nan, shape)
+    return mask
+
+
+def _bound(session: ort.InferenceSession, binding: ort.IOBinding) -> Callable[[], object]:
+    return lambda: session.run_with_iobinding(binding)

@@ -1,0 +1,195 @@
+"""Builder: kernels with their schedules become one library ONNX Runtime can load."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from aoe.errors import BuildError, ScheduleError
+from aoe.execute.toolchain import INSTALL_HINT, Toolchain, halide_include
+from aoe.kernels.family import Pipeline
+from aoe.schedule import Schedule, schedule_to_json
+from aoe.target import Target
+from aoe.workload import TensorSpec, Workload, workload_to_json
+
+KERNEL_DOMAIN = "aoe"
+_BUILD_FEATURES = ("no_runtime", "no_asserts", "no_bounds_query", "user_context")
+_C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+_LINK_FLAGS = ("-shared", "-Wl,-z,defs", "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSource:
+    """A kernel to be built.
+
+    Attributes:
+        name: Operator name in the domain `aoe`; a C identifier, distinct within a library.
+        workload: What it computes.
+        schedule: How.
+    """
+
+    name: str
+    workload: Workload
+    schedule: Schedule
+
+
+def kernel_name(workload: Workload, schedule: Schedule) -> str:
+    """Return the operator name of a kernel: its family and a digest of what it is."""
+    text = json.dumps([workload_to_json(workload), schedule_to_json(schedule)])
+    return f"{workload.op_type}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def compile_kernel(source: KernelSource, target: Target, directory: Path) -> Path:
+    """Compile one kernel to an object file.
+
+    Raises:
+        ScheduleError: the schedule does not fit the kernel.
+        BuildError: Halide cannot compile it.
+    """
+    import halide as hl
+
+    from aoe.kernels.apply import apply_schedule, set_extents
+    from aoe.kernels.registry import get_family
+
+    pipeline = get_family(source.workload.op_type).pipeline(source.workload)
+    apply_schedule(pipeline, source.schedule)
+    set_extents(pipeline)
+    file = directory / f"{source.name}.o"
+    halide_target = hl.Target("-".join((target.halide_name, *_BUILD_FEATURES)))
+    try:
+        pipeline.output.compile_to_object(
+            str(file), list(pipeline.arguments), _symbol(source.name), halide_target
+        )
+    except hl.HalideError as error:
+        raise ScheduleError(source.name, f"Halide cannot compile it: {error}") from error
+    except RuntimeError as error:
+        raise BuildError(source.name, f"Halide failed: {error}") from error
+    return file
+
+
+def build_library(
+    sources: Sequence[KernelSource],
+    objects: Sequence[Path],
+    *,
+    target: Target,
+    toolchain: Toolchain,
+    file: Path,
+) -> Path:
+    """Link compiled kernels and the glue into a library of custom operators.
+
+    Args:
+        sources: The kernels, in the order of `objects`.
+        objects: What `compile_kernel` wrote.
+        target: Says which CPU features the library demands when it is loaded.
+        toolchain: The C compiler.
+        file: The library to write.
+
+    Raises:
+        BuildError: the compiler fails.
+    """
+    table = file.with_suffix(".table.c")
+    table.write_text(kernel_table(sources, target))
+    glue = resources.files("aoe.kernels") / "glue"
+    with resources.as_file(glue) as folder:
+        glue_object = _compile_glue(folder, toolchain, file.parent)
+        toolchain.run(
+            [
+                *(*_C_FLAGS, *_LINK_FLAGS, *_include_flags(folder), "-o", str(file)),
+                *(str(table), str(glue_object), *map(str, objects), "-lm"),
+            ],
+            what="linking kernels",
+        )
+    table.unlink()
+    return file
+
+
+def check_toolchain(toolchain: Toolchain, target: Target) -> None:
+    """Link a library without kernels, so that a useless compiler is found before any tuning.
+
+    Raises:
+        BuildError: the compiler cannot do it.
+    """
+    with tempfile.TemporaryDirectory(prefix="aoe_cc_") as scratch:
+        file = Path(scratch) / "empty.so"
+        try:
+            build_library([], [], target=target, toolchain=toolchain, file=file)
+        except BuildError as error:
+            raise BuildError(
+                "C compiler", f"cannot build a library: {error.what}", hint=INSTALL_HINT
+            ) from error
+        if not file.exists():
+            raise BuildError(
+                "C compiler",
+                "reports success, but wrote no library",
+                got=" ".join(toolchain.command),
+                hint=INSTALL_HINT,
+            )
+
+
+def _compile_glue(folder: Path, toolchain: Toolchain, directory: Path) -> Path:
+    file = directory / "aoe_glue.o"
+    if not file.exists():
+        toolchain.run(
+            [*_C_FLAGS, "-c", *_include_flags(folder), "-o", str(file), str(folder / "glue.c")],
+            what="compiling the glue",
+        )
+    return file
+
+
+def kernel_table(sources: Sequence[KernelSource], target: Target) -> str:
+    """Return the C file that tells the glue which kernels there are."""
+    from aoe.kernels.registry import get_family
+
+    lines = ["#include <stddef.h>", '#include "aoe_kernels.h"', ""]
+    entries = []
+    for source in sources:
+        pipeline = get_family(source.workload.op_type).pipeline(source.workload)
+        lines += _declarations(source, pipeline)
+        entries.append(_entry(source, pipeline))
+    lines += ["const aoe_kernel aoe_kernel_table[] = {", *entries, "};"]
+    lines.append(f"const int aoe_kernel_count = {len(sources)};")
+    lines.append("const char *aoe_missing_cpu_feature(void) {")
+    if "x86" in target.halide_name:
+        lines.append("  __builtin_cpu_init();")
+        lines += [
+            f'  if (!__builtin_cpu_supports("{name}")) return "{name}";'
+            for name in target.builtin_names
+            if name != "f16c"  # GCC before 11 does not know the name; AVX2 machines have it
+        ]
+    return "\n".join([*lines, "  return NULL;", "}", ""])
+
+
+def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
+    symbol = _symbol(source.name)
+    tensors = zip(source.workload.inputs, pipeline.argument_extents, strict=True)
+    inputs = ", ".join(_tensor(spec, extents) for spec, extents in tensors)
+    return [
+        f"int {symbol}_argv(void **);",
+        f"static const aoe_tensor {symbol}_inputs[] = {{ {inputs or '{0}'} }};",
+    ]
+
+
+def _entry(source: KernelSource, pipeline: Pipeline) -> str:
+    symbol = _symbol(source.name)
+    output = _tensor(source.workload.output, pipeline.output_extents)
+    count = len(source.workload.inputs)
+    return f'  {{ "{source.name}", {symbol}_argv, {count}, {symbol}_inputs, {output} }},'
+
+
+def _tensor(spec: TensorSpec, extents: Sequence[int]) -> str:
+    shape = ", ".join(map(str, spec.shape)) or "0"
+    extent = ", ".join(map(str, extents)) or "0"
+    return f"{{ {len(spec.shape)}, {{ {shape} }}, {len(extents)}, {{ {extent} }} }}"
+
+
+def _include_flags(folder: Path) -> tuple[str, str]:
+    return f"-I{folder}", f"-I{halide_include()}"
+
+
+def _symbol(name: str) -> str:
+    return f"aoe_kernel_{name}"

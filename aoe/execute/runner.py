@@ -1,0 +1,139 @@
+"""The parent's side of the measuring process: start, ask, time out, replace."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import shutil
+import tempfile
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from aoe.errors import RunError, RunTimeoutError
+from aoe.execute.toolchain import Toolchain
+from aoe.execute.worker import Reply, Request, WorkerSetup, worker_main
+from aoe.target import Target
+
+_STDERR_BYTES = 2000
+
+
+class Runner:
+    """Runs tasks in a worker process; one that dies or hangs is replaced at the next call.
+
+    Args:
+        target: What to compile and measure for.
+        toolchain: C compiler for the worker.
+    """
+
+    def __init__(self, target: Target, toolchain: Toolchain) -> None:
+        self.target = target
+        self.toolchain = toolchain
+        # spawn: ONNX Runtime and Halide hold threads, which a forked child would lose
+        self._context = multiprocessing.get_context("spawn")
+        self._directory = Path(tempfile.mkdtemp(prefix="aoe_worker_"))
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
+        self._generation = 0
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        """Run one task in the worker and return its result.
+
+        Raises:
+            RunTimeoutError: no answer in time; the worker was killed.
+            RunError: the worker died, or the task failed.
+        """
+        connection = self._ready()
+        try:
+            connection.send(Request(task=task, arguments=arguments))
+            if not connection.poll(timeout_s):
+                self._stop(kill=True)
+                raise RunTimeoutError(task, "no answer from the worker", got=f"over {timeout_s} s")
+            reply: Reply = connection.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+            raise RunError(task, self._obituary()) from error
+        if reply.error is not None:
+            found = reply.error
+            raise RunError(
+                found.where, found.what, got=found.got, expected=found.expected, hint=found.hint
+            ) from found
+        if reply.crash:
+            raise RunError(task, f"failed in the worker\n{reply.crash}")
+        return reply.value
+
+    def sibling(self) -> Runner:
+        """Return another runner for the same target, to compile in parallel."""
+        return Runner(self.target, self.toolchain)
+
+    def restart(self) -> None:
+        """End the worker; the next call starts a fresh one."""
+        self._stop(kill=False)
+
+    def close(self) -> None:
+        """End the worker and remove its files."""
+        self._stop(kill=False)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _ready(self) -> Connection:
+        if self._process is not None and self._connection is not None:
+            if self._process.is_alive():
+                return self._connection
+            self._stop(kill=True)
+        self._generation += 1
+        directory = self._directory / str(self._generation)
+        directory.mkdir()
+        setup = WorkerSetup(
+            target=self.target,
+            compiler=self.toolchain.command,
+            directory=directory,
+            stderr=self._stderr(),
+        )
+        ours, theirs = self._context.Pipe()
+        self._process = self._context.Process(
+            target=worker_main, args=(theirs, setup), name="aoe-worker", daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._connection = ours
+        return ours
+
+    def _stop(self, *, kill: bool) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(OSError):
+                self._connection.close()
+            self._connection = None
+        if self._process is not None:
+            if not kill:
+                self._process.join(timeout=2)
+            if self._process.is_alive():
+                self._process.kill()
+            self._process.join()
+            self._process = None
+
+    def _stderr(self) -> Path:
+        return self._directory / f"stderr_{self._generation}.txt"
+
+    def _obituary(self) -> str:
+        process = self._process
+        if process is not None:
+            process.join(timeout=5)
+        code = process.exitcode if process is not None else None
+        self._stop(kill=True)
+        tail = ""
+        if self._stderr().exists():
+            tail = self._stderr().read_bytes()[-_STDERR_BYTES:].decode("utf-8", "replace").strip()
+        cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        return f"the worker ended with {cause}" + (f"\n{tail}" if tail else "")

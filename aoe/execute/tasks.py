@@ -1,0 +1,146 @@
+"""What the measuring process can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from aoe.errors import BuildError, ScheduleError
+from aoe.execute.accuracy import Deviation, compare_model_results
+from aoe.execute.candidates import CandidateMeasurer
+from aoe.execute.compiler import KernelSource, compile_kernel
+from aoe.execute.sessions import (
+    bind,
+    create_session,
+    random_feed,
+    session_options,
+    use_shared_pool,
+)
+from aoe.execute.timing import sample_function
+from aoe.execute.toolchain import Toolchain
+from aoe.execute.worker import WorkerSetup
+from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
+from aoe.schedule import schedule_from_json
+from aoe.target import Target
+from aoe.workload import workload_from_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPart:
+    """A model file and how to run it.
+
+    Attributes:
+        model: ONNX file.
+        library: Kernel library, or None.
+        optimize: True to let ONNX Runtime optimise the graph, False to run it as written.
+    """
+
+    model: Path
+    library: Path | None = None
+    optimize: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelComparison:
+    """Two models, run in pairs on the same inputs."""
+
+    measurement: Measurement
+    deviation: Deviation
+
+
+def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
+    """Return the tasks of a worker by name."""
+    use_shared_pool(setup.target.core_num)
+    measurer = CandidateMeasurer(
+        target=setup.target,
+        toolchain=Toolchain(command=setup.compiler),
+        directory=setup.directory,
+    )
+
+    def measure_candidates(
+        workload: Mapping[str, Any],
+        schedules: Sequence[Any],
+        policy: MeasurePolicy,
+        seed: int,
+        best_ratio: float | None,
+    ) -> list[Measurement]:
+        return measurer.measure(
+            workload_from_json(workload),
+            [schedule_from_json(schedule) for schedule in schedules],
+            policy=policy,
+            seed=seed,
+            best_ratio=best_ratio,
+        )
+
+    def compare_models(
+        baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, seed: int
+    ) -> ModelComparison:
+        return _compare_models(baseline, tuned, policy, seed, setup.target.core_num)
+
+    def compile_kernels(
+        kernels: Sequence[tuple[str, Mapping[str, Any], Any]], directory: Path
+    ) -> dict[str, str]:
+        return _compile_kernels(kernels, setup.target, directory)
+
+    return {
+        "measure_candidates": measure_candidates,
+        "compare_models": compare_models,
+        "compile_kernels": compile_kernels,
+    }
+
+
+def _compile_kernels(
+    kernels: Sequence[tuple[str, Mapping[str, Any], Any]], target: Target, directory: Path
+) -> dict[str, str]:
+    """Compile (name, workload, schedule) triples; return name -> error, empty if all is well."""
+    errors: dict[str, str] = {}
+    for name, workload, schedule in kernels:
+        source = KernelSource(
+            name=name,
+            workload=workload_from_json(workload),
+            schedule=schedule_from_json(schedule),
+        )
+        try:
+            compile_kernel(source, target, directory)
+            errors[name] = ""
+        except (ScheduleError, BuildError) as error:
+            errors[name] = str(error)
+    return errors
+
+
+def _compare_models(
+    baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, seed: int, threads: int
+) -> ModelComparison:
+    sessions = [_open(part, threads) for part in (baseline, tuned)]
+    feed = random_feed(sessions[0], seed)
+    results = [session.run(None, feed) for session in sessions]
+    deviation = compare_model_results(results[0], results[1])
+    bound = [bind(session, feed) for session in sessions]
+    runs = [
+        _runner(session, binding) for session, (binding, _) in zip(sessions, bound, strict=True)
+    ]
+    timed = [sample_function(run, minimum_us=policy.sample_min_us) for run in runs]
+    samples = run_pairs(timed[0], timed[1], policy)
+    outcome = Outcome.CORRECT if deviation.acceptable else Outcome.CORRECTNESS
+    measurement = Measurement(
+        outcome=outcome,
+        baseline_us=samples.baseline_us,
+        tuned_us=samples.tuned_us,
+        detail=deviation.detail,
+    )
+    return ModelComparison(measurement=measurement, deviation=deviation)
+
+
+def _open(part: ModelPart, threads: int) -> ort.InferenceSession:
+    options = session_options(
+        threads=threads, optimize=part.optimize, shared_pool=True, library=part.library
+    )
+    return create_session(part.model, options)
+
+
+def _runner(session: ort.InferenceSession, binding: ort.IOBinding) -> Callable[[], object]:
+    return lambda: session.run_with_iobinding(binding)

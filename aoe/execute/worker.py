@@ -1,0 +1,82 @@
+"""The measuring process: compiles, checks and times, so that a crash or a hang costs one trial.
+
+The parent talks to it over a pipe, see `aoe.execute.runner`. One worker serves one device; while
+it measures, nothing else of the engine runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from aoe.errors import AoeError
+from aoe.target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSetup:
+    """What a worker knows from its start.
+
+    Attributes:
+        target: Threads and CPU features.
+        compiler: Command line of the C compiler.
+        directory: The worker's own scratch directory.
+        stderr: File that takes whatever native code prints before it dies.
+    """
+
+    target: Target
+    compiler: tuple[str, ...]
+    directory: Path
+    stderr: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A task by name with its arguments."""
+
+    task: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A result, an error the engine knows, or the traceback of one it does not."""
+
+    value: Any = None
+    error: AoeError | None = None
+    crash: str = ""
+
+
+def worker_main(connection: Connection, setup: WorkerSetup) -> None:
+    """Serve requests until the parent closes its end.
+
+    Ctrl-C goes to the whole process group; the parent decides what it means, so the worker
+    ignores it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with setup.stderr.open("wb") as sink:
+        os.dup2(sink.fileno(), 2)
+    from aoe.execute.tasks import make_tasks
+
+    tasks = make_tasks(setup)
+    while True:
+        try:
+            request = connection.recv()
+        except (EOFError, OSError):
+            return
+        connection.send(_serve(tasks, request))
+
+
+def _serve(tasks: Mapping[str, Callable[..., Any]], request: Request) -> Reply:
+    try:
+        return Reply(value=tasks[request.task](**request.arguments))
+    except AoeError as error:
+        return Reply(error=error)
+    except Exception:  # the worker boundary: the parent reports it
+        return Reply(crash=traceback.format_exc())

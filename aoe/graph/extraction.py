@@ -1,0 +1,144 @@
+"""From nodes of a model to the workload they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from aoe.graph.model_graph import ModelGraph, attributes_of, op_key
+from aoe.workload import Layout, Operation, TensorSpec, Workload
+
+UNCLASSIFIED = "unclassified"
+_MAX_RANK = 8
+"""What the kernel library describes tensors with: AOE_MAX_RANK of `kernels/glue/aoe_kernels.h`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extracted:
+    """A workload and the model's names of what it reads and writes."""
+
+    workload: Workload
+    inputs: tuple[str, ...]
+    scalars: tuple[str, ...]
+    output: str
+
+
+def extract_workload(graph: ModelGraph, nodes: Sequence[int]) -> Extracted | str:
+    """Return the workload of `nodes` (topological order, the last makes the result).
+
+    Its `op_type` is `unclassified`: choosing a kernel family is the caller's.
+
+    Returns:
+        The workload with its names, or a sentence that says why the nodes are not tunable.
+    """
+    return _Extraction(graph, nodes).run()
+
+
+class _Extraction:
+    def __init__(self, graph: ModelGraph, nodes: Sequence[int]) -> None:
+        self._graph = graph
+        self._nodes = [graph.nodes[index] for index in nodes]
+        self._inputs: dict[str, TensorSpec] = {}
+        self._scalars: dict[str, float] = {}
+        self._references: dict[str, str] = {}
+
+    def run(self) -> Extracted | str:
+        results = {name for node in self._nodes for name in node.output if name}
+        operations = []
+        for index, node in enumerate(self._nodes):
+            for name in node.input:
+                reason = self._refer(name, results)
+                if reason:
+                    return reason
+            self._references[node.output[0]] = f"t{index}"
+            operations.append(self._operation(node, f"t{index}"))
+        last = self._nodes[-1].output[0]
+        output = self._spec(last)
+        if isinstance(output, str):
+            return output
+        return Extracted(
+            workload=Workload(
+                op_type=UNCLASSIFIED,
+                inputs=tuple(self._inputs.values()),
+                scalars=tuple(self._scalars.values()),
+                operations=tuple(operations),
+                output=output,
+            ),
+            inputs=tuple(self._inputs),
+            scalars=tuple(self._scalars),
+            output=last,
+        )
+
+    def _refer(self, name: str, results: set[str]) -> str | None:
+        """Give a name its reference; return a reason if the tensor cannot be read."""
+        if not name or name in self._references or name in results:
+            return None
+        scalar = self._graph.find_scalar(name)
+        if scalar is not None and not self._is_shaped(name):
+            self._references[name] = f"s{len(self._scalars)}"
+            self._scalars[name] = scalar
+            return None
+        spec = self._spec(name)
+        if isinstance(spec, str):
+            return spec
+        self._references[name] = f"x{len(self._inputs)}"
+        self._inputs[name] = spec
+        return None
+
+    def _is_shaped(self, name: str) -> bool:
+        """Return True for one-element tensors whose shape means something.
+
+        Those are parameters of a one-channel normalisation, and operands of a higher rank than
+        the result of the region, which they would lift.
+        """
+        last = self._graph.find_info(self._nodes[-1].output[0])
+        if last is None or len(self._graph.initializers[name].dims) > len(last.shape):
+            return True
+        return any(
+            name in node.input[1:] and node.op_type in ("BatchNormalization", "Conv")
+            for node in self._nodes
+        )
+
+    def _spec(self, name: str) -> TensorSpec | str:
+        info = self._graph.find_info(name)
+        if info is None:
+            return f"the shape of {name} is unknown"
+        if info.dtype != "float32":
+            return f"{name} is {info.dtype}, kernels compute in float32"
+        if len(info.shape) > _MAX_RANK:
+            return f"{name} has rank {len(info.shape)}, more than {_MAX_RANK}"
+        if any(extent < 1 for extent in info.shape):
+            return f"{name} is empty, shape {info.shape}"
+        blocked = name in self._graph.blocked and self._layout_matters()
+        block = self._graph.block if blocked else 0
+        if blocked and (len(info.shape) != 4 or info.shape[1] % block):
+            return f"{name} has {info.shape} in the blocked layout, not a multiple of {block}"
+        return TensorSpec(
+            shape=info.shape,
+            layout=Layout.BLOCKED if blocked else Layout.PLAIN,
+            block=block,
+            constant=name in self._graph.initializers,
+        )
+
+    def _layout_matters(self) -> bool:
+        """A chain without layout-bound operators computes the same in any element order."""
+        return any(node.domain == "com.microsoft.nchwc" for node in self._nodes)
+
+    def _operation(self, node: onnx.NodeProto, output: str) -> Operation:
+        domain, op_type = op_key(node)
+        return Operation(
+            op_type=op_type,
+            domain=domain,
+            version=_since_version(domain, op_type, self._graph.opset(domain)),
+            inputs=tuple(self._references[name] if name else "" for name in node.input),
+            output=output,
+            attributes=attributes_of(node),
+        )
+
+
+def _since_version(domain: str, op_type: str, opset: int) -> int:
+    if domain:
+        return 1
+    return int(onnx.defs.get_schema(op_type, opset, domain).since_version)

@@ -1,0 +1,143 @@
+"""An ONNX graph with producers, consumers, shapes and layouts at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from aoe.workload import NCHWC_DOMAIN
+
+REORDER_INPUT = (NCHWC_DOMAIN, "ReorderInput")
+REORDER_OUTPUT = (NCHWC_DOMAIN, "ReorderOutput")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorInfo:
+    """Element type (NumPy spelling) and shape of a tensor, as a run of the model showed them."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def op_key(node: onnx.NodeProto) -> tuple[str, str]:
+    """Return (domain, op_type); ONNX's own domain is the empty string."""
+    return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+
+
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    """Return a node's attributes as plain values; lists become tuples, bytes become str."""
+    return {a.name: _plain(helper.get_attribute_value(a)) for a in node.attribute}
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs a control-flow node holds."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, list):
+        return tuple(_plain(item) for item in value)
+    return value
+
+
+class ModelGraph:
+    """Read-only view of a model's main graph, in topological order.
+
+    Args:
+        proto: A model whose nodes have distinct names.
+        tensors: Type and shape of node results by name, see `aoe.graph.profile`.
+        block: Channels per block of the blocked layout, see `aoe.graph.blocking`.
+    """
+
+    def __init__(
+        self, proto: onnx.ModelProto, tensors: Mapping[str, TensorInfo], *, block: int
+    ) -> None:
+        graph = proto.graph
+        self.proto = proto
+        self.block = block
+        self.nodes: tuple[onnx.NodeProto, ...] = tuple(graph.node)
+        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self.output_names = frozenset(value.name for value in graph.output)
+        self.producer = {
+            name: index for index, node in enumerate(self.nodes) for name in node.output if name
+        }
+        self.consumers = self._consumers()
+        self._tensors = dict(tensors) | _declared(graph)
+        self.blocked = self._blocked_tensors()
+
+    def opset(self, domain: str) -> int:
+        """Return the imported version of a domain, 1 if it is not listed."""
+        for entry in self.proto.opset_import:
+            if entry.domain == domain or (not domain and entry.domain == "ai.onnx"):
+                return int(entry.version)
+        return 1
+
+    def find_info(self, name: str) -> TensorInfo | None:
+        """Return type and shape of a tensor, or None if no run has shown them."""
+        tensor = self.initializers.get(name)
+        if tensor is not None:
+            dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            return TensorInfo(dtype=np.dtype(dtype).name, shape=tuple(tensor.dims))
+        return self._tensors.get(name)
+
+    def find_scalar(self, name: str) -> float | None:
+        """Return the value of a float32 initializer with one element, else None."""
+        tensor = self.initializers.get(name)
+        if tensor is None or tensor.data_type != onnx.TensorProto.FLOAT:
+            return None
+        if int(np.prod(tensor.dims, dtype=np.int64)) != 1:
+            return None
+        return float(numpy_helper.to_array(tensor).reshape(-1)[0])
+
+    def _consumers(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, list[int]] = {}
+        for index, node in enumerate(self.nodes):
+            for name in _read_names(node):
+                found.setdefault(name, []).append(index)
+        return {name: tuple(dict.fromkeys(readers)) for name, readers in found.items()}
+
+    def _blocked_tensors(self) -> frozenset[str]:
+        """Tensors in ONNX Runtime's blocked layout.
+
+        Its NCHWc transformer lets only layout-agnostic operators touch such tensors, so
+        whatever reads one, other than ReorderOutput, writes one.
+        """
+        blocked: set[str] = set()
+        for node in self.nodes:
+            key = op_key(node)
+            native = key[0] == NCHWC_DOMAIN and key != REORDER_OUTPUT
+            inherits = key != REORDER_OUTPUT and any(name in blocked for name in node.input)
+            if native or inherits:
+                blocked.update(node.output)
+        return frozenset(blocked)
+
+
+def _read_names(node: onnx.NodeProto) -> list[str]:
+    """Return every outer name a node reads, those inside its subgraphs included."""
+    names = [name for name in node.input if name]
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            names += _read_names(inner)
+        names += [value.name for value in graph.output]
+    return names
+
+
+def _declared(graph: onnx.GraphProto) -> dict[str, TensorInfo]:
+    found = {}
+    for value in graph.input:
+        tensor = value.type.tensor_type
+        if tensor.elem_type and all(dim.dim_value > 0 for dim in tensor.shape.dim):
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
+            shape = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
+            found[value.name] = TensorInfo(dtype=dtype, shape=shape)
+    return found

@@ -1,0 +1,232 @@
+"""Fusion partition: which connected nodes could become one generated kernel.
+
+A region grows backwards from the node that makes its result. A node joins when every reader of
+its result already belongs to the region, so nothing else needs it and the region is convex.
+Reorder nodes join only where the whole region can stay in the blocked layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from aoe.graph.extraction import extract_workload
+from aoe.graph.model_graph import REORDER_INPUT, REORDER_OUTPUT, ModelGraph, attributes_of, op_key
+from aoe.workload import NCHWC_DOMAIN, Workload
+
+_NCHWC_CONV = (NCHWC_DOMAIN, "Conv")
+_MAX_INPUTS = 32
+"""Tensors one kernel may read; keeps the argument list and the registers in bounds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """Nodes of a model which one kernel can compute.
+
+    Attributes:
+        nodes: Indices into `ModelGraph.nodes`, topological order.
+        inputs: Tensor names in the order of `workload.inputs`.
+        scalars: Names of the one-element initializers in the order of `workload.scalars`.
+        output: Name of the result.
+        workload: What is computed.
+    """
+
+    nodes: tuple[int, ...]
+    inputs: tuple[str, ...]
+    scalars: tuple[str, ...]
+    output: str
+    workload: Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why nodes that looked tunable are left to ONNX Runtime."""
+
+    node: str
+    op_type: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """Every region of a model, and what was refused."""
+
+    regions: tuple[Region, ...]
+    refusals: tuple[Refusal, ...]
+
+
+Classify = Callable[[Workload], Workload | str]
+"""Gives the workload its kernel family, or says why no family takes it."""
+
+
+def partition(
+    graph: ModelGraph,
+    *,
+    fusible: Container[tuple[str, str]],
+    anchors: Container[tuple[str, str]],
+    classify: Classify,
+) -> Partition:
+    """Cut a model into regions.
+
+    Args:
+        graph: ONNX Runtime's optimised model.
+        fusible: Element-wise operators, which chain freely.
+        anchors: Operators with a kernel of their own; one per region, nothing is fused in
+            front of it.
+        classify: Chooses the kernel family of a workload.
+    """
+    regions: list[Region] = []
+    refusals: list[Refusal] = []
+    taken: set[int] = set()
+    for sink in reversed(range(len(graph.nodes))):
+        if sink in taken:
+            continue
+        growth = _Growth(graph, fusible, anchors, taken)
+        reason = ""
+        for blocked in (True, False):
+            nodes = growth.grow(sink, blocked=blocked)
+            found = _region(graph, nodes, classify) if nodes else None
+            if isinstance(found, Region):
+                regions.append(found)
+                taken.update(growth.owned(nodes))
+                reason = ""
+                break
+            reason = found or reason
+        if reason:
+            node = graph.nodes[sink]
+            refusals.append(Refusal(node=node.name, op_type=node.op_type, reason=reason))
+    return Partition(regions=tuple(reversed(regions)), refusals=tuple(reversed(refusals)))
+
+
+class _Growth:
+    """Grows one region; blocked mode takes reorder nodes in, plain mode stops at them."""
+
+    def __init__(
+        self,
+        graph: ModelGraph,
+        fusible: Container[tuple[str, str]],
+        anchors: Container[tuple[str, str]],
+        taken: set[int],
+    ) -> None:
+        self._graph = graph
+        self._fusible = fusible
+        self._anchors = anchors
+        self._taken = taken
+
+    def grow(self, sink: int, *, blocked: bool) -> tuple[int, ...]:
+        """Return the nodes of the region that ends in `sink`, or () if there is none."""
+        if not self._may_end(sink, blocked):
+            return ()
+        members = {sink}
+        closed = {sink} if self._is_anchor(sink) else set()
+        for index in reversed(range(sink)):
+            readers = self._readers(index) & members
+            if not readers or index in self._taken or not self._may_join(index, blocked):
+                continue
+            before_anchor = bool(readers & closed)
+            reorder = op_key(self._graph.nodes[index]) == REORDER_OUTPUT
+            if reorder:  # may also serve readers outside: it is then read through
+                members.add(index)
+                if before_anchor or not self._readers(index) <= members:
+                    closed.add(index)
+            elif not before_anchor and self._readers(index) <= members and self._is_inner(index):
+                if self._is_anchor(index):
+                    if any(self._is_anchor(other) for other in members):
+                        continue
+                    closed.add(index)
+                members.add(index)
+        nodes = tuple(sorted(members))
+        return nodes if self._worthwhile(nodes, blocked) else ()
+
+    def owned(self, nodes: Sequence[int]) -> set[int]:
+        """Return the nodes no later region may use (shared reorders stay free)."""
+        members = set(nodes)
+        return {
+            index
+            for index in nodes
+            if op_key(self._graph.nodes[index]) != REORDER_OUTPUT or self._readers(index) <= members
+        }
+
+    def _may_end(self, index: int, blocked: bool) -> bool:
+        node = self._graph.nodes[index]
+        key = op_key(node)
+        if not blocked:
+            return self._is_compute(node) and key != _NCHWC_CONV
+        if key == REORDER_INPUT:
+            return not attributes_of(node).get("channels_last", 0)
+        return self._is_compute(node) and node.output[0] in self._graph.blocked
+
+    def _may_join(self, index: int, blocked: bool) -> bool:
+        node = self._graph.nodes[index]
+        key = op_key(node)
+        if key == REORDER_OUTPUT:
+            return blocked and not attributes_of(node).get("channels_last", 0)
+        if key == _NCHWC_CONV and not blocked:
+            return False
+        return self._is_compute(node)
+
+    def _is_compute(self, node: onnx.NodeProto) -> bool:
+        key = op_key(node)
+        if any(self._is_needed(name) for name in node.output[1:]):
+            return False  # a kernel has one result
+        if key == _NCHWC_CONV:
+            return key in self._fusible and _is_depthwise_1x1(node, self._graph)
+        return key in self._fusible or key in self._anchors
+
+    def _is_anchor(self, index: int) -> bool:
+        return op_key(self._graph.nodes[index]) in self._anchors
+
+    def _is_needed(self, name: str) -> bool:
+        return name in self._graph.consumers or name in self._graph.output_names
+
+    def _is_inner(self, index: int) -> bool:
+        node = self._graph.nodes[index]
+        return not any(name in self._graph.output_names for name in node.output)
+
+    def _readers(self, index: int) -> set[int]:
+        found: set[int] = set()
+        for name in self._graph.nodes[index].output:
+            found.update(self._graph.consumers.get(name, ()))
+        return found
+
+    def _worthwhile(self, nodes: tuple[int, ...], blocked: bool) -> bool:
+        """Return True if there is something to compute and the layout choice means anything."""
+        keys = [op_key(self._graph.nodes[index]) for index in nodes]
+        computes = any(key not in (REORDER_INPUT, REORDER_OUTPUT) for key in keys)
+        layout_bound = any(key in (REORDER_INPUT, REORDER_OUTPUT, _NCHWC_CONV) for key in keys)
+        return computes and layout_bound == blocked
+
+
+def _is_depthwise_1x1(node: onnx.NodeProto, graph: ModelGraph) -> bool:
+    """Return True for the form in which ONNX Runtime leaves a BatchNormalization or a scale."""
+    attributes = attributes_of(node)
+    weights = graph.find_info(node.input[1])
+    if weights is None or node.input[1] not in graph.initializers or len(node.input) > 3:
+        return False
+    return (
+        len(weights.shape) == 4
+        and weights.shape[1:] == (1, 1, 1)
+        and attributes.get("group", 1) == weights.shape[0]
+        and all(stride == 1 for stride in attributes.get("strides", ()))
+        and all(pad == 0 for pad in attributes.get("pads", ()))
+    )
+
+
+def _region(graph: ModelGraph, nodes: tuple[int, ...], classify: Classify) -> Region | str:
+    extracted = extract_workload(graph, nodes)
+    if isinstance(extracted, str):
+        return extracted
+    if len(extracted.inputs) > _MAX_INPUTS:
+        return f"reads {len(extracted.inputs)} tensors, more than {_MAX_INPUTS}"
+    workload = classify(extracted.workload)
+    if isinstance(workload, str):
+        return workload
+    return Region(
+        nodes=nodes,
+        inputs=extracted.inputs,
+        scalars=extracted.scalars,
+        output=extracted.output,
+        workload=workload,
+    )

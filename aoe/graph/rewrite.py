@@ -1,0 +1,153 @@
+"""Puts kernels into a model: each region becomes one custom node backed by its own operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import TensorProto, helper
+
+from aoe.graph.model_graph import ModelGraph, subgraphs
+from aoe.graph.regions import Region
+
+KERNEL_DOMAIN = "aoe"
+_KERNEL_OPSET = 1
+_FUNCTION_IR_VERSION = 8  # first ONNX IR version with model-local functions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A region and the name of the kernel that takes its place."""
+
+    region: Region
+    kernel: str
+
+
+def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.ModelProto:
+    """Return the tuned model.
+
+    Each custom node `aoe.<kernel>` has a model-local function of the same name whose body is the
+    replaced operators: where the kernel library is not registered, ONNX Runtime inlines the
+    body and the model computes as before. Source: DESIGN D4.
+    """
+    tuned = onnx.ModelProto()
+    tuned.CopyFrom(graph.proto)
+    by_sink = {replacement.region.nodes[-1]: replacement for replacement in replacements}
+    nodes = [
+        _kernel_node(graph, by_sink[index]) if index in by_sink else node
+        for index, node in enumerate(graph.nodes)
+    ]
+    del tuned.graph.node[:]
+    tuned.graph.node.extend(_live_nodes(nodes, graph.output_names))
+    _drop_unused_initializers(tuned.graph)
+    functions = {r.kernel: _function(graph, r) for r in replacements}
+    tuned.functions.extend(functions.values())
+    for replacement in replacements:
+        region = replacement.region
+        shape = region.workload.output.shape
+        tuned.graph.value_info.append(
+            helper.make_tensor_value_info(region.output, TensorProto.FLOAT, shape)
+        )
+    _import_opsets(tuned)
+    tuned.ir_version = max(tuned.ir_version, _FUNCTION_IR_VERSION)
+    return tuned
+
+
+def prune_opsets(proto: onnx.ModelProto) -> None:
+    """Drop imports of domains no node uses, in place: older runtimes may not know them."""
+    used = {"", "ai.onnx"}.union(_domains(proto.graph.node))
+    used.update(*(_domains(function.node) for function in proto.functions))
+    kept = [entry for entry in proto.opset_import if entry.domain in used]
+    del proto.opset_import[:]
+    proto.opset_import.extend(kept)
+
+
+def _kernel_node(graph: ModelGraph, replacement: Replacement) -> onnx.NodeProto:
+    region = replacement.region
+    names = [graph.nodes[index].name for index in region.nodes]
+    return helper.make_node(
+        replacement.kernel,
+        list(region.inputs),
+        [region.output],
+        name=f"{names[-1]}_{replacement.kernel}",
+        domain=KERNEL_DOMAIN,
+        doc_string="computes " + ", ".join(names),
+    )
+
+
+def _function(graph: ModelGraph, replacement: Replacement) -> onnx.FunctionProto:
+    region = replacement.region
+    formal = {name: f"x{i}" for i, name in enumerate(region.inputs)}
+    constants = []
+    for i, name in enumerate(region.scalars):
+        formal[name] = f"s{i}"
+        constants.append(
+            helper.make_node("Constant", [], [formal[name]], value=graph.initializers[name])
+        )
+    body = []
+    for position, index in enumerate(region.nodes):
+        node = onnx.NodeProto()
+        node.CopyFrom(graph.nodes[index])
+        node.name = f"{replacement.kernel}_{position}"
+        for name in filter(None, node.output):
+            formal.setdefault(name, "y" if name == region.output else f"t{len(formal)}")
+        inputs = [formal.get(name, name) for name in node.input]
+        outputs = [formal.get(name, name) for name in node.output]
+        del node.input[:], node.output[:]
+        node.input.extend(inputs)
+        node.output.extend(outputs)
+        body.append(node)
+    domains = {node.domain for node in body} | {""}
+    return helper.make_function(
+        KERNEL_DOMAIN,
+        replacement.kernel,
+        [f"x{i}" for i in range(len(region.inputs))],
+        ["y"],
+        [*constants, *body],
+        [helper.make_opsetid(domain, graph.opset(domain)) for domain in sorted(domains)],
+    )
+
+
+def _live_nodes(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:
+    needed = set(outputs)
+    live = []
+    for node in reversed(nodes):
+        if any(name in needed for name in node.output):
+            live.append(node)
+            needed.update(_names_read(node))
+    return live[::-1]
+
+
+def _names_read(node: onnx.NodeProto) -> set[str]:
+    names = set(node.input)
+    for graph in subgraphs(node):
+        names.update(value.name for value in graph.output)
+        for inner in graph.node:
+            names |= _names_read(inner)
+    return names
+
+
+def _domains(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """Return the domains of nodes and of those inside their subgraphs."""
+    found = set()
+    for node in nodes:
+        found.add(node.domain)
+        for graph in subgraphs(node):
+            found |= _domains(graph.node)
+    return found
+
+
+def _drop_unused_initializers(graph: onnx.GraphProto) -> None:
+    used = set().union(*(_names_read(node) for node in graph.node))
+    used |= {value.name for value in graph.output}
+    kept = [tensor for tensor in graph.initializer if tensor.name in used]
+    if len(kept) != len(graph.initializer):
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
+
+
+def _import_opsets(proto: onnx.ModelProto) -> None:
+    if not any(entry.domain == KERNEL_DOMAIN for entry in proto.opset_import):
+        proto.opset_import.append(helper.make_opsetid(KERNEL_DOMAIN, _KERNEL_OPSET))
+    prune_opsets(proto)

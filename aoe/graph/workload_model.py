@@ -1,0 +1,168 @@
+"""A workload as an ONNX model: what ONNX Runtime computes for it, and inputs to compare on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from aoe.workload import NCHWC_DOMAIN, Operation, Workload
+
+Array = np.ndarray[Any, Any]
+
+RESULT = "y"
+_IR_VERSION = 10  # read by every ONNX Runtime since 1.18
+_OLDEST_OPSET = 7
+"""Opset below which ONNX Runtime runs nothing. Source: its list of supported opsets."""
+
+_POSITIVE_INPUTS = {"BatchNormalization": (4,), "Sqrt": (0,), "Log": (0,), "Pow": (0,)}
+"""Inputs that make NaN of every negative value."""
+_NONZERO_INPUTS = {"Div": (1,), "Reciprocal": (0,)}
+"""Inputs that make a pole of zero."""
+_PER_CHANNEL = {("", "BatchNormalization"), (NCHWC_DOMAIN, "Conv")}
+
+_FINITE_SPECIALS = (0.0, -0.0, 1e-40, -1e-40, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 1.0, -1.0, 3.0, -3.0)
+_LARGE_SPECIALS = (88.0, -88.0, 100.0, -100.0, 1e-20, -1e-20, 1e20, -1e20, 3e38, -3e38)
+_NON_FINITE = (np.nan, np.inf, -np.inf)
+_SPECIAL_SHARE = 0.4
+"""Share of special values among the elements of an input."""
+_SPARSE_SPECIALS = 24
+"""Special values in an input whose elements influence each other."""
+_SUMMED_MAX = 50.0
+"""Largest special value where squares are summed up: ONNX Runtime's LRN keeps a running sum, out
+of which a large square does not come again."""
+
+
+def workload_model(workload: Workload, *, seed: int) -> onnx.ModelProto:
+    """Return the model ONNX Runtime runs as the baseline of `workload`.
+
+    Inputs are `x0`, `x1`, ..., the result is `y`. Constant inputs are initializers with seeded
+    values, so the model is to be loaded with graph optimisations off.
+
+    Args:
+        workload: What is computed.
+        seed: Of the values of constants.
+    """
+    values = _values(workload, seed)
+    inputs, initializers = [], []
+    for number, spec in enumerate(workload.inputs):
+        name = f"x{number}"
+        if spec.constant:
+            initializers.append(numpy_helper.from_array(values[name], name))
+        else:
+            info = helper.make_tensor_value_info(name, TensorProto.FLOAT, list(spec.shape))
+            inputs.append(info)
+    shaped = _shaped_scalars(workload)
+    for number, scalar in enumerate(workload.scalars):
+        shape = (1,) if f"s{number}" in shaped else ()
+        value = np.full(shape, scalar, dtype=np.float32)
+        initializers.append(numpy_helper.from_array(value, f"s{number}"))
+    nodes = [_node(operation, workload.result) for operation in workload.operations]
+    output = helper.make_tensor_value_info(RESULT, TensorProto.FLOAT, list(workload.output.shape))
+    graph = helper.make_graph(nodes, workload.op_type, inputs, [output], initializers)
+    domains = {operation.domain for operation in workload.operations} - {""}
+    opsets = [helper.make_opsetid("", max(workload.opset, _OLDEST_OPSET))]
+    opsets += [helper.make_opsetid(domain, 1) for domain in sorted(domains)]
+    model: onnx.ModelProto = helper.make_model(
+        graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="aoe"
+    )
+    return model
+
+
+def random_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
+    """Return seeded values of the inputs that are not constant, by name: float32, their shape.
+
+    Standard normal; positive or away from zero where an operator needs it.
+    """
+    values = _values(workload, seed)
+    return {name: values[name] for name in _variable_inputs(workload)}
+
+
+def special_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
+    """Return inputs sprinkled with values on which implementations part company.
+
+    NaN, infinities, signed zeros, denormals, exact integers and halves, very large and very small
+    magnitudes; for LRN only those that ONNX Runtime's running sum survives.
+    """
+    values = dict(random_inputs(workload, seed))
+    specials, sparse = _specials(workload)
+    for number, name in enumerate(values):
+        rng = np.random.default_rng([seed, 1000 + number])
+        flat = values[name].reshape(-1).copy()
+        share = int(np.ceil(_SPECIAL_SHARE * flat.size))
+        count = min(share, _SPARSE_SPECIALS if sparse else share)
+        places = rng.choice(flat.size, size=count, replace=False)
+        flat[places] = rng.permutation(np.resize(specials, count)).astype(np.float32)
+        values[name] = flat.reshape(values[name].shape)
+    return values
+
+
+def _specials(workload: Workload) -> tuple[tuple[float, ...], bool]:
+    """Return special values, and whether one of them reaches many results."""
+    kinds = {operation.op_type for operation in workload.operations}
+    if "LRN" in kinds:
+        large = tuple(value for value in _LARGE_SPECIALS if abs(value) <= _SUMMED_MAX)
+        return _FINITE_SPECIALS + large, True
+    sparse = bool(kinds & {"Softmax", "LogSoftmax"})
+    return _NON_FINITE + _FINITE_SPECIALS + _LARGE_SPECIALS, sparse
+
+
+def _variable_inputs(workload: Workload) -> list[str]:
+    return [f"x{i}" for i, spec in enumerate(workload.inputs) if not spec.constant]
+
+
+def _values(workload: Workload, seed: int) -> dict[str, Array]:
+    """Return values of all inputs, constants included."""
+    positive = _read_as(workload, _POSITIVE_INPUTS)
+    nonzero = _read_as(workload, _NONZERO_INPUTS)
+    values = {}
+    for number, spec in enumerate(workload.inputs):
+        name = f"x{number}"
+        rng = np.random.default_rng([seed, number])
+        array = rng.standard_normal(spec.shape)
+        if name in positive:
+            array = np.abs(array) + 0.1
+        elif name in nonzero:
+            array += np.copysign(0.5, array)
+        values[name] = np.asarray(array, dtype=np.float32)
+    return values
+
+
+def _read_as(workload: Workload, positions: Mapping[str, tuple[int, ...]]) -> set[str]:
+    """Return the references read at given positions of given operators."""
+    return {
+        operation.inputs[at]
+        for operation in workload.operations
+        for at in positions.get(operation.op_type, ())
+        if at < len(operation.inputs)
+    }
+
+
+def _shaped_scalars(workload: Workload) -> set[str]:
+    """Return the scalars that stand for the parameters of one channel."""
+    return {
+        ref
+        for operation in workload.operations
+        if (operation.domain, operation.op_type) in _PER_CHANNEL
+        for ref in operation.inputs[1:]
+    }
+
+
+def _node(operation: Operation, result: str) -> onnx.NodeProto:
+    attributes: dict[str, Any] = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in operation.attributes.items()
+        if value != ()
+    }
+    output = RESULT if operation.output == result else operation.output
+    return helper.make_node(
+        operation.op_type,
+        list(operation.inputs),
+        [output],
+        name=operation.output,
+        domain=operation.domain,
+        **attributes,
+    )

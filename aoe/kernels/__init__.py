@@ -1,0 +1,1 @@
+"""Generated code: one file per kernel family, algorithm and schedule space side by side."""

@@ -1,0 +1,316 @@
+"""Element-wise ONNX operators as Halide expressions.
+
+Arguments of the builders are plain values: buffer elements, calls of other functions, constants
+(`aoe.kernels.math_functions.strict` says why). Arithmetic is strict, so that a chain rounds as
+ONNX Runtime's separate operators do, and NaN propagates. Only the sign of a zero result of a
+transcendental function is left open.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import reduce
+
+import halide as hl
+
+from aoe.kernels import math_functions as functions
+from aoe.kernels.math_functions import at_least, at_most, clamp, constant, strict
+from aoe.kernels.normalization_ops import batch_normalization, channel_scale
+from aoe.kernels.normalization_ops import refuse_batch_normalization, refuse_channel_scale
+from aoe.kernels.powers import power
+from aoe.kernels.trigonometry import cos, sin
+from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation
+
+Attributes = Mapping[str, AttributeValue]
+Build = Callable[[Sequence[hl.Expr], Attributes, int], hl.Expr]
+
+MICROSOFT_DOMAIN = "com.microsoft"
+_ANY = 32  # inputs of a variadic operator
+_LARGEST = 3.4028234663852886e38
+
+
+class Signature(StrEnum):
+    """Which inputs and which result of an operator are booleans."""
+
+    NUMBERS = "numbers"
+    COMPARISON = "comparison"
+    LOGIC = "logic"
+    WHERE = "where"
+
+
+def _accept(operation: Operation) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElementwiseOp:
+    """How one operator is computed.
+
+    Attributes:
+        build: Expression of the result from inputs, attributes and operator version.
+        inputs: Least and most inputs.
+        cycles: Rough cost of one vector on a current CPU, to size parallel tasks.
+        since: First version with today's meaning of inputs and broadcasting.
+        signature: Where booleans are.
+        refuse: Why a particular use is not supported; empty if it is.
+    """
+
+    build: Build
+    inputs: tuple[int, int] = (1, 1)
+    cycles: int = 2
+    since: int = 1
+    signature: Signature = Signature.NUMBERS
+    refuse: Callable[[Operation], str] = _accept
+
+
+def number(attributes: Attributes, name: str, default: float) -> float:
+    """Return a numeric attribute or its default."""
+    value = attributes.get(name, default)
+    if isinstance(value, str | tuple):
+        raise ValueError(f"attribute {name} is not a number (got {value!r})")
+    return float(value)
+
+
+def _unary(function: Callable[[hl.Expr], hl.Expr], cycles: int = 2) -> ElementwiseOp:
+    return ElementwiseOp(build=lambda values, _, __: function(values[0]), cycles=cycles)
+
+
+def _binary(
+    function: Callable[[hl.Expr, hl.Expr], hl.Expr],
+    cycles: int = 2,
+    signature: Signature = Signature.NUMBERS,
+) -> ElementwiseOp:
+    return ElementwiseOp(
+        build=lambda values, _, __: function(values[0], values[1]),
+        inputs=(2, 2),
+        cycles=cycles,
+        since=7,
+        signature=signature,
+    )
+
+
+def _variadic(function: Callable[[hl.Expr, hl.Expr], hl.Expr]) -> ElementwiseOp:
+    return ElementwiseOp(build=lambda values, _, __: reduce(function, values), inputs=(1, _ANY))
+
+
+def _with_attributes(
+    function: Callable[..., hl.Expr], cycles: int = 2, **defaults: float
+) -> ElementwiseOp:
+    """Return a unary operator whose numeric attributes are the function's further arguments."""
+
+    def build(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
+        numbers = (number(attributes, name, default) for name, default in defaults.items())
+        return function(values[0], *numbers)
+
+    return ElementwiseOp(build=build, cycles=cycles)
+
+
+def _maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    return hl.select(hl.is_nan(b), b, at_least(a, b))
+
+
+def _minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    return hl.select(hl.is_nan(b), b, at_most(a, b))
+
+
+def _add(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    return strict(a + b)
+
+
+def _mean(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
+    return strict(reduce(_add, values) / constant(len(values)))
+
+
+def _negative(x: hl.Expr) -> hl.Expr:
+    return strict(x < constant(0.0))
+
+
+def _relu(x: hl.Expr) -> hl.Expr:
+    return at_least(x, constant(0.0))
+
+
+def _sign(x: hl.Expr) -> hl.Expr:
+    positive = hl.select(strict(x > constant(0.0)), constant(1.0), x)
+    return hl.select(_negative(x), constant(-1.0), positive)
+
+
+def _prelu(x: hl.Expr, slope: hl.Expr) -> hl.Expr:
+    return hl.select(_negative(x), strict(x * slope), x)
+
+
+def _leaky_relu(x: hl.Expr, alpha: float) -> hl.Expr:
+    return _prelu(x, constant(alpha))
+
+
+def _elu(x: hl.Expr, alpha: float) -> hl.Expr:
+    return hl.select(strict(x >= constant(0.0)), x, constant(alpha) * functions.expm1(x))
+
+
+def _selu(x: hl.Expr, alpha: float, gamma: float) -> hl.Expr:
+    curved = constant(alpha * gamma) * functions.expm1(x)
+    return hl.select(strict(x >= constant(0.0)), strict(x * constant(gamma)), curved)
+
+
+def _celu(x: hl.Expr, alpha: float) -> hl.Expr:
+    curved = constant(alpha) * functions.expm1(strict(x / constant(alpha)))
+    return hl.select(strict(x >= constant(0.0)), x, curved)
+
+
+def _hard_sigmoid(x: hl.Expr, alpha: float, beta: float) -> hl.Expr:
+    return clamp(strict(x * constant(alpha) + constant(beta)), 0.0, 1.0)
+
+
+def _hard_swish(x: hl.Expr) -> hl.Expr:
+    return strict(x * _hard_sigmoid(x, 1 / 6, 0.5))
+
+
+def _softsign(x: hl.Expr) -> hl.Expr:
+    return strict(x / (hl.abs(x) + constant(1.0)))
+
+
+def _thresholded_relu(x: hl.Expr, alpha: float) -> hl.Expr:
+    return hl.select(strict(x <= constant(alpha)), constant(0.0), x)
+
+
+def _shrink(x: hl.Expr, bias: float, lambd: float) -> hl.Expr:
+    above = hl.select(strict(x > constant(lambd)), strict(x - constant(bias)), constant(0.0))
+    return hl.select(strict(x < constant(-lambd)), strict(x + constant(bias)), above)
+
+
+def _swish(x: hl.Expr, alpha: float) -> hl.Expr:
+    scaled = x if alpha == 1.0 else x * constant(alpha)
+    return x * functions.sigmoid(scaled)
+
+
+def _clip(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
+    """Limit to [min, max], attributes before version 11 and optional inputs since.
+
+    A missing limit is the largest finite number. Source: ONNX operator Clip.
+    """
+    low, high = constant(-_LARGEST), constant(_LARGEST)
+    if version < 11:
+        low = constant(number(attributes, "min", -_LARGEST))
+        high = constant(number(attributes, "max", _LARGEST))
+    elif len(values) > 1 and values[1].defined():
+        low = values[1]
+    if version >= 11 and len(values) > 2 and values[2].defined():
+        high = values[2]
+    return _minimum(_maximum(values[0], low), high)
+
+
+def _gelu(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
+    tanh = attributes.get("approximate", "none") == "tanh"
+    return functions.gelu_tanh(values[0]) if tanh else functions.gelu(values[0])
+
+
+def _biased(function: Callable[[hl.Expr], hl.Expr]) -> Build:
+    """Return a builder of `function(x + bias)`, the bias being optional."""
+
+    def build(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
+        x = values[0]
+        if len(values) > 1 and values[1].defined():
+            x = strict(x + values[1])
+        return function(x)
+
+    return build
+
+
+def _where(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
+    return hl.select(values[0], values[1], values[2])
+
+
+def _identity(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
+    return values[0]
+
+
+def _refuse_training(operation: Operation) -> str:
+    """Dropout is the identity unless it trains; its mode must be known and off."""
+    if any(ref and not ref.startswith("s") for ref in operation.inputs[1:]):
+        return "Dropout with a ratio or a mode that is computed"
+    mode = operation.inputs[2] if len(operation.inputs) > 2 else ""
+    return "Dropout with a training mode" if mode else ""
+
+
+_COMPARISON, _LOGIC = Signature.COMPARISON, Signature.LOGIC
+
+ELEMENTWISE_OPS: dict[tuple[str, str], ElementwiseOp] = {
+    ("", "Add"): _binary(_add),
+    ("", "Sub"): _binary(lambda a, b: strict(a - b)),
+    ("", "Mul"): _binary(lambda a, b: strict(a * b)),
+    ("", "Div"): _binary(lambda a, b: strict(a / b), cycles=10),
+    ("", "Pow"): _binary(power, cycles=60),
+    ("", "PRelu"): _binary(_prelu),
+    ("", "Min"): _variadic(_minimum),
+    ("", "Max"): _variadic(_maximum),
+    ("", "Sum"): _variadic(_add),
+    ("", "Mean"): ElementwiseOp(build=_mean, inputs=(1, _ANY)),
+    ("", "Where"): ElementwiseOp(build=_where, inputs=(3, 3), signature=Signature.WHERE),
+    ("", "Neg"): _unary(lambda x: strict(x * constant(-1.0))),
+    ("", "Abs"): _unary(hl.abs),
+    ("", "Sqrt"): _unary(lambda x: strict(hl.sqrt(x)), cycles=18),
+    ("", "Reciprocal"): _unary(lambda x: strict(constant(1.0) / x), cycles=10),
+    ("", "Exp"): _unary(functions.exp, cycles=10),
+    ("", "Log"): _unary(functions.log, cycles=15),
+    ("", "Sin"): _unary(sin, cycles=40),
+    ("", "Cos"): _unary(cos, cycles=40),
+    ("", "Floor"): _unary(hl.floor),
+    ("", "Ceil"): _unary(hl.ceil),
+    ("", "Round"): _unary(hl.round),
+    ("", "Sign"): _unary(_sign),
+    ("", "Relu"): _unary(_relu),
+    ("", "LeakyRelu"): _with_attributes(_leaky_relu, alpha=0.01),
+    ("", "Elu"): _with_attributes(_elu, cycles=12, alpha=1.0),
+    ("", "Selu"): _with_attributes(
+        _selu, cycles=12, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875
+    ),
+    ("", "Celu"): _with_attributes(_celu, cycles=15, alpha=1.0),
+    ("", "Clip"): ElementwiseOp(build=_clip, inputs=(1, 3)),
+    ("", "Sigmoid"): _unary(functions.sigmoid, cycles=20),
+    ("", "HardSigmoid"): _with_attributes(_hard_sigmoid, alpha=0.2, beta=0.5),
+    ("", "HardSwish"): _unary(_hard_swish, cycles=3),
+    ("", "Tanh"): _unary(functions.tanh, cycles=25),
+    ("", "Softplus"): _unary(functions.softplus, cycles=20),
+    ("", "Softsign"): _unary(_softsign, cycles=10),
+    ("", "Mish"): _unary(functions.mish, cycles=22),
+    ("", "Erf"): _unary(functions.erf, cycles=30),
+    ("", "Gelu"): ElementwiseOp(build=_gelu, cycles=30),
+    ("", "Swish"): _with_attributes(_swish, cycles=20, alpha=1.0),
+    ("", "ThresholdedRelu"): _with_attributes(_thresholded_relu, alpha=1.0),
+    ("", "Shrink"): _with_attributes(_shrink, bias=0.0, lambd=0.5),
+    ("", "Identity"): ElementwiseOp(build=_identity),
+    ("", "Dropout"): ElementwiseOp(
+        build=_identity, inputs=(1, 3), since=7, refuse=_refuse_training
+    ),
+    ("", "Equal"): _binary(lambda a, b: strict(a == b), signature=_COMPARISON),
+    ("", "Greater"): _binary(lambda a, b: strict(a > b), signature=_COMPARISON),
+    ("", "GreaterOrEqual"): _binary(lambda a, b: strict(a >= b), signature=_COMPARISON),
+    ("", "Less"): _binary(lambda a, b: strict(a < b), signature=_COMPARISON),
+    ("", "LessOrEqual"): _binary(lambda a, b: strict(a <= b), signature=_COMPARISON),
+    ("", "IsNaN"): ElementwiseOp(
+        build=lambda values, _, __: hl.is_nan(values[0]), signature=_COMPARISON
+    ),
+    ("", "And"): _binary(lambda a, b: a & b, signature=_LOGIC),
+    ("", "Or"): _binary(lambda a, b: a | b, signature=_LOGIC),
+    ("", "Xor"): _binary(lambda a, b: a != b, signature=_LOGIC),
+    ("", "Not"): ElementwiseOp(
+        build=lambda values, _, __: hl.logical_not(values[0]), signature=_LOGIC
+    ),
+    ("", "BatchNormalization"): ElementwiseOp(
+        build=batch_normalization, inputs=(5, 5), since=7, refuse=refuse_batch_normalization
+    ),
+    (MICROSOFT_DOMAIN, "Gelu"): _unary(functions.gelu, cycles=30),
+    (MICROSOFT_DOMAIN, "BiasGelu"): ElementwiseOp(
+        build=_biased(functions.gelu), inputs=(2, 2), cycles=30
+    ),
+    (MICROSOFT_DOMAIN, "FastGelu"): ElementwiseOp(
+        build=_biased(functions.gelu_tanh), inputs=(1, 2), cycles=25
+    ),
+    (MICROSOFT_DOMAIN, "QuickGelu"): _with_attributes(_swish, cycles=20, alpha=1.702),
+    (NCHWC_DOMAIN, "Conv"): ElementwiseOp(
+        build=channel_scale, inputs=(2, 3), refuse=refuse_channel_scale
+    ),
+}
+"""Every operator that may be part of a chain."""

@@ -1,0 +1,99 @@
+"""What a kernel family is: the seam between the tuner and the files beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aoe.schedule import Configuration, Schedule, Space
+from aoe.workload import Workload
+
+if TYPE_CHECKING:
+    import halide as hl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTarget:
+    """What a family has to know about the CPU.
+
+    Attributes:
+        vector_lanes: float32 elements of one vector register (16 with AVX-512, 8 with AVX2,
+            4 with NEON).
+        threads: Threads the tuned model runs with.
+        l1_bytes: Data cache of one core.
+        l2_bytes: Second-level cache of one core.
+    """
+
+    vector_lanes: int
+    threads: int
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Whether a family computes a workload; when it does not, why.
+
+    Attributes:
+        reason: Empty if the workload is supported.
+    """
+
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.reason
+
+
+SUPPORTED = Support()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """An algorithm in Halide, not scheduled yet.
+
+    Attributes:
+        output: Function of the result.
+        stages: Functions by the name schedule steps use, the result included; the update
+            definition of a reduction is a stage of its own, `<name>.update`.
+        arguments: Buffers read, in the order of `Workload.inputs`.
+        argument_extents: Extents of each argument, innermost first; all buffers are dense.
+        output_extents: Extents of the result, innermost first.
+        loops: Loop names and extents of each stage before any step, innermost first.
+    """
+
+    output: hl.Func
+    stages: Mapping[str, Any]
+    arguments: tuple[hl.ImageParam, ...]
+    argument_extents: tuple[tuple[int, ...], ...]
+    output_extents: tuple[int, ...]
+    loops: Mapping[str, tuple[tuple[str, int], ...]]
+
+
+class KernelFamily(Protocol):
+    """One kind of kernel: what it computes, and how it may be scheduled."""
+
+    @property
+    def name(self) -> str:
+        """`Workload.op_type` of its workloads; names their bank file."""
+
+    @property
+    def anchors(self) -> frozenset[tuple[str, str]]:
+        """(domain, op_type) of the operators it is built around; empty if any may start it."""
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the family computes `workload`, and if not, why."""
+
+    def reduction_length(self, workload: Workload) -> int:
+        """Return how many elements are summed up into one result, 1 for element-wise work."""
+
+    def pipeline(self, workload: Workload) -> Pipeline:
+        """Return the algorithm of a supported workload, without a schedule."""
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return the configurations worth trying, first guesses best first."""
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps a configuration of `space(workload, target)` stands for."""

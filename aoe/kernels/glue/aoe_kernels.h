@@ -1,0 +1,31 @@
+/* What the generated table (one entry per kernel) tells the glue. */
+#ifndef AOE_KERNELS_H
+#define AOE_KERNELS_H
+
+#include <stdint.h>
+
+#define AOE_MAX_RANK 8
+#define AOE_MAX_ARGUMENTS 64
+
+typedef struct {
+  int32_t rank;                  /* of the ONNX tensor */
+  int64_t shape[AOE_MAX_RANK];   /* as ONNX Runtime reports it */
+  int32_t view_rank;             /* of the buffer the kernel sees, dense */
+  int32_t extent[AOE_MAX_RANK];  /* innermost first */
+} aoe_tensor;
+
+typedef struct {
+  const char *name;              /* operator name in domain "aoe" */
+  int (*run)(void **arguments);  /* Halide's `<kernel>_argv` entry */
+  int32_t input_count;
+  const aoe_tensor *inputs;
+  aoe_tensor output;
+} aoe_kernel;
+
+extern const aoe_kernel aoe_kernel_table[];
+extern const int aoe_kernel_count;
+
+/* Name of the first CPU feature the kernels need and this CPU lacks, or NULL. */
+const char *aoe_missing_cpu_feature(void);
+
+#endif

@@ -1,0 +1,226 @@
+/* Hosts Halide kernels as ONNX Runtime custom operators, on the session's own thread pool. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "HalideRuntime.h"
+#include "aoe_kernels.h"
+#include "ort_abi.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef struct {
+  OrtCustomOp op; /* first member: ONNX Runtime hands back a pointer to it */
+  const aoe_kernel *kernel;
+} registered_op;
+
+typedef struct {
+  const OrtApi *api;
+  const aoe_kernel *kernel;
+} kernel_state;
+
+/* Lives on the stack of one Run: the kernel's `user_context`. */
+typedef struct {
+  const OrtApi *api;
+  OrtKernelContext *context;
+} run_context;
+
+/* ---- what Halide's runtime would provide ---- */
+
+typedef struct {
+  void *user_context;
+  halide_task_t task;
+  int min;
+  uint8_t *closure;
+  int failed;
+} task_range;
+
+static void run_task(void *data, size_t index) {
+  task_range *range = (task_range *)data;
+  int code = range->task(range->user_context, range->min + (int)index, range->closure);
+  if (code != 0) __atomic_store_n(&range->failed, code, __ATOMIC_RELAXED);
+}
+
+int halide_do_par_for(void *user_context, halide_task_t task, int min, int size,
+                      uint8_t *closure) {
+  run_context *run = (run_context *)user_context;
+  task_range range = {user_context, task, min, closure, 0};
+  if (size == 1) {
+    run_task(&range, 0);
+    return range.failed;
+  }
+  if (size < 1) return 0;
+  OrtStatus *status = ORT_CALL(run->api, 274, ort_parallel_for)(run->context, run_task,
+                                                               (size_t)size, 0, &range);
+  return status ? halide_error_code_generic_error : range.failed;
+}
+
+void *halide_malloc(void *user_context, size_t size) {
+  (void)user_context;
+  return aligned_alloc(64, (size + 63) / 64 * 64);
+}
+
+void halide_free(void *user_context, void *pointer) {
+  (void)user_context;
+  free(pointer);
+}
+
+/* ---- custom operator callbacks ---- */
+
+static OrtStatus *fail(const OrtApi *api, int code, const char *format, const char *name) {
+  char message[256];
+  snprintf(message, sizeof message, format, name);
+  return ORT_CALL(api, 0, ort_create_status)(code, message);
+}
+
+static void bind(halide_buffer_t *buffer, halide_dimension_t *dims, const aoe_tensor *tensor,
+                 void *data) {
+  int64_t stride = 1;
+  memset(buffer, 0, sizeof *buffer);
+  for (int d = 0; d < tensor->view_rank; d++) {
+    dims[d].min = 0;
+    dims[d].extent = tensor->extent[d];
+    dims[d].stride = (int32_t)stride;
+    dims[d].flags = 0;
+    stride *= tensor->extent[d];
+  }
+  buffer->host = (uint8_t *)data;
+  buffer->type.code = halide_type_float;
+  buffer->type.bits = 32;
+  buffer->type.lanes = 1;
+  buffer->dimensions = tensor->view_rank;
+  buffer->dim = dims;
+}
+
+static OrtStatus *check_shape(const OrtApi *api, const OrtValue *value, const aoe_kernel *kernel,
+                              const aoe_tensor *expected) {
+  OrtTensorTypeAndShapeInfo *info = NULL;
+  size_t rank = 0;
+  int64_t shape[AOE_MAX_RANK];
+  OrtStatus *status = ORT_CALL(api, 65, ort_type_shape)(value, &info);
+  if (status) return status;
+  status = ORT_CALL(api, 61, ort_dim_count)(info, &rank);
+  int same = !status && rank == (size_t)expected->rank;
+  if (same) status = ORT_CALL(api, 62, ort_dims)(info, shape, rank);
+  ORT_CALL(api, 99, ort_release_type_shape)(info);
+  if (status) return status;
+  for (size_t d = 0; same && d < rank; d++) same = shape[d] == expected->shape[d];
+  if (same) return NULL;
+  return fail(api, ORT_INVALID_ARGUMENT,
+              "%s: an input has another shape than the kernel was tuned for", kernel->name);
+}
+
+static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
+  const kernel_state *state = (const kernel_state *)state_pointer;
+  const OrtApi *api = state->api;
+  const aoe_kernel *kernel = state->kernel;
+  halide_buffer_t buffers[AOE_MAX_ARGUMENTS + 1];
+  halide_dimension_t dims[AOE_MAX_ARGUMENTS + 1][AOE_MAX_RANK];
+  void *arguments[AOE_MAX_ARGUMENTS + 2];
+  run_context run = {api, context};
+  void *user_context = &run;
+  OrtStatus *status = NULL;
+  void *data = NULL;
+
+  arguments[0] = &user_context;
+  for (int i = 0; i < kernel->input_count; i++) {
+    const OrtValue *value = NULL;
+    status = ORT_CALL(api, 90, ort_context_input)(context, (size_t)i, &value);
+    if (!status) status = check_shape(api, value, kernel, &kernel->inputs[i]);
+    if (!status) status = ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, &data);
+    if (status) return status;
+    bind(&buffers[i], dims[i], &kernel->inputs[i], data);
+    arguments[i + 1] = &buffers[i];
+  }
+  int last = kernel->input_count;
+  OrtValue *output = NULL;
+  status = ORT_CALL(api, 91, ort_context_output)(context, 0, kernel->output.shape,
+                                                 (size_t)kernel->output.rank, &output);
+  if (!status) status = ORT_CALL(api, 51, ort_tensor_data)(output, &data);
+  if (status) return status;
+  bind(&buffers[last], dims[last], &kernel->output, data);
+  arguments[last + 1] = &buffers[last];
+  if (kernel->run(arguments) != 0) return fail(api, ORT_FAIL, "%s: the kernel failed", kernel->name);
+  return NULL;
+}
+
+static OrtStatus *create_kernel(const OrtCustomOp *op, const OrtApi *api,
+                                const OrtKernelInfo *info, void **kernel) {
+  (void)info;
+  kernel_state *state = (kernel_state *)malloc(sizeof *state);
+  if (!state) return fail(api, ORT_FAIL, "%s: out of memory", ((registered_op *)op)->kernel->name);
+  state->api = api;
+  state->kernel = ((const registered_op *)op)->kernel;
+  *kernel = state;
+  return NULL;
+}
+
+static const aoe_kernel *kernel_of(const OrtCustomOp *op) {
+  return ((const registered_op *)op)->kernel;
+}
+static const char *get_name(const OrtCustomOp *op) { return kernel_of(op)->name; }
+static const char *get_provider(const OrtCustomOp *op) { return (void)op, NULL; }
+static int get_type(const OrtCustomOp *op, size_t i) { return (void)op, (void)i, ORT_TENSOR_FLOAT; }
+static size_t input_count(const OrtCustomOp *op) { return (size_t)kernel_of(op)->input_count; }
+static size_t output_count(const OrtCustomOp *op) { return (void)op, 1; }
+static int required(const OrtCustomOp *op, size_t i) { return (void)op, (void)i, 0; }
+static int one(const OrtCustomOp *op) { return (void)op, 1; }
+static int default_memory(const OrtCustomOp *op, size_t i) { return (void)op, (void)i, 0; }
+static void destroy(void *kernel) { free(kernel); }
+
+static void describe(registered_op *entry, const aoe_kernel *kernel) {
+  OrtCustomOp *op = &entry->op;
+  memset(entry, 0, sizeof *entry);
+  entry->kernel = kernel;
+  op->version = AOE_ORT_CUSTOM_OP_VERSION;
+  op->GetName = get_name;
+  op->GetExecutionProviderType = get_provider;
+  op->GetInputType = get_type;
+  op->GetInputTypeCount = input_count;
+  op->GetOutputType = get_type;
+  op->GetOutputTypeCount = output_count;
+  op->KernelDestroy = destroy;
+  op->GetInputCharacteristic = required;
+  op->GetOutputCharacteristic = required;
+  op->GetInputMemoryType = default_memory;
+  op->GetVariadicInputMinArity = one;
+  op->GetVariadicInputHomogeneity = one;
+  op->GetVariadicOutputMinArity = one;
+  op->GetVariadicOutputHomogeneity = one;
+  op->CreateKernelV2 = create_kernel;
+  op->KernelComputeV2 = compute;
+}
+
+/* Sessions keep pointers to the operators, so they live as long as the library. */
+static registered_op *registered_ops(void) {
+  static registered_op *ops = NULL;
+  registered_op *known = __atomic_load_n(&ops, __ATOMIC_ACQUIRE);
+  if (known) return known;
+  registered_op *fresh = (registered_op *)calloc((size_t)aoe_kernel_count + 1, sizeof *fresh);
+  if (!fresh) return NULL;
+  for (int i = 0; i < aoe_kernel_count; i++) describe(&fresh[i], &aoe_kernel_table[i]);
+  if (!__atomic_compare_exchange_n(&ops, &known, fresh, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    free(fresh);
+    return known;
+  }
+  return fresh;
+}
+
+EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
+  const OrtApi *api = base->GetApi(AOE_ORT_API_VERSION);
+  if (!api) {
+    const OrtApi *old = base->GetApi(1);
+    return old ? fail(old, ORT_NOT_IMPLEMENTED, "ONNX Runtime %s is too old for tuned kernels",
+                      base->GetVersionString())
+               : NULL;
+  }
+  const char *missing = aoe_missing_cpu_feature();
+  if (missing) return fail(api, ORT_NOT_IMPLEMENTED, "this CPU lacks %s", missing);
+  registered_op *ops = registered_ops();
+  if (!ops) return fail(api, ORT_FAIL, "%s: out of memory", "aoe");
+  OrtCustomOpDomain *domain = NULL;
+  OrtStatus *status = ORT_CALL(api, 26, ort_create_domain)("aoe", &domain);
+  for (int i = 0; !status && i < aoe_kernel_count; i++)
+    status = ORT_CALL(api, 27, ort_domain_add)(domain, &ops[i].op);
+  return status ? status : ORT_CALL(api, 28, ort_add_domain)(options, domain);
+}

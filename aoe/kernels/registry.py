@@ -1,0 +1,39 @@
+"""Every kernel family by name, the order in which they are offered a workload."""
+
+from __future__ import annotations
+
+from aoe.kernels.batch_normalization import BatchNormalization
+from aoe.kernels.elementwise import Elementwise
+from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
+from aoe.kernels.family import KernelFamily
+from aoe.kernels.lrn import Lrn
+from aoe.kernels.softmax import Softmax
+
+FAMILIES: dict[str, KernelFamily] = {
+    "lrn": Lrn(),
+    "softmax": Softmax(),
+    "batch_normalization": BatchNormalization(),
+    "elementwise": Elementwise(),
+}
+"""A family is one file and one line here; the most special come first."""
+
+FUSIBLE = frozenset(ELEMENTWISE_OPS)
+"""(domain, op_type) of operators that chain freely."""
+
+
+def get_family(name: str) -> KernelFamily:
+    """Return the family called `name`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise ValueError(f"kernel family: unknown (got {name}, expected one of {known})")
+    return FAMILIES[name]
+
+
+def anchors() -> frozenset[tuple[str, str]]:
+    """Return (domain, op_type) of operators with a kernel of their own which cannot chain."""
+    named = [family.anchors for family in FAMILIES.values()]
+    return frozenset[tuple[str, str]]().union(*named) - FUSIBLE

@@ -1,0 +1,256 @@
+"""Loop plans shared by the families: tasks for the threads, vectors along the innermost axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from aoe.kernels.family import KernelTarget
+from aoe.schedule import (
+    Choice,
+    Fuse,
+    Knob,
+    Parallel,
+    Schedule,
+    Space,
+    Split,
+    Step,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+
+_CYCLES_PER_US = 3000
+"""Clock assumed when work is estimated, in cycles per microsecond: 3 GHz."""
+_BYTES_PER_US = 10_000
+"""Memory traffic one core is assumed to sustain, in bytes per microsecond: 10 GB/s."""
+_TASK_MIN_US = 10.0
+"""Work below which handing a task to another thread does not pay."""
+LANE = "lane"
+TASK = "task"
+FLAT, ROW = "flat", "row"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowNest:
+    """A loop nest that is computed row by row: no axis but the innermost is vectorised.
+
+    Attributes:
+        stage: Stage of the result.
+        names: Loops, outermost first.
+        extents: Their extents, outermost first.
+        work_us: Estimated time of one core for all of it.
+    """
+
+    stage: str
+    names: tuple[str, ...]
+    extents: tuple[int, ...]
+    work_us: float
+
+
+def estimate_us(
+    elements: int, cycles_per_vector: float, traffic_bytes: int, target: KernelTarget
+) -> float:
+    """Return a rough time of one core for `elements` results: compute or memory bound."""
+    compute = elements / target.vector_lanes * cycles_per_vector / _CYCLES_PER_US
+    return max(compute, traffic_bytes / _BYTES_PER_US)
+
+
+def task_choices(work_us: float, parts: int, target: KernelTarget) -> tuple[int, ...]:
+    """Return numbers of tasks worth trying: one, and multiples of the threads.
+
+    Args:
+        work_us: Time of one core for everything.
+        parts: Pieces the work can be cut into.
+        target: Gives the threads.
+    """
+    if target.threads < 2:
+        return (1,)
+    multiples = [target.threads * factor for factor in (1, 2, 4, 8, 16)]
+    useful = [n for n in multiples if n <= parts and work_us / n >= _TASK_MIN_US / 4]
+    return (1, *useful)
+
+
+def best_tasks(work_us: float, choices: Sequence[int]) -> int:
+    """Return the largest number of tasks that are each worth handing over, up to four rounds."""
+    worthwhile = [n for n in choices[:4] if n == 1 or work_us / n >= _TASK_MIN_US]
+    return max(worthwhile)
+
+
+def vector_choices(extent: int, lanes: int) -> tuple[int, ...]:
+    """Return vector widths for a loop of `extent`: registers, or what a short loop allows."""
+    wide = tuple(lanes * factor for factor in (1, 2, 4) if lanes * factor <= extent)
+    if wide:
+        return wide
+    below = 1 << (extent.bit_length() - 1)
+    return (below,) if below == extent else (below, 2 * below)
+
+
+def task_chunk(extents: Sequence[int], tasks: int, multiple: int = 1) -> tuple[int, int]:
+    """Return which loop is cut so that it and those around it give `tasks` tasks, and the size.
+
+    Args:
+        extents: Of the loops, outermost first.
+        tasks: Wanted, 2 or more.
+        multiple: What a piece of the last loop is a multiple of.
+    """
+    at, around = 0, 1
+    while around * extents[at] < tasks and at < len(extents) - 1:
+        around *= extents[at]
+        at += 1
+    size = -(-extents[at] // -(-tasks // around))
+    if at == len(extents) - 1:
+        size = min(extents[at], -(-size // multiple) * multiple)
+    return at, size
+
+
+def parallel_steps(
+    stage: str, names: Sequence[str], extents: Sequence[int], tasks: int, multiple: int = 1
+) -> tuple[Step, ...]:
+    """Return steps that share out the loops `names`, outermost first, in about `tasks` tasks.
+
+    The loop that is cut keeps its name inside a task, so that stages can be computed there. Only
+    the loop over the pieces is fused with those around it: fused loops cost a division each time.
+    """
+    if tasks < 2:
+        return ()
+    at, size = task_chunk(extents, tasks, multiple)
+    return (
+        Split(stage, names[at], TASK, names[at], size, Tail.SHIFT_INWARDS),
+        *(Fuse(stage, name, TASK, TASK) for name in reversed(names[:at])),
+        Parallel(stage, TASK),
+    )
+
+
+def row_space(nest: RowNest, target: KernelTarget, *, heavy: bool) -> Space:
+    """Return the space of a row-wise kernel.
+
+    Args:
+        nest: The loops.
+        target: Vector width and threads.
+        heavy: True if computing, not memory, bounds the kernel: narrower vectors first.
+    """
+    layouts, lanes = _layouts(nest, target), target.vector_lanes
+    vectors = {v for kind in layouts for v in vector_choices(_inner(nest, kind), lanes)}
+    tasks = task_choices(nest.work_us, max(1, prod(nest.extents) // target.vector_lanes), target)
+    knobs = (
+        Knob("inner", layouts),
+        Knob("vector", tuple(sorted(vectors))),
+        Knob("unroll", (1, 2, 4)),
+        Knob("tasks", tasks),
+    )
+
+    def legal(values: Mapping[str, Choice]) -> bool:
+        vector, unroll = int(values["vector"]), int(values["unroll"])
+        extent = _inner(nest, str(values["inner"]))
+        if vector not in vector_choices(extent, target.vector_lanes):
+            return False
+        if unroll == 1 or vector * unroll <= extent:
+            return True
+        return vector == extent and _RowLoops.of(nest, values).outer_extent >= unroll
+
+    best = best_tasks(nest.work_us, tasks)
+    counts = (best, max(tasks), 1)
+    guesses = _row_guesses(nest, layouts, lanes, counts=tuple(dict.fromkeys(counts)), heavy=heavy)
+    return Space(knobs=knobs, constraint=legal, first_guesses=tuple(g for g in guesses if legal(g)))
+
+
+def _row_guesses(
+    nest: RowNest, layouts: Sequence[str], lanes: int, *, counts: Sequence[int], heavy: bool
+) -> list[dict[str, Choice]]:
+    """Return guesses, best first; not all of them are legal."""
+    guesses: list[dict[str, Choice]] = []
+    for count in counts:
+        for kind in layouts:
+            vectors = vector_choices(_inner(nest, kind), lanes)
+            shapes = [(vectors[0], 2), (vectors[min(1, len(vectors) - 1)], 2)]
+            shapes = shapes if heavy else shapes[::-1]
+            shapes += [(vectors[0], 1), (vectors[-1], 1)]
+            for vector, unroll in shapes if count == counts[0] else shapes[::2]:
+                guess = {"inner": kind, "vector": vector, "unroll": unroll, "tasks": count}
+                guesses += [guess] if guess not in guesses else []
+    return guesses
+
+
+@dataclass(frozen=True, slots=True)
+class _RowLoops:
+    """The loops of a configuration, outermost first, and where they are cut for the threads."""
+
+    names: tuple[str, ...]
+    extents: tuple[int, ...]
+    cut: int
+    size: int
+
+    @classmethod
+    def of(cls, nest: RowNest, values: Mapping[str, Choice]) -> _RowLoops:
+        names, extents = nest.names, nest.extents
+        if values["inner"] == FLAT:
+            names, extents = (*names[:-2], FLAT), (*extents[:-2], extents[-2] * extents[-1])
+        block = int(values["vector"]) * int(values["unroll"])
+        cut, size = -1, 0
+        if int(values["tasks"]) > 1:
+            cut, size = task_chunk(extents, int(values["tasks"]), block)
+        return cls(names, extents, cut, size)
+
+    def extent(self, at: int) -> int:
+        """Return the iterations of a loop inside a task."""
+        return self.size if at == self.cut else self.extents[at]
+
+    @property
+    def outer_extent(self) -> int:
+        """Iterations of the loop around the innermost, inside a task; 1 if there is none."""
+        return self.extent(len(self.extents) - 2) if len(self.extents) > 1 else 1
+
+
+def row_schedule(nest: RowNest, values: Mapping[str, Choice]) -> Schedule:
+    """Return the steps of a configuration of `row_space`."""
+    loops = _RowLoops.of(nest, values)
+    stage, names = nest.stage, loops.names
+    vector, unroll, tasks = (int(values[name]) for name in ("vector", "unroll", "tasks"))
+    steps: list[Step] = []
+    if values["inner"] == FLAT:
+        steps.append(Fuse(stage, nest.names[-2], nest.names[-1], FLAT))
+    steps += parallel_steps(stage, names, loops.extents, tasks, vector * unroll)
+    extent = loops.extent(len(names) - 1)
+    if unroll > 1 and vector == extent and loops.outer_extent >= unroll:
+        around, copies = names[-2], f"{names[-2]}_u"
+        steps += inner_steps(stage, names[-1], extent, vector, 1)
+        steps.append(Split(stage, around, around, copies, unroll, Tail.SHIFT_INWARDS))
+        steps.append(Unroll(stage, copies, unroll))
+    else:
+        steps += inner_steps(stage, names[-1], extent, vector, unroll)
+    return Schedule(tuple(steps))
+
+
+def inner_steps(
+    stage: str, name: str, extent: int, vector: int, unroll: int, lane: str = LANE
+) -> tuple[Step, ...]:
+    """Return steps that vectorise and unroll one loop; a tail is computed twice or guarded."""
+    block = vector * unroll
+    if vector < 2 and unroll < 2:
+        return ()
+    tail = Tail.SHIFT_INWARDS if block <= extent else Tail.GUARD
+    if unroll < 2:
+        return (
+            Split(stage, name, name, lane, vector, tail),
+            Vectorize(stage, lane, vector),
+        )
+    return (
+        Split(stage, name, name, f"{name}_u", block, tail),
+        Split(stage, f"{name}_u", f"{name}_u", lane, vector),
+        Vectorize(stage, lane, vector),
+        Unroll(stage, f"{name}_u", unroll),
+    )
+
+
+def _layouts(nest: RowNest, target: KernelTarget) -> tuple[str, ...]:
+    """Return ways to vectorise: along the row, or across the ends of short rows."""
+    short = len(nest.extents) > 1 and nest.extents[-1] < 2 * target.vector_lanes
+    if not short or nest.extents[-1] == target.vector_lanes:
+        return (ROW,)
+    return (FLAT, ROW) if nest.extents[-1] < target.vector_lanes else (ROW, FLAT)
+
+
+def _inner(nest: RowNest, layout: str) -> int:
+    return nest.extents[-1] * (nest.extents[-2] if layout == FLAT else 1)

@@ -1,0 +1,293 @@
+"""Paired timing: how a candidate is measured against its baseline and what that proves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+from typing import NamedTuple, Self
+
+ACCEPT_COVERAGE = 0.9
+"""Least coverage an interval needs before its lower bound may accept anything: 5 pairs."""
+
+
+class Outcome(StrEnum):
+    """How the trial of a candidate ended.
+
+    Source: the invalidity words of the T4 auto-tuning results format (FAIR Benchmark Hub).
+    """
+
+    CORRECT = "correct"
+    COMPILE = "compile"
+    RUNTIME = "runtime"
+    TIMEOUT = "timeout"
+    CORRECTNESS = "correctness"
+    CONSTRAINTS = "constraints"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurePolicy:
+    """How many samples are taken, and when enough is known.
+
+    Attributes:
+        pairs_min: Pairs taken before the interval may end the measurement.
+        pairs_max: Pairs after which the measurement ends in any case.
+        warmup: Discarded pairs at the start.
+        race_pairs: Pairs after which a clear loser is dropped.
+        race_ratio: Factor by which a clear loser is slower than the best candidate so far.
+        target_half_width: Half-width of the interval, relative to its median, that is enough.
+        confidence: Least coverage of the interval.
+        sample_min_us: A sample repeats short calls until it lasts this long.
+        threads: Threads the baseline and the candidate may use.
+
+    Source: A/A runs on a shared 2-core host: 10-20 ABBA pairs put the spread of the estimate
+        at 0.2-1 %; a sample below 50-100 us reads the clock more than the kernel.
+    """
+
+    pairs_min: int = 10
+    pairs_max: int = 40
+    warmup: int = 1
+    race_pairs: int = 3
+    race_ratio: float = 1.5
+    target_half_width: float = 0.01
+    confidence: float = 0.95
+    sample_min_us: float = 100.0
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.pairs_min <= self.pairs_max:
+            raise ValueError(
+                f"pairs_min must lie in 1..pairs_max (got {self.pairs_min}, {self.pairs_max})"
+            )
+        if self.warmup < 0 or self.race_pairs < 1 or self.threads < 1:
+            raise ValueError("warmup must be >= 0, race_pairs and threads >= 1")
+        if self.race_ratio <= 1 or not 0 < self.confidence < 1:
+            raise ValueError("race_ratio must exceed 1, confidence must lie inside 0..1")
+        if self.target_half_width < 0 or self.sample_min_us < 0:
+            raise ValueError("target_half_width and sample_min_us must not be negative")
+
+    def repeats(self, call_us: float) -> int:
+        """Return how many calls of `call_us` make a sample of `sample_min_us` or more."""
+        return max(1, math.ceil(self.sample_min_us / _positive(call_us)))
+
+
+class PairedSamples(NamedTuple):
+    """Samples in us; the i-th of both belong to one pair and saw the same machine."""
+
+    baseline_us: tuple[float, ...]
+    tuned_us: tuple[float, ...]
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Speed-up of each pair, dimensionless, > 1 where the candidate was faster."""
+        return _ratios(self.baseline_us, self.tuned_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one trial of a candidate brought.
+
+    Attributes:
+        outcome: How the trial ended; only a correct one is sure to have samples.
+        baseline_us: Time of one call of the baseline, one number per pair.
+        tuned_us: Time of one call of the candidate, same length.
+        detail: Why a failed trial failed, for a reader; empty otherwise.
+    """
+
+    outcome: Outcome
+    baseline_us: tuple[float, ...] = ()
+    tuned_us: tuple[float, ...] = ()
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.baseline_us) != len(self.tuned_us):
+            raise ValueError(
+                "a measurement needs as many baseline as tuned samples "
+                f"(got {len(self.baseline_us)} and {len(self.tuned_us)})"
+            )
+        for sample_us in (*self.baseline_us, *self.tuned_us):
+            _positive(sample_us)
+        if self.is_correct and not self.tuned_us:
+            raise ValueError("a correct measurement needs samples (got none)")
+
+    @classmethod
+    def failure(cls, outcome: Outcome, detail: str) -> Self:
+        """Return the measurement of a candidate that could not be timed."""
+        return cls(outcome=outcome, detail=detail)
+
+    @property
+    def is_correct(self) -> bool:
+        """True if the candidate computed the right result and was timed."""
+        return self.outcome is Outcome.CORRECT
+
+    @property
+    def latency_us(self) -> float:
+        """Median time of one call of the candidate; ValueError without samples."""
+        return _median("latency_us", self.tuned_us)
+
+    @property
+    def baseline_latency_us(self) -> float:
+        """Median time of one call of the baseline; ValueError without samples."""
+        return _median("baseline_latency_us", self.baseline_us)
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Speed-up of each pair, dimensionless, > 1 where the candidate was faster."""
+        return _ratios(self.baseline_us, self.tuned_us)
+
+    @property
+    def speedup(self) -> float:
+        """Median of the per-pair ratios, not the ratio of the medians: drift cancels."""
+        return _median("speedup", self.ratios)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupEstimate:
+    """Speed-up of a candidate over its baseline with a confidence interval.
+
+    Attributes:
+        median: Median of the per-pair ratios, > 1 means faster.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        pairs: Number of pairs; with fewer than the confidence needs (6 for 95 %), the interval
+            is the range of the ratios and `coverage` says how little that proves.
+        coverage: Probability that such an interval holds the true median.
+    """
+
+    median: float
+    low: float
+    high: float
+    pairs: int
+    coverage: float
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval, relative to the median."""
+        return (self.high - self.low) / (2 * self.median)
+
+
+def median_interval(count: int, confidence: float = 0.95) -> tuple[int, float]:
+    """Return which order statistics enclose the median, and how surely they do.
+
+    The interval runs from the k-th smallest to the k-th largest of `count` independent samples,
+    whatever their distribution; its coverage is 1 - 2 P(B < k) with B binomial(count, 1/2).
+
+    Args:
+        count: Number of samples, at least 1.
+        confidence: Least coverage wanted.
+
+    Returns:
+        The largest k whose coverage reaches `confidence`, or 1 (smallest to largest sample) when
+        none does, and the exact coverage of that interval.
+
+    Source: H. A. David, H. N. Nagaraja, Order Statistics, 3rd ed., section 7.1.
+    """
+    if count < 1:
+        raise ValueError(f"an interval needs samples (got {count})")
+    total = 2**count
+    below, best, coverage = 1, 1, 1 - 2 / total
+    for rank in range(2, count // 2 + 1):
+        below += math.comb(count, rank - 1)
+        if 1 - 2 * below / total < confidence:
+            break
+        best, coverage = rank, 1 - 2 * below / total
+    return best, coverage
+
+
+def estimate_speedup(
+    samples: Measurement | PairedSamples, confidence: float = 0.95
+) -> SpeedupEstimate:
+    """Return the median speed-up of the pairs and the confidence interval of that median.
+
+    Args:
+        samples: Pairs taken in ABBA order, at least one.
+        confidence: Least coverage wanted of the interval.
+
+    Raises:
+        ValueError: there are no pairs.
+    """
+    ratios = sorted(samples.ratios)
+    rank, coverage = median_interval(len(ratios), confidence)
+    return SpeedupEstimate(
+        median=median(ratios),
+        low=ratios[rank - 1],
+        high=ratios[-rank],
+        pairs=len(ratios),
+        coverage=coverage,
+    )
+
+
+def accepts(estimate: SpeedupEstimate, threshold: float) -> bool:
+    """True if the lower bound of the speed-up exceeds `threshold`, from 5 pairs or more."""
+    return estimate.coverage >= ACCEPT_COVERAGE and estimate.low > threshold
+
+
+def run_pairs(
+    baseline: Callable[[], float],
+    tuned: Callable[[], float],
+    policy: MeasurePolicy,
+    best_ratio: float | None = None,
+) -> PairedSamples:
+    """Take samples of both sides in ABBA order until enough is known about their ratio.
+
+    The width of the interval ends a measurement, never the side of 1 it lies on: stopping as
+    soon as a result looks good would make the interval lie.
+
+    Args:
+        baseline: Runs one sample of the baseline and returns the time of a call in us.
+        tuned: The same for the candidate.
+        policy: Numbers of pairs, racing and the wanted width.
+        best_ratio: Speed-up of the best candidate so far; without it nothing is raced.
+
+    Returns:
+        All samples but the warm-up; fewer than `policy.pairs_min` pairs if the candidate lost
+        the race.
+    """
+    for _ in range(policy.warmup):
+        baseline()
+        tuned()
+    baseline_us: list[float] = []
+    tuned_us: list[float] = []
+    for pair in range(policy.pairs_max):
+        # Swapping the order in every other pair cancels a linear drift and cache after-effects.
+        first, second = (baseline, tuned) if pair % 2 == 0 else (tuned, baseline)
+        first_us, second_us = _positive(first()), _positive(second())
+        baseline_us.append(first_us if pair % 2 == 0 else second_us)
+        tuned_us.append(second_us if pair % 2 == 0 else first_us)
+        samples = PairedSamples(tuple(baseline_us), tuple(tuned_us))
+        if _is_settled(samples, policy, best_ratio):
+            return samples
+    return PairedSamples(tuple(baseline_us), tuple(tuned_us))
+
+
+def _is_settled(samples: PairedSamples, policy: MeasurePolicy, best_ratio: float | None) -> bool:
+    """True if the candidate lost the race or its speed-up is known well enough."""
+    pairs = len(samples.tuned_us)
+    if (
+        best_ratio is not None
+        and pairs >= policy.race_pairs
+        and median(samples.ratios) * policy.race_ratio < best_ratio
+    ):
+        return True
+    if pairs < policy.pairs_min:
+        return False
+    estimate = estimate_speedup(samples, policy.confidence)
+    return estimate.coverage >= policy.confidence and estimate.half_width < policy.target_half_width
+
+
+def _ratios(baseline_us: tuple[float, ...], tuned_us: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(base / tuned for base, tuned in zip(baseline_us, tuned_us, strict=True))
+
+
+def _median(name: str, samples: tuple[float, ...]) -> float:
+    if not samples:
+        raise ValueError(f"{name}: a failed measurement without samples has none")
+    return median(samples)
+
+
+def _positive(sample_us: float) -> float:
+    if not (math.isfinite(sample_us) and sample_us > 0):
+        raise ValueError(f"a time must be positive and finite (got {sample_us})")
+    return sample_us

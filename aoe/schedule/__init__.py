@@ -1,0 +1,46 @@
+"""The engine's typed strategy: schedules made of steps, and the space they are chosen from."""
+
+from aoe.schedule.space import Choice, Configuration, Knob, Space
+from aoe.schedule.steps import (
+    STEP_KINDS,
+    ComputeAt,
+    ComputeRoot,
+    Fuse,
+    Memory,
+    Parallel,
+    Reorder,
+    Schedule,
+    Split,
+    Step,
+    StoreIn,
+    Tail,
+    Unroll,
+    Vectorize,
+    schedule_from_json,
+    schedule_to_json,
+    step_text,
+)
+
+__all__ = [
+    "STEP_KINDS",
+    "Choice",
+    "ComputeAt",
+    "ComputeRoot",
+    "Configuration",
+    "Fuse",
+    "Knob",
+    "Memory",
+    "Parallel",
+    "Reorder",
+    "Schedule",
+    "Space",
+    "Split",
+    "Step",
+    "StoreIn",
+    "Tail",
+    "Unroll",
+    "Vectorize",
+    "schedule_from_json",
+    "schedule_to_json",
+    "step_text",
+]

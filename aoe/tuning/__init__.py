@@ -1,0 +1,1 @@
+"""The tuning modes and the search they share."""

@@ -1,0 +1,227 @@
+"""What is computed: one operator or a fused subgraph, free of model names and of schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+NCHWC_DOMAIN = "com.microsoft.nchwc"
+"""Domain of ONNX Runtime's blocked-layout operators. Source: the optimised models it writes."""
+
+AttributeValue = float | int | str | tuple[int, ...] | tuple[float, ...]
+
+
+class Layout(StrEnum):
+    """How the elements of a tensor lie in memory."""
+
+    PLAIN = "plain"
+    """Row-major in the order of the shape (NCHW for images)."""
+    BLOCKED = "blocked"
+    """Shape (N, C, H, W), memory (N, C/block, H, W, block): ONNX Runtime's NCHWc."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Shape, type and layout of a tensor.
+
+    Attributes:
+        shape: Extents as ONNX Runtime reports them; for a blocked tensor (N, C, H, W) where C
+            is a multiple of `block`.
+        dtype: Element type, NumPy spelling; this version computes in float32 only.
+        layout: Order of the elements in memory.
+        block: Channels per block of a blocked tensor, else 0.
+        constant: True if the tensor is an initializer of the model.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    layout: Layout = Layout.PLAIN
+    block: int = 0
+    constant: bool = False
+
+    def __post_init__(self) -> None:
+        if any(extent < 1 for extent in self.shape):
+            raise ValueError(f"extents must be positive (got {self.shape})")
+        if self.layout is Layout.BLOCKED and (
+            len(self.shape) != 4 or self.block < 1 or self.shape[1] % self.block
+        ):
+            raise ValueError(
+                f"a blocked tensor has shape (N, C, H, W) with C a multiple of its block "
+                f"(got {self.shape}, block {self.block})"
+            )
+        if self.layout is Layout.PLAIN and self.block:
+            raise ValueError(f"a plain tensor has no block (got {self.block})")
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+    @property
+    def layout_name(self) -> str:
+        """`ND`, `NCHW` or `NCHW16c`, as it is written in a record."""
+        if self.layout is Layout.BLOCKED:
+            return f"NCHW{self.block}c"
+        return "NCHW" if len(self.shape) == 4 else "ND"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One ONNX operator inside a workload.
+
+    Attributes:
+        op_type: Operator name, for example `PRelu`.
+        domain: Operator domain, empty for ONNX's own.
+        version: `since_version` of the operator's schema: fixes its meaning for all opsets.
+        inputs: References to workload inputs (`x0`), scalars (`s0`) or results (`t0`); an
+            omitted optional input is the empty string.
+        output: Reference of the single result, `t0`, `t1`, ...
+        attributes: Attributes given in the model; defaults are not filled in.
+    """
+
+    op_type: str
+    domain: str = ""
+    version: int = 1
+    inputs: tuple[str, ...]
+    output: str
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attributes", MappingProxyType(dict(self.attributes)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A connected computation with one result: the thing that is looked up and tuned.
+
+    Attributes:
+        op_type: Kernel family that computes it; names the bank file, for example `lrn`.
+        inputs: Tensors read, in the order of the kernel's arguments; referred to as `x<i>`.
+        scalars: Constants of one element, known when the kernel is compiled; `s<i>`.
+        operations: The operators in topological order; the last one makes the result.
+        output: The result.
+    """
+
+    op_type: str
+    inputs: tuple[TensorSpec, ...]
+    scalars: tuple[float, ...] = ()
+    operations: tuple[Operation, ...]
+    output: TensorSpec
+
+    def __post_init__(self) -> None:
+        known = {f"x{i}" for i in range(len(self.inputs))}
+        known |= {f"s{i}" for i in range(len(self.scalars))} | {""}
+        for operation in self.operations:
+            unknown = [ref for ref in operation.inputs if ref not in known]
+            if unknown:
+                raise ValueError(f"{operation.op_type} reads {unknown}, which nothing defines")
+            known.add(operation.output)
+        if not self.operations:
+            raise ValueError("a workload has at least one operation")
+
+    @property
+    def opset(self) -> int:
+        """Smallest ONNX opset in which every operation has its recorded version."""
+        return max((op.version for op in self.operations if not op.domain), default=1)
+
+    @property
+    def result(self) -> str:
+        """Reference of the result."""
+        return self.operations[-1].output
+
+    @property
+    def blocked(self) -> bool:
+        """True if the kernel computes in the blocked layout."""
+        return self.output.layout is Layout.BLOCKED
+
+
+def workload_to_json(workload: Workload) -> dict[str, Any]:
+    """Return the JSON value that stands for `workload` in a record (CANN `info_dict`).
+
+    Member order is fixed: a record key is a hash over this value's text.
+    """
+    return {
+        "op_type": workload.op_type,
+        "inputs": [_spec_to_json(spec) for spec in workload.inputs],
+        "scalars": list(workload.scalars),
+        "operations": [_operation_to_json(operation) for operation in workload.operations],
+        "output": _spec_to_json(workload.output),
+    }
+
+
+def workload_from_json(value: Mapping[str, Any]) -> Workload:
+    """Return the workload a record's `info_dict` describes.
+
+    Raises:
+        ValueError: a member is missing, mistyped or contradicts another one.
+    """
+    try:
+        return Workload(
+            op_type=value["op_type"],
+            inputs=tuple(_spec_from_json(item) for item in value["inputs"]),
+            scalars=tuple(float(item) for item in value["scalars"]),
+            operations=tuple(_operation_from_json(item) for item in value["operations"]),
+            output=_spec_from_json(value["output"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a workload of this engine: {error!r}") from error
+
+
+def _spec_to_json(spec: TensorSpec) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "shape": list(spec.shape),
+        "dtype": spec.dtype,
+        "layout": spec.layout_name,
+    }
+    if spec.constant:
+        value["constant"] = True
+    return value
+
+
+def _spec_from_json(value: Mapping[str, Any]) -> TensorSpec:
+    name = value["layout"]
+    block = int(name[4:-1]) if name.startswith("NCHW") and name.endswith("c") else 0
+    return TensorSpec(
+        shape=tuple(int(extent) for extent in value["shape"]),
+        dtype=str(value["dtype"]),
+        layout=Layout.BLOCKED if block else Layout.PLAIN,
+        block=block,
+        constant=bool(value.get("constant", False)),
+    )
+
+
+def _operation_to_json(operation: Operation) -> dict[str, Any]:
+    name = f"{operation.domain}:{operation.op_type}" if operation.domain else operation.op_type
+    return {
+        "op": name,
+        "version": operation.version,
+        "in": list(operation.inputs),
+        "out": operation.output,
+        "attr": {key: _plain(item) for key, item in sorted(operation.attributes.items())},
+    }
+
+
+def _operation_from_json(value: Mapping[str, Any]) -> Operation:
+    domain, _, op_type = str(value["op"]).rpartition(":")
+    return Operation(
+        op_type=op_type,
+        domain=domain,
+        version=int(value["version"]),
+        inputs=tuple(str(ref) for ref in value["in"]),
+        output=str(value["out"]),
+        attributes={key: _frozen(item) for key, item in value["attr"].items()},
+    )
+
+
+def _plain(value: AttributeValue) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,39 @@
+"""Options all commands share, and what they decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from aoebank.report.output import ColorMode, Report, emit
+from aoebank.storage.tiers import current_environment, resolve_bank
+
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Write exactly one JSON document.")
+]  # fmt: skip
+BankPath: TypeAlias = Annotated[
+    Path | None, typer.Argument(metavar="[PATH]", help="Bank file or tree.", show_default=False)
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What the options before the command decided."""
+
+    color: ColorMode = ColorMode.AUTO
+    debug: bool = False
+
+
+def finish(context: typer.Context, report: Report, *, as_json: bool) -> int:
+    """Write a report the way this call asked for; return the exit code."""
+    session = context.find_object(Session) or Session()
+    no_color = bool(current_environment().get("NO_COLOR"))
+    return emit(report, as_json=as_json, color=session.color, no_color=no_color)
+
+
+def default_root() -> Path:
+    """Return the root the environment of this call names."""
+    return resolve_bank(env=current_environment(), cwd=Path.cwd()).root

@@ -1,0 +1,25 @@
+"""Every bank file format, and which one a file has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aoebank.formats.protocol import Format
+from aoebank.formats.unified import UnifiedFormat
+from aoebank.model.record import FormatName
+
+HEAD_BYTES = 4096
+
+FORMATS: dict[FormatName, Format] = {
+    FormatName.UNIFIED: UnifiedFormat(),
+}
+
+
+def find_format(path: Path, head: bytes | None = None) -> Format | None:
+    """Return the format of a file by its name, else by its first bytes, else None."""
+    for format_ in FORMATS.values():
+        if format_.recognizes_name(path.name):
+            return format_
+    if head is None:
+        return None
+    return next((each for each in FORMATS.values() if each.recognizes_content(head)), None)

@@ -1,0 +1,66 @@
+"""Findings about the bytes of a file, before anyone looks for records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from aoebank.formats.lines import LineIndex
+from aoebank.model.finding import Finding, make_finding
+from aoebank.model.location import Location
+
+BOM = b"\xef\xbb\xbf"
+_MARKER = re.compile(rb"^(?:<{7} |={7}\r?$|\|{7} |>{7} )[^\n]*", re.MULTILINE)
+
+
+def check_text(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
+    """Yield what is wrong with the bytes: encoding, marks, line ends, conflict markers."""
+    if not data.strip(b" \t\r\n"):
+        yield make_finding(
+            "AB110", Location(path=path), "file is empty", hint="remove it, or restore it"
+        )
+    if data.startswith(BOM):
+        yield make_finding(
+            "AB105", lines.location(path, 0, 3), "file starts with a byte order mark",
+            hint="save it as UTF-8 without BOM: Python readers of the bank reject it",
+        )  # fmt: skip
+    yield from _check_line_ends(data, path, lines)
+    yield from _check_encoding(data, path, lines)
+    yield from _check_markers(data, path, lines)
+
+
+def _check_line_ends(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
+    first = data.find(b"\r\n")
+    if first >= 0:
+        number = data.count(b"\r\n")
+        yield make_finding(
+            "AB106", lines.location(path, first, first + 2), "lines end with CR LF",
+            got=f"{number} of {data.count(bytes([10]))} lines", expected="LF",
+            hint="set `*.json text eol=lf` in .gitattributes",
+        )  # fmt: skip
+
+
+def _check_encoding(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
+    if data.isascii():
+        return
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        yield make_finding(
+            "AB102", lines.location(path, error.start, error.end), "bytes are not UTF-8",
+            got=data[error.start : error.end].hex(" "),
+            hint="convert the file to UTF-8, or restore it",
+        )  # fmt: skip
+
+
+def _check_markers(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
+    if b"<<<<<<< " not in data and b">>>>>>> " not in data:
+        return
+    for match in _MARKER.finditer(data):
+        yield make_finding(
+            "AB104", lines.location(path, match.start(), match.end()),
+            "merge conflict marker left in the file",
+            got=match[0][:40].decode("utf-8", errors="replace").rstrip(),
+            hint="merge the two versions again",
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Values of the bank layer: facts without behaviour, files or rendering."""

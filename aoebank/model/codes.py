@@ -1,0 +1,74 @@
+"""The closed set of finding codes: what each means and how bad it is by default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How bad a finding is, worst first."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingCode:
+    """One kind of finding: its default severity and its title."""
+
+    severity: Severity
+    title: str
+
+
+def _error(title: str) -> FindingCode:
+    return FindingCode(severity=Severity.ERROR, title=title)
+
+
+def _warning(title: str) -> FindingCode:
+    return FindingCode(severity=Severity.WARNING, title=title)
+
+
+def _note(title: str) -> FindingCode:
+    return FindingCode(severity=Severity.NOTE, title=title)
+
+
+# 1xx text and syntax, 2xx structure, 3xx identity, 4xx values, 5xx files and trees
+CODES: dict[str, FindingCode] = {
+    "AB101": _error("file cannot be read"),
+    "AB102": _error("bytes are not UTF-8"),
+    "AB103": _error("text is not JSON"),
+    "AB104": _error("merge conflict marker left in the file"),
+    "AB105": _warning("file starts with a byte order mark"),
+    "AB106": _note("lines end with CR LF"),
+    "AB107": _error("text after the end of the JSON value"),
+    "AB108": _error("values are nested too deeply"),
+    "AB109": _warning("member name appears twice in one object"),
+    "AB110": _warning("file is empty"),
+    "AB111": _error("torn last line"),
+    "AB112": _note("blank line"),
+    "AB201": _error("file is not one JSON object"),
+    "AB202": _error("record is not a list of candidates"),
+    "AB203": _error("record has no candidate"),
+    "AB204": _error("candidate is not an object"),
+    "AB205": _error("required member is missing"),
+    "AB206": _error("member has the wrong type"),
+    "AB207": _note("unknown member"),
+    "AB208": _error("schema name or version is not known"),
+    "AB301": _error("same key twice in one file"),
+    "AB302": _error("key is not 32 lower-case hexadecimal digits"),
+    "AB303": _error("key is not the md5 of the info_dict text"),
+    "AB304": _warning("candidates of one key have different workloads"),
+    "AB401": _note("no measured time"),
+    "AB402": _warning("measured time is zero or negative"),
+    "AB403": _warning("candidates are not sorted by measured time"),
+    "AB404": _error("value is not allowed"),
+    "AB501": _error("nothing there to read"),
+    "AB502": _warning("file name does not follow the pattern of its format"),
+    "AB503": _warning("soc_version in the name is not the one of the folder"),
+    "AB504": _warning("file is no bank file"),
+    "AB505": _warning("left-over of a write that died"),
+    "AB506": _warning("provenance without its bank file"),
+    "AB507": _note("provenance of a key that is not in the bank"),
+}

@@ -1,0 +1,80 @@
+"""Provenance: how a record came to be, for the side-car of a bank file."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from aoebank.model.json_value import JsonObject, JsonValue
+from aoebank.model.location import Location
+
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)", re.ASCII
+)  # fmt: skip
+_EMPTY: Mapping[str, JsonValue] = {}
+
+
+class Event(StrEnum):
+    """What a tuning run did about a workload."""
+
+    ADD = "add"
+    UPDATE = "update"
+    RESERVED = "reserved"
+    UNSATISFIED = "unsatisfied"
+    KEPT = "kept"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Who measured what for one key, when, where and how; one line of the side-car.
+
+    Attributes:
+        time: RFC 3339 in UTC, as in `2026-03-01T12:00:00Z`.
+        engine: Program and version that wrote the entry.
+        fingerprint: Environment of the measurement, compared before times are.
+        model: `name` and `sha256` of the model the workload came from.
+        baseline_us: Samples of the default schedule, microseconds.
+        tuned_us: Samples of the strategy, same session, microseconds.
+        speedup: Estimate of baseline / tuned; `speedup_low` and `speedup_high` bound it.
+        search: `method`, `seed` and `trials` of the search.
+        extra: Members this version does not know, kept as they are.
+    """
+
+    key: str
+    event: Event
+    time: str
+    engine: str
+    fingerprint: JsonObject = field(default_factory=lambda: _EMPTY)
+    model: JsonObject = field(default_factory=lambda: _EMPTY)
+    op_names: tuple[str, ...] = ()
+    baseline_us: tuple[float, ...] = ()
+    tuned_us: tuple[float, ...] = ()
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    search: JsonObject = field(default_factory=lambda: _EMPTY)
+    extra: JsonObject = field(default_factory=lambda: _EMPTY)
+    location: Location | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        check_time(self.time)
+        for name in ("speedup", "speedup_low", "speedup_high"):
+            value = getattr(self, name)
+            if value is not None and not (0 < value < math.inf):
+                raise ValueError(f"{name} must be positive and finite, not {value}")
+
+
+def check_time(text: str) -> None:
+    """Raise `ValueError` unless `text` is an RFC 3339 time in UTC."""
+    problem = f"time must be RFC 3339 in UTC, not {text!r}"
+    if not _TIME.fullmatch(text):
+        raise ValueError(problem)
+    try:
+        datetime.fromisoformat(text[:19])
+    except ValueError as error:  # the 30th of February
+        raise ValueError(problem) from error

@@ -1,0 +1,72 @@
+"""A record: one stored answer of a bank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from aoebank.model.json_value import JsonObject, JsonValue
+from aoebank.model.location import Location
+
+_NO_EXTRA: Mapping[str, JsonValue] = {}
+
+
+class FormatName(StrEnum):
+    """The on-disk encodings the bank layer knows."""
+
+    UNIFIED = "unified"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A further answer for the workload of a record, behind the one readers use."""
+
+    workload: JsonValue
+    strategy: JsonValue
+    cost_us: float | None = None
+    origin: str | None = None
+    extra: JsonObject = field(default_factory=lambda: _NO_EXTRA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One stored answer: for this workload on this target, that strategy, taking so long.
+
+    A record read from a file carries its bytes in `raw`. `dataclasses.replace` drops them,
+    so a changed record is written anew and an unchanged one byte for byte.
+
+    Attributes:
+        key: Identity inside its file, as the readers of the format compute it.
+        soc_version: From the file name; None for a record that is in no file yet.
+        strategy: Opaque to the bank; only tuners and compilers give it meaning.
+        cost_us: Measured time in microseconds; None when the file has none.
+        alternatives: Slower answers for the same key, where a format stores them.
+        extra: Members this version does not know, kept as they are.
+    """
+
+    key: str
+    workload: JsonValue
+    strategy: JsonValue
+    format: FormatName = FormatName.UNIFIED
+    soc_version: str | None = None
+    op_type: str | None = None
+    cost_us: float | None = None
+    origin: str | None = None
+    extra: JsonObject = field(default_factory=lambda: _NO_EXTRA)
+    alternatives: tuple[Alternative, ...] = ()
+    location: Location | None = field(default=None, compare=False)
+    raw: bytes | None = field(default=None, init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.key:
+            raise ValueError("a record needs a key")
+        if self.cost_us is not None and not (0 < self.cost_us < math.inf):
+            raise ValueError(f"cost_us must be positive and finite, or None, not {self.cost_us}")
+
+
+def with_raw(record: Record, raw: bytes) -> Record:
+    """Return `record` itself, now carrying the bytes it was read from (parsers only)."""
+    object.__setattr__(record, "raw", raw)
+    return record

@@ -1,0 +1,1 @@
+"""The verbs of the bank layer: bank in, result value out."""

@@ -1,0 +1,1 @@
+"""Results for people and for programs: text and JSON from the same value."""

@@ -1,0 +1,63 @@
+"""Tell what is in a bank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aoebank.errors import AoebankError
+from aoebank.ops.ls import FileSummary, ListResult
+from aoebank.report.output import Text, plural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListReport:
+    """A table of files."""
+
+    result: ListResult
+    schema: str = "aoebank.ls/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return a member per file."""
+        return {
+            "root": str(self.result.root),
+            "records": sum(file.records for file in self.result.files),
+            "files": [_document(file) for file in self.result.files],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the table and the totals."""
+        header = ("soc_version", "cores", "core type", "op_type", "format", "records", "best",
+                  "median", "file")  # fmt: skip
+        if self.result.files:
+            text.table(header, map(self._row, self.result.files), right="-r---rrr-")
+        for file in self.result.files:
+            if file.problem:
+                text.line(("broken: ", "red"), f"{file.path}:{file.problem}")
+        records = sum(file.records for file in self.result.files)
+        text.line(f"{plural(len(self.result.files), 'file')}, {plural(records, 'record')}")
+
+    def _row(self, file: FileSummary) -> tuple[str, ...]:
+        name = os.path.relpath(file.path, self.result.root)
+        return (
+            file.soc_version or "-", "-" if file.core_num is None else str(file.core_num),
+            file.core_type or "-", file.op_type or "-", str(file.format), str(file.records),
+            _times(file.best_speedup), _times(file.median_speedup),
+            file.path.name if name == "." else name,
+        )  # fmt: skip
+
+
+def _times(speedup: float | None) -> str:
+    return "-" if speedup is None else f"{speedup:.2f}x"
+
+
+def _document(file: FileSummary) -> dict[str, object]:
+    return {
+        "path": str(file.path), "format": str(file.format), "soc_version": file.soc_version,
+        "core_num": file.core_num, "core_type": file.core_type, "op_type": file.op_type,
+        "records": file.records, "best_speedup": file.best_speedup,
+        "median_speedup": file.median_speedup, "problem": file.problem or None,
+    }  # fmt: skip

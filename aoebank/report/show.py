@@ -1,0 +1,119 @@
+"""Tell all about single records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from aoebank.errors import AoebankError
+from aoebank.formats.json_text import dumps
+from aoebank.model.json_value import JsonValue
+from aoebank.model.provenance import Provenance
+from aoebank.ops.field_diff import plain
+from aoebank.ops.show import Miss, ShownRecord, ShowResult
+from aoebank.report.output import Text, location_document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowReport:
+    """Records with their history, and what was not found."""
+
+    result: ShowResult
+    schema: str = "aoebank.show/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if anything asked for is not there."""
+        return 1 if self.result.misses else 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return the records and the misses."""
+        return {
+            "records": [_document(shown) for shown in self.result.records],
+            "misses": [
+                {"selector": miss.selector, "reason": miss.reason, "keys": list(miss.keys)}
+                for miss in self.result.misses
+            ],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write a block per record."""
+        for number, shown in enumerate(self.result.records):
+            if number:
+                text.line()
+            _write(text, shown)
+        for miss in self.result.misses:
+            _write_miss(text, miss)
+
+
+def _write_miss(text: Text, miss: Miss) -> None:
+    text.line((f"{miss.selector}: ", "bold"), (miss.reason, "red"))
+    for key in miss.keys:
+        text.line(f"  {key}")
+
+
+def _write(text: Text, shown: ShownRecord) -> None:
+    record = shown.record
+    place = str(record.location) if record.location else str(shown.file)
+    text.line((record.key, "bold"), f"  {place}")
+    cost = "not measured" if record.cost_us is None else f"{record.cost_us:g} us"
+    facts = (
+        ("soc_version", record.soc_version), ("op_type", record.op_type), ("time", cost),
+        ("origin", record.origin), ("workload", dumps(record.workload)),
+        ("strategy", dumps(record.strategy)),
+        ("alternatives", str(len(record.alternatives)) if record.alternatives else None),
+    )  # fmt: skip
+    for name, value in facts:
+        if value is not None:
+            text.line((f"  {name + ':':<13}", "dim"), value)
+    for entry in shown.provenance:
+        _write_provenance(text, entry)
+
+
+def _write_provenance(text: Text, entry: Provenance) -> None:
+    speedup = ""
+    if entry.speedup is not None:
+        speedup = f", {entry.speedup:.2f}x"
+        if entry.speedup_low is not None and entry.speedup_high is not None:
+            speedup += f" ({entry.speedup_low:.2f}x to {entry.speedup_high:.2f}x)"
+    samples = f", {len(entry.tuned_us)} samples" if entry.tuned_us else ""
+    model = f", model {entry.model['name']}" if "name" in entry.model else ""
+    text.line(
+        ("  provenance:  ", "dim"), f"{entry.time} {entry.event} by {entry.engine}",
+        f"{speedup}{samples}{model}",
+    )  # fmt: skip
+
+
+def _document(shown: ShownRecord) -> dict[str, object]:
+    record = shown.record
+    return {
+        "key": record.key, "format": str(record.format), "soc_version": record.soc_version,
+        "op_type": record.op_type, "cost_us": _plain(record.cost_us), "origin": record.origin,
+        "workload": _plain(record.workload), "strategy": _plain(record.strategy),
+        "extra": _plain(record.extra),
+        "alternatives": [
+            {
+                "cost_us": _plain(each.cost_us), "origin": each.origin,
+                "workload": _plain(each.workload), "strategy": _plain(each.strategy),
+                "extra": _plain(each.extra),
+            }
+            for each in record.alternatives
+        ],
+        "location": location_document(record.location) if record.location else None,
+        "provenance": [_history(entry) for entry in shown.provenance],
+    }  # fmt: skip
+
+
+def _history(entry: Provenance) -> dict[str, object]:
+    members = {
+        each.name: _plain(getattr(entry, each.name))
+        for each in fields(entry)
+        if each.name not in ("extra", "location", "key")
+    }
+    return {**members, "extra": _plain(entry.extra)}
+
+
+def _plain(value: JsonValue) -> object:
+    return json.loads(json.dumps(plain(value)))

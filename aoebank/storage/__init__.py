@@ -1,0 +1,1 @@
+"""Banks on disk: where they are, and how they are read and written safely."""

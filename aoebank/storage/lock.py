@@ -1,0 +1,86 @@
+"""The lock of a bank file, shared with CANN's own writers.
+
+CANN's Python writer takes `flock(LOCK_EX)` on the bank file itself and then checks that the
+name still means the file it locked. This project does the same: a writer that replaces the
+file leaves everybody who waited with a lock on a file that has no name any more, so after
+each lock the name is looked up again and, if it has moved on, the lock is taken anew.
+A new file gets its name only when it is complete (see `storage.atomic`), so there is nothing
+to lock before it exists.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aoebank.errors import BankLockedError, BankPermissionError
+
+LOCK_TIMEOUT_S = 30.0
+_POLL_S = 0.01
+
+
+@contextmanager
+def hold_lock(
+    path: Path, *, timeout_s: float = LOCK_TIMEOUT_S,
+    clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
+) -> Iterator[bool]:  # fmt: skip
+    """Hold the exclusive lock of `path`; give False, and hold nothing, if it does not exist.
+
+    Raises:
+        BankLockedError: another writer holds it for longer than `timeout_s`.
+        BankPermissionError: the file cannot be opened for writing.
+    """
+    deadline = clock() + timeout_s
+    while True:
+        descriptor = _open(path)
+        if descriptor is None:
+            yield False
+            return
+        try:
+            _wait(descriptor, path, deadline, clock, pause)
+            if _is_named(descriptor, path):
+                yield True
+                return
+        finally:
+            os.close(descriptor)  # closing gives the lock back
+
+
+def _open(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except (PermissionError, IsADirectoryError) as error:
+        raise BankPermissionError(
+            "file cannot be opened for writing", path=path, hint=f"chmod u+rw {path}"
+        ) from error
+
+
+def _wait(
+    descriptor: int, path: Path, deadline: float,
+    clock: Callable[[], float], pause: Callable[[float], None],
+) -> None:  # fmt: skip
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if clock() >= deadline:
+                raise BankLockedError(
+                    "another writer holds the lock", path=path,
+                    hint=f"wait for it to end; `fuser {path}` names it",
+                ) from error  # fmt: skip
+            pause(_POLL_S)
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    try:
+        named = path.stat()
+    except FileNotFoundError:
+        return False
+    held = os.fstat(descriptor)
+    return (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)

@@ -1,0 +1,85 @@
+"""What lies in a bank tree: bank files, side-cars, left-overs, strangers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from aoebank.formats.protocol import Format
+from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.storage.atomic import TEMPORARY_SUFFIX
+
+BACKUP_SUFFIX = ".json.aoe"  # CANN's backup during a flush; one that stays is a dead flush
+
+
+class FileKind(StrEnum):
+    """What a file in a bank tree is."""
+
+    BANK = "bank"
+    SIDE_CAR = "side_car"
+    LEFT_OVER = "left_over"
+    UNREADABLE = "unreadable"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeEntry:
+    """One file of a tree.
+
+    Attributes:
+        reason: Why it cannot be read, for `FileKind.UNREADABLE`.
+    """
+
+    path: Path
+    kind: FileKind
+    reason: str = ""
+
+
+def iter_tree(root: Path) -> Iterator[TreeEntry]:
+    """Yield every file below `root`, sorted; hidden ones and loops are passed over."""
+    seen: set[tuple[int, int]] = set()
+    closed: list[OSError] = []
+    for folder, folders, names in os.walk(root, followlinks=True, onerror=closed.append):
+        status = Path(folder).stat()
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith(".") or name.endswith(TEMPORARY_SUFFIX):
+                yield classify(Path(folder, name))
+    for error in closed:
+        reason = str(error.strerror or error).lower()
+        yield TreeEntry(path=Path(error.filename), kind=FileKind.UNREADABLE, reason=reason)
+
+
+def classify(path: Path) -> TreeEntry:
+    """Return what a file is, by its name and, where that leaves it open, its first bytes."""
+    if path.name.endswith(SUFFIX):
+        return TreeEntry(path=path, kind=FileKind.SIDE_CAR)
+    if path.name.endswith((BACKUP_SUFFIX, TEMPORARY_SUFFIX)):
+        return TreeEntry(path=path, kind=FileKind.LEFT_OVER)
+    try:
+        if not path.is_file():  # a pipe would make us wait for ever
+            reason = "no regular file" if path.exists() else "link to nowhere"
+            return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason)
+        known = find_format(path) or find_format(path, _head(path))
+    except OSError as error:
+        reason = str(error.strerror or error).lower()
+        return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason)
+    return TreeEntry(path=path, kind=FileKind.BANK if known else FileKind.UNKNOWN)
+
+
+def read_format(path: Path, data: bytes) -> Format | None:
+    """Return the format of a file whose bytes are at hand."""
+    return find_format(path, data[:HEAD_BYTES])
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(HEAD_BYTES)

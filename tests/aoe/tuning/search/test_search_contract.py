@@ -1,0 +1,97 @@
+"""Every search keeps the contract, and each does what it is there for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+pytest.register_assert_rewrite("aoe.testing.search")
+
+from aoe.schedule import Choice, Knob, Space  # noqa: E402
+from aoe.testing.search import SearchTests, small_space  # noqa: E402
+from aoe.tuning.search import SEARCHES, Search, make_search  # noqa: E402
+from aoe.tuning.search.bayesian import BayesianSearch  # noqa: E402
+from aoe.tuning.search.exhaustive import ExhaustiveSearch  # noqa: E402
+from aoe.tuning.search.random_search import RandomSearch  # noqa: E402
+
+
+def huge_space() -> Space:
+    return Space(
+        knobs=tuple(Knob(f"knob{at}", tuple(range(10))) for at in range(8)),
+        constraint=lambda values: sum(map(int, values.values())) < 40,
+        first_guesses=({f"knob{at}": 0 for at in range(8)},),
+    )
+
+
+class TestBayesianSearch(SearchTests):
+    def make_search(
+        self,
+        space: Space,
+        *,
+        budget: int,
+        seed: int = 0,
+        warm_starts: Iterable[Mapping[str, Choice]] = (),
+    ) -> Search:
+        return BayesianSearch(space, budget=budget, seed=seed, warm_starts=warm_starts)
+
+
+class TestRandomSearch(SearchTests):
+    def make_search(
+        self,
+        space: Space,
+        *,
+        budget: int,
+        seed: int = 0,
+        warm_starts: Iterable[Mapping[str, Choice]] = (),
+    ) -> Search:
+        return RandomSearch(space, budget=budget, seed=seed, warm_starts=warm_starts)
+
+    def test_seeds_give_different_orders(self) -> None:
+        orders = {RandomSearch(small_space(), budget=9, seed=seed).ask(9) for seed in range(5)}
+        assert len(orders) == 5
+
+    def test_a_space_too_large_to_list_is_drawn_from(self) -> None:
+        space = huge_space()
+        asked = RandomSearch(space, budget=200, seed=1).ask(200)
+        assert len(set(asked)) == 200
+        assert all(map(space.is_legal, asked))
+
+
+class TestExhaustiveSearch(SearchTests):
+    beats_random = False
+
+    def make_search(
+        self,
+        space: Space,
+        *,
+        budget: int,
+        seed: int = 0,
+        warm_starts: Iterable[Mapping[str, Choice]] = (),
+    ) -> Search:
+        return ExhaustiveSearch(space, budget=budget, seed=seed, warm_starts=warm_starts)
+
+    def test_refuses_a_space_too_large_to_list(self) -> None:
+        with pytest.raises(ValueError, match="too large to enumerate"):
+            ExhaustiveSearch(huge_space(), budget=10)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_budget_that_covers_the_space_makes_any_search_exhaustive(name: str) -> None:
+    space = small_space()
+    assert isinstance(make_search(name, space, budget=space.size), ExhaustiveSearch)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_smaller_budget_makes_the_named_search(name: str) -> None:
+    assert type(make_search(name, small_space(), budget=26, seed=3)) is SEARCHES[name]
+
+
+def test_an_unknown_search_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"bayesian\|random\|exhaustive"):
+        make_search("magic", small_space(), budget=5)
+
+
+def test_a_budget_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one trial"):
+        make_search("random", small_space(), budget=0)

@@ -1,0 +1,28 @@
+"""What every command writes, in full."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import golden_harness
+import pytest
+
+CASES = golden_harness.cases("aoebank")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_command_writes_what_it_did(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bool
+) -> None:
+    golden_harness.check_case("aoebank", case, tmp_path, monkeypatch, update=update_golden)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.endswith("-json")])
+def test_json_output_is_one_document_with_its_schema(case: str) -> None:
+    folder = golden_harness.GOLDEN / "aoebank" / case
+    words = (folder / "cmd").read_text().split()
+    document = json.loads((folder / "stdout").read_text())
+    verb = words[words.index("aoebank") + 1]
+    assert document["schema"] == f"aoebank.{verb}/1"
+    assert (folder / "stderr").read_text() == ""

@@ -1,0 +1,62 @@
+"""Fixtures for all tests: no test ever sees the banks of whoever runs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# the packages come before tests/aoebank and tests/aoe, which look like namespace packages
+TESTS = Path(__file__).resolve().parent
+sys.path.insert(0, str(TESTS.parent))
+sys.path.append(str(TESTS))  # golden_harness
+pytest.register_assert_rewrite("aoebank.testing")
+
+settings.register_profile(
+    "shared-machine",
+    deadline=None,  # nothing here asserts a time
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
+)
+settings.load_profile("shared-machine")
+
+BANK_VARIABLES = ("TUNE_BANK_PATH", "ASCEND_CACHE_PATH", "ASCEND_WORK_PATH")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite the expected output of commands"
+    )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_real_bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Point HOME at an empty folder and forget where banks are."""
+    saved = {name: os.environ.get(name) for name in ("HOME", *BANK_VARIABLES)}
+    for name in BANK_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ["HOME"] = str(tmp_path_factory.mktemp("home"))
+    yield
+    for name, value in saved.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Return whether golden files are to be rewritten."""
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """Return the folder of real banks beside the repository, or skip."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("real banks are not here")
+    return folder
