@@ -19,7 +19,8 @@ def parse_input_shape(text: str | None) -> dict[str, tuple[int, ...]]:
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for item in filter(None, (part.strip() for part in (text or "").split(";"))):
-        name, colon, extents = item.rpartition(":")  # names may hold colons ("x:0")
+        before, colon, extents = item.rpartition(":")  # names may hold colons ("x:0")
+        name = before.strip()
         try:
             shape = tuple(int(extent) for extent in extents.split(",")) if extents else ()
         except ValueError:
@@ -75,6 +76,7 @@ def _fix(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
                 got=",".join(map(str, shape)),
                 expected=_written(value),
             )
+    for dim, extent in zip(dims, shape, strict=True):
         dim.dim_value = extent
 
 

@@ -75,6 +75,11 @@ def _read(path: Path) -> onnx.ModelProto:
 def _check(path: Path, proto: onnx.ModelProto) -> None:
     if not proto.graph.node:
         raise ModelImportError(f"--model={path}", "not an ONNX model, or one without any operator")
+    values = (*proto.graph.input, *proto.graph.output)
+    tensors = [each.type.tensor_type for each in values if each.type.HasField("tensor_type")]
+    shapeless = [tensor for tensor in tensors if not tensor.HasField("shape")]
+    for tensor in shapeless:  # the checker wants one, ONNX Runtime does not
+        tensor.shape.SetInParent()
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
@@ -82,3 +87,8 @@ def _check(path: Path, proto: onnx.ModelProto) -> None:
         if "No Op registered" not in str(error) and "No opset import" not in str(error):
             first = str(error).strip().splitlines()[0]
             raise ModelImportError(f"--model={path}", f"not a valid model: {first}") from error
+    except UnicodeDecodeError as error:
+        raise ModelImportError(f"--model={path}", f"not a valid model: {error}") from error
+    finally:
+        for tensor in shapeless:
+            tensor.ClearField("shape")

@@ -25,7 +25,7 @@ from aoe.kernels.iteration import Iteration, plan_iteration
 from aoe.kernels.math_functions import strict
 from aoe.kernels.normalization_ops import apply_activation, scale_and_shift
 from aoe.kernels.shapes import REORDERS, op_key
-from aoe.kernels.tiling import row_schedule, row_space
+from aoe.kernels.tiling import GUESSES_MAX, row_schedule, row_space
 from aoe.schedule import (
     Choice,
     ComputeRoot,
@@ -120,7 +120,7 @@ class BatchNormalization:
             return rows.constraint({k: v for k, v in values.items() if k != "parameters"})
 
         knobs = (*rows.knobs, Knob("parameters", places))
-        return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
+        return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses[:GUESSES_MAX]))
 
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import halide as hl
+
 from aoe.kernels.chain import (
     RESULT,
     build_chain,
@@ -16,8 +18,6 @@ from aoe.kernels.iteration import Iteration, plan_iteration
 from aoe.kernels.tiling import RowNest, estimate_us, row_schedule, row_space
 from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
-
-import halide as hl  # isort: skip
 
 _HEAVY_CYCLES = 12
 """Cycles of a vector from which computing, not memory, sets the pace."""

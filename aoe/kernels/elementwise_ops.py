@@ -8,7 +8,6 @@ transcendental function is left open.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,8 +17,12 @@ import halide as hl
 
 from aoe.kernels import math_functions as functions
 from aoe.kernels.math_functions import at_least, at_most, clamp, constant, strict
-from aoe.kernels.normalization_ops import batch_normalization, channel_scale
-from aoe.kernels.normalization_ops import refuse_batch_normalization, refuse_channel_scale
+from aoe.kernels.normalization_ops import (
+    batch_normalization,
+    channel_scale,
+    refuse_batch_normalization,
+    refuse_channel_scale,
+)
 from aoe.kernels.powers import power
 from aoe.kernels.trigonometry import cos, sin
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation

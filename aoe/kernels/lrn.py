@@ -22,6 +22,7 @@ from aoe.kernels.iteration import Iteration, plan_iteration
 from aoe.kernels.math_functions import constant
 from aoe.kernels.powers import inverse_power, power
 from aoe.kernels.tiling import (
+    GUESSES_MAX,
     best_tasks,
     estimate_us,
     inner_steps,
@@ -288,7 +289,7 @@ def _plain_space(workload: Workload, target: KernelTarget) -> Space:
     guesses = [dict(g) for g in dict.fromkeys(tuple(w.items()) for w in wanted) if legal(dict(g))]
     if not guesses:
         guesses = [{"tile": tiles[-1], "vector": vectors[0], "unroll": 1, "tasks": 1}]
-    return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses[:6]))
+    return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses[:GUESSES_MAX]))
 
 
 def _plain_parts(iteration: Iteration, tile: int) -> int:
@@ -343,7 +344,7 @@ def _blocked_space(workload: Workload, target: KernelTarget) -> Space:
         for tile in dict.fromkeys((tiles[-2] if len(tiles) > 1 else tiles[-1], tiles[-1]))
         for order in ("blocks_outer", "pixels_outer")
     ]
-    return Space(knobs=knobs, first_guesses=tuple(guesses[:6]))
+    return Space(knobs=knobs, first_guesses=tuple(guesses[:GUESSES_MAX]))
 
 
 def _blocked_schedule(workload: Workload, values: Mapping[str, Choice]) -> Schedule:

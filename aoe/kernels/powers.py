@@ -8,10 +8,10 @@ import halide as hl
 
 from aoe.kernels import math_coefficients as coefficients
 from aoe.kernels.math_functions import (
-    power_of_two,
-    split_exponent,
     constant,
     polynomial,
+    power_of_two,
+    split_exponent,
     strict,
 )
 

@@ -21,6 +21,7 @@ from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
 from aoe.kernels.iteration import Iteration, axis_names, plan_iteration
 from aoe.kernels.math_functions import constant, exp, log, strict
 from aoe.kernels.tiling import (
+    GUESSES_MAX,
     LANE,
     best_tasks,
     estimate_us,
@@ -135,14 +136,15 @@ class Softmax:
         )
         legal = _legality(plan)
         best = best_tasks(work, tasks)
-        wanted = [
+        wanted: list[tuple[tuple[str, Choice], ...]] = [
             (("tile", tile), ("vector", vectors[0]), ("tasks", count), ("exponentials", kind))
             for count in dict.fromkeys((best, 1))
             for tile in sorted(tiles, key=lambda tile: abs(tile - 4 * vectors[0]))[:3]
             for kind in (_KEEP, _AGAIN)
         ]
         guesses = [dict(guess) for guess in dict.fromkeys(wanted) if legal(dict(guess))]
-        return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses[:6]))
+        best_first = tuple(guesses[:GUESSES_MAX])
+        return Space(knobs=knobs, constraint=legal, first_guesses=best_first)
 
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget

@@ -30,6 +30,8 @@ _TASK_MIN_US = 10.0
 LANE = "lane"
 TASK = "task"
 FLAT, ROW = "flat", "row"
+GUESSES_MAX = 6
+"""Configurations a family suggests: more would take trials from the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +170,12 @@ def _row_guesses(
             shapes = shapes if heavy else shapes[::-1]
             shapes += [(vectors[0], 1), (vectors[-1], 1)]
             for vector, unroll in shapes if count == counts[0] else shapes[::2]:
-                guess = {"inner": kind, "vector": vector, "unroll": unroll, "tasks": count}
+                guess: dict[str, Choice] = {
+                    "inner": kind,
+                    "vector": vector,
+                    "unroll": unroll,
+                    "tasks": count,
+                }
                 guesses += [guess] if guess not in guesses else []
     return guesses
 

@@ -1,0 +1,218 @@
+"""Stand-ins for the measuring process and for a user who watches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from aoe.errors import RunError
+from aoe.execute.accuracy import Deviation
+from aoe.execute.tasks import ModelComparison, ModelPart
+from aoe.execute.toolchain import Toolchain
+from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
+from aoe.schedule import Schedule, schedule_from_json
+from aoe.target import Target
+from aoe.testing.fake_runner import FakeRunner
+
+BASELINE_US = 1000.0
+
+
+def make_target(**changes: Any) -> Target:
+    """Return a made-up CPU."""
+    facts: dict[str, Any] = {
+        "soc_version": "x86-64-test",
+        "core_num": 2,
+        "features": ("avx2",),
+        "cpu_features": ("avx2",),
+        "vector_lanes": 8,
+        "l1_bytes": 32 << 10,
+        "l2_bytes": 1 << 20,
+        "cpu_model": "Test CPU",
+    }
+    return Target(**(facts | changes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A task a runner was asked for."""
+
+    task: str
+    timeout_s: float
+    arguments: Mapping[str, Any]
+
+
+def always_twice_as_fast(schedule: Schedule) -> float:
+    """Script for `ScriptedRunner`: every candidate is correct and 2x as fast as the default."""
+    return 2.0
+
+
+def model_as_before(baseline: ModelPart, tuned: ModelPart) -> float:
+    """Script for `ScriptedRunner`: no model is faster than another."""
+    return 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class ScriptedRunner:
+    """A `Runner` without a process: what it measures is true speed plus seeded noise.
+
+    Attributes:
+        candidate: True speed-up of a schedule over the default, the outcome it fails with, or the
+            error its measuring dies of.
+        model: True speed-up of the second model over the first, or the outcome or error.
+        compile_error: Error text for a kernel name, empty if it compiles.
+        seed: Of the noise.
+        target: What is tuned for.
+        toolchain: Never run.
+        jitter: Noise of one sample, see `FakeRunner`.
+        calls: What was asked for, in order.
+        restarts: How often a fresh worker was asked for.
+        closed: True once `close` was called.
+    """
+
+    candidate: Callable[[Schedule], float | Outcome | RunError] = always_twice_as_fast
+    model: Callable[[ModelPart, ModelPart], float | Outcome | RunError] = model_as_before
+    compile_error: Callable[[str], str] = lambda name: ""
+    seed: int = 0
+    target: Target = field(default_factory=make_target)
+    toolchain: Toolchain = field(default_factory=lambda: Toolchain(command=("cc",)))
+    jitter: float = 0.002
+    calls: list[Call] = field(default_factory=list)
+    restarts: int = 0
+    closed: bool = False
+
+    def __enter__(self) -> ScriptedRunner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        """Return what the scripts say; raise what they return as an error."""
+        self.calls.append(Call(task=task, timeout_s=timeout_s, arguments=arguments))
+        tasks: dict[str, Callable[..., Any]] = {
+            "measure_candidates": self._measure_candidates,
+            "compare_models": self._compare_models,
+            "compile_kernels": self._compile_kernels,
+        }
+        return tasks[task](**arguments)
+
+    def sibling(self) -> ScriptedRunner:
+        """Return a runner with the same scripts that notes its calls here too."""
+        return ScriptedRunner(
+            candidate=self.candidate, model=self.model, compile_error=self.compile_error,
+            seed=self.seed, target=self.target, calls=self.calls,
+        )  # fmt: skip
+
+    def restart(self) -> None:
+        """Count the request."""
+        self.restarts += 1
+
+    def close(self) -> None:
+        """Remember it."""
+        self.closed = True
+
+    def asked(self, task: str) -> list[Call]:
+        """Return the calls of one task."""
+        return [call for call in self.calls if call.task == task]
+
+    def _measure_candidates(
+        self,
+        workload: Mapping[str, Any],
+        schedules: list[Any],
+        policy: MeasurePolicy,
+        seed: int,
+        best_ratio: float | None,
+    ) -> list[Measurement]:
+        scripted = [self.candidate(schedule_from_json(schedule)) for schedule in schedules]
+        for each in scripted:
+            if isinstance(each, RunError):
+                raise each
+        return [self._measured(each, policy, best_ratio) for each in scripted]
+
+    def _compare_models(
+        self, baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, seed: int
+    ) -> ModelComparison:
+        scripted = self.model(baseline, tuned)
+        if isinstance(scripted, RunError):
+            raise scripted
+        wrong = isinstance(scripted, Outcome)
+        timed = self._measured(1.0 if isinstance(scripted, Outcome) else scripted, policy, None)
+        detail = "2 instead of 1 at [0]" if wrong else ""
+        return ModelComparison(
+            measurement=Measurement(
+                outcome=Outcome.CORRECTNESS if wrong else Outcome.CORRECT,
+                baseline_us=timed.baseline_us,
+                tuned_us=timed.tuned_us,
+                detail=detail,
+            ),
+            deviation=Deviation(max_abs_err=float(wrong), excess=2.0 * wrong, detail=detail),
+        )
+
+    def _compile_kernels(
+        self, kernels: list[tuple[str, Any, Any]], directory: Path
+    ) -> dict[str, str]:
+        errors = {name: self.compile_error(name) for name, _, _ in kernels}
+        for name, error in errors.items():
+            if not error:
+                (directory / f"{name}.o").write_bytes(b"")
+        return errors
+
+    def _measured(
+        self, scripted: float | Outcome | RunError, policy: MeasurePolicy, best: float | None
+    ) -> Measurement:
+        if isinstance(scripted, Outcome):
+            return Measurement.failure(scripted, "scripted")
+        assert not isinstance(scripted, RunError)
+        self.seed += 1
+        fake = FakeRunner(
+            rng=random.Random(self.seed), baseline_us=BASELINE_US,
+            tuned_us=BASELINE_US / scripted, jitter=self.jitter, spike_chance=0.0,
+        )  # fmt: skip
+        samples = run_pairs(fake.baseline, fake.tuned, policy, best)
+        return Measurement(
+            outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us
+        )
+
+
+class RecordingProgress:
+    """Remembers what a run told its user.
+
+    Attributes:
+        events: (kind, text) in order; kinds are the names of the methods.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    def step(self, text: str) -> None:
+        """Remember a step."""
+        self.events.append(("step", text))
+
+    def plan(self, operators: int) -> None:
+        """Remember the number of operators."""
+        self.events.append(("plan", str(operators)))
+
+    def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:
+        """Remember the trials of an operator."""
+        self.events.append(("trial", f"{op_name} {done}/{budget}"))
+
+    def operator(self, op_name: str, text: str) -> None:
+        """Remember an operator that is done."""
+        self.events.append(("operator", f"{op_name}: {text}"))
+
+    def warn(self, text: str) -> None:
+        """Remember a warning."""
+        self.events.append(("warn", text))
+
+    def texts(self, kind: str) -> list[str]:
+        """Return the texts of one kind."""
+        return [text for known, text in self.events if known == kind]

@@ -1,0 +1,339 @@
+"""Runs kernels in this process and compares them; the contract of a kernel family."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import halide as hl
+import numpy as np
+import onnx
+import pytest
+
+from aoe.errors import ScheduleError
+from aoe.execute.sessions import create_session, session_options
+from aoe.graph.blocking import nchwc_block
+from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
+from aoe.kernels.apply import apply_schedule, set_extents
+from aoe.kernels.family import KernelFamily, KernelTarget, Pipeline
+from aoe.kernels.registry import get_family
+from aoe.schedule import (
+    ComputeRoot,
+    Parallel,
+    Schedule,
+    Split,
+    Tail,
+    Vectorize,
+    schedule_from_json,
+    schedule_to_json,
+)
+from aoe.target import host_target
+from aoe.workload import (
+    NCHWC_DOMAIN,
+    AttributeValue,
+    Layout,
+    Operation,
+    TensorSpec,
+    Workload,
+    workload_from_json,
+    workload_to_json,
+)
+
+Array = np.ndarray[Any, Any]
+THREADS = 2
+SEED = 7
+SAMPLED_SCHEDULES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """|kernel - reference| <= absolute + relative * |reference|."""
+
+    relative: float
+    absolute: float
+
+
+TOLERANCES = {
+    # a transcendental function here is good to 5 ulp (6e-7), ONNX Runtime's to about as much;
+    # near a zero of GELU or Mish the absolute part counts
+    "elementwise": Tolerance(relative=4e-6, absolute=1e-6),
+    # one multiplication and one addition, fused in ONNX Runtime's blocked convolution but not
+    # here: 1 ulp of the larger summand; then a chain
+    "batch_normalization": Tolerance(relative=4e-6, absolute=2e-6),
+    # a window of up to 37 positive terms (sqrt(37) * 2^-24), a power good to 6 ulp
+    "lrn": Tolerance(relative=4e-6, absolute=1e-7),
+    # up to 300 positive terms summed up in another order, sqrt(300) * 2^-24 = 1e-6; the
+    # logarithm keeps it as an absolute error of results up to 10
+    "softmax": Tolerance(relative=1e-5, absolute=4e-6),
+}
+"""Per family; the reference is ONNX Runtime or float64, both float32 in their last digits."""
+
+
+def kernel_target() -> KernelTarget:
+    """Return this machine's CPU with the thread number tests use."""
+    host = host_target(THREADS)
+    return KernelTarget(
+        vector_lanes=host.vector_lanes,
+        threads=THREADS,
+        l1_bytes=host.l1_bytes,
+        l2_bytes=host.l2_bytes,
+    )
+
+
+class CompiledKernel:
+    """A kernel compiled into this process, run-time checks on.
+
+    Args:
+        workload: What to compute.
+        schedule: How; None for Halide's default.
+
+    Raises:
+        ScheduleError: the schedule does not fit.
+    """
+
+    def __init__(self, workload: Workload, schedule: Schedule | None = None) -> None:
+        pipeline: Pipeline = get_family(workload.op_type).pipeline(workload)
+        apply_schedule(pipeline, schedule or Schedule())
+        set_extents(pipeline)
+        self._workload = workload
+        self._pipeline = pipeline
+        self._call = pipeline.output.compile_to_callable(
+            list(pipeline.arguments), hl.get_jit_target_from_environment()
+        )
+
+    def run(self, inputs: Mapping[str, Array]) -> Array:
+        """Return the result for inputs `x0`, `x1`, ...: float32, shape of the workload's."""
+        views = [
+            np.ascontiguousarray(inputs[f"x{i}"]).reshape(tuple(reversed(extents)))
+            for i, extents in enumerate(self._pipeline.argument_extents)
+        ]
+        result = np.full(tuple(reversed(self._pipeline.output_extents)), 77.0, dtype=np.float32)
+        self._call(*views, result)
+        return result.reshape(self._workload.output.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What ONNX Runtime computes for a workload.
+
+    Attributes:
+        model: The model it ran.
+        inputs: Every input of the kernel, constants included.
+        result: Its result.
+    """
+
+    model: onnx.ModelProto
+    inputs: Mapping[str, Array]
+    result: Array
+
+
+def run_baseline(workload: Workload, feed: Mapping[str, Array], *, seed: int = SEED) -> Baseline:
+    """Run `workload` in ONNX Runtime, graph optimisations off, on 2 threads."""
+    model = workload_model(workload, seed=seed)
+    options = session_options(threads=THREADS, optimize=False)
+    session = create_session(model.SerializeToString(), options)
+    constants = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+    }
+    return Baseline(
+        model=model, inputs={**constants, **feed}, result=session.run(None, dict(feed))[0]
+    )
+
+
+def assert_close(
+    actual: Array, expected: Array, tolerance: Tolerance, what: str, *, factor: float = 1.0
+) -> None:
+    """Fail unless equal within tolerance; infinities and NaN have to be at the same places."""
+    wide, narrow = expected.astype(np.float64), actual.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        allowed = factor * (tolerance.absolute + tolerance.relative * np.abs(wide))
+        same = (wide == narrow) | (np.isnan(wide) & np.isnan(narrow))
+        good = same | (np.isfinite(wide) & (np.abs(narrow - wide) <= allowed))
+    if not good.all():
+        at = tuple(int(i) for i in np.argwhere(~good)[0])
+        raise AssertionError(
+            f"{what}: {np.count_nonzero(~good)} of {good.size} differ, "
+            f"first at {at}: {narrow[at]:.9g} instead of {wide[at]:.9g}"
+        )
+
+
+@cache
+def block_size() -> int:
+    """Return channels per block of the blocked layout on this CPU, 0 if it has none."""
+    return nchwc_block()
+
+
+def plain(*shape: int, constant: bool = False) -> TensorSpec:
+    """Return a row-major float32 tensor."""
+    return TensorSpec(shape=shape, constant=constant)
+
+
+def blocked(*shape: int) -> TensorSpec:
+    """Return a tensor in ONNX Runtime's blocked layout."""
+    return TensorSpec(shape=shape, layout=Layout.BLOCKED, block=block_size())
+
+
+def operation(
+    op_type: str,
+    inputs: str,
+    output: str = "t0",
+    *,
+    version: int = 0,
+    domain: str = "",
+    **attributes: AttributeValue,
+) -> Operation:
+    """Return an operation; `inputs` are references with blanks between, `-` for an omitted one.
+
+    The version defaults to the newest one ONNX Runtime is sure to have (opset 22).
+    """
+    if not version:
+        version = 1 if domain else onnx.defs.get_schema(op_type, 22).since_version
+    refs = tuple("" if ref == "-" else ref for ref in inputs.split())
+    return Operation(
+        op_type=op_type,
+        domain=domain,
+        version=version,
+        inputs=refs,
+        output=output,
+        attributes=attributes,
+    )
+
+
+def between_reorders(
+    family: str, inputs: Sequence[TensorSpec], operations: Sequence[Operation]
+) -> Workload:
+    """Return a blocked workload as regions of real models are: reorder, operations, reorder.
+
+    The operations read the reordered `x0` as `r0` and make `t0`, `t1`, ...
+    """
+    data = inputs[0]
+    reorder_out = operation(
+        "ReorderOutput", "x0", "r0", domain=NCHWC_DOMAIN, channels=data.shape[1], channels_last=0
+    )
+    last = operations[-1].output
+    reorder_in = operation("ReorderInput", last, "r1", domain=NCHWC_DOMAIN, channels_last=0)
+    return Workload(
+        op_type=family,
+        inputs=tuple(inputs),
+        operations=(reorder_out, *operations, reorder_in),
+        output=data,
+    )
+
+
+class KernelFamilyTests:
+    """What every kernel family promises; a subclass names it and gives workloads.
+
+    Attributes:
+        family_name: Name in the registry.
+        cases: Workloads by label, plain ones.
+    """
+
+    family_name: ClassVar[str]
+    cases: ClassVar[Mapping[str, Workload]]
+
+    @classmethod
+    def all_cases(cls) -> Mapping[str, Workload]:
+        """Return every workload; a subclass adds the blocked ones where the CPU has them."""
+        return cls.cases
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run tests that take a `workload` once for each case."""
+        if "workload" in metafunc.fixturenames:
+            cases = self.all_cases()
+            metafunc.parametrize("workload", list(cases.values()), ids=list(cases))
+
+    @property
+    def family(self) -> KernelFamily:
+        """The family under test."""
+        return get_family(self.family_name)
+
+    def test_family_supports_the_case(self, workload: Workload) -> None:
+        assert self.family.name == self.family_name == workload.op_type
+        assert self.family.supports(workload).reason == ""
+
+    def test_every_candidate_computes_what_onnx_runtime_does(self, workload: Workload) -> None:
+        tolerance = TOLERANCES[self.family_name]
+        runs = [
+            run_baseline(workload, random_inputs(workload, SEED)),
+            run_baseline(workload, special_inputs(workload, SEED)),
+        ]
+        space = self.family.space(workload, kernel_target())
+        rng = random.Random(SEED)
+        everything = space.configurations()
+        sample = rng.sample(everything, min(SAMPLED_SCHEDULES, len(everything)))
+        configurations = [*space.first_guesses, *sample]
+        kernels = {"unscheduled": CompiledKernel(workload)}
+        for chosen in dict.fromkeys(tuple(sorted(c.items())) for c in configurations):
+            configuration = next(c for c in everything if tuple(sorted(c.items())) == chosen)
+            schedule = self.family.schedule(workload, configuration, kernel_target())
+            kernels[repr(configuration)] = CompiledKernel(workload, schedule)
+        for label, kernel in kernels.items():
+            for kind, run in zip(("random", "special"), runs, strict=True):
+                assert_close(kernel.run(run.inputs), run.result, tolerance, f"{label}, {kind}")
+
+    def test_first_guesses_are_few_legal_and_distinct(self, workload: Workload) -> None:
+        space = self.family.space(workload, kernel_target())
+        guesses = [tuple(sorted(guess.items())) for guess in space.first_guesses]
+        assert 1 <= len(guesses) == len(set(guesses)) <= 6
+        assert all(space.is_legal(guess) for guess in space.first_guesses)
+        assert 1 <= space.size <= 500
+
+    def test_every_configuration_has_a_schedule_that_survives_json(
+        self, workload: Workload
+    ) -> None:
+        space = self.family.space(workload, kernel_target())
+        for configuration in space.configurations():
+            schedule = self.family.schedule(workload, configuration, kernel_target())
+            assert schedule_from_json(schedule_to_json(schedule)) == schedule
+
+    def test_every_configuration_can_be_applied(self, workload: Workload) -> None:
+        space = self.family.space(workload, kernel_target())
+        for configuration in space.configurations():
+            pipeline = self.family.pipeline(workload)
+            apply_schedule(pipeline, self.family.schedule(workload, configuration, kernel_target()))
+
+    def test_one_thread_gets_no_parallel_loop(self, workload: Workload) -> None:
+        target = KernelTarget(vector_lanes=kernel_target().vector_lanes, threads=1)
+        for configuration in self.family.space(workload, target).configurations():
+            schedule = self.family.schedule(workload, configuration, target)
+            assert not any(isinstance(step, Parallel) for step in schedule.steps)
+
+    def test_workload_read_back_from_its_record_is_the_same_kernel(
+        self, workload: Workload
+    ) -> None:
+        again = workload_from_json(workload_to_json(workload))
+        space, target = self.family.space(workload, kernel_target()), kernel_target()
+        assert self.family.supports(again)
+        assert self.family.space(again, target).configurations() == space.configurations()
+
+    def test_buffers_are_as_large_as_the_tensors(self, workload: Workload) -> None:
+        pipeline = self.family.pipeline(workload)
+        assert np.prod(pipeline.output_extents) == workload.output.size
+        sizes = [int(np.prod(extents)) for extents in pipeline.argument_extents]
+        assert sizes == [spec.size for spec in workload.inputs]
+
+    @pytest.mark.parametrize(
+        "step",
+        [
+            Split("nowhere", "x", "xo", "xi", 2),
+            Split("y", "no_such_loop", "xo", "xi", 2),
+            Vectorize("y", "no_such_loop", 4),
+            ComputeRoot("y"),
+        ],
+    )
+    def test_illegal_step_is_a_schedule_error_that_names_it(self, step: Any) -> None:
+        workload = next(iter(self.all_cases().values()))
+        with pytest.raises(ScheduleError) as caught:
+            apply_schedule(self.family.pipeline(workload), Schedule((step,)))
+        assert caught.value.where.startswith(f"{step.stage}: ")
+
+    def test_vector_wider_than_its_loop_is_a_schedule_error(self) -> None:
+        workload = next(iter(self.all_cases().values()))
+        pipeline = self.family.pipeline(workload)
+        name, extent = pipeline.loops["y"][0]
+        step = Split("y", name, name, "inner", extent + 1, Tail.SHIFT_INWARDS)
+        with pytest.raises(ScheduleError, match="more iterations than the loop has"):
+            apply_schedule(pipeline, Schedule((step,)))

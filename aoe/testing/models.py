@@ -1,0 +1,218 @@
+"""Small ONNX models for tests: real enough to be optimised, cut, tuned and run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Array = np.ndarray[Any, Any]
+Shape = Sequence[int | str | None]
+
+_OPSET = 17
+_IR_VERSION = 9
+
+
+def make_model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Shape | None],
+    outputs: Sequence[str],
+    *,
+    weights: Mapping[str, Array] | None = None,
+    opset: int = _OPSET,
+    ir_version: int = _IR_VERSION,
+    types: Mapping[str, int] | None = None,
+    domains: Mapping[str, int] | None = None,
+) -> onnx.ModelProto:
+    """Return a model of `nodes`.
+
+    Args:
+        nodes: In topological order.
+        inputs: Shape by name; an extent may be a symbol or None, and the whole shape may be None.
+        outputs: Names of the results, their shapes left open.
+        weights: Initializers by name.
+        opset: Version of ONNX's own operators.
+        ir_version: Of the file format.
+        types: Element types of inputs and outputs that are not float32.
+        domains: Version of every other operator domain in use.
+    """
+    kinds = types or {}
+    graph = helper.make_graph(
+        list(nodes),
+        "test",
+        [_value(name, kinds, shape) for name, shape in inputs.items()],
+        [_value(name, kinds, None) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    opsets += [helper.make_opsetid(name, version) for name, version in (domains or {}).items()]
+    model: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
+    return model
+
+
+def chain_model(
+    op_types: Sequence[str], shape: Shape = (1, 8, 16, 16), *, opset: int = _OPSET
+) -> onnx.ModelProto:
+    """Return unary operators one after another, from `x` to `y`; nodes are named `n0`, `n1`..."""
+    last = len(op_types) - 1
+    names = ["x", *(f"t{i}" for i in range(last)), "y"]
+    nodes = [
+        helper.make_node(op_type, [names[i]], [names[i + 1]], name=f"n{i}")
+        for i, op_type in enumerate(op_types)
+    ]
+    return make_model(nodes, {"x": shape}, ["y"], opset=opset)
+
+
+def conv_net(
+    *, channels: int = 32, extent: int = 12, batch: int | str = 1, seed: int = 0
+) -> onnx.ModelProto:
+    """Return a small image network with what ONNX Runtime leaves slow or apart.
+
+    Convolutions with PRelu, LRN and Mish between them, a BatchNormalization behind an addition,
+    Softmax over the channels, a classifier.
+
+    Args:
+        channels: Of every convolution; a multiple of 16 lets ONNX Runtime block them.
+        extent: Height and width of the image.
+        batch: Images, or the name of an open dimension.
+        seed: Of the weights.
+    """
+    rng = np.random.default_rng(seed)
+    weights = {
+        "w0": _normal(rng, channels, 3, 3, 3),
+        "w1": _normal(rng, channels, channels, 3, 3),
+        "w2": _normal(rng, channels, channels, 3, 3),
+        "slope": np.abs(_normal(rng, channels, 1, 1)),
+        "scale": 1 + np.abs(_normal(rng, channels)),
+        "shift": _normal(rng, channels),
+        "mean": _normal(rng, channels),
+        "variance": 1 + np.abs(_normal(rng, channels)),
+        "fc": _normal(rng, channels, 10),
+    }
+    pads = [1, 1, 1, 1]
+    statistics = ["scale", "shift", "mean", "variance"]
+    nodes = [
+        helper.make_node("Conv", ["image", "w0"], ["c0"], name="conv0", pads=pads),
+        helper.make_node("PRelu", ["c0", "slope"], ["p0"], name="prelu0"),
+        helper.make_node("Conv", ["p0", "w1"], ["c1"], name="conv1", pads=pads),
+        helper.make_node("LRN", ["c1"], ["l1"], name="lrn1", size=5, alpha=1e-4, beta=0.75),
+        helper.make_node("Conv", ["l1", "w2"], ["c2"], name="conv2", pads=pads),
+        helper.make_node("Softplus", ["c2"], ["sp"], name="softplus2"),
+        helper.make_node("Tanh", ["sp"], ["th"], name="tanh2"),
+        helper.make_node("Mul", ["c2", "th"], ["m2"], name="mul2"),
+        helper.make_node("Add", ["m2", "l1"], ["a2"], name="add2"),
+        helper.make_node("BatchNormalization", ["a2", *statistics], ["b2"], name="bn2"),
+        helper.make_node("Elu", ["b2"], ["e2"], name="elu2"),
+        helper.make_node("Softmax", ["e2"], ["s2"], name="softmax2", axis=1),
+        helper.make_node("GlobalAveragePool", ["s2"], ["g"], name="pool"),
+        helper.make_node("Flatten", ["g"], ["f"], name="flatten"),
+        helper.make_node("MatMul", ["f", "fc"], ["scores"], name="fc"),
+    ]
+    return make_model(nodes, {"image": [batch, 3, extent, extent]}, ["scores"], weights=weights)
+
+
+def slow_chain_net(
+    *, channels: int = 8, extent: int = 64, repeat: int = 1, seed: int = 0
+) -> onnx.ModelProto:
+    """Return a network of little but a chain ONNX Runtime runs one operator at a time.
+
+    Args:
+        channels: Of the tensor.
+        extent: Its height and width.
+        repeat: Equal chains one after another, with a pooling between them.
+        seed: Of the weights.
+    """
+    rng = np.random.default_rng(seed)
+    weights = {"slope": np.abs(_normal(rng, channels, 1, 1))}
+    nodes = []
+    source = "x"
+    for i in range(repeat):
+        nodes += [
+            helper.make_node("Softplus", [source], [f"s{i}"], name=f"softplus{i}"),
+            helper.make_node("Tanh", [f"s{i}"], [f"t{i}"], name=f"tanh{i}"),
+            helper.make_node("Mul", [source, f"t{i}"], [f"m{i}"], name=f"mul{i}"),
+            helper.make_node("PRelu", [f"m{i}", "slope"], [f"p{i}"], name=f"prelu{i}"),
+            helper.make_node(
+                "MaxPool", [f"p{i}"], [f"q{i}"], name=f"pool{i}", kernel_shape=[3, 3],
+                pads=[1, 1, 1, 1],
+            ),
+        ]  # fmt: skip
+        source = f"q{i}"
+    return make_model(nodes, {"x": [1, channels, extent, extent]}, [source], weights=weights)
+
+
+def matmul_net(*, width: int = 16, seed: int = 0) -> onnx.ModelProto:
+    """Return a network with nothing to generate kernels for: two matrix products."""
+    rng = np.random.default_rng(seed)
+    weights = {"w0": _normal(rng, width, width), "w1": _normal(rng, width, width)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["h"], name="first"),
+        helper.make_node("MatMul", ["h", "w1"], ["y"], name="second"),
+    ]
+    return make_model(nodes, {"x": [4, width]}, ["y"], weights=weights)
+
+
+def if_net() -> onnx.ModelProto:
+    """Return a model whose If branches read `t0`, made by the first of two chained operators."""
+    branches = {
+        branch: helper.make_graph(
+            [helper.make_node(op_type, ["t0"], [f"{branch}_y"], name=f"{branch}_op")],
+            branch,
+            [],
+            [_value(f"{branch}_y", {}, None)],
+        )
+        for branch, op_type in (("then_branch", "Neg"), ("else_branch", "Abs"))
+    }
+    nodes = [
+        helper.make_node("Softplus", ["x"], ["t0"], name="n0"),
+        helper.make_node("Tanh", ["t0"], ["t1"], name="n1"),
+        helper.make_node("If", ["flag"], ["chosen"], name="choice", **branches),
+        helper.make_node("MatMul", ["t1", "chosen"], ["y"], name="product"),
+    ]
+    types = {"flag": TensorProto.BOOL}
+    return make_model(nodes, {"x": [16, 16], "flag": []}, ["y"], types=types)
+
+
+def old_format_net(seed: int = 0) -> onnx.ModelProto:
+    """Return a model of IR version 3: its initializers are listed as inputs too."""
+    weights = {"w": _normal(np.random.default_rng(seed), 8, 3, 3, 3)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+        helper.make_node("Relu", ["c"], ["y"], name="relu"),
+    ]
+    inputs: dict[str, Shape | None] = {"x": [1, 3, 8, 8], "w": list(weights["w"].shape)}
+    return make_model(nodes, inputs, ["y"], weights=weights, opset=8, ir_version=3)
+
+
+def save_model(model: onnx.ModelProto, file: Path, *, external_data: bool = False) -> Path:
+    """Write a model, its weights in a file beside it if `external_data`; return `file`."""
+    onnx.save(
+        model,
+        str(file),
+        save_as_external_data=external_data,
+        location=f"{file.stem}.weights",
+        size_threshold=0,
+        convert_attribute=False,
+    )
+    return file
+
+
+def onnx_shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
+    """Return the static extents of a graph input or output."""
+    return tuple(int(dim.dim_value) for dim in value.type.tensor_type.shape.dim)
+
+
+def _value(name: str, types: Mapping[str, int], shape: Shape | None) -> onnx.ValueInfoProto:
+    extents = None if shape is None else list(shape)
+    value: onnx.ValueInfoProto = helper.make_tensor_value_info(
+        name, types.get(name, TensorProto.FLOAT), extents
+    )
+    return value
+
+
+def _normal(rng: np.random.Generator, *shape: int) -> Array:
+    return (rng.standard_normal(shape) * 0.3).astype(np.float32)

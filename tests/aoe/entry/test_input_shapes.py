@@ -1,0 +1,124 @@
+"""`--input_shape`: how it is read, and how it meets the model."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aoe.entry.input_shapes import fix_input_shapes, parse_input_shape
+from aoe.errors import ModelImportError, UsageError
+from aoe.testing.models import chain_model, make_model, onnx_shape
+
+
+@pytest.mark.parametrize("text", [None, "", "  ", ";", " ; "])
+def test_nothing_given_is_no_shape(text: str | None) -> None:
+    assert parse_input_shape(text) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("input:1,3,224,224", {"input": (1, 3, 224, 224)}),
+        ("a:1;b:2,3", {"a": (1,), "b": (2, 3)}),
+        (" a : 1 , 2 ; ", {"a": (1, 2)}),
+        ("x:0:1,8", {"x:0": (1, 8)}),
+        ("scope/in:0:16", {"scope/in:0": (16,)}),
+        ("scalar:", {"scalar": ()}),
+    ],
+)
+def test_shapes_are_read_by_name(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    assert parse_input_shape(text) == shapes
+
+
+@pytest.mark.parametrize(
+    "text", ["1,3,224,224", "input", "input:1,x", "input:1,,3", "input:0,3", "input:-1", ":1,3"]
+)
+def test_what_is_no_shape_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match="--input_shape: not a name with positive") as caught:
+        parse_input_shape(text)
+    assert repr(text) in str(caught.value)
+    assert "1,3,224,224" in str(caught.value.hint)
+    assert caught.value.exit_code == 2
+
+
+def test_the_same_input_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"input given twice \(got a\)"):
+        parse_input_shape("a:1;b:2;a:3")
+
+
+@given(
+    st.dictionaries(
+        st.text("abcXYZ019_/.:", min_size=1).filter(lambda name: name.strip() == name),
+        st.lists(st.integers(1, 10**6), max_size=5).map(tuple),
+        max_size=4,
+    )
+)
+def test_written_shapes_are_read_back(shapes: dict[str, tuple[int, ...]]) -> None:
+    text = ";".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())
+    assert parse_input_shape(text) == shapes
+
+
+def test_open_dimensions_are_fixed() -> None:
+    model = chain_model(["Exp"], ("n", 3, "h", None))
+    fix_input_shapes(model, {"x": (2, 3, 8, 9)})
+    assert onnx_shape(model.graph.input[0]) == (2, 3, 8, 9)
+
+
+@pytest.mark.parametrize("open_extent", [0, -1])
+def test_zero_and_minus_one_in_a_model_mean_open(open_extent: int) -> None:
+    model = chain_model(["Exp"], (open_extent, 3))
+    fix_input_shapes(model, {"x": (2, 3)})
+    assert onnx_shape(model.graph.input[0]) == (2, 3)
+
+
+def test_input_without_any_shape_takes_the_given_one() -> None:
+    model = make_model(chain_model(["Exp"]).graph.node, {"x": None}, ["y"])
+    fix_input_shapes(model, {"x": (2, 3)})
+    assert onnx_shape(model.graph.input[0]) == (2, 3)
+
+
+def test_input_without_any_shape_can_be_made_a_scalar() -> None:
+    model = make_model(chain_model(["Exp"]).graph.node, {"x": None}, ["y"])
+    fix_input_shapes(model, {"x": ()})
+    assert onnx_shape(model.graph.input[0]) == ()
+
+
+def test_scalar_input_needs_no_shape() -> None:
+    fix_input_shapes(chain_model(["Exp"], ()), {})
+
+
+def test_open_shape_without_option_names_the_input_and_the_option_to_give() -> None:
+    model = chain_model(["Exp"], ("batch", 3, None, 224))
+    with pytest.raises(ModelImportError, match=r"input x: .*not static.*batch,3,\?,224") as caught:
+        fix_input_shapes(model, {})
+    assert caught.value.hint == '--input_shape="x:1,3,1,224"'
+
+
+def test_absent_shape_without_option_is_refused() -> None:
+    model = make_model(chain_model(["Exp"]).graph.node, {"x": None}, ["y"])
+    with pytest.raises(ModelImportError, match="got no shape"):
+        fix_input_shapes(model, {})
+
+
+def test_unknown_name_lists_the_inputs_there_are() -> None:
+    with pytest.raises(ModelImportError, match="no such input") as caught:
+        fix_input_shapes(chain_model(["Exp"], ("n", 4)), {"data": (1, 4)})
+    assert "got data" in str(caught.value)
+    assert "x:n,4" in str(caught.value)
+
+
+def test_wrong_rank_says_both() -> None:
+    with pytest.raises(ModelImportError, match=r"got 3 extents, expected 2: n,4"):
+        fix_input_shapes(chain_model(["Exp"], ("n", 4)), {"x": (1, 4, 4)})
+
+
+def test_extent_that_contradicts_the_model_is_refused() -> None:
+    with pytest.raises(ModelImportError, match=r"fixed extent.*got 1,5, expected n,4"):
+        fix_input_shapes(chain_model(["Exp"], ("n", 4)), {"x": (1, 5)})
+
+
+def test_repeating_a_fixed_extent_is_fine() -> None:
+    model = chain_model(["Exp"], (1, 4))
+    fix_input_shapes(model, {"x": (1, 4)})
+    assert onnx_shape(model.graph.input[0]) == (1, 4)

@@ -1,0 +1,172 @@
+"""The ONNX entry: what is accepted, and what a refusal says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from aoe.entry.onnx_file import load_onnx, make_initializers_constant
+from aoe.errors import ModelImportError, ModelNotFoundError
+from aoe.testing.models import chain_model, conv_net, make_model, old_format_net, save_model
+
+
+def test_model_with_static_shapes_is_loaded_with_its_name_and_digest(tmp_path: Path) -> None:
+    file = save_model(chain_model(["Exp"]), tmp_path / "net.v2.onnx")
+    model = load_onnx(file, {})
+    assert model.name == "net.v2"
+    assert model.path == file
+    assert len(model.sha256) == 64
+    assert [node.op_type for node in model.proto.graph.node] == ["Exp"]
+
+
+def test_digest_depends_on_the_fixed_shape_and_not_on_the_file_name(tmp_path: Path) -> None:
+    first = save_model(chain_model(["Exp"], ("n", 4)), tmp_path / "a.onnx")
+    second = save_model(chain_model(["Exp"], ("n", 4)), tmp_path / "b.onnx")
+    assert load_onnx(first, {"x": (1, 4)}).sha256 == load_onnx(second, {"x": (1, 4)}).sha256
+    assert load_onnx(first, {"x": (1, 4)}).sha256 != load_onnx(first, {"x": (2, 4)}).sha256
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "missing.onnx"
+    with pytest.raises(ModelNotFoundError, match="no such file") as caught:
+        load_onnx(file, {})
+    assert str(file) in str(caught.value)
+    assert isinstance(caught.value, FileNotFoundError)
+
+
+def test_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelImportError, match=r"is a directory \(expected an \.onnx file\)"):
+        load_onnx(tmp_path, {})
+
+
+def test_unreadable_file_is_refused_with_the_system_s_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = save_model(chain_model(["Exp"]), tmp_path / "net.onnx")
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(onnx, "load", denied)
+    with pytest.raises(ModelImportError, match=r"cannot be read: .*Permission denied"):
+        load_onnx(file, {})
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello, this is a text\n", b"\x89PNG\r\n\x1a\n" + bytes(64), b"PK\x03\x04zip"]
+)
+@pytest.mark.parametrize("suffix", [".onnx", ".json", ".textproto", ""])
+def test_file_that_is_no_onnx_model_is_refused_whatever_its_suffix(
+    tmp_path: Path, content: bytes, suffix: str
+) -> None:
+    file = tmp_path / f"model{suffix}"
+    file.write_bytes(content)
+    with pytest.raises(ModelImportError, match="not an ONNX model"):
+        load_onnx(file, {})
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_truncated_model_is_refused(tmp_path: Path, share: float) -> None:
+    data = conv_net().SerializeToString()
+    file = tmp_path / "cut.onnx"
+    file.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(ModelImportError, match=r"cut\.onnx"):
+        load_onnx(file, {})
+
+
+@given(data=st.data())
+def test_damaged_model_is_refused_or_loaded_and_never_a_bug(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    model = bytearray(chain_model(["Exp", "LeakyRelu"]).SerializeToString())
+    for _ in range(data.draw(st.integers(1, 4))):
+        model[data.draw(st.integers(0, len(model) - 1))] = data.draw(st.integers(0, 255))
+    file = tmp_path_factory.getbasetemp() / "damaged.onnx"
+    file.write_bytes(bytes(model))
+    try:
+        assert load_onnx(file, {}).proto.graph.node
+    except ModelImportError as error:
+        assert str(error)
+
+
+def test_model_without_nodes_is_refused(tmp_path: Path) -> None:
+    file = save_model(make_model([], {"x": [1]}, ["x"]), tmp_path / "empty.onnx")
+    with pytest.raises(ModelImportError, match="one without any operator"):
+        load_onnx(file, {})
+
+
+def test_invalid_graph_is_refused_in_one_line(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Exp", ["nobody"], ["y"])]
+    file = tmp_path / "invalid.onnx"
+    file.write_bytes(make_model(nodes, {"x": [1]}, ["y"]).SerializeToString())
+    with pytest.raises(ModelImportError, match=r"not a valid model: .*nobody") as caught:
+        load_onnx(file, {})
+    assert "\n" not in str(caught.value)
+
+
+def test_operators_of_other_domains_are_left_to_onnxruntime(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")]
+    model = make_model(nodes, {"x": [1, 4]}, ["y"], domains={"com.microsoft": 1})
+    file = save_model(model, tmp_path / "contrib.onnx")
+    assert load_onnx(file, {}).proto.graph.node[0].op_type == "Gelu"
+
+
+def test_missing_weights_file_is_refused_and_named(tmp_path: Path) -> None:
+    file = save_model(conv_net(), tmp_path / "net.onnx", external_data=True)
+    (tmp_path / "net.weights").unlink()
+    with pytest.raises(ModelImportError, match=r"net\.weights"):
+        load_onnx(file, {})
+
+
+def test_weights_in_another_file_are_read(tmp_path: Path) -> None:
+    file = save_model(conv_net(), tmp_path / "net.onnx", external_data=True)
+    inside = save_model(conv_net(), tmp_path / "inside.onnx")
+    loaded, expected = (load_onnx(each, {}).proto.graph.initializer for each in (file, inside))
+    for found, tensor in zip(loaded, expected, strict=True):
+        assert found.name == tensor.name
+        assert np.array_equal(numpy_helper.to_array(found), numpy_helper.to_array(tensor))
+
+
+def test_model_too_large_for_one_message_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aoe.entry.onnx_file._MAX_BYTES", 1000)
+    file = save_model(conv_net(), tmp_path / "net.onnx")
+    with pytest.raises(ModelImportError, match=r"too large .*expected at most 1000 bytes"):
+        load_onnx(file, {})
+
+
+def test_initializers_of_an_old_model_become_constants(tmp_path: Path) -> None:
+    file = save_model(old_format_net(), tmp_path / "old.onnx")
+    proto = load_onnx(file, {}).proto
+    assert [value.name for value in proto.graph.input] == ["x"]
+    assert proto.ir_version == 4
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.ones((1, 3, 8, 8), np.float32)
+    reference = ort.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    assert np.array_equal(session.run(None, {"x": x})[0], reference.run(None, {"x": x})[0])
+
+
+def test_newer_ir_version_stays(tmp_path: Path) -> None:
+    proto = chain_model(["Exp"])
+    make_initializers_constant(proto)
+    assert proto.ir_version == 9
+
+
+def test_sequence_input_is_refused_by_name_even_with_a_shape_given(tmp_path: Path) -> None:
+    element = helper.make_tensor_type_proto(TensorProto.FLOAT, [4])
+    value = helper.make_value_info("many", helper.make_sequence_type_proto(element))
+    node = helper.make_node("ConcatFromSequence", ["many"], ["y"], axis=0)
+    model = make_model([node], {}, ["y"])
+    model.graph.input.append(value)
+    file = save_model(model, tmp_path / "sequence.onnx")
+    for shapes in ({}, {"many": (4,)}):
+        with pytest.raises(ModelImportError, match=r"input many: only tensor inputs.*sequence"):
+            load_onnx(file, shapes)
