@@ -72,6 +72,8 @@ def power_of_constant(x: hl.Expr, exponent: float) -> hl.Expr:
     """Return x^exponent for an exponent known when the kernel is compiled."""
     if exponent == 0:
         return constant(1.0)
+    if math.isinf(exponent):
+        return _infinite_power(x, grows=exponent > 0)
     if abs(exponent) <= _MAX_MULTIPLIED and exponent == int(exponent):
         product = _multiplied(x, int(abs(exponent)))
         return product if exponent > 0 else strict(constant(1.0) / product)
@@ -79,6 +81,14 @@ def power_of_constant(x: hl.Expr, exponent: float) -> hl.Expr:
         root = _root(x)
         return root if exponent > 0 else strict(constant(1.0) / root)
     return power(x, constant(exponent))
+
+
+def _infinite_power(x: hl.Expr, *, grows: bool) -> hl.Expr:
+    """Return x^inf or x^-inf; 1 for |x| = 1."""
+    size, one = hl.abs(x), constant(1.0)
+    large, small = (math.inf, 0.0) if grows else (0.0, math.inf)
+    unequal = hl.select(strict(size > one), constant(large), constant(small))
+    return hl.select(hl.is_nan(x), x, hl.select(strict(size == one), one, unequal))
 
 
 def _multiplied(x: hl.Expr, exponent: int) -> hl.Expr:

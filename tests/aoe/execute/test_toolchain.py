@@ -1,0 +1,132 @@
+"""Finding and running the C compiler."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from aoe.errors import BuildError, BuildTimeoutError, CompilerNotFoundError
+from aoe.execute.compiler import check_toolchain
+from aoe.execute.toolchain import Toolchain, find_toolchain, halide_include
+from aoe.target import Target
+
+
+def _program(folder: Path, name: str, script: str = "#!/bin/sh\nexit 0\n") -> Path:
+    file = folder / name
+    file.write_text(script)
+    file.chmod(0o755)
+    return file
+
+
+@pytest.fixture
+def no_ziglang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take PyPI's ziglang away."""
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda n: None if n == "ziglang" else find_spec(n)
+    )
+
+
+def test_cc_is_a_command_line(tmp_path: Path) -> None:
+    _program(tmp_path, "mycc")
+    found = find_toolchain({"PATH": str(tmp_path), "CC": "mycc -m64 '-DX=a b'"})
+    assert found.command == ("mycc", "-m64", "-DX=a b")
+
+
+def test_cc_wins_over_path(tmp_path: Path) -> None:
+    _program(tmp_path, "gcc")
+    mine = _program(tmp_path, "mycc")
+    assert find_toolchain({"PATH": str(tmp_path), "CC": str(mine)}).command == (str(mine),)
+
+
+@pytest.mark.parametrize("command", ["no-such-compiler", "/nowhere/cc -O2"])
+def test_cc_that_is_not_there_is_an_error_and_no_fallback(tmp_path: Path, command: str) -> None:
+    _program(tmp_path, "gcc")
+    with pytest.raises(CompilerNotFoundError, match="CC: the C compiler it names") as caught:
+        find_toolchain({"PATH": str(tmp_path), "CC": command})
+    assert f"got {command.split()[0]}" in str(caught.value)
+    assert "apt install gcc" in str(caught.value.hint)
+
+
+def test_cc_with_an_open_quote_is_an_error_of_the_user(tmp_path: Path) -> None:
+    with pytest.raises(CompilerNotFoundError, match=r"CC: not a command line.*got gcc 'x"):
+        find_toolchain({"PATH": str(tmp_path), "CC": "gcc 'x"})
+
+
+@pytest.mark.parametrize("names", [("cc", "gcc", "clang"), ("gcc", "clang"), ("clang",)])
+def test_compilers_on_path_are_taken_in_order(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        _program(tmp_path, name)
+    assert find_toolchain({"PATH": str(tmp_path)}).command == (str(tmp_path / names[0]),)
+
+
+def test_ziglang_is_the_fallback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None))
+    found = find_toolchain({"PATH": str(tmp_path)})
+    assert found.command == (sys.executable, "-m", "ziglang", "cc")
+
+
+@pytest.mark.usefixtures("no_ziglang")
+def test_no_compiler_says_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(CompilerNotFoundError, match="none found") as caught:
+        find_toolchain({"PATH": str(tmp_path)})
+    for word in ("apt install gcc", "dnf install gcc", "pip install ziglang"):
+        assert word in str(caught.value.hint)
+    assert isinstance(caught.value, FileNotFoundError)
+
+
+def test_failing_compiler_s_last_words_are_kept(tmp_path: Path) -> None:
+    script = "#!/bin/sh\nfor i in $(seq 50); do echo line $i >&2; done\nexit 7\n"
+    toolchain = Toolchain(command=(str(_program(tmp_path, "cc", script)),))
+    with pytest.raises(BuildError, match="linking: .* failed with code 7") as caught:
+        toolchain.run(["x.c"], what="linking")
+    assert "line 50" in str(caught.value)
+    assert "line 30\n" not in str(caught.value)
+
+
+def test_compiler_that_cannot_be_run_is_a_build_error(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="cannot run"):
+        Toolchain(command=(str(tmp_path / "gone"),)).run([], what="linking")
+
+
+def test_compiler_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aoe.execute.toolchain._TIMEOUT_S", 0.2)
+    script = "#!/bin/sh\nexec tail -f /dev/null\n"
+    toolchain = Toolchain(command=(str(_program(tmp_path, "cc", script)),))
+    with pytest.raises(BuildTimeoutError, match=r"took over 0\.2 s"):
+        toolchain.run([], what="linking")
+
+
+def test_this_machine_s_compiler_passes_the_check(toolchain: Toolchain, target: Target) -> None:
+    check_toolchain(toolchain, target)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("#!/bin/sh\necho 'stdio.h: No such file' >&2\nexit 1\n", "cannot build a library"),
+        ("#!/bin/sh\nexit 0\n", "wrote no library"),
+    ],
+)
+def test_useless_compiler_is_found_before_any_tuning(
+    tmp_path: Path, target: Target, script: str, message: str
+) -> None:
+    toolchain = Toolchain(command=(str(_program(tmp_path, "cc", script)),))
+    with pytest.raises(BuildError, match=message) as caught:
+        check_toolchain(toolchain, target)
+    assert "install" in str(caught.value.hint)
+
+
+def test_halide_s_header_is_found() -> None:
+    assert (halide_include() / "HalideRuntime.h").is_file()
+
+
+def test_missing_halide_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BuildError, match="halide: the package is not installed") as caught:
+        halide_include()
+    assert caught.value.hint == "pip install halide"

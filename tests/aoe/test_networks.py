@@ -1,0 +1,115 @@
+"""Whole networks: with every operator replaced by a kernel they compute what they did before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from aoe.bank_io import key_of
+from aoe.entry.onnx_file import make_initializers_constant
+from aoe.execute.accuracy import compare_model_results
+from aoe.execute.compiler import KernelSource, kernel_name
+from aoe.execute.runner import Runner
+from aoe.execute.sessions import create_session, random_feed, session_options
+from aoe.execute.toolchain import find_toolchain
+from aoe.graph.blocking import nchwc_block
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.offline_optimization import optimize_offline
+from aoe.graph.profile import profile_model
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import get_family
+from aoe.schedule import Configuration
+from aoe.target import host_target
+from aoe.testing.networks import shipped_network
+from aoe.tuning.assembly import Assembly, ChosenKernel
+from aoe.tuning.operators import find_operators
+
+LEAST_KERNELS = {"bvlc_alexnet": 2, "densenet121": 40, "inception_v1": 2, "squeezenet": 0}
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner(host_target(), find_toolchain(os.environ)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", LEAST_KERNELS)
+def test_network_with_kernels_computes_what_it_did_without(
+    name: str, runner: Runner, tmp_path: Path
+) -> None:
+    proto = shipped_network(name)
+    make_initializers_constant(proto)
+    graph, kernels = _kernels(proto, tmp_path)
+    assert len(kernels) >= LEAST_KERNELS[name]
+
+    assembly = Assembly(tmp_path / "parts", proto, graph, runner)
+    assert assembly.build(kernels) == {}
+    tuned = assembly.write_model(kernels)
+    assembly.close()
+
+    plain = create_session(assembly.untuned.model, session_options(threads=2, optimize=True))
+    feeds = [random_feed(plain, seed) for seed in (0, 1)]
+    feeds.append({key: np.zeros_like(value) for key, value in feeds[0].items()})
+    expected = [plain.run(None, feed) for feed in feeds]
+    library = tuned.library if kernels else None
+    for optimize in (False, True):
+        session = create_session(
+            tuned.model, session_options(threads=2, optimize=optimize, library=library)
+        )
+        for feed, reference in zip(feeds, expected, strict=True):
+            deviation = compare_model_results(reference, session.run(None, feed))
+            assert deviation.acceptable, deviation.detail
+
+
+def test_network_without_library_runs_the_replaced_operators(
+    runner: Runner, tmp_path: Path
+) -> None:
+    proto = shipped_network("inception_v1")
+    make_initializers_constant(proto)
+    graph, kernels = _kernels(proto, tmp_path)
+    assembly = Assembly(tmp_path / "parts", proto, graph, runner)
+    tuned = assembly.write_model(kernels)
+    assembly.close()
+    plain = create_session(assembly.untuned.model, session_options(threads=2, optimize=True))
+    inlined = create_session(tuned.model, session_options(threads=2, optimize=True))
+    feed = random_feed(plain, 0)
+    deviation = compare_model_results(plain.run(None, feed), inlined.run(None, feed))
+    assert deviation.acceptable, deviation.detail
+
+
+def _kernels(proto: onnx.ModelProto, directory: Path) -> tuple[ModelGraph, list[ChosenKernel]]:
+    """Return the optimised graph and, for every operator, the kernel of the first guess."""
+    target = host_target()
+    optimized = optimize_offline(proto, directory / "optimized.onnx", threads=2)
+    profile = profile_model(optimized, directory, threads=2, runs=1)
+    graph = ModelGraph(optimized, profile.tensors, block=nchwc_block())
+    seen = KernelTarget(
+        vector_lanes=target.vector_lanes,
+        threads=2,
+        l1_bytes=target.l1_bytes,
+        l2_bytes=target.l2_bytes,
+    )
+    kernels = []
+    for operator in find_operators(graph, profile).operators:
+        workload = operator.workload
+        family = get_family(workload.op_type)
+        guess = Configuration(family.space(workload, seen).first_guesses[0])
+        schedule = family.schedule(workload, guess, seen)
+        source = KernelSource(
+            name=kernel_name(workload, schedule), workload=workload, schedule=schedule
+        )
+        kernels.append(
+            ChosenKernel(
+                source=source,
+                key=key_of(workload),
+                op_names=operator.op_names,
+                regions=operator.regions,
+                gain_us=1.0,
+            )
+        )
+    return graph, kernels

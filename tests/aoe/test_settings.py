@@ -1,0 +1,109 @@
+"""Options and environment variables of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aoe.errors import OutputError, UsageError
+from aoe.settings import (
+    JobType,
+    cache_path,
+    environment,
+    parse_job_types,
+    parse_switch,
+    repeat_tune,
+    work_path,
+)
+
+
+@pytest.mark.parametrize("text", ["2", "opat", "OPAT", " 2 ", "2,2", "opat,2"])
+def test_operator_tuning_has_a_number_and_a_name(text: str) -> None:
+    assert parse_job_types(text) == (JobType.OPAT,)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1", "subgraph tuning"),
+        ("sgat", "subgraph tuning"),
+        ("3", "gradient tuning"),
+        ("4", "gradient tuning"),
+        ("gdat", "gradient tuning"),
+        ("2,1", "subgraph tuning"),
+    ],
+)
+def test_modes_of_later_versions_are_refused_in_words(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=f"--job_type: {words}.* is not in this version"):
+        parse_job_types(text)
+
+
+@pytest.mark.parametrize("text", ["", "5", "0", "-1", "2,", "operator", "2;4", "２"])
+def test_unknown_job_type_names_what_is_known(text: str) -> None:
+    with pytest.raises(UsageError, match=r"unknown job type .*expected 2 \(or opat\)"):
+        parse_job_types(text)
+
+
+@pytest.mark.parametrize("word", ["on", "true", "True", "TRUE", "1"])
+def test_switch_on(word: str) -> None:
+    assert parse_switch("--x", word, default=False)
+
+
+@pytest.mark.parametrize("word", ["off", "false", "False", "0"])
+def test_switch_off(word: str) -> None:
+    assert not parse_switch("--x", word, default=True)
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_switch_not_given_is_its_default(default: bool) -> None:
+    assert parse_switch("--x", None, default=default) is default
+    assert parse_switch("--x", "", default=default) is default
+
+
+@pytest.mark.parametrize("word", ["yes", "2", "onn", " "])
+def test_switch_with_another_word_is_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="REPEAT_TUNE: not a switch") as caught:
+        parse_switch("REPEAT_TUNE", word, default=False)
+    assert repr(word) in str(caught.value)
+
+
+def test_repeat_tune_is_off_unless_the_variable_says_so() -> None:
+    assert not repeat_tune({})
+    assert repeat_tune({"REPEAT_TUNE": "True"})
+    assert not repeat_tune({"REPEAT_TUNE": "False"})
+
+
+def test_work_path_is_here_without_the_variable(tmp_path: Path) -> None:
+    assert work_path({}, tmp_path) == tmp_path
+    assert work_path({"ASCEND_WORK_PATH": ""}, tmp_path) == tmp_path
+
+
+def test_work_path_is_aoe_data_below_the_variable_and_is_created(tmp_path: Path) -> None:
+    found = work_path({"ASCEND_WORK_PATH": str(tmp_path / "new" / "deep")}, tmp_path)
+    assert found == tmp_path / "new" / "deep" / "aoe_data"
+    assert found.is_dir()
+
+
+def test_relative_work_path_is_below_the_current_directory(tmp_path: Path) -> None:
+    assert work_path({"ASCEND_WORK_PATH": "w"}, tmp_path) == tmp_path / "w" / "aoe_data"
+
+
+def test_work_path_that_is_a_file_is_refused_by_the_variable_s_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="ASCEND_WORK_PATH: cannot be used") as caught:
+        work_path({"ASCEND_WORK_PATH": str(tmp_path / "file")}, tmp_path)
+    assert str(tmp_path / "file") in str(caught.value)
+
+
+def test_cache_follows_xdg_then_home() -> None:
+    assert cache_path({"XDG_CACHE_HOME": "/c", "HOME": "/h"}) == Path("/c/aoe")
+    assert cache_path({"HOME": "/h"}) == Path("/h/.cache/aoe")
+    assert cache_path({}) is None
+
+
+def test_environment_is_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AOE_TEST_VARIABLE", "1")
+    found = environment()
+    monkeypatch.setenv("AOE_TEST_VARIABLE", "2")
+    assert found["AOE_TEST_VARIABLE"] == "1"
