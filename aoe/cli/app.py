@@ -11,6 +11,7 @@ import typer
 
 from aoe.cli.errors import run_app
 from aoe.cli.options import JsonFlag, QuietFlag, SeedOption
+from aoe.cli.registry import COMMANDS
 from aoe.errors import UsageError
 from aoe.settings import TuneSettings, environment, parse_job_types, parse_switch, repeat_tune
 
@@ -19,6 +20,7 @@ app = typer.Typer(
     help="Tune a model for the hardware it runs on, and remember what was learned.",
     pretty_exceptions_enable=False,
     add_completion=False,
+    rich_markup_mode=None,
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -113,14 +115,10 @@ def _print_versions(*, as_json: bool) -> None:
         typer.echo(f"{name} {number or 'not installed'}")
 
 
-def _add_commands() -> None:
-    from aoe.cli.registry import COMMANDS
-
-    for name, command in COMMANDS.items():
-        app.command(name)(command)
+for _name, _command in COMMANDS.items():
+    app.command(_name)(_command)
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    _add_commands()
     sys.exit(run_app(app, sys.argv[1:]))

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import typer
 
 EXIT_USAGE = 2
@@ -28,15 +27,9 @@ def run_app(app: typer.Typer, arguments: Sequence[str]) -> int:
     try:
         code = app(args=list(arguments), standalone_mode=False)
         return int(code) if isinstance(code, int) else 0
-    except click.exceptions.Exit as exit_:
+    except typer.Exit as exit_:
         return int(exit_.exit_code)
-    except click.ClickException as error:
-        if as_json:
-            _print_json("usage", error.format_message())
-        else:
-            error.show(sys.stderr)
-        return EXIT_USAGE
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         text = "interrupted: what was found so far is in the bank"
         if as_json:
             _print_json("interrupted", text)
@@ -44,9 +37,29 @@ def run_app(app: typer.Typer, arguments: Sequence[str]) -> int:
             print(f"\n{text}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except Exception as error:  # the top of the program
+        usage = _usage_message(error)
+        if usage is not None:
+            return _report_usage(usage, as_json)
         if "--debug" in arguments:
             traceback.print_exc()
         return _report(error, as_json)
+
+
+def _usage_message(error: Exception) -> str | None:
+    """Return what the argument parser complains about, None if it is not its complaint.
+
+    Typer brings its own copy of click or uses the installed one, by version; both have this.
+    """
+    format_message = getattr(error, "format_message", None)
+    return str(format_message()) if format_message is not None else None
+
+
+def _report_usage(message: str, as_json: bool) -> int:
+    if as_json:
+        _print_json("usage", message)
+    else:
+        print(f"error: {message}\nhint: aoe --help", file=sys.stderr)
+    return EXIT_USAGE
 
 
 def _report(error: Exception, as_json: bool) -> int:

@@ -20,7 +20,7 @@ _IR_VERSION = 9
 def make_model(
     nodes: Sequence[onnx.NodeProto],
     inputs: Mapping[str, Shape | None],
-    outputs: Sequence[str],
+    outputs: Sequence[str] | Mapping[str, Shape | None],
     *,
     weights: Mapping[str, Array] | None = None,
     opset: int = _OPSET,
@@ -33,7 +33,7 @@ def make_model(
     Args:
         nodes: In topological order.
         inputs: Shape by name; an extent may be a symbol or None, and the whole shape may be None.
-        outputs: Names of the results, their shapes left open.
+        outputs: Names of the results, their shapes left open, or shape by name.
         weights: Initializers by name.
         opset: Version of ONNX's own operators.
         ir_version: Of the file format.
@@ -41,11 +41,12 @@ def make_model(
         domains: Version of every other operator domain in use.
     """
     kinds = types or {}
+    results = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
     graph = helper.make_graph(
         list(nodes),
         "test",
         [_value(name, kinds, shape) for name, shape in inputs.items()],
-        [_value(name, kinds, None) for name in outputs],
+        [_value(name, kinds, shape) for name, shape in results.items()],
         [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
     )
     opsets = [helper.make_opsetid("", opset)]

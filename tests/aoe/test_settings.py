@@ -39,7 +39,7 @@ def test_modes_of_later_versions_are_refused_in_words(text: str, words: str) -> 
         parse_job_types(text)
 
 
-@pytest.mark.parametrize("text", ["", "5", "0", "-1", "2,", "operator", "2;4", "２"])
+@pytest.mark.parametrize("text", ["", "5", "0", "-1", "2,", "operator", "2;4", "\uff12"])
 def test_unknown_job_type_names_what_is_known(text: str) -> None:
     with pytest.raises(UsageError, match=r"unknown job type .*expected 2 \(or opat\)"):
         parse_job_types(text)

@@ -82,7 +82,7 @@ def test_no_compiler_says_what_to_install(tmp_path: Path) -> None:
 def test_failing_compiler_s_last_words_are_kept(tmp_path: Path) -> None:
     script = "#!/bin/sh\nfor i in $(seq 50); do echo line $i >&2; done\nexit 7\n"
     toolchain = Toolchain(command=(str(_program(tmp_path, "cc", script)),))
-    with pytest.raises(BuildError, match="linking: .* failed with code 7") as caught:
+    with pytest.raises(BuildError, match=r"linking: .* failed with code 7") as caught:
         toolchain.run(["x.c"], what="linking")
     assert "line 50" in str(caught.value)
     assert "line 30\n" not in str(caught.value)

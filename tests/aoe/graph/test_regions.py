@@ -1,0 +1,326 @@
+"""The fusion partition: what becomes one kernel, and what never does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from onnx import TensorProto, helper
+
+from aoe.graph.model_graph import REORDER_INPUT, REORDER_OUTPUT, ModelGraph, TensorInfo, op_key
+from aoe.graph.regions import Partition, Region, partition
+from aoe.graph.rewrite import Replacement, rewrite
+from aoe.testing.graphs import ANCHORS, BLOCK, FUSIBLE, SHAPE, graphs, meaning, tensors_of
+from aoe.testing.models import chain_model, if_net, make_model
+from aoe.workload import NCHWC_DOMAIN, Layout, Workload
+
+
+def _classify(workload: Workload) -> Workload | str:
+    """Do as the families do: a blocked kernel reads no plain tensor of full size."""
+    full = [spec for spec in workload.inputs if spec.size == workload.output.size]
+    if any(spec.layout is not workload.output.layout for spec in full):
+        return "mixes layouts"
+    return replace(workload, op_type="any")
+
+
+def _cut(graph: ModelGraph) -> Partition:
+    return partition(graph, fusible=FUSIBLE, anchors=ANCHORS, classify=_classify)
+
+
+def _graph(
+    nodes: list[onnx.NodeProto],
+    outputs: list[str],
+    weights: dict[str, np.ndarray] | None = None,  # type: ignore[type-arg]
+) -> ModelGraph:
+    model = make_model(
+        nodes, {"x": SHAPE, "z": SHAPE}, outputs, weights=weights, domains={NCHWC_DOMAIN: 1}
+    )
+    return ModelGraph(model, tensors_of(n for node in nodes for n in node.output), block=BLOCK)
+
+
+def _nodes_of(graph: ModelGraph) -> list[list[str]]:
+    return [[graph.nodes[i].output[0] for i in region.nodes] for region in _cut(graph).regions]
+
+
+def _reorder(op_type: str, source: str, result: str) -> onnx.NodeProto:
+    attributes = {"channels": 16} if op_type == "ReorderOutput" else {"channels_last": 0}
+    return helper.make_node(op_type, [source], [result], result, domain=NCHWC_DOMAIN, **attributes)
+
+
+def _op(op_type: str, inputs: list[str], result: str, **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs, [result], result, **attributes)
+
+
+# ---- what holds for every graph ----
+
+
+def _owned(graph: ModelGraph, region: Region) -> set[int]:
+    """Return the nodes nobody outside the region reads: all but reorders which are shared."""
+    members = set(region.nodes)
+    found = {region.nodes[-1]}
+    for index in region.nodes[:-1]:
+        readers = {r for name in graph.nodes[index].output for r in graph.consumers.get(name, ())}
+        if readers <= members:
+            found.add(index)
+    return found
+
+
+@given(graphs())
+def test_every_node_belongs_to_one_region_at_most(graph: ModelGraph) -> None:
+    seen: set[int] = set()
+    for region in _cut(graph).regions:
+        assert not seen & _owned(graph, region)
+        seen |= _owned(graph, region)
+
+
+@given(graphs())
+def test_nodes_read_outside_a_region_are_reorders_only(graph: ModelGraph) -> None:
+    for region in _cut(graph).regions:
+        for index in set(region.nodes) - _owned(graph, region):
+            assert op_key(graph.nodes[index]) == REORDER_OUTPUT
+
+
+@given(graphs())
+def test_no_graph_output_is_hidden_inside_a_region(graph: ModelGraph) -> None:
+    for region in _cut(graph).regions:
+        for index in region.nodes[:-1]:
+            hidden = set(graph.nodes[index].output) & graph.output_names
+            assert not hidden or op_key(graph.nodes[index]) == REORDER_OUTPUT
+
+
+@given(graphs())
+def test_regions_hold_nothing_but_known_operators_and_one_anchor(graph: ModelGraph) -> None:
+    for region in _cut(graph).regions:
+        keys = [op_key(graph.nodes[index]) for index in region.nodes]
+        assert set(keys) <= FUSIBLE | ANCHORS | {REORDER_INPUT, REORDER_OUTPUT}
+        assert sum(key in ANCHORS for key in keys) <= 1
+        assert set(keys) - {REORDER_INPUT, REORDER_OUTPUT}
+
+
+@given(graphs())
+def test_regions_are_convex(graph: ModelGraph) -> None:
+    """No path leaves a region and comes back, other than through a reorder that stays."""
+    for region in _cut(graph).regions:
+        owned = _owned(graph, region)
+        reached: set[int] = set()
+        for index in range(min(region.nodes) + 1, max(region.nodes)):
+            sources = {graph.producer.get(name, -1) for name in graph.nodes[index].input}
+            if index not in region.nodes and sources & (owned | reached):
+                reached.add(index)
+        for index in owned:
+            sources = {graph.producer.get(name, -1) for name in graph.nodes[index].input}
+            assert not sources & reached
+
+
+@given(graphs())
+def test_blocked_regions_read_full_tensors_in_the_blocked_layout_only(graph: ModelGraph) -> None:
+    for region in _cut(graph).regions:
+        workload = region.workload
+        reorders = [i for i in region.nodes if graph.nodes[i].domain == NCHWC_DOMAIN]
+        assert workload.blocked == bool(reorders)
+        for name, spec in zip(region.inputs, workload.inputs, strict=True):
+            if spec.size == workload.output.size:
+                assert spec.layout is workload.output.layout
+            if spec.layout is Layout.BLOCKED:
+                assert name in graph.blocked
+        if workload.blocked:
+            assert region.output in graph.blocked
+
+
+@given(graphs())
+def test_nothing_is_tunable_and_left_out_without_a_reason(graph: ModelGraph) -> None:
+    cut = _cut(graph)
+    covered = {index for region in cut.regions for index in region.nodes}
+    refused = {refusal.node for refusal in cut.refusals}
+    for index, node in enumerate(graph.nodes):
+        if op_key(node) in FUSIBLE | ANCHORS and index not in covered:
+            assert node.name in refused
+
+
+@given(graphs())
+@settings(max_examples=200)
+def test_rewritten_graph_means_what_the_graph_meant(graph: ModelGraph) -> None:
+    regions = _cut(graph).regions
+    replacements = [Replacement(region=region, kernel=f"k{i}") for i, region in enumerate(regions)]
+    assert meaning(rewrite(graph, replacements)) == meaning(graph.proto)
+
+
+@given(graphs())
+def test_partition_is_repeatable(graph: ModelGraph) -> None:
+    assert _cut(graph) == _cut(graph)
+
+
+# ---- single cases ----
+
+
+def test_chain_is_one_region() -> None:
+    graph = _graph([_op("Tanh", ["x"], "a"), _op("Relu", ["a"], "b")], ["b"])
+    assert _nodes_of(graph) == [["a", "b"]]
+
+
+def test_result_read_twice_inside_is_still_one_region() -> None:
+    nodes = [_op("Tanh", ["x"], "a"), _op("Relu", ["a"], "b"), _op("Mul", ["a", "b"], "c")]
+    assert _nodes_of(_graph(nodes, ["c"])) == [["a", "b", "c"]]
+
+
+def test_result_read_outside_ends_a_region() -> None:
+    nodes = [
+        _op("Tanh", ["x"], "a"),
+        _op("Relu", ["a"], "b"),
+        _op("GlobalLpPool", ["a"], "p"),
+        _op("Add", ["b", "p"], "c"),
+    ]
+    assert _nodes_of(_graph(nodes, ["c"])) == [["a"], ["b", "c"]]
+
+
+def test_graph_output_ends_a_region() -> None:
+    graph = _graph([_op("Tanh", ["x"], "a"), _op("Relu", ["a"], "b")], ["a", "b"])
+    assert _nodes_of(graph) == [["a"], ["b"]]
+
+
+def test_anchor_takes_what_follows_and_nothing_before() -> None:
+    nodes = [
+        _op("Tanh", ["x"], "a"),
+        _op("LRN", ["a"], "l", size=3),
+        _op("Relu", ["l"], "b"),
+        _op("Neg", ["b"], "c"),
+    ]
+    assert _nodes_of(_graph(nodes, ["c"])) == [["a"], ["l", "b", "c"]]
+
+
+def test_two_anchors_never_share_a_region() -> None:
+    nodes = [
+        _op("LRN", ["x"], "l", size=3),
+        _op("LRN", ["z"], "m", size=3),
+        _op("Add", ["l", "m"], "s"),
+    ]
+    assert sorted(map(len, _nodes_of(_graph(nodes, ["s"])))) == [1, 2]
+
+
+def test_reorders_on_both_sides_are_computed_away() -> None:
+    nodes = [
+        _reorder("ReorderInput", "x", "b"),
+        _reorder("ReorderOutput", "b", "p"),
+        _op("PRelu", ["p", "slope"], "r"),
+        _reorder("ReorderInput", "r", "c"),
+    ]
+    graph = _graph(nodes, ["c"], {"slope": np.ones((16, 1, 1), np.float32)})
+    (region,) = _cut(graph).regions
+    assert [graph.nodes[i].output[0] for i in region.nodes] == ["p", "r", "c"]
+    assert region.inputs == ("b", "slope")
+    assert region.workload.blocked
+    assert region.workload.inputs[1].layout is Layout.PLAIN
+
+
+def test_shared_reorder_is_read_through_and_stays_for_its_other_reader() -> None:
+    nodes = [
+        _reorder("ReorderInput", "x", "b"),
+        _reorder("ReorderOutput", "b", "p"),
+        _op("GlobalLpPool", ["p"], "g"),
+        _op("Tanh", ["p"], "r"),
+        _reorder("ReorderInput", "r", "c"),
+    ]
+    graph = _graph(nodes, ["c", "g"])
+    assert _nodes_of(graph) == [["p", "r", "c"]]
+    (region,) = _cut(graph).regions
+    rewritten = rewrite(graph, [Replacement(region=region, kernel="k")])
+    assert [node.op_type for node in rewritten.graph.node] == [
+        "ReorderInput", "ReorderOutput", "GlobalLpPool", "k",
+    ]  # fmt: skip
+
+
+def test_channels_last_reorder_is_left_alone() -> None:
+    last = helper.make_node("ReorderInput", ["r"], ["c"], "c", domain=NCHWC_DOMAIN, channels_last=1)
+    nodes = [
+        _reorder("ReorderInput", "x", "b"),
+        _reorder("ReorderOutput", "b", "p"),
+        _op("Tanh", ["p"], "r"),
+        last,
+    ]
+    assert _nodes_of(_graph(nodes, ["c"])) == [["r"]]
+
+
+def test_plain_operand_of_full_size_keeps_the_region_plain() -> None:
+    nodes = [
+        _reorder("ReorderInput", "x", "b"),
+        _reorder("ReorderOutput", "b", "p"),
+        _op("Add", ["p", "z"], "r"),
+        _reorder("ReorderInput", "r", "c"),
+    ]
+    graph = _graph(nodes, ["c"])
+    (region,) = _cut(graph).regions
+    assert [graph.nodes[i].output[0] for i in region.nodes] == ["r"]
+    assert not region.workload.blocked
+
+
+def test_refused_region_shrinks_and_the_reason_is_kept() -> None:
+    def no_tanh(workload: Workload) -> Workload | str:
+        if any(op.op_type == "Tanh" for op in workload.operations):
+            return "no Tanh"
+        return replace(workload, op_type="any")
+
+    graph = _graph([_op("Relu", ["x"], "a"), _op("Tanh", ["a"], "b")], ["b"])
+    cut = partition(graph, fusible=FUSIBLE, anchors=ANCHORS, classify=no_tanh)
+    assert [graph.nodes[i].output[0] for region in cut.regions for i in region.nodes] == ["a"]
+    assert [(refusal.node, refusal.reason) for refusal in cut.refusals] == [("b", "no Tanh")]
+
+
+def test_second_result_that_is_needed_keeps_a_node_out() -> None:
+    """A mask of a Dropout is a result too: a kernel has one only."""
+    nodes = [
+        helper.make_node("Dropout", ["x"], ["d", "mask"], "drop"),
+        _op("Relu", ["d"], "y"),
+        helper.make_node("Cast", ["mask"], ["m"], "cast", to=TensorProto.FLOAT),
+    ]
+    fusible = FUSIBLE | {("", "Dropout")}
+    for outputs in (["y", "m"], ["y", "mask"]):
+        graph = _graph(nodes, outputs)
+        cut = partition(graph, fusible=fusible, anchors=ANCHORS, classify=_classify)
+        assert [graph.nodes[i].name for region in cut.regions for i in region.nodes] == ["y"]
+
+
+def test_second_result_nobody_needs_is_no_hindrance() -> None:
+    nodes = [
+        helper.make_node("Dropout", ["x"], ["d", "mask"], "drop"),
+        _op("Relu", ["d"], "y"),
+    ]
+    graph = _graph(nodes, ["y"])
+    cut = partition(graph, fusible=FUSIBLE | {("", "Dropout")}, anchors=ANCHORS, classify=_classify)
+    assert [region.nodes for region in cut.regions] == [(0, 1)]
+    rewritten = rewrite(graph, [Replacement(region=cut.regions[0], kernel="k")])
+    assert meaning(rewritten) == meaning(graph.proto)
+
+
+def test_result_read_by_a_branch_of_an_if_is_not_swallowed() -> None:
+    model = if_net()
+    tensors = {
+        name: TensorInfo(dtype="float32", shape=(16, 16)) for name in ("t0", "t1", "chosen", "y")
+    }
+    graph = ModelGraph(model, tensors, block=BLOCK)
+    fusible = FUSIBLE | {("", "Softplus")}
+    cut = partition(graph, fusible=fusible, anchors=ANCHORS, classify=_classify)
+    assert [region.nodes for region in cut.regions] == [(0,), (1,)]
+
+
+@pytest.mark.parametrize(("operands", "regions"), [(32, 1), (33, 0)])
+def test_kernels_read_a_bounded_number_of_tensors(operands: int, regions: int) -> None:
+    names = [f"x{i}" for i in range(operands)]
+    model = make_model(
+        [helper.make_node("Sum", names, ["y"], "sum")], dict.fromkeys(names, SHAPE), ["y"]
+    )
+    graph = ModelGraph(model, tensors_of(["y"]), block=BLOCK)
+    cut = partition(graph, fusible={("", "Sum")}, anchors=ANCHORS, classify=_classify)
+    assert len(cut.regions) == regions
+    assert len(cut.refusals) == 1 - regions
+
+
+def test_integer_chain_is_refused_with_its_type() -> None:
+    model = chain_model(["Neg", "Abs"])
+    tensors = {name: TensorInfo(dtype="int32", shape=SHAPE) for name in ("t0", "y")}
+    graph = ModelGraph(model, tensors, block=BLOCK)
+    cut = partition(graph, fusible={("", "Neg"), ("", "Abs")}, anchors=ANCHORS, classify=_classify)
+    assert not cut.regions
+    assert "int32, kernels compute in float32" in cut.refusals[0].reason
