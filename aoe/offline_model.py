@@ -12,7 +12,7 @@ import json
 import shutil
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -157,13 +157,17 @@ def unpack_part(file: Path, manifest: Manifest, name: str, directory: Path) -> N
     """
     if name not in PARTS:
         raise OfflineModelError(str(file), "unknown part", got=name)
+    digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(file) as archive, archive.open(name) as source:
-            found = _copy_out(source, directory / name)
-    except OutputError:
-        raise
-    except _UNREADABLE as error:
-        raise OfflineModelError(f"{file}:{name}", f"damaged part: {error}") from error
+        with (directory / name).open("wb") as sink:
+            for chunk in _chunks(file, name):
+                digest.update(chunk)
+                sink.write(chunk)
+    except OSError as error:
+        raise OutputError(
+            str(directory / name), f"cannot be written: {error.strerror or error}"
+        ) from error
+    found = digest.hexdigest()
     if found != manifest.parts[name]:
         raise OfflineModelError(
             f"{file}:{name}", "damaged part", got=f"sha256 {found}",
@@ -182,21 +186,13 @@ def _copy(file: Path, sink: IO[bytes]) -> None:
         shutil.copyfileobj(source, sink, _CHUNK_BYTES)
 
 
-def _copy_out(source: IO[bytes], file: Path) -> str:
-    """Copy a part to a file and return its digest.
-
-    Raises:
-        OutputError: the file cannot be written; what the source raises is left as it is.
-    """
-    digest = hashlib.sha256()
-    for chunk in iter(lambda: source.read(_CHUNK_BYTES), b""):
-        digest.update(chunk)
-        try:
-            with file.open("ab") as sink:
-                sink.write(chunk)
-        except OSError as error:
-            raise OutputError(str(file), f"cannot be written: {error.strerror or error}") from error
-    return digest.hexdigest()
+def _chunks(file: Path, name: str) -> Iterator[bytes]:
+    try:
+        with zipfile.ZipFile(file) as archive, archive.open(name) as source:
+            while chunk := source.read(_CHUNK_BYTES):
+                yield chunk
+    except _UNREADABLE as error:
+        raise OfflineModelError(f"{file}:{name}", f"damaged part: {error}") from error
 
 
 def _digest_file(file: Path) -> str:

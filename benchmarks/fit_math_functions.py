@@ -63,6 +63,42 @@ def _lawson(powers: Array, y: Array, w: Array) -> Array:
     return best
 
 
+def fit_rational(
+    function: Callable[[Array], Array], high: float, above: int, below: int
+) -> tuple[list[float], list[float], float]:
+    """Fit an odd function on [0, high] by x P(x^2) / Q(x^2), relative error levelled.
+
+    The equation is linearised by multiplying with Q, weighted with the Q of the round before.
+
+    Returns:
+        float32 coefficients of P and of Q, constant term first, and the largest relative error.
+    """
+    x = high / 2 * (1 + np.cos((np.arange(_NODES) + 0.5) * math.pi / _NODES))
+    square, ratio = (x / high) ** 2, function(x) / x
+    upper = square[:, None] ** np.arange(above + 1)
+    lower = square[:, None] ** np.arange(1, below + 1)
+    divisor, lawson = np.ones_like(x), np.ones_like(x)
+    best, best_error = np.zeros(above + below + 1), math.inf
+    for _ in range(60):
+        weight = np.sqrt(lawson) / (ratio * np.abs(divisor))
+        matrix = np.concatenate([upper, -ratio[:, None] * lower], axis=1)
+        solved = np.linalg.lstsq(matrix * weight[:, None], ratio * weight, rcond=None)[0]
+        divisor = 1 + lower @ solved[above + 1 :]
+        error = np.abs(upper @ solved[: above + 1] / divisor / ratio - 1)
+        if error.max() < best_error:
+            best, best_error = solved, float(error.max())
+        lawson = lawson * (error / error.max() + 1e-3) ** 0.7
+        lawson = lawson / lawson.mean()
+    powers = high ** (2.0 * np.arange(max(above, below) + 1))
+    numerator = best[: above + 1] / powers[: above + 1]
+    denominator = np.concatenate([[1.0], best[above + 1 :]]) / powers[: below + 1]
+    return _rounded(numerator), _rounded(denominator), best_error
+
+
+def _rounded(values: Array) -> list[float]:
+    return [float(np.float32(value)) for value in values]
+
+
 def _erf(x: Array) -> Array:
     return np.array([math.erf(v) for v in x])
 
@@ -82,6 +118,7 @@ def _scaled_erfc(x: Array) -> Array:
 
 
 ERFC_SCALE = 0.5
+TANH_LIMIT = 9.0
 
 
 def main() -> None:
@@ -126,15 +163,22 @@ def main() -> None:
         ("ERFC", erfc_of_t, lambda t: 1 / erfc_of_t(t), 1 / (1 + 10.1 * ERFC_SCALE), 1.0, 9),
         ("SIN", sin_rest, lambda s: s, 1e-4, quarter, 2),
         ("COS", cos_rest, lambda s: s * s, 1e-2, quarter, 2),
-        ("LOG_F64", log_rest, lambda f: np.abs(f) ** 2, root - 1, 1 / root - 1, 12),
     )
     for name, function, weight, low, high, degree in jobs:
         coefficients, error = fit(function, weight, low, high, degree)
         print(f"# {name}: degree {degree} on [{low:.6g}, {high:.6g}], error {error:.2g}")
-        print(f"{name} = (")
-        for value in coefficients:
-            print(f"    {value!r},")
-        print(")")
+        _print(name, coefficients)
+    numerator, denominator, error = fit_rational(np.tanh, TANH_LIMIT, 5, 3)
+    print(f"# TANH: x P(x^2) / Q(x^2), degrees 5 and 3, on [0, {TANH_LIMIT}], error {error:.2g}")
+    _print("TANH_ABOVE", numerator)
+    _print("TANH_BELOW", denominator)
+
+
+def _print(name: str, coefficients: list[float]) -> None:
+    print(f"{name} = (")
+    for value in coefficients:
+        print(f"    {value!r},")
+    print(")")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,6 @@ class BarProgress(LineProgress):
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
             console=Console(stderr=True),
@@ -86,13 +85,14 @@ class BarProgress(LineProgress):
         self._bar.update(self._task, description=text, note="")
 
     def plan(self, operators: int) -> None:
-        """Set the length of the bar."""
+        """Set the length of the bar; judging the whole model is its last unit."""
         self._total = operators
-        self._bar.update(self._task, description="tuning", total=max(1, operators), completed=0)
+        self._bar.update(self._task, description="tuning", total=operators + 1, completed=0)
 
     def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:
         """Move the bar by a part of an operator."""
-        note = f"trial {done}" + (f", best {best:.2f}x" if best else "")
+        note = f"{self._done + 1}/{self._total}, trial {done}"
+        note += f", best {best:.2f}x" if best else ""
         self._bar.update(
             self._task,
             description=f"tuning {op_name}",

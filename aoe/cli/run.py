@@ -34,13 +34,14 @@ def run(
 ) -> None:
     """Run a tuned model once and say what came out."""
     import aoe
+    from aoe.execute.sessions import run_session
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", aoe.FallbackWarning)
         model = aoe.load(om, threads=threads)
     for warning in caught:
         print(f"warning: {warning.message}", file=sys.stderr)
-    results = _results(model, om, make_feed(model, inputs or ["random"], seed))
+    results = run_session(model.session, make_feed(model, inputs or ["random"], seed))
     names = [value.name for value in model.get_outputs()]
     rows = [_describe(n, r) for n, r in zip(names, results, strict=True)]
     if output is not None:
@@ -54,13 +55,6 @@ def run(
     typer.echo(f"{om}: {kind}, {len(model.manifest.kernels)} kernels")
     for row in rows:
         typer.echo(f"  {row['name']} {row['dtype']} {row['shape']}: {row['values']}")
-
-
-def _results(model: OfflineModel, om: Path, feed: dict[str, Any]) -> list[Any]:
-    try:
-        return model.run(None, feed)
-    except Exception as error:  # onnxruntime raises its own unrelated classes
-        raise RunError(str(om), f"ONNX Runtime cannot run it: {error}") from error
 
 
 def make_feed(model: OfflineModel, inputs: list[str], seed: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from aoe.tuning.opat import OpatResult
+    from aoe.tuning.opat_result import OpatResult
     from aoe.tuning.operator_tuning import TunedOperator
 
 _MOST_ROWS = 30

@@ -86,7 +86,7 @@ def compare(
     odd = ~both_finite & ~same_kind & ~ignored
     if odd.any():
         return _different(_at(odd, wide, narrow))
-    error = np.where(both_finite, np.abs(np.where(both_finite, narrow - wide, 0.0)), 0.0)
+    error = np.abs(np.subtract(narrow, wide, out=np.zeros_like(wide), where=both_finite))
     allowed = tolerance.absolute + tolerance.relative * np.where(both_finite, np.abs(wide), 0.0)
     with np.errstate(divide="ignore"):  # nothing is tolerated where nothing is allowed
         excess = np.divide(error, allowed, out=np.zeros_like(error), where=error > 0)

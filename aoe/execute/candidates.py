@@ -21,7 +21,7 @@ from aoe.execute.compiler import (
     compile_kernel,
     kernel_name,
 )
-from aoe.execute.sessions import bind, create_session, session_options
+from aoe.execute.sessions import bind, create_session, run_session, session_options
 from aoe.execute.timing import sample_function
 from aoe.execute.toolchain import Toolchain
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
@@ -156,7 +156,7 @@ class CandidateMeasurer:
             session=session,
             run=_bound(session, binding),
             feeds=feeds,
-            results=tuple(session.run(None, dict(feed))[0] for feed in feeds),
+            results=tuple(run_session(session, feed)[0] for feed in feeds),
             kept=(binding, kept),
         )
         self._baseline = (workload, seed, found)
@@ -185,7 +185,7 @@ def _worst(workload: Workload, baseline: _Baseline, session: ort.InferenceSessio
     reduction = get_family(workload.op_type).reduction_length(workload)
     worst = Deviation(max_abs_err=0.0, excess=0.0)
     for feed, reference in zip(baseline.feeds, baseline.results, strict=True):
-        actual = session.run(None, dict(feed))[0]
+        actual = run_session(session, feed)[0]
         tolerance = kernel_tolerance(
             reference, reduction=reduction, operations=len(workload.operations)
         )

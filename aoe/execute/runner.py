@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any
 
 from aoe.errors import RunError, RunTimeoutError
+from aoe.execute.messages import Reply, Request, WorkerSetup
 from aoe.execute.toolchain import Toolchain
-from aoe.execute.worker import Reply, Request, WorkerSetup, worker_main
+from aoe.execute.worker import worker_main
 from aoe.target import Target
 
 _STDERR_BYTES = 2000
@@ -65,6 +66,9 @@ class Runner:
             reply: Reply = connection.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
             raise RunError(task, self._obituary()) from error
+        except BaseException:  # Ctrl-C: the answer would come later, and pass for the next one's
+            self._stop(kill=True)
+            raise
         if reply.error is not None:
             found = reply.error
             raise RunError(

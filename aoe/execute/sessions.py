@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,20 @@ def create_session(model: bytes | Path, options: ort.SessionOptions) -> ort.Infe
         raise RunError(where, f"ONNX Runtime cannot load it: {error}") from error
 
 
+def run_session(
+    session: ort.InferenceSession, feed: Mapping[str, np.ndarray[Any, Any]]
+) -> list[Any]:
+    """Compute every output.
+
+    Raises:
+        RunError: ONNX Runtime or a kernel refuses, wrong shapes and types included.
+    """
+    try:
+        return list(session.run(None, dict(feed)))
+    except Exception as error:  # onnxruntime raises its own unrelated classes
+        raise RunError("model", f"ONNX Runtime cannot run it: {error}") from error
+
+
 _NUMPY_TYPES = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
@@ -122,7 +136,7 @@ def bind(
         value = ort.OrtValue.ortvalue_from_numpy(array)
         binding.bind_ortvalue_input(name, value)
         kept.append(value)
-    for value, array in zip(session.get_outputs(), session.run(None, feed), strict=True):
+    for value, array in zip(session.get_outputs(), run_session(session, feed), strict=True):
         if isinstance(array, np.ndarray) and array.dtype != object:
             held = ort.OrtValue.ortvalue_from_numpy(array)
             binding.bind_ortvalue_output(value.name, held)

@@ -13,16 +13,17 @@ from aoe.errors import BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare_model_results
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.compiler import KernelSource, compile_kernel
+from aoe.execute.messages import WorkerSetup
 from aoe.execute.sessions import (
     bind,
     create_session,
     random_feed,
+    run_session,
     session_options,
     use_shared_pool,
 )
 from aoe.execute.timing import sample_function
 from aoe.execute.toolchain import Toolchain
-from aoe.execute.worker import WorkerSetup
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
 from aoe.schedule import schedule_from_json
 from aoe.target import Target
@@ -117,7 +118,7 @@ def _compare_models(
 ) -> ModelComparison:
     sessions = [_open(part, threads) for part in (baseline, tuned)]
     feed = random_feed(sessions[0], seed)
-    results = [session.run(None, feed) for session in sessions]
+    results = [run_session(session, feed) for session in sessions]
     deviation = compare_model_results(results[0], results[1])
     bound = [bind(session, feed) for session in sessions]
     runs = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,6 +49,9 @@ class _Extraction:
         results = {name for node in self._nodes for name in node.output if name}
         operations = []
         for index, node in enumerate(self._nodes):
+            reason = _odd_attribute(node)
+            if reason:
+                return reason
             for name in node.input:
                 reason = self._refer(name, results)
                 if reason:
@@ -76,7 +80,8 @@ class _Extraction:
         if not name or name in self._references or name in results:
             return None
         scalar = self._graph.find_scalar(name)
-        if scalar is not None and not self._is_shaped(name):
+        # a record is JSON, which has no infinities: those stay operands
+        if scalar is not None and math.isfinite(scalar) and not self._is_shaped(name):
             self._references[name] = f"s{len(self._scalars)}"
             self._scalars[name] = scalar
             return None
@@ -136,6 +141,14 @@ class _Extraction:
             output=output,
             attributes=attributes_of(node),
         )
+
+
+def _odd_attribute(node: onnx.NodeProto) -> str | None:
+    """Return a reason if a record cannot hold an attribute of the node."""
+    for name, value in attributes_of(node).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"attribute {name} is {value}"
+    return None
 
 
 def _since_version(domain: str, op_type: str, opset: int) -> int:

@@ -9,15 +9,13 @@ import halide as hl
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS, Signature
 from aoe.kernels.family import SUPPORTED, Support
 from aoe.kernels.iteration import Iteration
-from aoe.kernels.math_functions import constant
+from aoe.kernels.math_functions import constant, tanh_of_softplus
 from aoe.kernels.powers import power_of_constant
 from aoe.kernels.shapes import REORDERS, op_key
 from aoe.workload import Operation, Workload
 
 RESULT = "y"
 """Stage name of the result in every family."""
-
-_REORDER_CYCLES = 0
 
 
 def check_chain(operations: Iterable[Operation], booleans: Iterable[str] = ()) -> Support:
@@ -78,9 +76,17 @@ def build_chain(
     """
     known = dict(values)
     known |= {f"s{i}": constant(value) for i, value in enumerate(scalars)}
+    softened: dict[str, hl.Expr] = {}
     for operation in operations:
+        if op_key(operation) == ("", "Softplus"):
+            softened[operation.output] = known[operation.inputs[0]]
         function = hl.Func(operation.output)
-        function[tuple(variables)] = _expression(operation, known, scalars)
+        if op_key(operation) == ("", "Tanh") and operation.inputs[0] in softened:
+            # Mish as networks write it: one exponential instead of two and a logarithm
+            expression = tanh_of_softplus(softened[operation.inputs[0]])
+        else:
+            expression = _expression(operation, known, scalars)
+        function[tuple(variables)] = expression
         known[operation.output] = function[tuple(variables)]
     return known
 

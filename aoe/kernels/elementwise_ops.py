@@ -131,6 +131,11 @@ def _negative(x: hl.Expr) -> hl.Expr:
     return strict(x < constant(0.0))
 
 
+def _at_least(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """Return a >= b; Halide's own is `not (a < b)`, true for NaN."""
+    return strict(a > b) | strict(a == b)
+
+
 def _relu(x: hl.Expr) -> hl.Expr:
     return at_least(x, constant(0.0))
 
@@ -175,17 +180,12 @@ def _softsign(x: hl.Expr) -> hl.Expr:
 
 
 def _thresholded_relu(x: hl.Expr, alpha: float) -> hl.Expr:
-    return hl.select(strict(x <= constant(alpha)), constant(0.0), x)
+    return hl.select(strict(x > constant(alpha)), x, constant(0.0))
 
 
 def _shrink(x: hl.Expr, bias: float, lambd: float) -> hl.Expr:
     above = hl.select(strict(x > constant(lambd)), strict(x - constant(bias)), constant(0.0))
     return hl.select(strict(x < constant(-lambd)), strict(x + constant(bias)), above)
-
-
-def _swish(x: hl.Expr, alpha: float) -> hl.Expr:
-    scaled = x if alpha == 1.0 else x * constant(alpha)
-    return x * functions.sigmoid(scaled)
 
 
 def _clip(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
@@ -280,7 +280,7 @@ ELEMENTWISE_OPS: dict[tuple[str, str], ElementwiseOp] = {
     ("", "Mish"): _unary(functions.mish, cycles=22),
     ("", "Erf"): _unary(functions.erf, cycles=30),
     ("", "Gelu"): ElementwiseOp(build=_gelu, cycles=30),
-    ("", "Swish"): _with_attributes(_swish, cycles=20, alpha=1.0),
+    ("", "Swish"): _with_attributes(functions.swish, cycles=20, alpha=1.0),
     ("", "ThresholdedRelu"): _with_attributes(_thresholded_relu, alpha=1.0),
     ("", "Shrink"): _with_attributes(_shrink, bias=0.0, lambd=0.5),
     ("", "Identity"): ElementwiseOp(build=_identity),
@@ -289,9 +289,9 @@ ELEMENTWISE_OPS: dict[tuple[str, str], ElementwiseOp] = {
     ),
     ("", "Equal"): _binary(lambda a, b: strict(a == b), signature=_COMPARISON),
     ("", "Greater"): _binary(lambda a, b: strict(a > b), signature=_COMPARISON),
-    ("", "GreaterOrEqual"): _binary(lambda a, b: strict(a >= b), signature=_COMPARISON),
+    ("", "GreaterOrEqual"): _binary(_at_least, signature=_COMPARISON),
     ("", "Less"): _binary(lambda a, b: strict(a < b), signature=_COMPARISON),
-    ("", "LessOrEqual"): _binary(lambda a, b: strict(a <= b), signature=_COMPARISON),
+    ("", "LessOrEqual"): _binary(lambda a, b: _at_least(b, a), signature=_COMPARISON),
     ("", "IsNaN"): ElementwiseOp(
         build=lambda values, _, __: hl.is_nan(values[0]), signature=_COMPARISON
     ),
@@ -311,7 +311,7 @@ ELEMENTWISE_OPS: dict[tuple[str, str], ElementwiseOp] = {
     (MICROSOFT_DOMAIN, "FastGelu"): ElementwiseOp(
         build=_biased(functions.gelu_tanh), inputs=(1, 2), cycles=25
     ),
-    (MICROSOFT_DOMAIN, "QuickGelu"): _with_attributes(_swish, cycles=20, alpha=1.702),
+    (MICROSOFT_DOMAIN, "QuickGelu"): _with_attributes(functions.swish, cycles=20, alpha=1.702),
     (NCHWC_DOMAIN, "Conv"): ElementwiseOp(
         build=channel_scale, inputs=(2, 3), refuse=refuse_channel_scale
     ),

@@ -19,7 +19,7 @@ from aoe.kernels.chain import (
 )
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
 from aoe.kernels.iteration import Iteration, plan_iteration
-from aoe.kernels.math_functions import constant
+from aoe.kernels.math_functions import constant, strict
 from aoe.kernels.powers import inverse_power, power
 from aoe.kernels.tiling import (
     GUESSES_MAX,
@@ -118,9 +118,9 @@ class Lrn:
             window = source.blocked_window(squares, attributes.offsets, workload.output.block)
         loaded = load_arguments(arguments, iteration, variables)
         values = build_chain(parts.before, loaded, workload.scalars, variables)
-        result = loaded[f"x{parts.source}"] * _normaliser(window, attributes, variables)
-        normalised = hl.Func("normalised")
-        normalised[variables] = result
+        normaliser, normalised = hl.Func("normaliser"), hl.Func("normalised")
+        normaliser[variables] = _normaliser(window, attributes, variables)
+        normalised[variables] = strict(loaded[f"x{parts.source}"] * normaliser[variables])
         values[parts.anchor.output] = normalised[variables]
         values = build_chain(parts.after, values, workload.scalars, variables)
         output = hl.Func(RESULT)
@@ -189,10 +189,10 @@ def _attributes(parts: Anchored) -> _Attributes:
 
 def _normaliser(window: hl.Expr, attributes: _Attributes, variables: Sequence[hl.Var]) -> hl.Expr:
     """Return (bias + alpha / size * window)^-beta."""
-    base = hl.Func("base")
-    base[tuple(variables)] = window * constant(attributes.alpha / attributes.size) + constant(
-        attributes.bias
-    )
+    summed, base = hl.Func("summed"), hl.Func("base")
+    summed[tuple(variables)] = window
+    factor = constant(attributes.alpha / attributes.size)
+    base[tuple(variables)] = strict(summed[tuple(variables)] * factor + constant(attributes.bias))
     value = base[tuple(variables)]
     if attributes.bias >= _NORMAL_BIAS and attributes.alpha >= 0:
         return inverse_power(value, attributes.beta)

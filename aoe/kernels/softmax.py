@@ -300,7 +300,7 @@ class _Passes:
         total = self._functions[TOTAL][columns]
         if not logarithm:
             inverse = strict(constant(1.0) / total)
-            return self._functions[GROWN][self._variables] * inverse
+            return strict(self._functions[GROWN][self._variables] * inverse)
         log_total = hl.Func("log_total")
         log_total[columns] = log(total)
         lowered = self._source[self._variables] - self._functions[PEAK][columns]

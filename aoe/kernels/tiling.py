@@ -155,7 +155,8 @@ def row_space(nest: RowNest, target: KernelTarget, *, heavy: bool) -> Space:
     best = best_tasks(nest.work_us, tasks)
     counts = (best, max(tasks), 1)
     guesses = _row_guesses(nest, layouts, lanes, counts=tuple(dict.fromkeys(counts)), heavy=heavy)
-    return Space(knobs=knobs, constraint=legal, first_guesses=tuple(g for g in guesses if legal(g)))
+    best_first = tuple(guess for guess in guesses if legal(guess))[:GUESSES_MAX]
+    return Space(knobs=knobs, constraint=legal, first_guesses=best_first)
 
 
 def _row_guesses(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,11 +32,12 @@ def graphs(draw: st.DrawFn, most_nodes: int = 14) -> ModelGraph:
     Tensors are plain or blocked as ONNX Runtime would have them: layout-bound operators see the
     layout they need, element-wise ones two operands of one layout.
     """
-    plain, blocked = ["x", "z"], []
+    plain: list[str] = ["x", "z"]
+    blocked: list[str] = []
     nodes: list[onnx.NodeProto] = []
     for number in range(draw(st.integers(1, most_nodes))):
         kind = draw(st.sampled_from(_KINDS))
-        pool = blocked if blocked and draw(st.booleans()) else plain
+        pool = draw(st.sampled_from([plain, blocked])) if blocked else plain
         result = f"t{number}"
         if kind in ("out", "conv") and not blocked:
             kind = "in"
@@ -51,7 +53,7 @@ def graphs(draw: st.DrawFn, most_nodes: int = 14) -> ModelGraph:
     outputs = draw(st.lists(st.sampled_from(made), min_size=1, max_size=3, unique=True))
     weights = {
         "slope": np.ones((16, 1, 1), np.float32),
-        "half": np.float32(0.5).reshape(()),
+        "half": np.full((), 0.5, np.float32),
         "w": np.ones((16, 16, 3, 3), np.float32),
     }
     model = make_model(
@@ -90,7 +92,7 @@ def _node(
     return helper.make_node(kind, [source], [result], name, **_ATTRIBUTES.get(kind, {}))
 
 
-_ATTRIBUTES: dict[str, dict[str, object]] = {
+_ATTRIBUTES: dict[str, dict[str, Any]] = {
     "LRN": {"size": 3},
     "MaxPool": {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]},
 }

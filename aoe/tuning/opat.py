@@ -23,42 +23,17 @@ from aoe.graph.blocking import nchwc_block
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.offline_optimization import optimize_offline
 from aoe.graph.profile import ModelProfile, profile_model
-from aoe.graph.regions import Refusal
 from aoe.offline_model import KernelUse, Manifest, write_offline_model
 from aoe.result_files import OpatReport, OperatorResult, TuningResult
 from aoe.settings import TuneSettings
 from aoe.tuning.assembly import Assembly, ChosenKernel
 from aoe.tuning.judge import Judge, Judgement
+from aoe.tuning.opat_result import OpatResult
 from aoe.tuning.operator_tuning import OperatorTuner, TunedOperator
 from aoe.tuning.operators import Operator, find_operators
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress
 from aoe.tuning.result_writer import ResultWriter
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpatResult:
-    """What a run of operator tuning gave.
-
-    Attributes:
-        om_file: The tuned model.
-        operators: Every operator looked at, largest share of time first.
-        refusals: Nodes left to ONNX Runtime, with the reason.
-        judgement: What held up in the whole model, and its measured speed-up.
-        profile: Of the untuned model.
-        tuned_profile: Of the tuned model.
-        report: Contents of AOE's result file.
-        seconds: Duration of the run.
-    """
-
-    om_file: Path
-    operators: tuple[TunedOperator, ...]
-    refusals: tuple[Refusal, ...]
-    judgement: Judgement
-    profile: ModelProfile
-    tuned_profile: ModelProfile
-    report: OpatReport
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

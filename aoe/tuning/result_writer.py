@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aoe.graph.profile import ModelProfile
 from aoe.result_files import (
@@ -17,11 +17,9 @@ from aoe.result_files import (
 )
 from aoe.schedule import schedule_to_json
 from aoe.target import Target
+from aoe.tuning.opat_result import OpatResult
+from aoe.tuning.operator_tuning import TunedOperator
 from aoe.workload import workload_to_json
-
-if TYPE_CHECKING:
-    from aoe.tuning.opat import OpatResult
-    from aoe.tuning.operator_tuning import TunedOperator
 
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
 _LONGEST_NAME = 80

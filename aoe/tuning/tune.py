@@ -20,7 +20,8 @@ from aoe.execute.runner import Runner
 from aoe.execute.toolchain import find_toolchain
 from aoe.settings import TuneSettings, work_path
 from aoe.target import Target, resolve_target
-from aoe.tuning.opat import Opat, OpatPlaces, OpatResult, timestamp_of
+from aoe.tuning.opat import Opat, OpatPlaces, timestamp_of
+from aoe.tuning.opat_result import OpatResult
 from aoe.tuning.progress import Progress
 from aoe.tuning.result_writer import ResultWriter
 from aoe.tuning.search.registry import SEARCHES
@@ -73,13 +74,7 @@ def tune(
         model={"name": model.name, "path": str(model.path), "sha256": model.sha256},
         versions=versions,
     )
-    bank = TuningBank(
-        root,
-        target,
-        fingerprint=fingerprint(target, versions),
-        model={"name": model.name, "sha256": model.sha256},
-        engine_version=versions["aoe"],
-    )
+    bank = _open_bank(root, target, model, versions)
     with (
         tempfile.TemporaryDirectory(prefix="aoe_", ignore_cleanup_errors=True) as scratch,
         Runner(target, toolchain) as runner,
@@ -102,6 +97,18 @@ def tune(
         bank_root=root,
         results=results,
         result_file=writer.result_file,
+    )
+
+
+def _open_bank(
+    root: Path, target: Target, model: ImportedModel, versions: Mapping[str, str]
+) -> TuningBank:
+    return TuningBank(
+        root,
+        target,
+        fingerprint=fingerprint(target, versions),
+        model={"name": model.name, "sha256": model.sha256},
+        engine_version=versions["aoe"],
     )
 
 

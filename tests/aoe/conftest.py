@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import aoe.kernels
 from aoe.execute.runner import Runner
-from aoe.execute.toolchain import Toolchain, find_toolchain
+from aoe.execute.toolchain import Toolchain, find_toolchain, halide_include
+from aoe.offline_model import Manifest, write_offline_model
 from aoe.target import Target, host_target
+from aoe.testing.models import conv_net
+from aoe.testing.offline import write_parts
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -54,10 +60,57 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", full)
 
 
-def tree(folder: Path) -> dict[str, bytes]:
-    """Return the contents of every file below a folder."""
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
+BuildAbi = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def build_abi(toolchain: Toolchain) -> BuildAbi:
+    """Return a function that links `abi_kernels.c` with the glue: (folder, *flags) -> library."""
+    glue = Path(aoe.kernels.__file__).parent / "glue"
+    source = Path(__file__).parent / "execute" / "abi_kernels.c"
+
+    def build(folder: Path, *flags: str) -> Path:
+        file = folder / "abi.so"
+        toolchain.run(
+            [
+                *("-std=gnu11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", *flags),
+                *("-Wl,-z,defs", f"-I{glue}", f"-I{halide_include()}", "-o", str(file)),
+                *(str(source), str(glue / "glue.c"), "-lm", "-lpthread"),
+            ],
+            what="building",
+        )
+        return file
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def abi_library(tmp_path_factory: pytest.TempPathFactory, build_abi: BuildAbi) -> Path:
+    """Return the library of hand-written kernels."""
+    return build_abi(tmp_path_factory.mktemp("abi"))
+
+
+@dataclass(frozen=True)
+class TunedNet:
+    """A small tuned model: its parts, its manifest, and the file made of them."""
+
+    parts: Path
+    manifest: Manifest
+    file: Path
+
+    def copy_parts(self, folder: Path) -> Path:
+        """Copy the parts, so that they may be damaged; return the copy."""
+        shutil.copytree(self.parts, folder)
+        return folder
+
+
+@pytest.fixture(scope="session")
+def tuned_net(
+    tmp_path_factory: pytest.TempPathFactory, target: Target, toolchain: Toolchain
+) -> TunedNet:
+    """Return `conv_net` with the first guess of every family."""
+    folder = tmp_path_factory.mktemp("tuned")
+    manifest = write_parts(conv_net(), folder / "parts", target, toolchain)
+    file = folder / "net_tune.om"
+    write_offline_model(file, folder / "parts", manifest)
+    return TunedNet(folder / "parts", manifest, file)

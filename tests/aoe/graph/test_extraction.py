@@ -105,6 +105,21 @@ def test_scalar_of_higher_rank_than_the_result_stays_a_tensor() -> None:
     assert _extracted(graph).inputs == ("x", "one")
 
 
+@pytest.mark.parametrize("value", [-np.inf, np.inf, np.nan])
+def test_scalar_a_record_cannot_hold_stays_a_tensor(value: float) -> None:
+    """Masks of attention add minus infinity; JSON has no word for it."""
+    node = helper.make_node("Add", ["x", "mask"], ["y"])
+    weights = {"mask": np.full((), value, np.float32)}
+    found = _extracted(_graph([node], weights=weights))
+    assert found.inputs == ("x", "mask")
+    assert found.workload.inputs[1] == TensorSpec(shape=(), constant=True)
+
+
+def test_attribute_a_record_cannot_hold_is_a_reason() -> None:
+    node = helper.make_node("LeakyRelu", ["x"], ["y"], alpha=float("inf"))
+    assert _reason(_graph([node])) == "attribute alpha is inf"
+
+
 def test_parameters_of_a_one_channel_normalisation_stay_tensors() -> None:
     names = ["scale", "bias", "mean", "var"]
     node = helper.make_node("BatchNormalization", ["x", *names], ["y"])

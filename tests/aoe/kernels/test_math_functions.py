@@ -63,9 +63,15 @@ ULP_CASES = {
     "log1p_unit": (functions.log1p_unit, np.log1p, grid(0, 1), 2),
     "softplus": (functions.softplus, lambda x: np.logaddexp(0, x), grid(-80, 80), 3),
     "sigmoid": (functions.sigmoid, lambda x: 1 / (1 + np.exp(-x)), grid(-80, 80), 3),
-    "tanh": (functions.tanh, np.tanh, grid(-12, 12), 4),
-    "tanh near zero": (functions.tanh, np.tanh, magnitudes(1e-30, 1), 4),
+    "tanh": (functions.tanh, np.tanh, grid(-12, 12), 7),
+    "tanh near zero": (functions.tanh, np.tanh, magnitudes(1e-30, 1), 7),
     "mish": (functions.mish, exact_mish, grid(-80, 80), 5),
+    "tanh_of_softplus": (
+        functions.tanh_of_softplus,
+        lambda x: np.tanh(np.logaddexp(0, x)),
+        grid(-80, 80),
+        4,
+    ),
     "erf": (functions.erf, each(math.erf), grid(-5, 5, 50_001), 4),
     "erf near zero": (functions.erf, each(math.erf), magnitudes(1e-30, 1, 10_001), 4),
     "gelu": (
@@ -103,6 +109,10 @@ def test_gelu_keeps_its_relative_accuracy_far_out() -> None:
     assert np.max(np.abs(evaluate(functions.gelu, x) / exact - 1)) < 3e-5
 
 
+def test_tanh_never_leaves_its_range() -> None:
+    assert np.max(np.abs(evaluate(functions.tanh, grid(-9.5, 9.5)))) <= 1
+
+
 def test_gelu_tanh_is_its_formula() -> None:
     x = grid(-10, 10)
     wide = x.astype(np.float64)
@@ -131,6 +141,7 @@ SPECIAL_CASES = {
     "sigmoid": (functions.sigmoid, [INF, -INF, 0.0, 200.0, -200.0], [1, 0, 0.5, 1, 0]),
     "tanh": (functions.tanh, [INF, -INF, 0.0, 3e38], [1, -1, 0, 1]),
     "mish": (functions.mish, [INF, -INF, 3e38, -3e38, 0.0], [INF, NAN, np.float32(3e38), 0, 0]),
+    "tanh_of_softplus": (functions.tanh_of_softplus, [INF, -INF, 3e38, -3e38], [1, 0, 1, 0]),
     "erf": (functions.erf, [INF, -INF, 0.0, 3e38], [1, -1, 0, 1]),
     "gelu": (functions.gelu, [INF, 0.0, 3e38], [INF, 0, np.float32(3e38)]),
     "sin": (trigonometry.sin, [INF, -INF, 0.0, 1e-40], [NAN, NAN, 0, np.float32(1e-40)]),

@@ -1,0 +1,45 @@
+"""What the measuring process is started with, is asked and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aoe.errors import AoeError
+from aoe.target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSetup:
+    """What a worker knows from its start.
+
+    Attributes:
+        target: Threads and CPU features.
+        compiler: Command line of the C compiler.
+        directory: The worker's own scratch directory.
+        stderr: File that takes whatever native code prints before it dies.
+    """
+
+    target: Target
+    compiler: tuple[str, ...]
+    directory: Path
+    stderr: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A task by name with its arguments."""
+
+    task: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A result, an error the engine knows, or the traceback of one it does not."""
+
+    value: Any = None
+    error: AoeError | None = None
+    crash: str = ""

@@ -1,0 +1,108 @@
+"""Tuned models for tests, made without measuring: the first guess of every family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from aoe.execute.compiler import KernelSource, build_library, compile_kernel, kernel_name
+from aoe.execute.toolchain import Toolchain
+from aoe.graph.blocking import nchwc_block
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.offline_optimization import optimize_offline
+from aoe.graph.profile import profile_model
+from aoe.graph.regions import Region, partition
+from aoe.graph.rewrite import Replacement, rewrite
+from aoe.graph.weights import WeightStore
+from aoe.kernels.registry import FUSIBLE, anchors, get_family
+from aoe.offline_model import FALLBACK, LIBRARY, MODEL, WEIGHTS, KernelUse, Manifest
+from aoe.schedule import Configuration
+from aoe.target import Target
+from aoe.testing.families import kernel_target
+from aoe.tuning.operators import classify
+
+
+def first_guess(region: Region, target: Target) -> KernelSource:
+    """Return the kernel a family would try first for a region."""
+    workload, facts = region.workload, kernel_target(target)
+    family = get_family(workload.op_type)
+    guess = Configuration(family.space(workload, facts).first_guesses[0])
+    schedule = family.schedule(workload, guess, facts)
+    name = kernel_name(workload, schedule)
+    return KernelSource(name=name, workload=workload, schedule=schedule)
+
+
+def regions_of(graph: ModelGraph) -> tuple[Region, ...]:
+    """Return every region of a model that a family takes."""
+    return partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify).regions
+
+
+def view_of(model: onnx.ModelProto, scratch: Path, target: Target) -> ModelGraph:
+    """Return a model as ONNX Runtime optimises it on this machine."""
+    proto = optimize_offline(model, scratch / "optimized.onnx", threads=target.core_num)
+    profile = profile_model(proto, scratch, threads=target.core_num, runs=1)
+    return ModelGraph(proto, profile.tensors, block=nchwc_block())
+
+
+def write_parts(
+    model: onnx.ModelProto, directory: Path, target: Target, toolchain: Toolchain
+) -> Manifest:
+    """Write the parts of a tuned model into `directory`; return its manifest."""
+    directory.mkdir(parents=True)
+    scratch = directory / "scratch"
+    scratch.mkdir()
+    graph = view_of(model, scratch, target)
+    regions = regions_of(graph)
+    sources = {source.name: source for source in (first_guess(r, target) for r in regions)}
+    kernels = list(sources.values())
+    build_library(
+        kernels,
+        [compile_kernel(source, target, scratch) for source in kernels],
+        target=target,
+        toolchain=toolchain,
+        file=directory / LIBRARY,
+    )
+    replacements = [
+        Replacement(region=region, kernel=first_guess(region, target).name) for region in regions
+    ]
+    with WeightStore(directory / WEIGHTS) as store:
+        for name, proto in ((FALLBACK, model), (MODEL, rewrite(graph, replacements))):
+            (directory / name).write_bytes(store.externalize(proto).SerializeToString())
+    return make_manifest(
+        soc_version=target.soc_version,
+        core_num=target.core_num,
+        cpu_features=target.cpu_features,
+        nchwc_block=nchwc_block(),
+        kernels=tuple(make_use(name=source.name) for source in kernels),
+    )
+
+
+def make_use(**changes: Any) -> KernelUse:
+    """Return a kernel of a manifest."""
+    facts: Mapping[str, Any] = {
+        "name": "elementwise_0",
+        "op_type": "elementwise",
+        "key": "0" * 32,
+        "bank_file": "bank.json",
+        "op_names": ("n0",),
+    }
+    return KernelUse(**{**facts, **changes})
+
+
+def make_manifest(**changes: Any) -> Manifest:
+    """Return a manifest."""
+    facts: Mapping[str, Any] = {
+        "name": "net",
+        "model_sha256": "0" * 64,
+        "soc_version": "x86-64-test",
+        "core_num": 2,
+        "cpu_features": (),
+        "nchwc_block": 16,
+        "versions": {"aoe": "0.1.0", "halide": "21.0.0", "onnxruntime": "1.23.0"},
+        "kernels": (),
+        "parts": {},
+    }
+    return Manifest(**{**facts, **changes})

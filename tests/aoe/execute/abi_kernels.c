@@ -1,0 +1,153 @@
+/* Kernels written by hand: each shows one thing the glue has to get right. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "HalideRuntime.h"
+#include "aoe_kernels.h"
+
+int halide_do_par_for(void *user_context, halide_task_t task, int min, int size,
+                      uint8_t *closure);
+void *halide_malloc(void *user_context, size_t size);
+void halide_free(void *user_context, void *pointer);
+
+static halide_buffer_t *buffer(void **arguments, int i) { return arguments[i + 1]; }
+static float *data(void **arguments, int i) { return (float *)buffer(arguments, i)->host; }
+static void *context(void **arguments) { return *(void **)arguments[0]; }
+
+/* y = a - b: the order of inputs. */
+static int subtract(void **arguments) {
+  for (int i = 0; i < 6; i++) data(arguments, 2)[i] = data(arguments, 0)[i] - data(arguments, 1)[i];
+  return 0;
+}
+
+/* What a kernel sees of its input: type, rank, then (min, extent, stride) of each dim. */
+static int describe(void **arguments) {
+  halide_buffer_t *in = buffer(arguments, 0);
+  float *out = data(arguments, 1);
+  *out++ = in->type.code * 10000 + in->type.bits * 100 + in->type.lanes;
+  *out++ = in->dimensions;
+  for (int d = 0; d < in->dimensions; d++) {
+    *out++ = in->dim[d].min;
+    *out++ = in->dim[d].extent;
+    *out++ = in->dim[d].stride;
+  }
+  return 0;
+}
+
+typedef struct {
+  int arrived;
+  pthread_t thread[2];
+  float *seen;
+} meeting;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+/* Every task waits for the other one: only two threads at once can get both of them through. */
+static int meet(void *user_context, int task, uint8_t *closure) {
+  meeting *shared = *(meeting **)closure;
+  (void)user_context;
+  shared->thread[task - 5] = pthread_self();
+  __atomic_add_fetch(&shared->arrived, 1, __ATOMIC_SEQ_CST);
+  for (double start = now(); now() - start < 10.0;)
+    if (__atomic_load_n(&shared->arrived, __ATOMIC_SEQ_CST) == 2) {
+      shared->seen[task - 5] = 1;
+      return 0;
+    }
+  return 1;
+}
+
+static int threads(void **arguments) {
+  meeting shared = {0, {0}, data(arguments, 1)}, *pointer = &shared;
+  int code = halide_do_par_for(context(arguments), meet, 5, 2, (uint8_t *)&pointer);
+  if (code != 0) return code;
+  data(arguments, 1)[2] = !pthread_equal(shared.thread[0], shared.thread[1]);
+  return 0;
+}
+
+static int count(void *user_context, int task, uint8_t *closure) {
+  (void)user_context;
+  __atomic_add_fetch(&((int *)closure)[task + 3], 1, __ATOMIC_SEQ_CST);
+  return 0;
+}
+
+/* Tasks -3..96, each exactly once; then none at all. */
+static int tasks(void **arguments) {
+  int done[100];
+  memset(done, 0, sizeof done);
+  if (halide_do_par_for(context(arguments), count, -3, 100, (uint8_t *)done)) return 1;
+  if (halide_do_par_for(context(arguments), count, 0, 0, (uint8_t *)done)) return 2;
+  for (int i = 0; i < 100; i++) data(arguments, 1)[i] = (float)done[i];
+  return 0;
+}
+
+static int odd_fails(void *user_context, int task, uint8_t *closure) {
+  (void)user_context, (void)closure;
+  return task % 2 ? -7 : 0;
+}
+
+static int failing_task(void **arguments) {
+  return halide_do_par_for(context(arguments), odd_fails, 0, 8, NULL);
+}
+
+static int failing(void **arguments) { return (void)arguments, -1; }
+
+/* Memory of any size is aligned for the widest vectors. */
+static int memory(void **arguments) {
+  for (size_t size = 1; size < 5000; size += 123) {
+    char *block = halide_malloc(context(arguments), size);
+    if (!block || (uintptr_t)block % 64) return 1;
+    memset(block, 1, size);
+    halide_free(context(arguments), block);
+  }
+  data(arguments, 1)[0] = 1;
+  return 0;
+}
+
+static int crash(void **arguments) { return (void)arguments, *(volatile int *)16; }
+
+static int give_up(void **arguments) {
+  (void)arguments;
+  fputs("these were my last words\n", stderr);
+  abort();
+}
+
+static int hang(void **arguments) {
+  (void)arguments;
+  while (pause() != 0) continue;
+  return 0;
+}
+
+#define SIX {2, {2, 3}, 2, {3, 2}}
+static const aoe_tensor two_of_six[] = {SIX, SIX};
+static const aoe_tensor cube[] = {{4, {1, 2, 3, 4}, 2, {12, 2}}};
+static const aoe_tensor one[] = {{1, {1}, 1, {1}}};
+static const aoe_tensor scalar[] = {{0, {0}, 0, {0}}};
+
+const aoe_kernel aoe_kernel_table[] = {
+    {"subtract", subtract, 2, two_of_six, SIX},
+    {"describe", describe, 1, cube, {1, {8}, 1, {8}}},
+    {"threads", threads, 1, one, {1, {3}, 1, {3}}},
+    {"tasks", tasks, 1, one, {1, {100}, 1, {100}}},
+    {"failing_task", failing_task, 1, one, {1, {1}, 1, {1}}},
+    {"failing", failing, 1, one, {1, {1}, 1, {1}}},
+    {"crash", crash, 1, one, {1, {1}, 1, {1}}},
+    {"give_up", give_up, 1, one, {1, {1}, 1, {1}}},
+    {"hang", hang, 1, one, {1, {1}, 1, {1}}},
+    {"memory", memory, 1, scalar, {0, {0}, 0, {0}}},
+};
+const int aoe_kernel_count = sizeof aoe_kernel_table / sizeof *aoe_kernel_table;
+
+#ifdef LACKS
+const char *aoe_missing_cpu_feature(void) { return LACKS; }
+#else
+const char *aoe_missing_cpu_feature(void) { return NULL; }
+#endif

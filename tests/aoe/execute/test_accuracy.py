@@ -1,0 +1,200 @@
+"""When two results agree."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aoe.execute.accuracy import (
+    Deviation,
+    Tolerance,
+    compare,
+    compare_model_results,
+    kernel_tolerance,
+    worse_of,
+)
+
+_EXACT = Tolerance(relative=0.0, absolute=0.0)
+_LOOSE = Tolerance(relative=1e-3, absolute=1e-3)
+
+
+def _array(*values: float) -> np.ndarray:  # type: ignore[type-arg]
+    return np.array(values, np.float32)
+
+
+def test_equal_results_deviate_by_nothing() -> None:
+    special = _array(0, -0.0, 1, np.nan, np.inf, -np.inf, 1e-45)
+    assert compare(special, special, _EXACT) == Deviation(max_abs_err=0.0, excess=0.0)
+
+
+def test_signed_zeros_are_equal() -> None:
+    assert compare(_array(0.0), _array(-0.0), _EXACT).acceptable
+
+
+def test_difference_within_tolerance_is_acceptable_and_measured() -> None:
+    found = compare(_array(1, 100), _array(1.0005, 100.05), _LOOSE)
+    assert found.acceptable
+    assert found.max_abs_err == pytest.approx(0.05, rel=1e-3)
+    assert 0 < found.excess <= 1
+
+
+def test_difference_beyond_tolerance_names_place_and_values() -> None:
+    reference = np.ones((2, 3), np.float32)
+    actual = reference.copy()
+    actual[1, 2] = 2
+    found = compare(reference, actual, _LOOSE)
+    assert not found.acceptable
+    assert found.detail == "2 instead of 1 at [1, 2]"
+    assert found.max_abs_err == 1
+    assert found.excess == pytest.approx(500)
+
+
+def test_any_difference_is_too_much_when_nothing_is_tolerated() -> None:
+    found = compare(_array(1, 5), _array(1, 5.000001), _EXACT)
+    assert not found.acceptable
+    assert found.excess == math.inf
+
+
+@pytest.mark.parametrize(
+    ("reference", "actual"),
+    [
+        (np.nan, 1.0),
+        (1.0, np.nan),
+        (np.inf, -np.inf),
+        (np.inf, 3e38),
+        (3e38, np.inf),
+        (np.nan, np.inf),
+        (-np.inf, np.nan),
+    ],
+)
+def test_values_of_another_kind_are_wrong_whatever_the_tolerance(
+    reference: float, actual: float
+) -> None:
+    generous = Tolerance(relative=1e9, absolute=1e39)
+    found = compare(_array(0, reference), _array(0, actual), generous)
+    assert not found.acceptable
+    assert found.excess == math.inf
+    assert found.detail.endswith("at [1]")
+
+
+def test_nothing_is_demanded_where_inputs_are_nan_and_everything_elsewhere() -> None:
+    undefined = np.array([True, False])
+    assert compare(_array(1, 2), _array(np.nan, 2), _EXACT, undefined=undefined).acceptable
+    assert not compare(_array(1, 2), _array(1, np.nan), _EXACT, undefined=undefined).acceptable
+
+
+def test_other_shape_is_wrong() -> None:
+    found = compare(np.zeros((2, 3), np.float32), np.zeros((3, 2), np.float32), _LOOSE)
+    assert found.detail == "shape (3, 2) instead of (2, 3)"
+    assert not compare(np.zeros((1,), np.float32), np.zeros((), np.float32), _LOOSE).acceptable
+
+
+def test_scalars_and_empty_results_are_compared_too() -> None:
+    one = np.float32(1).reshape(())
+    assert compare(one, one, _EXACT).acceptable
+    assert compare(one, one + 1, _LOOSE).detail == "2 instead of 1 at []"
+    empty = np.zeros((0, 3), np.float32)
+    assert compare(empty, empty, _EXACT).acceptable
+
+
+@given(
+    st.lists(st.floats(width=32), min_size=1, max_size=20),
+    st.lists(st.floats(width=32), min_size=1, max_size=20),
+)
+def test_compare_decides_on_any_values(left: list[float], right: list[float]) -> None:
+    size = min(len(left), len(right))
+    a, b = _array(*left[:size]), _array(*right[:size])
+    found = compare(a, b, _LOOSE)
+    assert found.acceptable == (found.excess <= 1)
+    finite = np.isfinite(a) & np.isfinite(b)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a.astype(float) - b) <= 1e-3 + 1e-3 * np.abs(a.astype(float))
+        alike = (a == b) | (np.isnan(a) & np.isnan(b))
+    assert found.acceptable == bool(np.all(np.where(finite, near, alike)))
+
+
+def test_tolerance_grows_with_the_reduction_and_the_chain() -> None:
+    reference = np.ones(10, np.float32)
+    small = kernel_tolerance(reference, reduction=1, operations=1)
+    assert kernel_tolerance(reference, reduction=100, operations=1).relative == pytest.approx(
+        10 * small.relative
+    )
+    assert kernel_tolerance(reference, reduction=1, operations=4).relative == pytest.approx(
+        2 * small.relative
+    )
+    assert small.relative < 1e-4
+
+
+def test_tolerance_of_tiny_and_of_non_finite_results_is_not_zero_and_not_huge() -> None:
+    for values in ([1e-30] * 4, [np.nan, np.inf], [1e30] * 4, []):
+        found = kernel_tolerance(_array(*values), reduction=1, operations=1)
+        assert 0 < found.absolute <= found.relative
+
+
+# ---- whole models ----
+
+
+def test_models_agree_within_a_thousandth_of_the_largest_value() -> None:
+    reference = [_array(0.0, 100.0)]
+    assert compare_model_results(reference, [_array(0.09, 100.0)]).acceptable
+    found = compare_model_results(reference, [_array(0.2, 100.0)])
+    assert found.detail.startswith("result 0: 0.2")
+
+
+def test_wrong_small_result_is_not_outweighed_by_a_large_acceptable_error() -> None:
+    """The larger absolute error of the second result is within tolerance; the first is wrong."""
+    reference = [_array(1e-3, 1e-3), _array(1e6, 1e6)]
+    actual = [_array(1e-3, 2e-3), _array(1e6, 1e6 + 500)]
+    found = compare_model_results(reference, actual)
+    assert not found.acceptable
+    assert found.detail.startswith("result 0")
+    assert found.max_abs_err == 500
+
+
+def test_integer_boolean_and_string_results_must_be_equal() -> None:
+    for left, right in (
+        (np.array([1, 2]), np.array([1, 3])),
+        (np.array([True]), np.array([False])),
+        (np.array(["a"], object), np.array(["b"], object)),
+        (np.array([1, 2]), np.array([1])),
+    ):
+        assert compare_model_results([left], [left]).acceptable
+        assert not compare_model_results([left], [right]).acceptable
+
+
+def test_sequences_and_maps_are_compared_by_their_members() -> None:
+    one, two = _array(1.0), _array(2.0)
+    assert compare_model_results([[one, two]], [[one, two]]).acceptable
+    assert not compare_model_results([[one, two]], [[one, one]]).acceptable
+    assert not compare_model_results([[one, two]], [[one]]).acceptable
+    assert compare_model_results([[{1: 0.5, 2: 0.5}]], [[{1: 0.5, 2: 0.5}]]).acceptable
+    assert not compare_model_results([[{1: 0.5}]], [[{1: 0.6}]]).acceptable
+    assert not compare_model_results([[{1: 0.5}]], [[{2: 0.5}]]).acceptable
+
+
+def test_another_number_of_results_is_wrong() -> None:
+    assert not compare_model_results([_array(1)], []).acceptable
+
+
+def test_half_and_double_precision_results_are_compared() -> None:
+    for dtype in (np.float16, np.float64):
+        values = np.array([1.0, np.nan], dtype)
+        assert compare_model_results([values], [values]).acceptable
+        assert not compare_model_results([values], [values * 2]).acceptable
+
+
+def test_all_zero_results_have_a_tolerance() -> None:
+    zeros = np.zeros(3, np.float32)
+    assert compare_model_results([zeros], [zeros]).acceptable
+    assert not compare_model_results([zeros], [zeros + 1]).acceptable
+
+
+def test_worse_deviation_wins_and_the_larger_error_is_kept() -> None:
+    first = Deviation(max_abs_err=5.0, excess=0.1)
+    second = Deviation(max_abs_err=1.0, excess=2.0, detail="x")
+    expected = Deviation(max_abs_err=5.0, excess=2.0, detail="x")
+    assert worse_of(first, second) == worse_of(second, first) == expected

@@ -1,0 +1,185 @@
+"""The builder: from a workload and a schedule to a library."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from aoe.errors import BuildError, ScheduleError
+from aoe.execute.candidates import candidate_model
+from aoe.execute.compiler import (
+    KernelSource,
+    build_library,
+    compile_kernel,
+    kernel_name,
+    kernel_table,
+)
+from aoe.execute.sessions import create_session, random_feed, run_session, session_options
+from aoe.execute.toolchain import Toolchain
+from aoe.graph.workload_model import workload_model
+from aoe.schedule import ComputeRoot, Schedule, Split, Vectorize
+from aoe.target import Target
+from aoe.testing.fakes import make_target
+from aoe.testing.families import chain_workload, schedules_of
+from aoe.workload import TensorSpec, Workload
+
+_EXP = chain_workload(("Exp",))
+
+
+def _source(workload: Workload, schedule: Schedule | None = None) -> KernelSource:
+    chosen = schedule or Schedule()
+    return KernelSource(name=kernel_name(workload, chosen), workload=workload, schedule=chosen)
+
+
+def _run(workload: Workload, source: KernelSource, library: Path) -> tuple[object, object]:
+    baseline = workload_model(workload, seed=0)
+    plain = create_session(baseline.SerializeToString(), session_options(threads=2, optimize=False))
+    tuned = create_session(
+        candidate_model(baseline, source).SerializeToString(),
+        session_options(threads=2, optimize=False, library=library),
+    )
+    feed = random_feed(plain, 0)
+    return run_session(plain, feed)[0], run_session(tuned, feed)[0]
+
+
+def test_name_is_a_c_identifier_of_the_family_and_what_it_is() -> None:
+    name = kernel_name(_EXP, Schedule())
+    assert re.fullmatch(r"elementwise_[0-9a-f]{12}", name)
+    assert name == kernel_name(chain_workload(("Exp",)), Schedule())
+    assert name != kernel_name(chain_workload(("Tanh",)), Schedule())
+    assert name != kernel_name(_EXP, Schedule((Vectorize("y", "i", 8),)))
+
+
+def test_library_of_several_kernels_computes_what_onnxruntime_does(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    sources = []
+    for workload in (_EXP, chain_workload(("Softplus", "Tanh"), shape=(3, 5, 7))):
+        sources += [_source(workload, each) for each in schedules_of(workload, target, 2)]
+    objects = [compile_kernel(source, target, tmp_path) for source in sources]
+    library = build_library(
+        sources, objects, target=target, toolchain=toolchain, file=tmp_path / "kernels.so"
+    )
+    for source in sources:
+        expected, found = _run(source.workload, source, library)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_building_leaves_no_table_behind(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    source = _source(_EXP)
+    object_ = compile_kernel(source, target, tmp_path)
+    build_library([source], [object_], target=target, toolchain=toolchain, file=tmp_path / "k.so")
+    assert {file.suffix for file in tmp_path.iterdir()} == {".so", ".o"}
+
+
+def test_linking_twice_gives_the_same_bytes(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    source = _source(_EXP)
+    object_ = compile_kernel(source, target, tmp_path)
+    built = [
+        build_library(
+            [source], [object_], target=target, toolchain=toolchain, file=tmp_path / name
+        ).read_bytes()
+        for name in ("a.so", "b.so")
+    ]
+    assert built[0] == built[1]
+
+
+def test_library_needs_nothing_but_the_c_library(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """No Halide runtime, no second thread pool."""
+    source = _source(_EXP, schedules_of(_EXP, target, 1)[0])
+    object_ = compile_kernel(source, target, tmp_path)
+    library = build_library(
+        [source], [object_], target=target, toolchain=toolchain, file=tmp_path / "k.so"
+    )
+    listed = subprocess.run(
+        ["ldd", str(library)], capture_output=True, text=True, check=True
+    ).stdout
+    names = {line.split()[0].rpartition("/")[2] for line in listed.splitlines()}
+    assert all(re.match(r"(linux-vdso|libc|libm|ld-linux)", name) for name in names), names
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Schedule((ComputeRoot("nowhere"),)),
+        Schedule((Split("y", "nothing", "a", "b", 8),)),
+        Schedule((Vectorize("y", "no_such_loop", 8),)),
+    ],
+)
+def test_schedule_that_does_not_fit_is_a_schedule_error(
+    target: Target, tmp_path: Path, schedule: Schedule
+) -> None:
+    with pytest.raises(ScheduleError):
+        compile_kernel(_source(_EXP, schedule), target, tmp_path)
+
+
+def test_table_lists_shapes_as_onnxruntime_and_as_the_kernel_see_them() -> None:
+    text = kernel_table([_source(_EXP)], make_target(cpu_features=("avx2", "f16c", "fma")))
+    assert "{ 4, { 1, 8, 32, 32 }, 1, { 8192 } }" in text
+    assert "const int aoe_kernel_count = 1;" in text
+    assert '__builtin_cpu_supports("avx2")' in text
+    assert '__builtin_cpu_supports("fma")' in text
+    assert "f16c" not in text
+
+
+def test_table_of_a_scalar_kernel_is_valid_c(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    workload = chain_workload(("Exp",), shape=())
+    source = _source(workload)
+    object_ = compile_kernel(source, target, tmp_path)
+    library = build_library(
+        [source], [object_], target=target, toolchain=toolchain, file=tmp_path / "k.so"
+    )
+    expected, found = _run(workload, source, library)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_library_for_a_cpu_with_more_features_says_which_one_is_missing(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """A feature every compiler knows and no server CPU has any more."""
+    richer = make_target(
+        features=target.features, cpu_features=("sse4a",), vector_lanes=target.vector_lanes
+    )
+    source = _source(_EXP)
+    object_ = compile_kernel(source, target, tmp_path)
+    library = build_library(
+        [source], [object_], target=richer, toolchain=toolchain, file=tmp_path / "k.so"
+    )
+    if "sse4a" in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this CPU has it")
+    with pytest.raises(Exception, match="this CPU lacks sse4a"):
+        session_options(threads=1, optimize=False, library=library)
+
+
+def test_objects_that_do_not_fit_together_are_a_build_error(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    source = _source(_EXP)
+    object_ = compile_kernel(source, target, tmp_path)
+    for objects in ([], [object_, object_]):
+        with pytest.raises(BuildError, match=r"linking kernels: .*failed with code"):
+            build_library(
+                [source], objects, target=target, toolchain=toolchain, file=tmp_path / "k.so"
+            )
+
+
+def test_candidate_model_keeps_the_constants_the_kernel_reads() -> None:
+    spec = TensorSpec(shape=(4,))
+    model = candidate_model(workload_model(_EXP, seed=0), _source(_EXP))
+    assert isinstance(model, onnx.ModelProto)
+    assert [node.domain for node in model.graph.node] == ["aoe"]
+    assert not model.graph.initializer
+    assert spec.size == 4

@@ -1,0 +1,237 @@
+"""The measuring process: whatever happens in it, the parent gets an answer and goes on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx import helper
+
+from aoe.errors import RunError, RunTimeoutError
+from aoe.execute.runner import Runner
+from aoe.execute.tasks import ModelComparison, ModelPart
+from aoe.execute.toolchain import Toolchain
+from aoe.measurement import MeasurePolicy, Outcome
+from aoe.target import Target
+from aoe.testing.models import chain_model, make_model, save_model
+
+_POLICY = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, sample_min_us=0)
+_LONG_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def plain_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a model that needs no library."""
+    return save_model(chain_model(["Exp"], (1,)), tmp_path_factory.mktemp("m") / "plain.onnx")
+
+
+def _kernel_model(folder: Path, kernel: str) -> Path:
+    node = helper.make_node(kernel, ["x"], ["y"], domain="aoe")
+    return save_model(
+        make_model([node], {"x": (1,)}, {"y": (1,)}, domains={"aoe": 1}),
+        folder / f"{kernel}.onnx",
+    )
+
+
+def _compare(runner: Runner, baseline: Path, tuned: ModelPart, timeout_s: float = _LONG_S) -> Any:
+    return runner.call(
+        "compare_models", timeout_s=timeout_s, baseline=ModelPart(model=baseline), tuned=tuned,
+        policy=_POLICY, seed=0,
+    )  # fmt: skip
+
+
+def _assert_works(runner: Runner, model: Path) -> None:
+    found = _compare(runner, model, ModelPart(model=model, optimize=False))
+    assert isinstance(found, ModelComparison)
+    assert found.measurement.outcome is Outcome.CORRECT
+    assert found.deviation.max_abs_err == 0
+
+
+def _worker_pid() -> int:
+    (pid,) = (p.pid for p in multiprocessing.active_children() if p.name == "aoe-worker")
+    assert pid is not None
+    return pid
+
+
+def _ends(pid: int, timeout_s: float = 20.0) -> bool:
+    """Return True once a process has ended, a zombie included."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], timeout_s)[0])
+    finally:
+        os.close(descriptor)
+
+
+def test_result_comes_back(runner: Runner, plain_model: Path) -> None:
+    _assert_works(runner, plain_model)
+
+
+def test_calls_share_one_worker(runner: Runner, plain_model: Path) -> None:
+    _assert_works(runner, plain_model)
+    first = _worker_pid()
+    _assert_works(runner, plain_model)
+    assert _worker_pid() == first
+
+
+def test_different_results_are_told(runner: Runner, plain_model: Path, tmp_path: Path) -> None:
+    other = save_model(chain_model(["Neg"], (1,)), tmp_path / "other.onnx")
+    found = _compare(runner, plain_model, ModelPart(model=other))
+    assert found.measurement.outcome is Outcome.CORRECTNESS
+    assert not found.deviation.acceptable
+    assert found.measurement.tuned_us
+
+
+def test_error_the_engine_knows_keeps_its_message(
+    runner: Runner, plain_model: Path, tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing.onnx"
+    with pytest.raises(RunError, match=r"missing\.onnx: ONNX Runtime cannot load it") as caught:
+        _compare(runner, plain_model, ModelPart(model=missing))
+    assert "Traceback" not in str(caught.value)
+    _assert_works(runner, plain_model)
+
+
+def test_error_keeps_got_expected_and_hint(runner: Runner, tmp_path: Path) -> None:
+    model = save_model(chain_model(["Exp"], ("n",)), tmp_path / "open.onnx")
+    with pytest.raises(RunError, match=r"input x: no random value .*got tensor\(float\)") as caught:
+        _compare(runner, model, ModelPart(model=model))
+    assert caught.value.hint == "give a file: --input x.npy"
+
+
+def test_unknown_error_arrives_with_its_traceback(runner: Runner, plain_model: Path) -> None:
+    with pytest.raises(RunError, match="no_such_task: failed in the worker") as caught:
+        runner.call("no_such_task", timeout_s=_LONG_S)
+    assert "KeyError" in str(caught.value)
+    _assert_works(runner, plain_model)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "cause"), [("crash", "signal 11"), ("give_up", "signal 6\nthese were my last words")]
+)
+def test_crash_is_an_error_with_its_cause_and_the_next_call_works(
+    runner: Runner, plain_model: Path, abi_library: Path, tmp_path: Path, kernel: str, cause: str
+) -> None:
+    deadly = ModelPart(model=_kernel_model(tmp_path, kernel), library=abi_library, optimize=False)
+    with pytest.raises(RunError, match=f"the worker ended with {cause}"):
+        _compare(runner, plain_model, deadly)
+    _assert_works(runner, plain_model)
+
+
+def test_hang_is_a_timeout_and_the_next_call_works(
+    runner: Runner, plain_model: Path, abi_library: Path, tmp_path: Path
+) -> None:
+    _assert_works(runner, plain_model)
+    pid = _worker_pid()
+    hanging = ModelPart(model=_kernel_model(tmp_path, "hang"), library=abi_library, optimize=False)
+    with pytest.raises(RunTimeoutError, match="no answer from the worker") as caught:
+        _compare(runner, plain_model, hanging, timeout_s=0.5)
+    assert isinstance(caught.value, TimeoutError)
+    assert _ends(pid)
+    _assert_works(runner, plain_model)
+
+
+def test_killed_worker_is_replaced_at_the_next_call(runner: Runner, plain_model: Path) -> None:
+    _assert_works(runner, plain_model)
+    pid = _worker_pid()
+    os.kill(pid, signal.SIGKILL)
+    assert _ends(pid)
+    _assert_works(runner, plain_model)
+    assert _worker_pid() != pid
+
+
+def test_worker_ignores_ctrl_c(runner: Runner, plain_model: Path) -> None:
+    _assert_works(runner, plain_model)
+    pid = _worker_pid()
+    os.kill(pid, signal.SIGINT)
+    _assert_works(runner, plain_model)
+    assert _worker_pid() == pid
+
+
+def test_answer_of_an_interrupted_call_is_never_taken_for_the_next_one_s(
+    runner: Runner, plain_model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _assert_works(runner, plain_model)
+    other = save_model(chain_model(["Neg"], (1,)), tmp_path / "other.onnx")
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("multiprocessing.connection.Connection.poll", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _compare(runner, plain_model, ModelPart(model=other))
+    _assert_works(runner, plain_model)
+
+
+def test_arguments_that_cannot_be_sent_spoil_nothing(runner: Runner, plain_model: Path) -> None:
+    with pytest.raises((TypeError, AttributeError)):
+        runner.call("compare_models", timeout_s=_LONG_S, baseline=lambda: None)
+    _assert_works(runner, plain_model)
+
+
+def test_restart_gives_another_process(runner: Runner, plain_model: Path) -> None:
+    _assert_works(runner, plain_model)
+    pid = _worker_pid()
+    runner.restart()
+    assert _ends(pid)
+    _assert_works(runner, plain_model)
+    assert _worker_pid() != pid
+
+
+def test_closing_ends_the_worker_and_removes_its_files(
+    target: Target, toolchain: Toolchain, plain_model: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = {p.pid for p in multiprocessing.active_children()}
+    with Runner(target, toolchain) as own:
+        assert list(tmp_path.iterdir())
+        _assert_works(own, plain_model)
+        (pid,) = {p.pid for p in multiprocessing.active_children()} - before
+    assert pid is not None
+    assert _ends(pid)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runner_that_was_never_used_closes_quietly(target: Target, toolchain: Toolchain) -> None:
+    with Runner(target, toolchain) as own:
+        sibling = own.sibling()
+    sibling.close()
+    sibling.close()
+
+
+_ORPHAN = """
+import multiprocessing, os, signal, sys
+from aoe.errors import RunError
+from aoe.execute.runner import Runner
+from aoe.execute.toolchain import Toolchain
+from aoe.target import host_target
+if __name__ == "__main__":
+    runner = Runner(host_target(1), Toolchain(command=("cc",)))
+    try:
+        runner.call("no_such_task", timeout_s=60)
+    except RunError:
+        print(multiprocessing.active_children()[0].pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    script = tmp_path / "orphan.py"
+    script.write_text(_ORPHAN)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert _ends(int(done.stdout))

@@ -1,0 +1,209 @@
+"""Kernels in a model: one node each, with the operators they replace as the way back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+from aoe.execute.compiler import build_library, compile_kernel
+from aoe.execute.sessions import create_session, random_feed, session_options
+from aoe.execute.toolchain import Toolchain
+from aoe.graph.blocking import nchwc_block
+from aoe.graph.model_graph import ModelGraph, TensorInfo
+from aoe.graph.rewrite import KERNEL_DOMAIN, Replacement, prune_opsets, rewrite
+from aoe.target import Target
+from aoe.testing.graphs import BLOCK, meaning
+from aoe.testing.models import conv_net, if_net, make_model, slow_chain_net
+from aoe.testing.offline import first_guess, regions_of, view_of
+from aoe.workload import NCHWC_DOMAIN
+
+X = {"x": (1, 16, 4, 4)}
+
+
+def _view(model: onnx.ModelProto, shape: tuple[int, ...] = (1, 16, 4, 4)) -> ModelGraph:
+    made = [name for node in model.graph.node for name in node.output]
+    info = TensorInfo(dtype="float32", shape=shape)
+    return ModelGraph(model, dict.fromkeys(made, info), block=BLOCK)
+
+
+def _run(model: onnx.ModelProto, library: Path | None = None) -> list[np.ndarray]:  # type: ignore[type-arg]
+    options = session_options(threads=2, optimize=False, library=library)
+    session = create_session(model.SerializeToString(), options)
+    return list(session.run(None, random_feed(session, 7)))
+
+
+@pytest.fixture(scope="module")
+def optimized(tmp_path_factory: pytest.TempPathFactory, target: Target) -> ModelGraph:
+    """Return a small conv net as ONNX Runtime optimises it here."""
+    return view_of(conv_net(), tmp_path_factory.mktemp("optimized"), target)
+
+
+# ---- the whole way, with ONNX Runtime ----
+
+
+def test_conv_net_offers_blocked_and_plain_regions(optimized: ModelGraph) -> None:
+    regions = regions_of(optimized)
+    assert {region.workload.op_type for region in regions} >= {"lrn"}
+    computed = {op.op_type for region in regions for op in region.workload.operations}
+    assert {"LRN", "PRelu"} <= computed
+    if nchwc_block():
+        assert any(region.workload.blocked for region in regions)
+
+
+def test_without_a_library_the_function_bodies_give_the_same_bits(optimized: ModelGraph) -> None:
+    replacements = [
+        Replacement(region=region, kernel=f"kernel_{i}")
+        for i, region in enumerate(regions_of(optimized))
+    ]
+    tuned = rewrite(optimized, replacements)
+    assert sum(node.domain == KERNEL_DOMAIN for node in tuned.graph.node) == len(replacements)
+    onnx.checker.check_model(tuned)
+    for found, expected in zip(_run(tuned), _run(optimized.proto), strict=True):
+        assert np.array_equal(found, expected)
+
+
+def test_with_the_library_its_kernels_give_the_same_results(
+    optimized: ModelGraph, target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    replacements, sources = [], {}
+    for region in regions_of(optimized):
+        source = first_guess(region, target)
+        sources[source.name] = source
+        replacements.append(Replacement(region=region, kernel=source.name))
+    objects = [compile_kernel(source, target, tmp_path) for source in sources.values()]
+    library = build_library(
+        list(sources.values()), objects, target=target, toolchain=toolchain,
+        file=tmp_path / "kernels.so",
+    )  # fmt: skip
+    tuned = rewrite(optimized, replacements)
+    for found, expected in zip(_run(tuned, library), _run(optimized.proto), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_equal_regions_share_one_function(tmp_path: Path, target: Target) -> None:
+    graph = view_of(slow_chain_net(repeat=3), tmp_path, target)
+    regions = [region for region in regions_of(graph) if len(region.workload.operations) >= 3]
+    assert len(regions) == 3
+    assert all(region.workload == regions[0].workload for region in regions)
+    tuned = rewrite(graph, [Replacement(region=region, kernel="same") for region in regions])
+    assert [function.name for function in tuned.functions] == ["same"]
+    for found, expected in zip(_run(tuned), _run(graph.proto), strict=True):
+        assert np.array_equal(found, expected)
+
+
+def test_result_that_is_a_graph_output_keeps_its_name_and_its_one_declaration() -> None:
+    graph = _view(make_model([helper.make_node("Exp", ["x"], ["y"], "n")], X, {"y": X["x"]}))
+    tuned = rewrite(graph, [Replacement(region=regions_of(graph)[0], kernel="k")])
+    assert [value.name for value in tuned.graph.output] == ["y"]
+    onnx.checker.check_model(tuned)
+    assert np.array_equal(_run(tuned)[0], _run(graph.proto)[0])
+
+
+# ---- what is in the model file ----
+
+
+def test_no_replacement_leaves_the_meaning_alone() -> None:
+    graph = _view(make_model([helper.make_node("Exp", ["x"], ["y"], "n")], X, ["y"]))
+    tuned = rewrite(graph, [])
+    assert meaning(tuned) == meaning(graph.proto)
+    assert not tuned.functions
+
+
+def test_the_original_is_not_touched() -> None:
+    graph = _view(make_model([helper.make_node("Exp", ["x"], ["y"], "n")], X, ["y"]))
+    before = graph.proto.SerializeToString()
+    rewrite(graph, [Replacement(region=regions_of(graph)[0], kernel="k")])
+    assert graph.proto.SerializeToString() == before
+
+
+def test_scalars_move_into_the_function_and_unused_initializers_go() -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "half"], ["a"], "m"),
+        helper.make_node("Exp", ["a"], ["y"], "e"),
+    ]
+    weights = {"half": np.full((), 0.5, np.float32), "unused": np.ones(4, np.float32)}
+    graph = _view(make_model(nodes, X, ["y"], weights=weights))
+    tuned = rewrite(graph, [Replacement(region=regions_of(graph)[0], kernel="k")])
+    assert not tuned.graph.initializer
+    assert list(tuned.graph.node[0].input) == ["x"]
+    assert meaning(tuned) == meaning(graph.proto)
+
+
+def test_initializer_that_is_a_graph_output_stays() -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["y"], "e")]
+    model = make_model(nodes, X, ["y", "w"], weights={"w": np.ones(4, np.float32)})
+    tuned = rewrite(_view(model), [])
+    assert [tensor.name for tensor in tuned.graph.initializer] == ["w"]
+
+
+def test_names_used_in_branches_stay_alive() -> None:
+    model = if_net()
+    graph = _view(model, (16, 16))
+    regions = regions_of(graph)
+    assert regions
+    tuned = rewrite(graph, [Replacement(region=r, kernel=f"k{i}") for i, r in enumerate(regions)])
+    feed = {"x": np.ones((16, 16), np.float32), "flag": np.array(True)}
+    options = session_options(threads=1, optimize=False)
+    results = [
+        create_session(each.SerializeToString(), options).run(None, feed)[0]
+        for each in (tuned, model)
+    ]
+    assert np.array_equal(*results)
+
+
+def test_omitted_optional_input_is_still_omitted_in_the_function() -> None:
+    node = helper.make_node("Clip", ["x", "", "high"], ["y"], "c")
+    model = make_model([node], X, ["y"], weights={"high": np.full((), 0.5, np.float32)})
+    graph = _view(model)
+    tuned = rewrite(graph, [Replacement(region=regions_of(graph)[0], kernel="k")])
+    clip = next(n for n in tuned.functions[0].node if n.op_type == "Clip")
+    assert clip.input[1] == ""
+    assert np.array_equal(_run(tuned)[0], _run(model)[0])
+
+
+def test_imports_nobody_uses_are_pruned_and_onnx_s_own_stays() -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["y"], "e")]
+    model = make_model(nodes, X, ["y"], domains={NCHWC_DOMAIN: 1, "com.microsoft": 1})
+    prune_opsets(model)
+    assert [entry.domain for entry in model.opset_import] == [""]
+
+
+def test_imports_used_inside_branches_and_functions_stay() -> None:
+    branch = helper.make_graph(
+        [helper.make_node("Gelu", ["x"], ["b"], domain="com.microsoft")],
+        "branch", [], [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    nodes = [helper.make_node("If", ["f"], ["y"], "i", then_branch=branch, else_branch=branch)]
+    domains = {"com.microsoft": 1, "inner": 1, "outer": 1, "unused": 1}
+    model = make_model(nodes, {**X, "f": ()}, ["y"], domains=domains)
+    body = [helper.make_node("Any", ["a"], ["b"], domain="inner")]
+    opsets = [helper.make_opsetid("inner", 1)]
+    model.functions.append(helper.make_function("outer", "F", ["a"], ["b"], body, opsets))
+    prune_opsets(model)
+    assert {entry.domain for entry in model.opset_import} == {"", "com.microsoft", "inner"}
+
+
+def test_long_name_of_onnx_s_own_domain_is_not_pruned() -> None:
+    model = make_model([helper.make_node("Exp", ["x"], ["y"], domain="ai.onnx")], X, ["y"])
+    model.opset_import[0].domain = "ai.onnx"
+    prune_opsets(model)
+    assert [entry.domain for entry in model.opset_import] == ["ai.onnx"]
+
+
+def test_file_format_knows_functions() -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["y"], "e")]
+    graph = _view(make_model(nodes, X, ["y"], opset=13, ir_version=4))
+    assert rewrite(graph, [Replacement(region=regions_of(graph)[0], kernel="k")]).ir_version == 8
+
+
+def test_onnxruntime_finds_the_reason_when_a_kernel_has_neither_library_nor_body() -> None:
+    graph = _view(make_model([helper.make_node("Exp", ["x"], ["y"], "n")], X, ["y"]))
+    tuned = rewrite(graph, [Replacement(region=regions_of(graph)[0], kernel="k")])
+    del tuned.functions[:]
+    with pytest.raises(Exception, match="aoe:k"):
+        ort.InferenceSession(tuned.SerializeToString(), providers=["CPUExecutionProvider"])

@@ -1,0 +1,125 @@
+"""Weights outside the models: stored once, read back bit by bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from aoe.execute.sessions import create_session, random_feed, session_options
+from aoe.graph.weights import WeightStore
+from aoe.testing.models import Array, conv_net, make_model, matmul_net
+
+
+def _stored(folder: Path, *models: onnx.ModelProto) -> list[Path]:
+    files = []
+    with WeightStore(folder / "weights.bin") as store:
+        for number, model in enumerate(models):
+            file = folder / f"{number}.onnx"
+            file.write_bytes(store.externalize(model).SerializeToString())
+            files.append(file)
+    return files
+
+
+def _weights(model: onnx.ModelProto) -> dict[str, Array]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def test_model_with_external_weights_gives_identical_bits(tmp_path: Path) -> None:
+    model = conv_net()
+    (file,) = _stored(tmp_path, model)
+    options = session_options(threads=1, optimize=True)
+    inside = create_session(model.SerializeToString(), options)
+    outside = create_session(file, session_options(threads=1, optimize=True))
+    feed = random_feed(inside, 3)
+    assert np.array_equal(outside.run(None, feed)[0], inside.run(None, feed)[0])
+
+
+def test_everything_but_the_weights_is_kept(tmp_path: Path) -> None:
+    model = conv_net()
+    model.doc_string, model.producer_name, model.model_version = "doc", "me", 7
+    helper.set_model_props(model, {"key": "value"})
+    (file,) = _stored(tmp_path, model)
+    found = onnx.load(str(file))
+    assert found.metadata_props == model.metadata_props
+    assert (found.doc_string, found.producer_name, found.model_version) == ("doc", "me", 7)
+    assert found.ir_version == model.ir_version
+    assert found.opset_import == model.opset_import
+    assert found.graph.node == model.graph.node
+    assert found.graph.input == model.graph.input
+    for name, array in _weights(model).items():
+        assert np.array_equal(_weights(found)[name], array)
+
+
+def test_equal_data_of_several_models_is_stored_once(tmp_path: Path) -> None:
+    model = matmul_net(width=64)
+    _stored(tmp_path, model)
+    once = (tmp_path / "weights.bin").stat().st_size
+    _stored(tmp_path, model, model, matmul_net(width=64))
+    assert (tmp_path / "weights.bin").stat().st_size == once
+
+
+def test_small_tensors_stay_inside(tmp_path: Path) -> None:
+    weights = {
+        "small": np.ones(256, np.float32),
+        "large": np.ones(257, np.float32),
+    }
+    nodes = [helper.make_node("Exp", ["x"], ["y"])]
+    (file,) = _stored(tmp_path, make_model(nodes, {"x": [1]}, ["y"], weights=weights))
+    proto = onnx.load(str(file), load_external_data=False)
+    places = {tensor.name: tensor.data_location for tensor in proto.graph.initializer}
+    assert places == {"small": TensorProto.DEFAULT, "large": TensorProto.EXTERNAL}
+
+
+def test_data_is_aligned(tmp_path: Path) -> None:
+    weights = {f"w{n}": np.full(301 + n, n, np.float32) for n in range(4)}
+    nodes = [helper.make_node("Exp", ["x"], ["y"])]
+    (file,) = _stored(tmp_path, make_model(nodes, {"x": [1]}, ["y"], weights=weights))
+    proto = onnx.load(str(file), load_external_data=False)
+    for tensor in proto.graph.initializer:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        assert entries["location"] == "weights.bin"
+        assert int(entries["offset"]) % 64 == 0
+        assert int(entries["length"]) == 4 * tensor.dims[0]
+    assert all(np.array_equal(_weights(onnx.load(str(file)))[n], w) for n, w in weights.items())
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "float16", "int64", "int8", "uint8", "bool"]
+)
+@pytest.mark.parametrize("raw", [True, False])
+def test_every_way_to_write_a_tensor_is_read(tmp_path: Path, dtype: str, raw: bool) -> None:
+    array = (np.arange(2000) % 2).astype(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+    values = array.tobytes() if raw else array.reshape(-1)
+    tensor = helper.make_tensor("w", kind, [2000], values, raw=raw)
+    model = make_model([helper.make_node("Exp", ["x"], ["y"])], {"x": [1]}, ["y"])
+    model.graph.initializer.append(tensor)
+    (file,) = _stored(tmp_path, model)
+    assert np.array_equal(_weights(onnx.load(str(file)))["w"], array)
+
+
+def test_strings_stay_inside(tmp_path: Path) -> None:
+    tensor = helper.make_tensor("w", TensorProto.STRING, [300], [b"abcdefgh"] * 300)
+    model = make_model([helper.make_node("Exp", ["x"], ["y"])], {"x": [1]}, ["y"])
+    model.graph.initializer.append(tensor)
+    (file,) = _stored(tmp_path, model)
+    assert onnx.load(str(file)).graph.initializer[0] == tensor
+
+
+def test_the_given_model_is_not_touched(tmp_path: Path) -> None:
+    model = conv_net()
+    before = model.SerializeToString()
+    _stored(tmp_path, model)
+    assert model.SerializeToString() == before
+
+
+def test_models_can_be_read_before_the_store_is_closed(tmp_path: Path) -> None:
+    model = conv_net()
+    with WeightStore(tmp_path / "weights.bin") as store:
+        file = tmp_path / "now.onnx"
+        file.write_bytes(store.externalize(model).SerializeToString())
+        assert _weights(onnx.load(str(file))).keys() == _weights(model).keys()

@@ -1,0 +1,58 @@
+"""The registry."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from aoe.kernels.registry import FAMILIES, FUSIBLE, anchors, get_family
+from aoe.testing.kernels import operation, plain
+from aoe.workload import Workload
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_family_is_registered_under_its_name(name: str) -> None:
+    assert get_family(name).name == name
+
+
+def test_unknown_family_is_named() -> None:
+    with pytest.raises(ValueError, match="unknown \\(got gemm, expected one of lrn"):
+        get_family("gemm")
+
+
+def test_anchors_do_not_chain() -> None:
+    assert anchors() == {("", "LRN"), ("", "Softmax"), ("", "LogSoftmax")}
+    assert not anchors() & FUSIBLE
+
+
+@pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        ((operation("LRN", "x0", size=5),), "lrn"),
+        ((operation("Softmax", "x0", axis=1),), "softmax"),
+        ((operation("BatchNormalization", "x0 x1 x1 x1 x1"),), "batch_normalization"),
+        ((operation("Exp", "x0"),), "elementwise"),
+        (
+            (operation("Exp", "x0"), operation("BatchNormalization", "t0 x1 x1 x1 x1", "t1")),
+            "elementwise",
+        ),
+    ],
+)
+def test_first_family_that_supports_a_workload_is_the_special_one(
+    operations: tuple[object, ...], expected: str
+) -> None:
+    workload = Workload(
+        op_type="unclassified",
+        inputs=(plain(1, 6, 5, 5), plain(6)),
+        operations=operations,  # type: ignore[arg-type]
+        output=plain(1, 6, 5, 5),
+    )
+    found = [name for name, family in FAMILIES.items() if family.supports(workload)]
+    assert found[0] == expected
+
+
+def test_family_seam_can_be_imported_without_halide() -> None:
+    code = "import sys, aoe.kernels.family; sys.exit('halide' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,82 @@
+"""Compiled ahead of time, a kernel needs nothing but what the glue and libc have."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import halide as hl
+import pytest
+
+from aoe.kernels.apply import apply_schedule, set_extents
+from aoe.kernels.registry import get_family
+from aoe.schedule import Configuration
+from aoe.target import host_target
+from aoe.testing.kernels import (
+    between_reorders,
+    block_size,
+    blocked,
+    kernel_target,
+    operation,
+    plain,
+)
+from aoe.workload import Workload
+
+PROVIDED = {"halide_do_par_for", "halide_malloc", "halide_free", "memset", "memcpy"}
+FEATURES = ("no_runtime", "no_asserts", "no_bounds_query", "user_context")
+BIG = plain(1, 24, 56, 56)
+
+
+def cases() -> Mapping[str, Workload]:
+    chain = ("Mish", "Erf", "Tanh", "Log", "Softplus", "Sin", "Cos", "Round", "Floor")
+    operations = [operation("Pow", "x0 x1", "t0")]
+    operations += [operation(name, f"t{i}", f"t{i + 1}") for i, name in enumerate(chain)]
+    found = {
+        "elementwise": Workload(
+            op_type="elementwise", inputs=(BIG, BIG), operations=tuple(operations), output=BIG
+        ),
+        "lrn": Workload(
+            op_type="lrn",
+            inputs=(BIG,),
+            operations=(operation("LRN", "x0", size=5, beta=0.6),),
+            output=BIG,
+        ),
+        "softmax": Workload(
+            op_type="softmax",
+            inputs=(BIG,),
+            operations=(operation("LogSoftmax", "x0", axis=1),),
+            output=BIG,
+        ),
+        "batch_normalization": Workload(
+            op_type="batch_normalization",
+            inputs=(BIG, *(plain(24),) * 4),
+            operations=(operation("BatchNormalization", "x0 x1 x2 x3 x4"),),
+            output=BIG,
+        ),
+    }
+    if block_size():
+        data = blocked(1, 4 * block_size(), 27, 27)
+        lrn = operation("LRN", "r0", "t0", size=5)
+        found["lrn, blocked"] = between_reorders("lrn", (data,), (lrn,))
+    return found
+
+
+@pytest.mark.parametrize("name", cases())
+def test_object_needs_only_what_the_glue_provides(name: str, tmp_path: Path) -> None:
+    nm = shutil.which("nm")
+    if nm is None:
+        pytest.skip("no nm on this machine")
+    workload = cases()[name]
+    family, target = get_family(workload.op_type), kernel_target()
+    guess = Configuration(family.space(workload, target).first_guesses[0])
+    pipeline = family.pipeline(workload)
+    apply_schedule(pipeline, family.schedule(workload, guess, target))
+    set_extents(pipeline)
+    file = tmp_path / "kernel.o"
+    built_for = hl.Target("-".join((host_target().halide_name, *FEATURES)))
+    pipeline.output.compile_to_object(str(file), list(pipeline.arguments), "kernel", built_for)
+    listed = subprocess.run([nm, "-u", str(file)], capture_output=True, text=True, check=True)
+    needed = {line.split()[-1] for line in listed.stdout.splitlines() if line.strip()}
+    assert needed <= PROVIDED

@@ -1,0 +1,87 @@
+"""Documentation says what the program does: commands, codes, variables, links, examples."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from aoe.errors import AoeError
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+SOURCES = [*(ROOT / "aoe").rglob("*.py"), *(ROOT / "aoebank").rglob("*.py")]
+VARIABLE = re.compile(r"""(?:env\.get\(|env\[|variables?=\(?)\s*["']([A-Z][A-Z_]+)["']""")
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate_cli_reference.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_command_reference_is_up_to_date() -> None:
+    stale = [
+        file.name
+        for file, text in _generator().references().items()
+        if not file.exists() or file.read_text() != text
+    ]
+    assert not stale, f"run python docs/generate_cli_reference.py: {stale}"
+
+
+def _errors(kind: type[AoeError]) -> Iterator[type[AoeError]]:
+    for child in kind.__subclasses__():
+        yield child
+        yield from _errors(child)
+
+
+def test_every_engine_error_code_is_documented_and_its_own() -> None:
+    text = (DOCS / "environment.md").read_text()
+    codes = [kind.code for kind in _errors(AoeError)]
+    assert len(set(codes)) == len(codes)
+    assert not [code for code in codes if f"| {code} |" not in text]
+
+
+def test_every_environment_variable_is_documented() -> None:
+    text = (DOCS / "environment.md").read_text()
+    read = {name for source in SOURCES for name in VARIABLE.findall(source.read_text())}
+    assert {"TUNE_BANK_PATH", "REPEAT_TUNE", "CC"} <= read | {"TUNE_BANK_PATH"}
+    undocumented = sorted(name for name in read if f"`{name}`" not in text)
+    assert undocumented in ([], ["PATH"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = [
+        target for target in LINK.findall(page.read_text()) if not (page.parent / target).exists()
+    ]
+    assert not broken
+
+
+def test_index_lists_every_page() -> None:
+    index = (DOCS / "README.md").read_text()
+    missing = [
+        page.name
+        for page in DOCS.glob("*.md")
+        if page.name != "README.md" and f"({page.name})" not in index
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_examples_are_valid_python(page: Path) -> None:
+    for example in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        compile(example, str(page), "exec")
+
+
+def test_nothing_unfinished_is_left_in_the_pages() -> None:
+    marks = re.compile(r"TODO|FIXME|XXX|<!-- (demo|figures) -->")
+    assert not [page.name for page in PAGES if marks.search(page.read_text())]
