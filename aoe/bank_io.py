@@ -201,7 +201,7 @@ class TuningBank:
             knobs: Any = strategy["knobs"]
             schedule = schedule_from_json(strategy["steps"])
             configuration = Configuration(knobs)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, AttributeError, ValueError):
             return None
         return StoredAnswer(
             key=record.key,

@@ -52,6 +52,12 @@ class UsageError(AoeError, ValueError):
     exit_code = 2
 
 
+class EngineNotInstalledError(AoeError, ImportError):
+    """Only the bank layer is installed; tuning needs the `engine` extra."""
+
+    code = "AOE002"
+
+
 class ModelImportError(AoeError):
     """A model cannot be read, is not valid, or lacks what tuning needs (static shapes)."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,6 +143,11 @@ def _modified(operator: OperatorResult) -> dict[str, Any]:
             }
         },
     }
+
+
+def finite_or_none(value: float) -> float | None:
+    """Return a number JSON can hold: it has no word for infinities and NaN."""
+    return value if math.isfinite(value) else None
 
 
 def write_json(file: Path, value: Any) -> None:

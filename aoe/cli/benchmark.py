@@ -105,6 +105,7 @@ def _document(
     model: Path, baseline: str, comparison: ModelComparison, threads: int
 ) -> dict[str, Any]:
     from aoe.measurement import estimate_speedup
+    from aoe.result_files import finite_or_none
 
     estimate = estimate_speedup(comparison.measurement)
     return {
@@ -119,16 +120,14 @@ def _document(
         "speedup_high": round(estimate.high, 4),
         "pairs": estimate.pairs,
         "same_results": comparison.deviation.acceptable,
-        "max_abs_err": comparison.deviation.max_abs_err,
+        "max_abs_err": finite_or_none(comparison.deviation.max_abs_err),
     }
 
 
 def _text(document: dict[str, Any]) -> str:
-    same = (
-        f"same results (largest difference {document['max_abs_err']:.3g})"
-        if document["same_results"]
-        else f"results differ by {document['max_abs_err']:.3g}"
-    )
+    error = document["max_abs_err"]
+    largest = f"largest difference {error:.3g}" if error is not None else "not even finite alike"
+    same = f"{'same results' if document['same_results'] else 'results differ'} ({largest})"
     return (
         f"{document['model']}: {document['model_ms']:.3f} ms\n"
         f"{document['baseline']}: {document['baseline_ms']:.3f} ms\n"

@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+ENGINE_MODULES = frozenset({"archspec", "halide", "numpy", "onnx", "onnxruntime", "sklearn"})
 EXIT_USAGE = 2
 EXIT_ERROR = 3
 EXIT_BUG = 4
@@ -26,16 +27,13 @@ def run_app(app: typer.Typer, arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
     try:
         code = app(args=list(arguments), standalone_mode=False)
+        if code == EXIT_INTERRUPTED:  # what newer typers make of Ctrl-C
+            return _interrupted(as_json)
         return int(code) if isinstance(code, int) else 0
     except typer.Exit as exit_:
         return int(exit_.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        text = "interrupted: what was found so far is in the bank"
-        if as_json:
-            _print_json("interrupted", text)
-        else:
-            print(f"\n{text}", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return _interrupted(as_json)
     except Exception as error:  # the top of the program
         usage = _usage_message(error)
         if usage is not None:
@@ -43,6 +41,15 @@ def run_app(app: typer.Typer, arguments: Sequence[str]) -> int:
         if "--debug" in arguments:
             traceback.print_exc()
         return _report(error, as_json)
+
+
+def _interrupted(as_json: bool) -> int:
+    text = "interrupted: what was found so far is in the bank"
+    if as_json:
+        _print_json("interrupted", text)
+    else:
+        print(f"\n{text}", file=sys.stderr)
+    return EXIT_INTERRUPTED
 
 
 def _usage_message(error: Exception) -> str | None:
@@ -63,8 +70,15 @@ def _report_usage(message: str, as_json: bool) -> int:
 
 
 def _report(error: Exception, as_json: bool) -> int:
-    from aoe.errors import AoeError
+    from aoe.errors import AoeError, EngineNotInstalledError
     from aoebank import AoebankError
+
+    if isinstance(error, ModuleNotFoundError) and error.name in ENGINE_MODULES:
+        error = EngineNotInstalledError(
+            "aoe",
+            f"the engine's dependency {error.name} is not installed",
+            hint="python -m pip install 'aoebank[engine]'",
+        )
 
     if isinstance(error, AoeError | AoebankError):
         hint = getattr(error, "hint", None)

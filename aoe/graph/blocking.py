@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from aoe.errors import RunError
@@ -32,11 +33,23 @@ def nchwc_block() -> int:
     opsets = [helper.make_opsetid("", 13), helper.make_opsetid(NCHWC_DOMAIN, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     channels = np.repeat(np.arange(_CHANNELS, dtype=np.float32), 2).reshape(shape)
-    try:
-        source = model.SerializeToString()
-        session = create_session(source, session_options(threads=1, optimize=False))
-    except RunError:  # this build has no such operator
+    session = _find_session(model.SerializeToString())
+    if session is None:
         return 0
     flat = session.run(None, {"x": channels})[0].reshape(-1)
     run = int(np.argmax(np.diff(flat) < 0)) + 1 if np.any(np.diff(flat) < 0) else 0
     return run if run > 1 else 0
+
+
+def _find_session(model: bytes) -> ort.InferenceSession | None:
+    """Return a session of either pool, None if this build has no such operator.
+
+    A process with a shared pool takes no session with a pool of its own, and the reverse.
+    """
+    for shared_pool in (False, True):
+        options = session_options(threads=1, optimize=False, shared_pool=shared_pool)
+        try:
+            return create_session(model, options)
+        except RunError:
+            continue
+    return None

@@ -38,7 +38,7 @@ def _name_nodes(proto: onnx.ModelProto) -> None:
     """
     used: set[str] = set()
     for node in proto.graph.node:
-        if not node.name or node.domain == NCHWC_DOMAIN and node.op_type.startswith("Reorder"):
+        if not node.name or (node.domain == NCHWC_DOMAIN and node.op_type.startswith("Reorder")):
             node.name = f"{node.op_type}_{next(iter(node.input), '')}"
         while node.name in used:
             node.name += "_"

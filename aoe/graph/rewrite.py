@@ -148,6 +148,12 @@ def _drop_unused_initializers(graph: onnx.GraphProto) -> None:
 
 
 def _import_opsets(proto: onnx.ModelProto) -> None:
-    if not any(entry.domain == KERNEL_DOMAIN for entry in proto.opset_import):
-        proto.opset_import.append(helper.make_opsetid(KERNEL_DOMAIN, _KERNEL_OPSET))
+    """Import the kernels' domain and what else is used.
+
+    ONNX Runtime writes an import of its own, of another version, once a kernel library was
+    registered in the process.
+    """
+    others = [entry for entry in proto.opset_import if entry.domain != KERNEL_DOMAIN]
+    del proto.opset_import[:]
+    proto.opset_import.extend([*others, helper.make_opsetid(KERNEL_DOMAIN, _KERNEL_OPSET)])
     prune_opsets(proto)

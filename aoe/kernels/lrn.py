@@ -279,17 +279,31 @@ def _plain_space(workload: Workload, target: KernelTarget) -> Space:
             return False
         return int(values["tasks"]) <= _plain_parts(iteration, tile)
 
-    best = best_tasks(work, tasks)
-    wanted = [
-        {"tile": tile, "vector": vector, "unroll": unroll, "tasks": count}
-        for count in dict.fromkeys((best, 1))
-        for tile in dict.fromkeys((*(t for t in tiles if t in (64, 128, 256)), tiles[-1]))
-        for vector, unroll in ((vectors[0], 1), (vectors[min(1, len(vectors) - 1)], 1))
+    counts = tuple(dict.fromkeys((best_tasks(work, tasks), 1)))
+    guesses = _plain_guesses(tiles, vectors, counts)
+    best_first = tuple(guess for guess in guesses if legal(guess))[:GUESSES_MAX]
+    return Space(knobs=knobs, constraint=legal, first_guesses=best_first)
+
+
+def _plain_guesses(
+    tiles: Sequence[int], vectors: Sequence[int], counts: Sequence[int]
+) -> list[dict[str, Choice]]:
+    """Return guesses, best first; not all of them are legal, the last one always is."""
+    double = vectors[min(1, len(vectors) - 1)]
+    shapes = [
+        (tiles[min(3, len(tiles) - 1)], double, 1),
+        (tiles[-1], vectors[-1], 2),
+        (tiles[min(1, len(tiles) - 1)], double, 1),
+        (tiles[min(2, len(tiles) - 1)], vectors[0], 1),
+        (tiles[-1], vectors[0], 1),
     ]
-    guesses = [dict(g) for g in dict.fromkeys(tuple(w.items()) for w in wanted) if legal(dict(g))]
-    if not guesses:
-        guesses = [{"tile": tiles[-1], "vector": vectors[0], "unroll": 1, "tasks": 1}]
-    return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses[:GUESSES_MAX]))
+    guesses: list[dict[str, Choice]] = []
+    for count in counts:
+        for tile, vector, unroll in shapes:
+            guess: dict[str, Choice] = {"tile": tile, "vector": vector, "unroll": unroll}
+            guess["tasks"] = count
+            guesses += [guess] if guess not in guesses else []
+    return guesses
 
 
 def _plain_parts(iteration: Iteration, tile: int) -> int:

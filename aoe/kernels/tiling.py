@@ -207,8 +207,9 @@ class _RowLoops:
 
     @property
     def outer_extent(self) -> int:
-        """Iterations of the loop around the innermost, inside a task; 1 if there is none."""
-        return self.extent(len(self.extents) - 2) if len(self.extents) > 1 else 1
+        """Iterations of the loop around the innermost, inside a task; 1 if none is left there."""
+        innermost = len(self.extents) - 1
+        return 1 if self.cut == innermost or innermost == 0 else self.extent(innermost - 1)
 
 
 def row_schedule(nest: RowNest, values: Mapping[str, Choice]) -> Schedule:

@@ -23,8 +23,8 @@ from aoe.workload import workload_to_json
 
 _COMPILE_TIMEOUT_S = 60.0
 _PER_KERNEL_TIMEOUT_S = 20.0
-_WORTH_A_SECOND_WORKER = 6
-"""Kernels from which on starting another worker (about 1.5 s) pays for itself."""
+_WORTH_ANOTHER_WORKER = 6
+"""Number of kernels for which starting another worker (about 1.5 s) pays for itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +122,10 @@ class Assembly:
         (self.directory / name).write_bytes(light.SerializeToString(deterministic=True))
 
     def _compile(self, sources: Sequence[KernelSource]) -> dict[str, str]:
-        if len(sources) < _WORTH_A_SECOND_WORKER:
-            return self._compile_in(self._runner, sources)
-        helpers = [self._runner.sibling() for _ in range(self._runner.target.core_num - 1)]
+        worth = len(sources) // _WORTH_ANOTHER_WORKER
+        helpers = [
+            self._runner.sibling() for _ in range(min(worth, self._runner.target.core_num - 1))
+        ]
         runners = [self._runner, *helpers]
         shares = [sources[i :: len(runners)] for i in range(len(runners))]
         try:

@@ -85,22 +85,28 @@ class Judge:
 
     def _concluded(self, kept: list[ChosenKernel], *, least_speedup: float) -> Judgement:
         """Return the judgement on `kept`, all or nothing."""
-        final = self._final_comparison(kept)
+        try:
+            final = self._final_comparison(kept)
+        except RunError as error:
+            if not kept:
+                raise
+            return self._all_dropped(kept, f"the model cannot be run with it: {error}")
         estimate = estimate_speedup(final.measurement)
-        reason = ""
-        if not final.deviation.acceptable:
-            reason = f"the model computes something else: {final.deviation.detail}"
-        elif not accepts(estimate, least_speedup):
-            reason = "the whole model is not faster with it"
-        if kept and reason:
-            self.dropped |= {kernel.source.name: reason for kernel in kept}
-            return self._concluded([], least_speedup=0.0)
+        if kept and not final.deviation.acceptable:
+            reason = f"the model computes something else with it: {final.deviation.detail}"
+            return self._all_dropped(kept, reason)
+        if kept and not accepts(estimate, least_speedup):
+            return self._all_dropped(kept, "the whole model is not faster with it")
         return Judgement(
             kept=tuple(sorted(kept, key=lambda kernel: kernel.source.name)),
             dropped=self.dropped,
             comparison=final,
             estimate=estimate,
         )
+
+    def _all_dropped(self, kernels: Sequence[ChosenKernel], reason: str) -> Judgement:
+        self.dropped |= {kernel.source.name: reason for kernel in kernels}
+        return self._concluded([], least_speedup=0.0)
 
     def _correct(
         self, kernels: list[ChosenKernel], step: Callable[[str], None]

@@ -170,7 +170,6 @@ class Opat:
         candidates = [_chosen(item) for item in tuned if item.schedule is not None]
         candidates.sort(key=lambda kernel: kernel.source.name)  # shares are noisy, names are not
         kernels = [k for k in candidates if verdicts[k.key] is not Event.DROPPED]
-        kernels.sort(key=lambda k: k.source.name)  # the same kernels give the same bytes
         known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels)
         self._progress.step(f"compiling {len(kernels)} kernels for the model")
         errors = assembly.build(kernels)

@@ -97,13 +97,13 @@ class OperatorTuner:
 
     def _from_bank(self, operator: Operator, lookup: Lookup) -> TunedOperator:
         stored = lookup.stored
+        reason = lookup.reason if not lookup.tune else "the time limit was reached"
         if stored is None:
-            reason = lookup.reason if not lookup.tune else "the time limit was reached"
             return TunedOperator(operator=operator, outcome=RepoOutcome.UNSATISFIED, reason=reason)
         return TunedOperator(
             operator=operator,
             outcome=RepoOutcome.RESERVED,
-            reason=lookup.reason,
+            reason=reason,
             schedule=stored.schedule,
             speedup=stored.speedup,
             before_us=_times(stored.cost_us, stored.speedup),

@@ -10,6 +10,7 @@ from aoe.graph.profile import ModelProfile
 from aoe.result_files import (
     OpatReport,
     RepoOutcome,
+    finite_or_none,
     improvement_percent,
     opat_report_to_json,
     write_json,
@@ -96,7 +97,7 @@ class ResultWriter:
             "speedup_high": round(judgement.estimate.high, 4),
             "pairs": judgement.estimate.pairs,
             "improvement_percent": round(improvement_percent(judgement.estimate.median), 2),
-            "max_abs_err": judgement.comparison.deviation.max_abs_err,
+            "max_abs_err": finite_or_none(judgement.comparison.deviation.max_abs_err),
             "repo": {outcome.value: report.count(outcome) for outcome in RepoOutcome},
             "operators": [_operator_row(tuned, result) for tuned in result.operators],
             "left_to_onnxruntime": [

@@ -11,7 +11,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from aoebank.cli import diff, ls, resolve, show, validate
+from aoebank.cli import diff, explain, ls, resolve, show, validate
 from aoebank.cli.options import Session
 from aoebank.errors import AoebankError, UsageError
 from aoebank.report.output import ColorMode, error_document, printable, write_document
@@ -19,6 +19,7 @@ from aoebank.report.output import ColorMode, error_document, printable, write_do
 COMMANDS: dict[str, Callable[..., int]] = {
     "resolve": resolve.command,
     "validate": validate.command,
+    "explain": explain.command,
     "ls": ls.command,
     "show": show.command,
     "diff": diff.command,
@@ -92,7 +93,7 @@ def _usage_error(error: Exception) -> UsageError | None:
 
 
 def _tell(arguments: list[str], error: AoebankError) -> int:
-    if "--json" in arguments:
+    if _wants_json(arguments):
         verb = next((word for word in arguments if word in COMMANDS), "error")
         write_document({"schema": f"aoebank.{verb}/1", "error": error_document(error)})
     else:
@@ -101,6 +102,11 @@ def _tell(arguments: list[str], error: AoebankError) -> int:
     if "--debug" in arguments:
         _print_traceback(error)
     return error.exit_code
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    words = " ".join(arguments).replace("=", " ")
+    return "--json" in arguments or "--format json" in words
 
 
 def _tell_bug(arguments: list[str], error: Exception) -> int:

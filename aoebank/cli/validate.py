@@ -2,21 +2,121 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aoebank.cli.options import AsJson, finish
+from aoebank.errors import UsageError
+from aoebank.model.codes import FixClass, Severity
+from aoebank.report.output import OutputFormat, printable
+from aoebank.storage.tiers import current_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aoebank.ops.fix import FixOutcome
+    from aoebank.ops.validate_selection import Selection
+    from aoebank.report.validate import ValidateReport
 
 
 def command(
     context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Bank files or trees.")],
+    output: Annotated[
+        OutputFormat, typer.Option("--format", help="How to write the findings.")
+    ] = OutputFormat.TEXT,
+    fail_on: Annotated[
+        Severity, typer.Option("--fail-on", help="Exit with 1 for findings this bad or worse.")
+    ] = Severity.ERROR,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 for any finding: --fail-on note.")
+    ] = False,
+    select: Annotated[
+        list[str] | None,
+        typer.Option("--select", metavar="CODE", show_default=False,
+                     help="Report only these codes, or codes that start like this."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="CODE", show_default=False,
+                     help="Leave these out; of --select and --ignore the longer one decides."),
+    ] = None,
+    built_in: Annotated[
+        Path | None,
+        typer.Option("--built-in", metavar="DIR", show_default=False,
+                     help="Built-in bank to compare times with; default $ASCEND_OPP_PATH."),
+    ] = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Mend what is safe to mend, and show the difference.")
+    ] = False,
+    fix_class: Annotated[
+        list[FixClass] | None,
+        typer.Option("--fix-class", show_default=False, help="With --fix: only these."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --fix: show the difference, write nothing.")
+    ] = False,
+    statistics: Annotated[
+        bool, typer.Option("--statistics", help="Count findings by code, do not list them.")
+    ] = False,
     as_json: AsJson = False,
-) -> int:
+) -> int:  # fmt: skip
     """Check bank files and trees; tell everything that is wrong in one run."""
     from aoebank.ops.validate import validate
+    from aoebank.ops.validate_built_in import find_built_in
+    from aoebank.ops.validate_selection import parse_selection
     from aoebank.report.validate import ValidateReport
 
-    return finish(context, ValidateReport(result=validate(paths)), as_json=as_json)
+    output = _check_options(output, as_json=as_json, fix=fix, dry_run=dry_run, classes=fix_class)
+    selection = parse_selection(select or (), ignore or ())
+    tier = find_built_in(built_in, env=current_environment(), cwd=Path.cwd())
+    fixes = _fix(paths, selection, fix_class, dry_run=dry_run) if fix else None
+    report = ValidateReport(
+        result=validate(paths, selection=selection, built_in=tier),
+        fail_on=Severity.NOTE if strict else fail_on,
+        fixes=fixes, is_dry_run=dry_run, has_statistics=statistics,
+    )  # fmt: skip
+    if output in (OutputFormat.TEXT, OutputFormat.JSON):
+        return finish(context, report, as_json=output is OutputFormat.JSON)
+    return _write_for_programs(report, output)
+
+
+def _check_options(
+    output: OutputFormat, *, as_json: bool, fix: bool, dry_run: bool,
+    classes: list[FixClass] | None,
+) -> OutputFormat:  # fmt: skip
+    """Return the output format, or raise because options contradict each other."""
+    if as_json and output not in (OutputFormat.TEXT, OutputFormat.JSON):
+        raise UsageError("two formats asked for", where="--json", got=f"--format {output} too")
+    if not fix and (dry_run or classes):
+        option = "--dry-run" if dry_run else "--fix-class"
+        raise UsageError("has no meaning without --fix", where=option, hint="add --fix")
+    return OutputFormat.JSON if as_json else output
+
+
+def _fix(
+    paths: list[Path], selection: Selection, classes: list[FixClass] | None, *, dry_run: bool
+) -> Sequence[FixOutcome]:  # fmt: skip
+    from aoebank.ops.fix import FixOutcome, apply_fix, plan_fixes
+
+    fixes = plan_fixes(paths, selection=selection, classes=classes or tuple(FixClass))
+    if dry_run:
+        return [FixOutcome(fix=fix, is_written=False) for fix in fixes]
+    return [apply_fix(fix) for fix in fixes]
+
+
+def _write_for_programs(report: ValidateReport, output: OutputFormat) -> int:
+    """Write the document alone to standard output, what was mended to standard error."""
+    from aoebank.report.fixes import diff_lines
+    from aoebank.report.validate import render
+
+    for outcome in report.fixes or ():
+        for line in diff_lines(outcome.fix):
+            print(printable(line), file=sys.stderr)
+    sys.stdout.write(render(report, output))
+    if report.error is not None:
+        print(f"error: {report.error}", file=sys.stderr)
+    return report.exit_code

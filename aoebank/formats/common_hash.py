@@ -21,7 +21,7 @@ def common_hash(data: bytes) -> int:
     quirk of the reader, and therefore part of the format.
 
     >>> common_hash(bytes(8))
-    2519642131
+    3641709273
     """
     full = len(data) // 4
     value, word = _SEED, 0

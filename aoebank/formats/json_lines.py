@@ -9,8 +9,10 @@ from pathlib import Path
 
 from aoebank.formats import json_text
 from aoebank.formats.lines import LineIndex
-from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.problem import Problem, RecordText
+from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text_checks import BOM, check_text
+from aoebank.model.file_name import BankName
 from aoebank.model.finding import Finding, make_finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
@@ -25,7 +27,6 @@ class LineScan:
 
     Attributes:
         findings: What is odd about the text as a whole, and bad lines as they are met.
-        bad_lines: Lines a reader of the format trips over.
     """
 
     data: bytes
@@ -35,7 +36,6 @@ class LineScan:
     starts: array[int] = field(default_factory=lambda: array("Q"))
     ends: array[int] = field(default_factory=lambda: array("Q"))
     findings: list[Finding] = field(default_factory=list)
-    bad_lines: int = 0
 
     def add(self, key: str, start: int, end: int) -> None:
         """Note the record between two bytes."""
@@ -43,25 +43,34 @@ class LineScan:
         self.starts.append(start)
         self.ends.append(end)
 
-    def report(
-        self, code: str, start: int, end: int, message: str, *, offset: int = 0,
-        got: str | None = None, expected: str | None = None, hint: str = "",
-    ) -> None:  # fmt: skip
-        """Add a finding about a line, at a character offset in it."""
-        text = self.data[start:end].decode("utf-8", errors="replace")[:offset]
-        place = self.lines.location(self.path, start + len(text.encode("utf-8")), end)
-        self.findings.append(
-            make_finding(code, place, message, got=got, expected=expected, hint=hint)
-        )
+    def text_at(self, start: int, end: int, prefix: tuple[str, ...] = ()) -> RecordText:
+        """Return the text between two bytes, ready to tell where a problem is."""
+        return RecordText(
+            path=self.path, lines=self.lines, start=start, end=end, prefix=prefix,
+            text=self.data[start:end].decode("utf-8", errors="replace"),
+        )  # fmt: skip
+
+    def report(self, problem: Problem, start: int, end: int) -> None:
+        """Add a finding about a line."""
+        self.findings.append(self.text_at(start, end).finding(problem))
 
     def report_bad(self, error: json_text.JsonTextError, start: int, end: int) -> None:
         """Add the finding about a line that is no JSON; conflict markers have theirs."""
-        self.bad_lines += 1
-        if not self.data.startswith(_MARKERS, start):
-            self.report(
-                error.code, start, end, error.problem, offset=error.offset,
-                hint="restore the line from git, or remove it",
-            )  # fmt: skip
+        if self.data.startswith(_MARKERS, start):
+            return
+        place = self.lines.location(
+            self.path, self.text_at(start, end).byte(error.offset), end
+        )  # fmt: skip
+        hint = "restore the line from git, or remove it"
+        self.findings.append(make_finding(error.code, place, error.problem, hint=hint))
+
+    def file(self, format_: Format, name: BankName | None) -> ParsedFile:
+        """Return the file as scanned."""
+        return ParsedFile(
+            path=self.path, format=format_, name=name, data=self.data,
+            keys=self.keys, starts=self.starts, ends=self.ends,
+            findings=tuple(self.findings), lines=self.lines,
+        )  # fmt: skip
 
 
 def start_scan(data: bytes, path: Path) -> LineScan:
@@ -70,13 +79,18 @@ def start_scan(data: bytes, path: Path) -> LineScan:
     return LineScan(data=data, path=path, lines=lines, findings=[*check_text(data, path, lines)])
 
 
-def iter_lines(data: bytes) -> Iterator[tuple[int, int]]:
+def iter_lines(data: bytes, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
     """Yield first byte and end of each line, white space around it left out.
 
     A blank line has no length; the empty end of a file is no line.
+
+    Args:
+        data: A whole file.
+        start: Where a line starts.
+        stop: Where another one does; the end of the file by default.
     """
-    place = len(BOM) if data.startswith(BOM) else 0
-    length = len(data)
+    place = max(start, len(BOM)) if data.startswith(BOM) else start
+    length = len(data) if stop is None else stop
     while place < length:
         newline = data.find(b"\n", place)
         end = length if newline < 0 else newline
@@ -85,21 +99,44 @@ def iter_lines(data: bytes) -> Iterator[tuple[int, int]]:
         if len(stripped) == len(text):
             yield place, end
         else:
-            start = place + len(text) - len(text.lstrip(_SPACE)) if stripped else place
-            yield start, start + len(stripped)
+            first = place + len(text) - len(text.lstrip(_SPACE)) if stripped else place
+            yield first, first + len(stripped)
         place = end + 1
 
 
-def read_line(text: str) -> JsonValue:
-    """Return the value of a line, fast; numbers may lose their spelling.
+def record_text(parsed: ParsedFile, number: int) -> RecordText:
+    """Return the text of a record, ready to tell where a problem in it is."""
+    return RecordText(
+        path=parsed.path, lines=parsed.lines, text=parsed.text(number),
+        start=parsed.starts[number], end=parsed.ends[number],
+    )  # fmt: skip
 
-    Raises:
-        JsonTextError: it is no JSON value, or something follows it.
+
+def duplicate_identity(
+    parsed: ParsedFile, number: int, tokens: tuple[str, ...],
+    is_equal: Callable[[Mapping[str, JsonValue]], bool], conflict_hint: str,
+) -> Iterator[Problem]:  # fmt: skip
+    """Yield the problem of a record whose identity an earlier or later one has.
+
+    Args:
+        parsed: A file of one object per record.
+        number: Position of the record.
+        tokens: Where in it its workload stands.
+        is_equal: Whether the record readers use, as an object, has the same strategy.
+        conflict_hint: What to do when it has not.
     """
-    value, end = json_text.scan(text, 0)
-    if end != len(text):
-        raise json_text.JsonTextError("text after the end of the JSON value", end, "AB107")
-    return value
+    used = parsed.find(parsed.keys[number])
+    if used is None or used == number:
+        return
+    line, _ = parsed.lines.position(parsed.starts[used])
+    other = json_text.scan(parsed.text(used), 0)[0]
+    same = isinstance(other, Mapping) and is_equal(other)
+    yield Problem(
+        code="AB305" if same else "AB306", tokens=tokens,
+        message="same workload as another record" + ("" if same else " with another strategy"),
+        got=f"line {line}", expected="each workload once",
+        hint="remove this line" if same else conflict_hint,
+    )  # fmt: skip
 
 
 def splice_lines(

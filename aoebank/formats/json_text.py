@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from json.scanner import make_scanner
+from typing import NoReturn, TypeAlias
 
 from aoebank.model.json_value import ExactFloat, JsonValue
 
+_FLAT = (int, float, bool, type(None))
 MAX_DEPTH = 100  # real records nest 8 deep; every recursive reader in C++ or Python takes 100
 _SPACE = re.compile(r"[ \t\r\n]*")
 _STRING_OR_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<constant>-?Infinity|NaN)')
@@ -54,6 +56,8 @@ def _exact_int(text: str) -> int | float:
 
 
 _QUICK = json.JSONDecoder(parse_constant=_refuse_constant)
+_Scan: TypeAlias = "Callable[[str, int], tuple[JsonValue, int]]"
+_SCAN: _Scan = make_scanner(_QUICK)  # type: ignore[arg-type]  # typeshed has another class there
 _EXACT = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_exact_float)
 _EXACT_INTS = json.JSONDecoder(
     parse_constant=_refuse_constant, parse_float=_exact_float, parse_int=_exact_int
@@ -73,6 +77,24 @@ def scan(text: str, offset: int) -> tuple[JsonValue, int]:
         JsonTextError: there is no value, or one nested deeper than `MAX_DEPTH`.
     """
     return _decode(_QUICK, text, offset)
+
+
+def scan_line(text: str) -> JsonValue:
+    """Return the value that a whole text is, as fast as it gets; for a million short texts.
+
+    Raises:
+        JsonTextError: it is no JSON value, or something follows it.
+    """
+    try:
+        value, end = _SCAN(text, 0)
+    except (ValueError, StopIteration, RecursionError):
+        value, end = scan(text, 0)  # tells what is wrong, and where
+    else:
+        if _is_too_deep(value, text, 0, end):
+            raise JsonTextError("values are nested too deeply", 0, "AB108")
+    if end != len(text):
+        raise JsonTextError("text after the end of the JSON value", end, "AB107")
+    return value
 
 
 def loads(text: str) -> JsonValue:
@@ -122,7 +144,8 @@ def _find_constant(text: str, offset: int) -> int:
 
 
 def _is_too_deep(value: JsonValue, text: str, start: int, end: int) -> bool:
-    if text.count("[", start, end) + text.count("{", start, end) <= MAX_DEPTH:
+    lists = text.count("[", start, end) if text.find("[", start, end) >= 0 else 0
+    if lists + text.count("{", start, end) <= MAX_DEPTH:
         return False
     layer: list[JsonValue] = [value]
     for _ in range(MAX_DEPTH):
@@ -197,6 +220,22 @@ def find_duplicates(text: str, offset: int = 0) -> list[tuple[tuple[str, ...], i
     return sorted(found, key=lambda item: item[1])
 
 
+def may_hold_duplicates(text: str, value: JsonValue) -> bool:
+    """Return False when every string of a text is in its value too, so that no name came twice."""
+    return "\\" in text or text.count('"') != 2 * _count_strings(value)
+
+
+def _count_strings(value: JsonValue) -> int:
+    if isinstance(value, str):
+        return 1
+    if isinstance(value, dict):
+        own = len(value)
+        return own + sum(_count_strings(each) for each in value.values() if type(each) not in _FLAT)
+    if isinstance(value, list):
+        return sum(_count_strings(each) for each in value if type(each) not in _FLAT)
+    return 0
+
+
 def _has_duplicates(text: str, offset: int) -> bool:
     seen: list[None] = []
 
@@ -218,6 +257,17 @@ def pointer(tokens: Iterable[str]) -> str:
     '/a~1b/0'
     """
     return "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in tokens)
+
+
+def dumps_compact(value: JsonValue) -> str:
+    """Write a value without white space, numbers as they were spelled.
+
+    Raises:
+        ValueError: it holds a NaN or an infinity, which JSON has no word for.
+    """
+    if _holds_exact(value):
+        return _write(value, ",", ":")
+    return json.dumps(value, allow_nan=False, default=_plain, separators=(",", ":"))
 
 
 def dumps(value: JsonValue) -> str:
@@ -245,12 +295,15 @@ def _holds_exact(value: JsonValue) -> bool:
     return isinstance(value, ExactFloat)
 
 
-def _write(value: JsonValue) -> str:
+def _write(value: JsonValue, comma: str = ", ", colon: str = ": ") -> str:
     if isinstance(value, ExactFloat):
         return value.text
     if isinstance(value, Mapping):
-        members = (f"{json.dumps(key)}: {_write(member)}" for key, member in value.items())
-        return "{" + ", ".join(members) + "}"
+        members = (
+            f"{json.dumps(key)}{colon}{_write(member, comma, colon)}"
+            for key, member in value.items()
+        )
+        return "{" + comma.join(members) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_write, value)) + "]"
+        return "[" + comma.join(_write(each, comma, colon) for each in value) + "]"
     return json.dumps(value, allow_nan=False)

@@ -11,6 +11,7 @@ from pathlib import Path
 from aoebank.model.location import Location
 
 _NEWLINE = re.compile(rb"\n")
+_BOM = b"\xef\xbb\xbf"
 
 
 class LineIndex:
@@ -18,6 +19,7 @@ class LineIndex:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
+        self._known = (0, 0, 0)
 
     @cached_property
     def _starts(self) -> array[int]:
@@ -25,13 +27,35 @@ class LineIndex:
         starts.extend(match.end() for match in _NEWLINE.finditer(self._data))
         return starts
 
+    @cached_property
+    def _is_ascii(self) -> bool:
+        return self._data.isascii()
+
     def position(self, offset: int) -> tuple[int, int]:
         """Return line and column, both from 1, the column in characters."""
         line = bisect_right(self._starts, offset)
-        before = self._data[self._starts[line - 1] : offset]
-        if line == 1:
-            before = before.removeprefix(b"\xef\xbb\xbf")
-        return line, len(before.decode("utf-8", errors="replace")) + 1
+        start = self._starts[line - 1]
+        if self._is_ascii:
+            return line, offset - start + 1
+        return line, self._characters(line, start, offset) + 1
+
+    def _characters(self, line: int, start: int, offset: int) -> int:
+        """Return how many characters of a line stand before a byte.
+
+        The last answer is where the next one starts from: a file may be one line of
+        gigabytes with a finding at every record.
+        """
+        first = start
+        if line == 1 and self._data.startswith(_BOM):
+            first = len(_BOM)
+        if offset <= first:
+            return 0
+        known_line, place, number = self._known
+        if known_line != line or place > offset:
+            place, number = first, 0
+        number += len(self._data[place:offset].decode("utf-8", errors="replace"))
+        self._known = line, offset, number
+        return number
 
     def location(self, path: Path, start: int, end: int, pointer: str = "") -> Location:
         """Return the location of the bytes from `start` to `end`."""

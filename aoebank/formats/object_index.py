@@ -60,6 +60,12 @@ def index_object(data: bytes, key_line: re.Pattern[str]) -> ObjectIndex:
     return index
 
 
+def value_place(text: str) -> int:
+    """Return where the value of a member text `"key": value` starts."""
+    _, end = scan(text, 0)
+    return skip_space(text, skip_space(text, end) + 1)
+
+
 def _not_an_object(text: str, start: int) -> JsonTextError:
     try:
         scan(text, start)
@@ -113,6 +119,14 @@ def _key(text: str, place: int) -> tuple[str, int]:
 def _recover(text: str, key_line: re.Pattern[str], index: ObjectIndex) -> None:
     """Collect what stands behind the last good member, one region per member."""
     first = index.problems.pop()
+    if (
+        len(index.ends)
+        and text[index.ends[-1] - 1] == '"'
+        and not _COMMA.match(text, index.ends[-1])
+    ):
+        index.keys.pop()  # a string cut short ends where the next one starts: read it again
+        index.starts.pop()
+        index.ends.pop()
     done = index.ends[-1] if len(index.ends) else 0
     marks = [match.start("key") for match in key_line.finditer(text, done)]
     if not marks or first.offset < marks[0]:

@@ -1,4 +1,4 @@
-"""Replace, remove and add members of a JSON object, all other bytes untouched."""
+"""Replace, remove and add members of a JSON object or list, all other bytes untouched."""
 
 from __future__ import annotations
 
@@ -14,11 +14,21 @@ def splice_object(
     parsed: ParsedFile,
     changes: Mapping[str, Record | None],
     render: Callable[[Record], bytes],
+    *,
+    brackets: bytes = b"{}",
+    indent: bytes = b"",
 ) -> bytes:
     """Return the file with its changed members rendered and the rest as it was.
 
     A replaced key takes the place readers use; further members of the same key go, so that
     no older answer comes back when the file is edited later.
+
+    Args:
+        parsed: One object of records, or one list of them.
+        changes: As for `Format.serialize`.
+        render: Gives the text of a record.
+        brackets: What opens and closes the file.
+        indent: What stands before a record in a file that shows no example.
     """
     edits, gone = _old_members(parsed, changes, render)
     added = [
@@ -29,7 +39,7 @@ def splice_object(
     kept = _last_kept(len(parsed), gone)
     edits += _cuts(parsed, gone, kept)
     if added:
-        edits.append(_insertion(parsed, added, kept))
+        edits.append(_insertion(parsed, added, kept, brackets, indent))
     return _apply(parsed.data, sorted(edits, key=lambda edit: edit[:2]))
 
 
@@ -70,10 +80,12 @@ def _cuts(parsed: ParsedFile, gone: set[int], kept: int | None) -> Iterable[_Edi
         yield parsed.ends[kept], parsed.ends[-1], b""
 
 
-def _insertion(parsed: ParsedFile, added: list[bytes], kept: int | None) -> _Edit:
+def _insertion(
+    parsed: ParsedFile, added: list[bytes], kept: int | None, brackets: bytes, indent: bytes
+) -> _Edit:
     data = parsed.data
     newline = b"\r\n" if b"\r\n" in data else b"\n"
-    separator = b"," + newline
+    separator = b"," + newline + indent
     if len(parsed) > 1:
         separator = data[parsed.ends[-2] : parsed.starts[-1]]
     text = separator.join(added)
@@ -81,8 +93,8 @@ def _insertion(parsed: ParsedFile, added: list[bytes], kept: int | None) -> _Edi
         return parsed.ends[kept], parsed.ends[kept], separator + text
     if len(parsed):
         return parsed.starts[0], parsed.starts[0], text
-    brace, end = data.find(b"{"), data.rfind(b"}")
-    return brace + 1, end, newline + text + newline
+    start, end = data.find(brackets[:1]), data.rfind(brackets[1:])
+    return start + 1, end, newline + indent + text + newline
 
 
 def _apply(data: bytes, edits: list[_Edit]) -> bytes:

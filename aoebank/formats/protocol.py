@@ -11,7 +11,7 @@ from typing import Protocol
 from aoebank.errors import BankFormatError, RecordError
 from aoebank.formats.lines import LineIndex
 from aoebank.model.codes import Severity
-from aoebank.model.file_name import BankFileName
+from aoebank.model.file_name import BankName
 from aoebank.model.finding import Finding
 from aoebank.model.record import FormatName, Record
 
@@ -25,11 +25,13 @@ class Format(Protocol):
     Attributes:
         empty: Bytes of a file without records, the start of a new one.
         first_wins: Whether readers use the first (else the last) of two equal keys.
+        name_pattern: How its files are called, for people.
     """
 
     name: FormatName
     empty: bytes
     first_wins: bool
+    name_pattern: str
 
     def recognizes_name(self, name: str) -> bool:
         """Return whether a file of this name can only be of this format."""
@@ -37,6 +39,19 @@ class Format(Protocol):
 
     def recognizes_content(self, head: bytes) -> bool:
         """Return whether the first bytes of a file look like this format."""
+        ...
+
+    def companion(self, path: Path) -> Path | None:
+        """Return the file that readers want beside `path`, or None if there is no such."""
+        ...
+
+    def check_companion(self, parsed: ParsedFile, data: bytes | None) -> Iterator[Finding]:
+        """Yield what does not fit between a file and its companion.
+
+        Args:
+            parsed: The file.
+            data: Bytes of the companion, None if there is none.
+        """
         ...
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
@@ -79,7 +94,7 @@ class ParsedFile:
 
     path: Path
     format: Format
-    name: BankFileName | None
+    name: BankName | None
     data: bytes
     keys: list[str]
     starts: array[int]
@@ -114,6 +129,18 @@ class ParsedFile:
                 yield self.format.record(self, number)
             except RecordError:
                 continue
+
+
+class NoCompanion:
+    """The part of the protocol a format has that keeps everything in one file."""
+
+    def companion(self, path: Path) -> Path | None:
+        """Return None: there is no second file."""
+        return None
+
+    def check_companion(self, parsed: ParsedFile, data: bytes | None) -> Iterator[Finding]:
+        """Yield nothing: there is no second file."""
+        return iter(())
 
 
 def find_error(parsed: ParsedFile) -> Finding | None:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from aoebank.formats.cube import CubeFormat
+from aoebank.formats.gradient import GradientFormat
+from aoebank.formats.graph import GraphFormat
 from aoebank.formats.protocol import Format
+from aoebank.formats.runtime_kb import RuntimeKbFormat
 from aoebank.formats.unified import UnifiedFormat
+from aoebank.formats.vector import VectorFormat
 from aoebank.model.record import FormatName
 
 HEAD_BYTES = 4096
 
+# asked in this order, the narrower names first
 FORMATS: dict[FormatName, Format] = {
+    FormatName.RUNTIME_KB: RuntimeKbFormat(),
+    FormatName.VECTOR: VectorFormat(),
+    FormatName.CUBE: CubeFormat(),
+    FormatName.GRADIENT: GradientFormat(),
+    FormatName.GRAPH: GraphFormat(),
     FormatName.UNIFIED: UnifiedFormat(),
 }
 

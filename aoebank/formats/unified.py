@@ -12,16 +12,15 @@ from pathlib import Path
 
 from aoebank.errors import RecordError
 from aoebank.formats import json_text
+from aoebank.formats.cost import NO_TIME, cost_us
 from aoebank.formats.lines import LineIndex
-from aoebank.formats.object_index import findings_of, index_object
+from aoebank.formats.object_index import findings_of, index_object, value_place
 from aoebank.formats.object_splice import splice_object
-from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.problem import Problem
+from aoebank.formats.protocol import NoCompanion, ParsedFile
 from aoebank.formats.text_checks import check_text
 from aoebank.formats.unified_rules import (
     MEMBERS,
-    NO_TIME,
-    Problem,
-    cost_us,
     identity_problems,
     key_text,
     md5_of,
@@ -40,11 +39,12 @@ _KEY_START = re.compile(
 _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"[0-9A-Fa-f]{32}"\s*:\s*\[')
 
 
-class UnifiedFormat:
+class UnifiedFormat(NoCompanion):
     """Reads and writes `<soc>_<core>_<core type>_<op type>.json`."""
 
     name = FormatName.UNIFIED
     empty = b"{\n}\n"
+    name_pattern = "<soc_version>_<cores>_<AiCore|VectorCore>_<op_type>.json"
     first_wins = False  # Python's json module keeps the last of two equal names
 
     def recognizes_name(self, name: str) -> bool:
@@ -172,16 +172,10 @@ def _alternative(candidate: Mapping[str, JsonValue]) -> Alternative:
     )
 
 
-def _value_place(text: str) -> int:
-    """Return where the value of a member text `"key": value` starts."""
-    _, end = json_text.scan(text, 0)
-    return json_text.skip_space(text, json_text.skip_space(text, end) + 1)
-
-
 def _read(text: str) -> tuple[list[Mapping[str, JsonValue]], Sequence[Problem]]:
     """Return the candidates in a member text, or the problems that keep them from use."""
     try:
-        value = json_text.loads(text[_value_place(text) :])
+        value = json_text.loads(text[value_place(text) :])
     except json_text.JsonTextError as error:
         return [], [Problem(code=error.code, tokens=(), message=error.problem)]
     problems = tuple(structure_problems(value))
@@ -202,7 +196,7 @@ def _problems(parsed: ParsedFile, number: int, text: str) -> Iterator[Problem]:
             code="AB301", tokens=(), message="the same key comes again further down",
             got=key, expected="each key once", hint="readers use the last one; remove this one",
         )  # fmt: skip
-    start = _value_place(text)
+    start = value_place(text)
     for tokens, offset in json_text.find_duplicates(text, start):
         place = parsed.lines.location(parsed.path, _byte(parsed, number, text, offset), 0)
         yield Problem(
@@ -214,7 +208,7 @@ def _problems(parsed: ParsedFile, number: int, text: str) -> Iterator[Problem]:
 
 def _info_text(text: str, number: int) -> str:
     """Return the text of a candidate's `info_dict` as spelled in the file."""
-    place = json_text.locate(text, (str(number), "info_dict"), _value_place(text))
+    place = json_text.locate(text, (str(number), "info_dict"), value_place(text))
     return text[place : json_text.scan(text, place)[1]]
 
 
@@ -228,7 +222,7 @@ def _byte(parsed: ParsedFile, number: int, text: str, offset: int) -> int:
 def _locate(parsed: ParsedFile, number: int, text: str, problem: Problem) -> Finding:
     offset = 0
     if problem.tokens:
-        offset = json_text.locate(text, problem.tokens, _value_place(text))
+        offset = json_text.locate(text, problem.tokens, value_place(text))
     pointer = json_text.pointer((parsed.keys[number], *problem.tokens))
     location: Location = parsed.lines.location(
         parsed.path, _byte(parsed, number, text, offset), parsed.ends[number], pointer

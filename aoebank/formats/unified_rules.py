@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 
+from aoebank.formats.cost import NO_TIME, cost_problems, cost_us
 from aoebank.formats.json_text import dumps
+from aoebank.formats.problem import Problem, kind_of, wrong_type
 from aoebank.model.json_value import JsonValue
 
 KEY = re.compile(r"[0-9a-f]{32}")
 MEMBERS = ("knowledge", "info_dict", "cost_time", "origin")
-NO_TIME = -1  # what CANN's writer stores when it was given no time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """A finding that knows its JSON pointer but not yet its line."""
-
-    code: str
-    tokens: tuple[str, ...]
-    message: str
-    got: str | None = None
-    expected: str | None = None
-    hint: str = ""
 
 
 def md5_of(text: str) -> str:
@@ -39,15 +26,6 @@ def md5_of(text: str) -> str:
 def key_text(workload: JsonValue) -> str:
     """Return the text a workload is identified by: a string itself, else its JSON."""
     return workload if isinstance(workload, str) else dumps(workload)
-
-
-def kind_of(value: object) -> str:
-    """Return the JSON word for the type of a value."""
-    words: tuple[tuple[type | tuple[type, ...], str], ...] = (
-        (bool, "a boolean"), (str, "a string"), ((int, float), "a number"),
-        (Mapping, "an object"), (Sequence, "a list"),
-    )  # fmt: skip
-    return next((word for kind, word in words if isinstance(value, kind)), "null")
 
 
 def structure_problems(value: JsonValue) -> Iterator[Problem]:
@@ -81,19 +59,12 @@ def _candidate_problems(candidate: JsonValue, place: tuple[str, ...]) -> Iterato
                 hint="tune the workload again, or remove the record",
             )  # fmt: skip
         elif not isinstance(candidate[name], Mapping | str):
-            yield _wrong_type(candidate[name], (*place, name), "an object or a string")
+            yield wrong_type(candidate[name], (*place, name), "an object or a string")
     cost = candidate.get("cost_time", NO_TIME)
     if isinstance(cost, bool) or not isinstance(cost, int | float):
-        yield _wrong_type(cost, (*place, "cost_time"), "a number")
+        yield wrong_type(cost, (*place, "cost_time"), "a number")
     if not isinstance(candidate.get("origin", ""), str):
-        yield _wrong_type(candidate["origin"], (*place, "origin"), "a string")
-
-
-def _wrong_type(value: JsonValue, place: tuple[str, ...], expected: str) -> Problem:
-    return Problem(
-        code="AB206", tokens=place, message=f"member {place[-1]} has the wrong type",
-        got=kind_of(value), expected=expected,
-    )  # fmt: skip
+        yield wrong_type(candidate["origin"], (*place, "origin"), "a string")
 
 
 def identity_problems(
@@ -140,20 +111,7 @@ def value_problems(candidates: list[Mapping[str, JsonValue]]) -> Iterator[Proble
     """Yield what is odd about the values of a record readers can use."""
     for number, candidate in enumerate(candidates):
         place = (str(number),)
-        cost = candidate.get("cost_time")
-        if cost is None or cost == NO_TIME:
-            yield Problem(
-                code="AB401", tokens=place, message="no measured time",
-                got="no cost_time" if cost is None else "-1",
-                hint="policies that compare times pass over this record",
-            )  # fmt: skip
-        elif cost_us(cost) is None:
-            yield Problem(
-                code="AB402", tokens=(*place, "cost_time"),
-                message="measured time is not positive and finite",
-                got=dumps(cost), expected="microseconds > 0, or -1",
-                hint="tune the workload again",
-            )  # fmt: skip
+        yield from cost_problems(candidate.get("cost_time"), place)
         for name in candidate:
             if name not in MEMBERS:
                 yield Problem(
@@ -174,14 +132,3 @@ def _order_problems(candidates: list[Mapping[str, JsonValue]]) -> Iterator[Probl
                 hint="sort the candidates by cost_time",
             )  # fmt: skip
             return
-
-
-def cost_us(value: JsonValue) -> float | None:
-    """Return a measured time as positive finite microseconds, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if 0 < number < math.inf else None

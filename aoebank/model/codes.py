@@ -14,6 +14,17 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
+class FixClass(StrEnum):
+    """The kinds of change that are safe to make, in the order they are made."""
+
+    BOM = "bom"
+    CRLF = "crlf"
+    BLANK = "blank"
+    KEY = "key"
+    ORDER = "order"
+    TEXT = "text"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingCode:
     """One kind of finding: its default severity and its title."""
@@ -40,7 +51,7 @@ CODES: dict[str, FindingCode] = {
     "AB102": _error("bytes are not UTF-8"),
     "AB103": _error("text is not JSON"),
     "AB104": _error("merge conflict marker left in the file"),
-    "AB105": _warning("file starts with a byte order mark"),
+    "AB105": _note("file starts with a byte order mark"),
     "AB106": _note("lines end with CR LF"),
     "AB107": _error("text after the end of the JSON value"),
     "AB108": _error("values are nested too deeply"),
@@ -50,10 +61,10 @@ CODES: dict[str, FindingCode] = {
     "AB112": _note("blank line"),
     "AB113": _error("line holds no record"),
     "AB114": _error("more bad lines than the reader survives"),
-    "AB201": _error("file is not one JSON object"),
+    "AB201": _error("file is not one JSON object or list"),
     "AB202": _error("record is not a list of candidates"),
     "AB203": _error("record has no candidate"),
-    "AB204": _error("candidate is not an object"),
+    "AB204": _error("candidate or line is not an object"),
     "AB205": _error("required member is missing"),
     "AB206": _error("member has the wrong type"),
     "AB207": _note("unknown member"),
@@ -94,4 +105,17 @@ CODES: dict[str, FindingCode] = {
     "AB507": _note("provenance of a key that is not in the bank"),
     "AB508": _warning("binary twin is missing"),
     "AB509": _error("binary twin does not fit its bank file"),
+    "AB510": _warning("strategy is slower than the built-in one it hides"),
+    "AB511": _warning("folder is a link back to a folder above it"),
+    "AB512": _note("built-in bank to compare with cannot be used"),
+}
+
+# codes a class mends; with --select or --ignore it acts only if one of them is selected
+FIXED_CODES: dict[FixClass, tuple[str, ...]] = {
+    FixClass.BOM: ("AB105",),
+    FixClass.CRLF: ("AB106",),
+    FixClass.BLANK: ("AB112",),
+    FixClass.KEY: ("AB302", "AB303", "AB307", "AB308"),
+    FixClass.ORDER: ("AB403",),
+    FixClass.TEXT: (),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TypeAlias
 
 CORE_TYPES = ("AiCore", "VectorCore")
 UNIFIED_SUFFIX = ".json"
@@ -40,6 +41,23 @@ class BankFileName:
 
     def __str__(self) -> str:
         return f"{self.soc_version}_{self.core_num}_{self.core_type}_{self.op_type}{self.suffix}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetName:
+    """What the name of a bank file of another layout tells; None where it is silent.
+
+    Attributes:
+        soc_version: Verbatim; graph banks spell it in lower case, `-` as `_`.
+    """
+
+    soc_version: str
+    core_num: int | None = None
+    op_type: str | None = None
+    core_type: str | None = None
+
+
+BankName: TypeAlias = BankFileName | TargetName
 
 
 def find_bank_file_name(name: str) -> BankFileName | None:

@@ -17,6 +17,11 @@ class FormatName(StrEnum):
     """The on-disk encodings the bank layer knows."""
 
     UNIFIED = "unified"
+    RUNTIME_KB = "runtime_kb"
+    CUBE = "cube"
+    VECTOR = "vector"
+    GRAPH = "graph"
+    GRADIENT = "gradient"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,13 @@
-"""Where a bank lives, and every place that was considered."""
+"""Where a bank lives for each program that looks for one, and every place considered."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from aoebank.errors import BankPathError
+from aoebank.model.record import Record
 
 
 class Tier(StrEnum):
@@ -18,17 +21,128 @@ class Reader(StrEnum):
     """A program that looks for banks, each by its own rules."""
 
     HOST = "host"
+    CANN_CPP = "cann-cpp"
+    CANN_CPP_WRITER = "cann-cpp-writer"
+    UNIFIED = "unified"
+    CUBE = "cube"
+    VECTOR = "vector"
+    GRAPH = "graph"
+    GRAPH_WRITER = "graph-writer"
+    GRADIENT = "gradient"
+    GRADIENT_WRITER = "gradient-writer"
+
+
+class Failure(StrEnum):
+    """What a program does about a place or a file it cannot use."""
+
+    STOP = "stop"  # an error that ends the job
+    WARN = "warn"  # goes on without the custom bank, with a warning
+    SILENT = "silent"  # goes on without the custom bank, a line in a log at most
+    DROP_ALL = "drop_all"  # goes on without any bank, the built-in one included
+    NEXT = "next"  # looks at the next place
+    UNKNOWN = "unknown"  # closed source, and no document says
+
+
+class Outcome(StrEnum):
+    """What a program ends up with."""
+
+    CUSTOM = "custom"
+    BUILT_IN = "built_in"
+    NOTHING = "nothing"
+    STOPS = "stops"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What is looked for; None means any."""
+
+    soc_version: str | None = None
+    core_num: int | None = None
+    op_type: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether nothing narrower than the bank itself is asked for."""
+        return self.soc_version is None and self.core_num is None and self.op_type is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One place considered, and why it was taken or passed over."""
+    """One place considered, and why it was taken or passed over.
+
+    Attributes:
+        variable: Environment variable or option that names it.
+        directory: Where below `path` the files would be, `<soc_version>` where that is open.
+        failed: Whether it was taken and cannot be used.
+    """
 
     variable: str
     tier: Tier
     path: Path | None
     taken: bool
     reason: str
+    directory: Path | None = None
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A place or file that cannot be used, and what the program does then.
+
+    Attributes:
+        cann_code: What CANN calls the error, empty if it has no code.
+    """
+
+    failure: Failure
+    tier: Tier
+    error: BankPathError
+    cann_code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFile:
+    """A file a reader would open; `soc_version` is whose it is in the order of look-up."""
+
+    path: Path
+    tier: Tier
+    soc_version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one program would use.
+
+    Attributes:
+        root: Root of the custom bank, also when it is only created on writing.
+        variable: Variable or option that decided, None if nothing did.
+        expected: Custom files it would open or write, whether they are there or not.
+        files: Files there are, in the order of look-up.
+        tried: Every place in order, the taken ones included.
+        troubles: What cannot be used, in the order met.
+        writes: Whether the question is where it would write, so that no file need exist.
+    """
+
+    reader: Reader
+    outcome: Outcome
+    root: Path | None
+    variable: str | None
+    expected: tuple[Path, ...]
+    files: tuple[FoundFile, ...]
+    tried: tuple[Attempt, ...]
+    troubles: tuple[Trouble, ...]
+    writes: bool = False
+
+    @property
+    def ignores_custom(self) -> bool:
+        """Return whether a custom bank was named that the program goes on without."""
+        passed = (Failure.STOP, Failure.NEXT)
+        return any(each.failure not in passed for each in self.troubles)
+
+    @property
+    def stop(self) -> BankPathError | None:
+        """Return the error that ends the job, or None."""
+        stops = (each.error for each in self.troubles if each.failure is Failure.STOP)
+        return next(stops, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +161,64 @@ class Resolution:
     variable: str
     exists: bool
     tried: tuple[Attempt, ...]
+
+
+# 1xx variables and permissions, 2xx places readers disagree about, 3xx records
+HAZARDS: dict[str, str] = {
+    "AR101": "variable or option names a path that cannot be used",
+    "AR102": "relative path depends on the working directory",
+    "AR103": "HOME is not set",
+    "AR104": "ASCEND_OPP_PATH is not set or not there, so no built-in bank is seen",
+    "AR105": "permissions of a file make a reader drop its banks, the built-in one included",
+    "AR201": "bank below a default directory that one reader never looks at",
+    "AR202": "option or variable is not looked at by a reader that is asked about",
+    "AR203": "subgraph or gradient bank in a folder its readers never look into",
+    "AR204": "op/ and graph/ folders below a root that readers expect to hold <soc_version>/",
+    "AR205": "operator bank directly below a root, without its <soc_version> folder",
+    "AR206": "built-in gradient bank is in a directory its reader spells differently",
+    "AR207": "files only for other core numbers",
+    "AR208": "folder of an old layout that readers no longer look into",
+    "AR209": "cube bank without its .bin twin, the only file its reader opens",
+    "AR301": "record hides a faster one",
+    "AR302": "record in use is made for another soc_version",
+    "AR303": "bank file is broken, so what its reader makes of it is not certain",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hazard:
+    """Something that surprises people about where banks are found."""
+
+    code: str
+    message: str
+    path: Path | None = None
+    readers: tuple[Reader, ...] = ()
+    hint: str = ""
+
+    def __post_init__(self) -> None:
+        if self.code not in HAZARDS:
+            raise ValueError(f"unknown hazard code {self.code}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A record for the workload asked about, in one of the files of a reader."""
+
+    file: FoundFile
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which record a reader would use, and which ones that hides.
+
+    Attributes:
+        used: None when no file has one: a miss.
+        shadowed: The others, in the order of look-up.
+        broken: Files that are not what their format says.
+    """
+
+    reader: Reader
+    used: Hit | None
+    shadowed: tuple[Hit, ...] = ()
+    broken: tuple[Path, ...] = ()

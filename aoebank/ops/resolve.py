@@ -1,62 +1,107 @@
-"""Find which directory and which files a reader would use, and say why."""
+"""Find which directory and which files each reader would use, and say why."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from aoebank.errors import AoebankError, BankPathError
-from aoebank.model.file_name import find_bank_file_name
-from aoebank.model.resolution import Attempt, Reader, Resolution
-from aoebank.storage.bank import Bank
-from aoebank.storage.tiers import explain_attempts, resolve_bank
+from aoebank.errors import AoebankError
+from aoebank.model.resolution import (
+    Answer,
+    Failure,
+    Hazard,
+    Match,
+    Outcome,
+    Query,
+    Reader,
+    Tier,
+)
+from aoebank.ops.resolve_hazards import find_hazards
+from aoebank.ops.resolve_records import Workload, find_matches, record_hazards
+from aoebank.storage.places import Surroundings
+from aoebank.storage.readers import RULES
+from aoebank.storage.tiers import find_answer
+
+ANYTHING = Query()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveResult:
-    """What a reader would use.
+    """What each reader asked about would use.
 
     Attributes:
-        resolution: None when the variables name nothing usable; `error` says why.
-        files: Bank files for the soc_version and operator type asked for.
-        is_found: Whether there is what was asked for: a root, or at least one file.
+        answers: One per reader, in the order asked.
+        hazards: What surprises people about these places.
+        matches: One per reader whose format can hold the workload; empty if none was given.
+        has_workload: Whether a record was asked for.
+        is_explicit: Whether the readers were named, so that each of them counts.
     """
 
-    reader: Reader
-    tried: tuple[Attempt, ...]
-    resolution: Resolution | None
-    files: tuple[Path, ...]
-    is_found: bool
-    error: AoebankError | None = None
+    query: Query
+    answers: tuple[Answer, ...]
+    hazards: tuple[Hazard, ...]
+    matches: tuple[Match, ...] = ()
+    has_workload: bool = False
+    is_explicit: bool = False
+
+    @property
+    def error(self) -> AoebankError | None:
+        """Return the first error that ends a job.
+
+        In a survey of all readers a machine without CANN is no error: only what is said of
+        the custom bank counts.
+        """
+        return next(
+            (
+                trouble.error
+                for answer in self.answers
+                for trouble in answer.troubles
+                if trouble.failure is Failure.STOP
+                and (self.is_explicit or trouble.tier is Tier.CUSTOM)
+            ),
+            None,
+        )
+
+    @property
+    def is_found(self) -> bool:
+        """Return whether what was asked for is found: by each reader named, else by any."""
+        if any(answer.ignores_custom for answer in self.answers):
+            return False
+        found = [answer.outcome in (Outcome.CUSTOM, Outcome.BUILT_IN) for answer in self.answers]
+        if self.has_workload:
+            users = {match.reader for match in self.matches if match.used is not None}
+            found = [answer.reader in users for answer in self.answers]
+        return all(found) if self.is_explicit else any(found)
 
 
 def resolve(
-    *, env: Mapping[str, str], cwd: Path, reader: Reader = Reader.HOST,
-    soc_version: str | None = None, op_type: str | None = None,
+    *, around: Surroundings, query: Query = ANYTHING, readers: Sequence[Reader] = (),
+    writers: bool = False, workload: Workload | None = None,
 ) -> ResolveResult:  # fmt: skip
-    """Return the root and the matching files; a bank that cannot be used is a result too."""
-    tried = explain_attempts(env, cwd)
-    try:
-        resolution = resolve_bank(env=env, cwd=cwd, reader=reader)
-    except BankPathError as error:
-        return ResolveResult(
-            reader=reader, tried=tried, resolution=None, files=(), is_found=False, error=error
-        )
-    files = tuple(
-        path
-        for path in Bank(resolution.root).iter_files()
-        if _matches(path, soc_version, op_type)
-    )  # fmt: skip
-    asked = soc_version is not None or op_type is not None
+    """Return what each reader would use; a bank that cannot be used is a result too.
+
+    Args:
+        around: Environment, options and permissions to go by.
+        query: What is looked for.
+        readers: Whose rules to follow; none stands for those `default_readers` returns.
+        writers: Whether that is all writers instead of all readers.
+        workload: What to look for in the files found.
+    """
+    asked = tuple(dict.fromkeys(readers)) or default_readers(query, writers=writers)
+    answers = tuple(find_answer(reader, around, query, writes=writers) for reader in asked)
+    matches = tuple(find_matches(answers, workload)) if workload else ()
+    hazards = [*find_hazards(around, query, answers), *record_hazards(query, matches)]
     return ResolveResult(
-        reader=reader, tried=tried, resolution=resolution, files=files if asked else (),
-        is_found=bool(files) if asked else resolution.exists,
+        query=query, answers=answers, hazards=tuple(hazards), matches=matches,
+        has_workload=workload is not None, is_explicit=bool(readers),
     )  # fmt: skip
 
 
-def _matches(path: Path, soc_version: str | None, op_type: str | None) -> bool:
-    name = find_bank_file_name(path.name)
-    if name is None:
-        return False
-    return soc_version in (None, name.soc_version) and op_type in (None, name.op_type)
+def default_readers(query: Query, *, writers: bool = False) -> tuple[Reader, ...]:
+    """Return all readers, or all writers; only those of operator banks for an op_type."""
+    return tuple(
+        rules.reader
+        for rules in RULES.values()
+        if (rules.is_writer if writers else rules.is_reader)
+        and (query.op_type is None or rules.is_operator)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,10 @@ from aoebank.model.provenance import Event
 from aoebank.storage.bank import UNIFIED_FOLDER
 from aoebank.storage.tree import FileKind, TreeEntry
 
+CUBE_FOLDER = "cube"
+VECTOR_FOLDER = "vector"
+GRAPH_FOLDER = "graph"  # holds a folder per soc_version; the others lie below one
+BANK_FOLDERS = (UNIFIED_FOLDER, CUBE_FOLDER, VECTOR_FOLDER)
 _WITHOUT_RECORD = (Event.UNSATISFIED, Event.DROPPED)
 
 
@@ -33,8 +38,24 @@ def check_entry(entry: TreeEntry) -> Iterator[Finding]:
             stray = make_finding(
                 "AB504", place, "file is no bank file", hint="keep other files elsewhere"
             )  # fmt: skip
-            in_bank = entry.path.absolute().parent.name == UNIFIED_FOLDER
+            in_bank = entry.path.absolute().parent.name in BANK_FOLDERS
             yield stray if in_bank else replace(stray, severity=Severity.NOTE)
+
+
+def check_loops(path: Path) -> Iterator[Finding]:
+    """Yield the links to a folder above themselves; a reader that follows them never ends."""
+    for folder, folders, _ in os.walk(path):
+        here = os.path.realpath(folder)
+        for name in sorted(folders):
+            link = Path(folder, name)
+            if not link.is_symlink():
+                continue
+            target = os.path.realpath(link)
+            if f"{here}/".startswith(f"{target}/"):
+                yield make_finding(
+                    "AB511", Location(path=link), "folder is a link back to a folder above it",
+                    got=target, hint="remove the link; nothing behind it is checked twice",
+                )  # fmt: skip
 
 
 def check_name(parsed: ParsedFile) -> Iterator[Finding]:
@@ -43,17 +64,39 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
     if name is None:
         yield make_finding(
             "AB502", Location(path=path), "file name does not follow the pattern",
-            got=path.name, expected="<soc_version>_<cores>_<AiCore|VectorCore>_<op_type>.json",
+            got=path.name, expected=parsed.format.name_pattern,
             hint="rename it; readers find banks by name only",
         )  # fmt: skip
         return
     folder = path.absolute().parent
-    if folder.name == UNIFIED_FOLDER and folder.parent.name != name.soc_version:
+    soc_version = _soc_of_folder(folder)
+    if soc_version is not None and not _is_soc_of(name.soc_version, soc_version, folder.name):
         yield make_finding(
             "AB503", Location(path=path), "soc_version in the name is not the one of the folder",
-            got=name.soc_version, expected=folder.parent.name,
-            hint=f"move it to {name.soc_version}/{UNIFIED_FOLDER}/",
+            got=name.soc_version, expected=soc_version,
+            hint="move it to the folder of its soc_version; readers look there only",
         )  # fmt: skip
+
+
+def _soc_of_folder(folder: Path) -> str | None:
+    """Return the soc_version the layout of a bank tree gives a folder, None without one."""
+    if folder.name in BANK_FOLDERS:
+        return folder.parent.name
+    return folder.name if folder.parent.name == GRAPH_FOLDER else None
+
+
+def _is_soc_of(name: str, folder: str, kind: str) -> bool:
+    """Return whether a soc_version in a file name is the one of its folder.
+
+    Unified banks need the same text. Graph banks spell it in lower case with `_` for `-`,
+    cube banks with a small first letter, and vector readers also take a shorter one.
+    """
+    if kind == UNIFIED_FOLDER:
+        return name == folder
+    small_name, small_folder = (text.lower().replace("-", "_") for text in (name, folder))
+    if kind == VECTOR_FOLDER:
+        return small_folder.startswith(small_name)
+    return small_name == small_folder
 
 
 def check_side_car(path: Path, log: ProvenanceLog, bank: ParsedFile | None) -> Iterator[Finding]:

@@ -22,6 +22,16 @@ class ColorMode(StrEnum):
     NEVER = "never"
 
 
+class OutputFormat(StrEnum):
+    """How to write findings."""
+
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
+    JUNIT = "junit"
+    GITHUB = "github"
+
+
 class Text:
     """Writes styled lines to standard output; bank content never reaches it as markup."""
 
@@ -37,9 +47,14 @@ class Text:
             color_system="standard" if forced and not is_terminal else "auto",
             width=None if is_terminal else TEXT_WIDTH,
         )  # fmt: skip
+        self._is_plain = self.console.color_system is None
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Write one line of parts, each a text or a text with its style."""
+        if self._is_plain:  # thousands of findings: no need to style them for nobody
+            texts = (part if isinstance(part, str) else part[0] for part in parts)
+            self.console.file.write("".join(map(printable, texts)) + "\n")
+            return
         from rich.text import Text as RichText
 
         styled = RichText(end="")

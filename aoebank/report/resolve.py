@@ -1,19 +1,36 @@
-"""Tell which bank a reader would use."""
+"""Tell which bank each reader would use, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
-from aoebank.model.resolution import Attempt
+from aoebank.model.resolution import (
+    Answer,
+    Attempt,
+    FoundFile,
+    Hazard,
+    Hit,
+    Match,
+    Outcome,
+    Trouble,
+)
 from aoebank.ops.resolve import ResolveResult
-from aoebank.report.output import Text
+from aoebank.ops.resolve_hazards import CONSEQUENCES
+from aoebank.report.output import Text, error_document, location_document
+
+_OUTCOMES = {
+    Outcome.CUSTOM: ("custom", "green"),
+    Outcome.BUILT_IN: ("built_in", "cyan"),
+    Outcome.NOTHING: ("nothing", "yellow"),
+    Outcome.STOPS: ("stops", "red"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveReport:
-    """The root, the files asked for and, explained, every place tried."""
+    """A paragraph per reader, then the records and the warnings."""
 
     result: ResolveResult
     explain: bool
@@ -21,7 +38,7 @@ class ResolveReport:
 
     @property
     def error(self) -> AoebankError | None:
-        """Return why no directory can be used."""
+        """Return why a reader's job would end."""
         return self.result.error
 
     @property
@@ -32,41 +49,151 @@ class ResolveReport:
         return 0 if self.result.is_found else 1
 
     def document(self) -> Mapping[str, object]:
-        """Return root, files and places."""
-        resolution = self.result.resolution
+        """Return readers, records and warnings."""
+        result = self.result
         return {
-            "reader": str(self.result.reader),
-            "root": str(resolution.root) if resolution else None,
-            "tier": str(resolution.tier) if resolution else None,
-            "variable": resolution.variable if resolution else None,
-            "exists": bool(resolution and resolution.exists),
-            "found": self.result.is_found,
-            "files": [str(file) for file in self.result.files],
-            "tried": [
-                {
-                    "variable": each.variable, "tier": str(each.tier), "taken": each.taken,
-                    "path": str(each.path) if each.path else None, "reason": each.reason,
-                }
-                for each in self.result.tried
-            ],
-        }  # fmt: skip
+            "soc_version": result.query.soc_version,
+            "core_num": result.query.core_num,
+            "op_type": result.query.op_type,
+            "found": result.is_found,
+            "readers": [_answer_document(answer) for answer in result.answers],
+            "records": [_match_document(match) for match in result.matches],
+            "warnings": [_hazard_document(hazard) for hazard in result.hazards],
+        }
 
     def write(self, text: Text) -> None:
-        """Write the places if asked to, then the answer."""
-        if self.explain:
-            for number, attempt in enumerate(self.result.tried, start=1):
-                _write_attempt(text, number, attempt)
-        for file in self.result.files:
-            text.line(str(file))
-        resolution = self.result.resolution
-        if resolution and not self.result.files:
-            absent = "" if resolution.exists else "  (does not exist yet)"
-            missing = "" if self.result.is_found or absent else "  (no such bank file)"
-            text.line(str(resolution.root), (absent or missing, "yellow"))
+        """Write the answer of each reader, with every place tried if asked to."""
+        for answer in self.result.answers:
+            _write_answer(text, answer)
+            if self.explain:
+                for number, attempt in enumerate(answer.tried, start=1):
+                    _write_attempt(text, number, attempt)
+                for trouble in answer.troubles:
+                    _write_trouble(text, trouble)
+            for line in _places(answer, is_open=self.result.query.is_open):
+                text.line(*line)
+        for match in self.result.matches:
+            _write_match(text, match)
+        for hazard in self.result.hazards:
+            text.line(("warning ", "yellow"), f"{hazard.code} {hazard.message}")
+            if hazard.path is not None:
+                text.line(f"    {hazard.path}")
+            if hazard.hint:
+                text.line(f"    hint: {hazard.hint}")
+
+
+def _write_answer(text: Text, answer: Answer) -> None:
+    decided = f", {answer.variable} decides" if answer.variable else ""
+    outcome = _OUTCOMES[answer.outcome]
+    if answer.writes and answer.outcome is Outcome.CUSTOM:
+        outcome = ("writes", "green")
+    text.line(f"{answer.reader}: ", outcome, decided)
 
 
 def _write_attempt(text: Text, number: int, attempt: Attempt) -> None:
     mark = ("used", "green") if attempt.taken else ("passed over", "dim")
-    text.line(f"{number}. {attempt.variable} ({attempt.tier}): ", mark, f", {attempt.reason}")
-    if attempt.path:
-        text.line(f"   {attempt.path}")
+    if attempt.failed:
+        mark = ("cannot be used", "red")
+    text.line(f"  {number}. {attempt.variable} ({attempt.tier}): ", mark, f", {attempt.reason}")
+    if attempt.directory is not None:
+        text.line(f"     {attempt.directory}")
+
+
+def _write_trouble(text: Text, trouble: Trouble) -> None:
+    code = f" ({trouble.cann_code})" if trouble.cann_code else ""
+    text.line(f"  {trouble.error.headline}: {CONSEQUENCES[trouble.failure]}{code}")
+
+
+def _places(answer: Answer, *, is_open: bool) -> Iterator[tuple[str | tuple[str, str], ...]]:
+    """Yield the lines with the files found, else the one where a file would be."""
+    if answer.writes:
+        for path in answer.expected:
+            exists = any(file.path == path for file in answer.files)
+            yield f"  {path}", "  (exists)" if exists else ""
+        return
+    if answer.files and not is_open:
+        for file in answer.files:
+            yield f"  {file.path}", f"  {_whose(file)}"
+        return
+    is_known = is_open or answer.outcome is Outcome.STOPS or answer.ignores_custom
+    for path in answer.expected:
+        yield f"  {path}", "" if is_known else ("  (no such file)", "yellow")
+
+
+def _whose(file: FoundFile) -> str:
+    return f"({file.tier})"
+
+
+def _write_match(text: Text, match: Match) -> None:
+    if match.used is None:
+        text.line(f"{match.reader}: ", ("no record", "yellow"), " for this workload")
+        return
+    text.line(f"{match.reader}: ", ("uses", "green"), f" {_hit_line(match.used)}")
+    for hit in match.shadowed:
+        text.line("  ", ("hides", "dim"), f" {_hit_line(hit)}")
+
+
+def _hit_line(hit: Hit) -> str:
+    record = hit.record
+    time = "no time stored" if record.cost_us is None else f"{record.cost_us:g} us"
+    return f"{record.key} ({hit.file.tier}, {time})  {record.location or hit.file.path}"
+
+
+def _answer_document(answer: Answer) -> dict[str, object]:
+    return {
+        "reader": str(answer.reader),
+        "outcome": str(answer.outcome),
+        "writes": answer.writes,
+        "root": str(answer.root) if answer.root else None,
+        "variable": answer.variable,
+        "ignores_custom": answer.ignores_custom,
+        "expected": [str(path) for path in answer.expected],
+        "files": [_file_document(file) for file in answer.files],
+        "tried": [
+            {
+                "variable": each.variable, "tier": str(each.tier), "taken": each.taken,
+                "failed": each.failed, "path": str(each.path) if each.path else None,
+                "directory": str(each.directory) if each.directory else None,
+                "reason": each.reason,
+            }
+            for each in answer.tried
+        ],
+        "troubles": [
+            {
+                "effect": str(each.failure), "tier": str(each.tier),
+                "cann_code": each.cann_code or None, **error_document(each.error),
+            }
+            for each in answer.troubles
+        ],
+    }  # fmt: skip
+
+
+def _file_document(file: FoundFile) -> dict[str, object]:
+    return {"path": str(file.path), "tier": str(file.tier), "soc_version": file.soc_version}
+
+
+def _match_document(match: Match) -> dict[str, object]:
+    return {
+        "reader": str(match.reader),
+        "used": _hit_document(match.used) if match.used else None,
+        "shadowed": [_hit_document(hit) for hit in match.shadowed],
+        "broken": [str(path) for path in match.broken],
+    }
+
+
+def _hit_document(hit: Hit) -> dict[str, object]:
+    place = location_document(hit.record.location) if hit.record.location else {}
+    return {
+        **_file_document(hit.file), **place,
+        "key": hit.record.key, "cost_us": hit.record.cost_us,
+    }  # fmt: skip
+
+
+def _hazard_document(hazard: Hazard) -> dict[str, object]:
+    return {
+        "code": hazard.code,
+        "message": hazard.message,
+        "path": str(hazard.path) if hazard.path else None,
+        "readers": [str(reader) for reader in hazard.readers],
+        "hint": hazard.hint,
+    }

@@ -1,77 +1,101 @@
-"""Tell what is wrong in banks."""
+"""Tell what is wrong in banks, and what was mended."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError
-from aoebank.model.codes import CODES, Severity
-from aoebank.model.finding import Finding
+from aoebank.errors import AoebankError, BankNotFoundError
+from aoebank.model.codes import Severity
+from aoebank.ops.fix import FixOutcome
 from aoebank.ops.validate import ValidateResult
-from aoebank.report.output import Text, location_document, plural
-
-_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+from aoebank.report.findings import (
+    finding_document,
+    is_at_least,
+    summary,
+    write_finding,
+    write_statistics,
+)
+from aoebank.report.fixes import fixes_document, write_fixes
+from aoebank.report.output import OutputFormat, Text, plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateReport:
-    """One line per finding, and a summary."""
+    """One line per finding, and a summary.
+
+    Attributes:
+        fail_on: Findings this bad or worse make the exit code 1.
+        fixes: What `--fix` did; None without it.
+        is_dry_run: Whether fixes were only planned.
+        has_statistics: Whether to count findings by code instead of listing them.
+    """
 
     result: ValidateResult
+    fail_on: Severity = Severity.ERROR
+    fixes: Sequence[FixOutcome] | None = None
+    is_dry_run: bool = False
+    has_statistics: bool = False
     schema: str = "aoebank.validate/1"
-    error: AoebankError | None = None
+
+    @property
+    def error(self) -> AoebankError | None:
+        """Return what kept the answer from being complete: a path missing, a fix unwritten."""
+        for path in self.result.missing:
+            return BankNotFoundError("no such file or directory", path=path)
+        failed = (outcome.error for outcome in self.fixes or () if outcome.error is not None)
+        return next(failed, None)
 
     @property
     def exit_code(self) -> int:
-        """Return 1 if there is a warning or an error, else 0."""
-        notes = self.result.count(Severity.NOTE)
-        return 1 if len(self.result.findings) > notes else 0
+        """Return 0 if all is well, 1 for findings bad enough, 3 if the answer is not complete."""
+        if self.error is not None:
+            return self.error.exit_code
+        return int(any(is_at_least(each.severity, self.fail_on) for each in self.result.findings))
 
     def document(self) -> Mapping[str, object]:
-        """Return the findings and the counts."""
-        return {
+        """Return the findings, the counts and the fixes."""
+        document: dict[str, object] = {
             "files": self.result.files,
             "records": self.result.records,
             "counts": {str(severity): self.result.count(severity) for severity in Severity},
-            "findings": [_document(finding) for finding in self.result.findings],
+            "fail_on": str(self.fail_on),
+            "findings": [finding_document(finding) for finding in self.result.findings],
         }
+        if self.fixes is not None:
+            document["fixes"] = fixes_document(self.fixes)
+        return document
 
     def write(self, text: Text) -> None:
-        """Write `file:line:column: severity CODE message (got, expected)` lines."""
-        for finding in self.result.findings:
-            _write(text, finding)
-        counts = ", ".join(
-            plural(self.result.count(severity), str(severity)) for severity in Severity
-        )
-        looked_at = f"{plural(self.result.files, 'file')}, {plural(self.result.records, 'record')}"
-        text.line(f"{looked_at}: {counts}")
+        """Write fixes, then a line per finding or a table of codes, then the counts."""
+        if self.fixes is not None:
+            write_fixes(text, self.fixes, is_dry_run=self.is_dry_run)
+        if self.has_statistics:
+            write_statistics(text, self.result.findings)
+        else:
+            for finding in self.result.findings:
+                write_finding(text, finding)
+        text.line(f"{self._looked_at()}: {summary(self.result.findings)}")
+
+    def _looked_at(self) -> str:
+        return f"{plural(self.result.files, 'file')}, {plural(self.result.records, 'record')}"
 
 
-def _document(finding: Finding) -> dict[str, object]:
-    members: dict[str, object] = {
-        "code": finding.code,
-        "severity": str(finding.severity),
-        "title": CODES[finding.code].title,
-        **location_document(finding.location),
-        "message": finding.message,
-    }
-    for name in ("got", "expected", "hint"):
-        value = getattr(finding, name)
-        if value:
-            members[name] = value
-    return members
+def render(report: ValidateReport, output: OutputFormat) -> str:
+    """Return the report for a program that shows findings of many tools."""
+    from aoebank import __version__
+    from aoebank.report.github import github_annotations
+    from aoebank.report.junit import junit_xml
+    from aoebank.report.sarif import sarif_log
 
-
-def _write(text: Text, finding: Finding) -> None:
-    pairs = (("got", finding.got), ("expected", finding.expected))
-    facts = ", ".join(f"{word} {value}" for word, value in pairs if value)
-    pointer = f" {finding.location.pointer}" if finding.location.pointer else ""
-    text.line(
-        (str(finding.location), "bold"), ": ",
-        (f"{finding.severity} {finding.code}", _STYLES[finding.severity]),
-        f" {finding.message}", f" ({facts})" if facts else "", (f" at{pointer}", "dim")
-        if pointer else "",
+    findings = report.result.findings
+    if output is OutputFormat.GITHUB:
+        return github_annotations(findings)
+    if output is OutputFormat.JUNIT:
+        return junit_xml(findings, report.result.checked, report.fail_on)
+    log = sarif_log(
+        findings, version=__version__, exit_code=report.exit_code,
+        is_complete=report.error is None,
     )  # fmt: skip
-    if finding.hint:
-        text.line(("    hint: ", "dim"), finding.hint)
+    return json.dumps(log, indent=2) + "\n"

@@ -6,8 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import BankNotFoundError, BankPathError, BankPermissionError
-from aoebank.formats.protocol import Format, ParsedFile, raise_if_broken
+from aoebank.errors import (
+    BankFormatError,
+    BankNotFoundError,
+    BankPathError,
+    BankPermissionError,
+)
+from aoebank.formats.protocol import Format, ParsedFile, find_error, raise_if_broken
 from aoebank.formats.provenance import (
     ProvenanceLog,
     append_line_break,
@@ -20,8 +25,10 @@ from aoebank.formats.unified import UnifiedFormat
 from aoebank.model.file_name import BankFileName
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
+from aoebank.model.resolution import Tier
 from aoebank.storage.atomic import update_file
-from aoebank.storage.tree import FileKind, iter_tree, read_format
+from aoebank.storage.lock import read_settled
+from aoebank.storage.tree import FileKind, TreeEntry, iter_tree, read_format
 
 UNIFIED_FOLDER = "unified_bank"
 
@@ -38,10 +45,15 @@ class _Loaded:
 
 
 class Bank:
-    """The records below one root directory, which need not exist before the first `put`."""
+    """The records below one root directory, which need not exist before the first `put`.
 
-    def __init__(self, root: Path) -> None:
+    Attributes:
+        tier: A built-in bank belongs to its installation and is never written.
+    """
+
+    def __init__(self, root: Path, *, tier: Tier = Tier.CUSTOM) -> None:
         self.root = root
+        self.tier = tier
         self._loaded: dict[Path, _Loaded] = {}
 
     def unified_file(
@@ -83,10 +95,21 @@ class Bank:
 
     def iter_files(self) -> Iterator[Path]:
         """Yield the bank files of the tree, sorted."""
-        if self.root.is_dir():
-            for entry in iter_tree(self.root):
-                if entry.kind is FileKind.BANK:
-                    yield entry.path
+        for entry in self.iter_entries():
+            if entry.kind is FileKind.BANK:
+                yield entry.path
+
+    def iter_entries(self) -> Iterator[TreeEntry]:
+        """Yield everything in the tree, strangers and left-overs too, each with what it is."""
+        return iter_tree(self.root) if self.root.is_dir() else iter(())
+
+    def soc_versions(self) -> tuple[str, ...]:
+        """Return the targets the tree holds bank files for, sorted; names of folders count.
+
+        A file directly below the root is not in the folder of any target.
+        """
+        folders = (file.relative_to(self.root).parts for file in self.iter_files())
+        return tuple(sorted({parts[0] for parts in folders if len(parts) > 1}))
 
     def put(self, file: Path, records: Iterable[Record]) -> None:
         """Store records, replacing those of the same keys; the rest stays byte for byte.
@@ -94,6 +117,8 @@ class Bank:
         Raises:
             BankFormatError: the file is broken; it is left as it is.
             BankLockedError: another writer does not let go.
+            BankPathError: the file has a binary twin that this would put in the wrong.
+            BankPermissionError: the bank is a built-in one, or not ours to write.
         """
         self._change(file, {record.key: record for record in records})
 
@@ -117,9 +142,17 @@ class Bank:
     def _change(self, file: Path, changes: Mapping[str, Record | None]) -> None:
         if not changes:
             return
+        if self.tier is Tier.BUILT_IN:
+            raise BankPermissionError(
+                "built-in banks are not written", path=file,
+                hint="put the records into a custom bank, which goes first",
+            )  # fmt: skip
         format_ = find_format(file) or UnifiedFormat()
+        _demand_no_twin(format_.companion(file))
 
         def edit(old: bytes | None) -> bytes:
+            if old is not None and not old.strip():
+                _demand_no_backup(file)
             data = old if old and old.strip() else format_.empty
             parsed = format_.parse(data, file)
             raise_if_broken(parsed)
@@ -134,10 +167,9 @@ class Bank:
         if loaded is not None and loaded.signature == signature:
             return loaded
         self._loaded.pop(file, None)
-        data = _read(file) if signature else None
-        if data is None or signature is None:
+        parsed = _parse(file) if signature else None
+        if parsed is None or signature is None:
             return None
-        parsed = _format_of(file, data).parse(data, file)
         raise_if_broken(parsed)
         loaded = _Loaded(signature=signature, parsed=parsed, records={})
         self._loaded[file] = loaded
@@ -151,16 +183,49 @@ def load_file(path: Path) -> ParsedFile:
         BankNotFoundError: there is none.
         BankPermissionError: it cannot be read.
     """
-    data = _read(path)
-    if data is None:
+    parsed = _parse(path)
+    if parsed is None:
         raise BankNotFoundError("no such file", path=path)
-    return _format_of(path, data).parse(data, path)
+    return parsed
 
 
 def load_provenance(file: Path) -> ProvenanceLog:
     """Read the side-car of a bank file; an absent one has no entries."""
     side_car = provenance_path(file)
     return parse_provenance(_read(side_car) or b"", side_car)
+
+
+def _parse(path: Path) -> ParsedFile | None:
+    """Read and parse a file; one that looks torn is read again when no writer holds it."""
+    data = _read(path)
+    if data is None:
+        return None
+    parsed = _format_of(path, data).parse(data, path)
+    if data.strip() and find_error(parsed) is None:
+        return parsed
+    settled = read_settled(path)
+    if settled is None or settled == data:
+        return parsed
+    return _format_of(path, settled).parse(settled, path)
+
+
+def _demand_no_twin(twin: Path | None) -> None:
+    """Raise if readers take a binary twin of the file, which would no longer agree with it."""
+    if twin is not None and twin.exists():
+        raise BankPathError(
+            "readers open this twin of the bank file, which only its tuner can write", path=twin,
+            hint="change the bank with the tuner, or remove both files",
+        )  # fmt: skip
+
+
+def _demand_no_backup(file: Path) -> None:
+    """Raise if a file is empty because a writer of CANN died over it."""
+    backup = file.with_name(f"{file.name}.aoe")
+    if (_read(backup) or b"").strip():
+        raise BankFormatError(
+            "file is empty, its content is in the backup of a write that died", path=file,
+            got=backup.name, hint=f"mv {backup} {file}, or remove the backup",
+        )  # fmt: skip
 
 
 def _format_of(path: Path, data: bytes) -> Format:

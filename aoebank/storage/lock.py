@@ -6,6 +6,11 @@ file leaves everybody who waited with a lock on a file that has no name any more
 each lock the name is looked up again and, if it has moved on, the lock is taken anew.
 A new file gets its name only when it is complete (see `storage.atomic`), so there is nothing
 to lock before it exists.
+
+What no lock can help against: a writer that does not look the name up again after it waited
+(its records go into a file without a name), and one that writes what it read before it held
+the lock. CANN's C++ tuner does both: it locks a runtime bank, does not read it again, and
+writes all records it knows. Records others add between its start and its end are lost.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from pathlib import Path
 from aoebank.errors import BankLockedError, BankPermissionError
 
 LOCK_TIMEOUT_S = 30.0
+SETTLE_TIMEOUT_S = 5.0
 _POLL_S = 0.01
 
 
@@ -49,6 +55,27 @@ def hold_lock(
             os.close(descriptor)  # closing gives the lock back
 
 
+def read_settled(
+    path: Path, *, timeout_s: float = SETTLE_TIMEOUT_S,
+    clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
+) -> bytes | None:  # fmt: skip
+    """Return the bytes of a file while no writer is at it, or None if that cannot be had.
+
+    CANN's writers truncate a bank and write it again in place, so a reader without a lock
+    can meet an empty file or half of one. Asks for the shared lock, which needs no more
+    than permission to read.
+    """
+    deadline = clock() + timeout_s
+    try:
+        while True:
+            with path.open("rb") as stream:
+                _wait(stream.fileno(), path, deadline, clock, pause, fcntl.LOCK_SH)
+                if _is_named(stream.fileno(), path):
+                    return stream.read()
+    except (OSError, BankLockedError):
+        return None
+
+
 def _open(path: Path) -> int | None:
     try:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -62,11 +89,11 @@ def _open(path: Path) -> int | None:
 
 def _wait(
     descriptor: int, path: Path, deadline: float,
-    clock: Callable[[], float], pause: Callable[[float], None],
+    clock: Callable[[], float], pause: Callable[[float], None], kind: int = fcntl.LOCK_EX,
 ) -> None:  # fmt: skip
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             return
         except BlockingIOError as error:
             if clock() >= deadline:

@@ -7,17 +7,25 @@ tbe/common/repository_manager for the demand of rwx on directories named explici
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from aoebank.errors import BankNotFoundError, BankPathError, BankPermissionError
-from aoebank.model.resolution import Attempt, Reader, Resolution, Tier
+from aoebank.errors import BankNotFoundError
+from aoebank.model.resolution import Answer, Query, Reader, Resolution, Tier
+from aoebank.storage.places import (
+    ASCEND_CACHE_PATH,
+    ASCEND_OPP_PATH,
+    HOME,
+    TUNE_BANK_PATH,
+    Access,
+    Surroundings,
+    system_access,
+)
 
-TUNE_BANK_PATH = "TUNE_BANK_PATH"
-ASCEND_CACHE_PATH = "ASCEND_CACHE_PATH"
-HOME = "HOME"
-CACHE_FOLDER = "aoe_data"
-DEFAULT_FOLDER = Path("Ascend/latest/data/aoe/custom/op")
+__all__ = [
+    "ASCEND_CACHE_PATH", "ASCEND_OPP_PATH", "HOME", "TUNE_BANK_PATH", "current_environment",
+    "find_answer", "resolve_bank", "surroundings",
+]  # fmt: skip
 
 
 def current_environment() -> Mapping[str, str]:
@@ -28,7 +36,7 @@ def current_environment() -> Mapping[str, str]:
 def resolve_bank(
     *, env: Mapping[str, str], cwd: Path, reader: Reader = Reader.HOST
 ) -> Resolution:  # fmt: skip
-    """Return the root directory of the bank `reader` uses.
+    """Return the root directory of the custom bank `reader` uses.
 
     Args:
         env: Environment to go by; an empty variable counts as unset.
@@ -38,108 +46,41 @@ def resolve_bank(
     Raises:
         BankNotFoundError: the variable that decides names no directory, or there is none.
         BankPermissionError: the directory is there, but not readable, writable and
-            searchable for this user.
+            searchable for this user, as this reader demands.
     """
-    return _SEARCHES[reader](env, cwd)
+    from aoebank.storage.readers import RULES  # not needed to start a command
+    from aoebank.storage.search import decide
 
-
-def explain_attempts(env: Mapping[str, str], cwd: Path) -> tuple[Attempt, ...]:
-    """Return every place the host engine considers, in order; never raises."""
-    attempts: list[Attempt] = []
-    decided = ""
-    for variable, find_path in _HOST_PLACES:
-        path = find_path(env, cwd)
-        if decided:
-            reason = f"not looked at, {decided} decides"
-        elif path is None:
-            reason = f"{variable} is not set"
-        else:
-            decided = variable
-            reason = _state(path, variable)
-        taken = path is not None and decided == variable
-        attempts.append(
-            Attempt(variable=variable, tier=Tier.CUSTOM, path=path, taken=taken, reason=reason)
-        )
-    return tuple(attempts)
-
-
-def _resolve_host(env: Mapping[str, str], cwd: Path) -> Resolution:
-    tried = explain_attempts(env, cwd)
-    taken = next((attempt for attempt in tried if attempt.taken), None)
-    if taken is None or taken.path is None:
-        raise BankNotFoundError(
-            "no variable says where the bank is", variable=HOME, got="HOME not set",
-            hint="set TUNE_BANK_PATH to an existing directory",
-        )  # fmt: skip
-    _demand_directories(taken.variable, taken.path)
+    answer = decide(RULES[reader], Surroundings(env=env, cwd=cwd))
+    for trouble in answer.troubles:
+        if trouble.tier is Tier.CUSTOM:
+            raise trouble.error
+    if answer.root is None or answer.variable is None:
+        raise BankNotFoundError("no variable says where the bank is", where=str(reader))
     return Resolution(
-        reader=Reader.HOST, root=taken.path, tier=taken.tier, variable=taken.variable,
-        exists=taken.path.is_dir(), tried=tried,
+        reader=reader, root=answer.root, tier=Tier.CUSTOM, variable=answer.variable,
+        exists=answer.root.is_dir(), tried=answer.tried,
     )  # fmt: skip
 
 
-def _demand_directories(variable: str, root: Path) -> None:
-    """Raise unless what the variable names is a usable directory; only sub-folders may lack."""
-    named = {TUNE_BANK_PATH: root, ASCEND_CACHE_PATH: root.parent}.get(variable)
-    if named is None:
-        named = root.parents[len(DEFAULT_FOLDER.parts) - 1]
-    _demand_directory(variable, named, needs_write=variable != HOME)
-    if root.exists():
-        _demand_directory(variable, root, needs_write=True)
+def find_answer(
+    reader: Reader, around: Surroundings, query: Query, *, writes: bool = False
+) -> Answer:  # fmt: skip
+    """Return what a program would use in given surroundings; bad news is part of it."""
+    from aoebank.storage.readers import RULES
+    from aoebank.storage.search import search
+
+    return search(RULES[reader], around, query, writes=writes)
 
 
-def _demand_directory(variable: str, path: Path, *, needs_write: bool) -> None:
-    hint = f"create it (mkdir -m 750 {path}), or unset {variable}"
-    if variable == HOME:
-        hint = "set HOME to your home directory, or TUNE_BANK_PATH to an existing one"
-    try:
-        is_directory, exists = path.is_dir(), path.exists()
-    except OSError as error:  # a name too long, a loop of links
-        raise BankPathError(
-            str(error.strerror).lower(), variable=variable, path=path, hint=hint
-        ) from error  # fmt: skip
-    if not is_directory:
-        problem = "is not a directory" if exists else "does not exist"
-        raise BankNotFoundError(problem, variable=variable, path=path, hint=hint)
-    mode = os.R_OK | os.X_OK | (os.W_OK if needs_write else 0)
-    if not os.access(path, mode):
-        raise BankPermissionError(
-            "directory cannot be used", variable=variable, path=path,
-            expected="read, write and search permission", hint=f"chmod u+rwx {path}",
-        )  # fmt: skip
-
-
-def _state(path: Path, variable: str) -> str:
-    if path.is_dir():
-        return "directory exists"
-    return "does not exist" if variable == TUNE_BANK_PATH else "created when a record is written"
-
-
-def _variable(env: Mapping[str, str], name: str, cwd: Path) -> Path | None:
-    value = env.get(name, "")
-    return Path(os.path.normpath(cwd / value)) if value else None
-
-
-def _tune_bank_place(env: Mapping[str, str], cwd: Path) -> Path | None:
-    return _variable(env, TUNE_BANK_PATH, cwd)
-
-
-def _cache_place(env: Mapping[str, str], cwd: Path) -> Path | None:
-    path = _variable(env, ASCEND_CACHE_PATH, cwd)
-    return path / CACHE_FOLDER if path else None
-
-
-def _home_place(env: Mapping[str, str], cwd: Path) -> Path | None:
-    path = _variable(env, HOME, cwd)
-    return path / DEFAULT_FOLDER if path else None
-
-
-_Place = Callable[[Mapping[str, str], Path], Path | None]
-_HOST_PLACES: tuple[tuple[str, _Place], ...] = (
-    (TUNE_BANK_PATH, _tune_bank_place),
-    (ASCEND_CACHE_PATH, _cache_place),
-    (HOME, _home_place),
-)
-_SEARCHES: dict[Reader, Callable[[Mapping[str, str], Path], Resolution]] = {
-    Reader.HOST: _resolve_host,
-}
+def surroundings(
+    *, env: Mapping[str, str], cwd: Path, op_bank_path: str | None = None,
+    mdl_bank_path: str | None = None, opp_path: str | None = None,
+    access: Access = system_access,
+) -> Surroundings:  # fmt: skip
+    """Return surroundings; `opp_path` stands in for ASCEND_OPP_PATH."""
+    if opp_path is not None:
+        env = {**env, ASCEND_OPP_PATH: opp_path}
+    return Surroundings(
+        env=env, cwd=cwd, op_bank_path=op_bank_path, mdl_bank_path=mdl_bank_path, access=access
+    )

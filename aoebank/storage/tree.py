@@ -11,6 +11,7 @@ from pathlib import Path
 from aoebank.formats.protocol import Format
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.model.record import FormatName
 from aoebank.storage.atomic import TEMPORARY_SUFFIX
 
 BACKUP_SUFFIX = ".json.aoe"  # CANN's backup during a flush; one that stays is a dead flush
@@ -22,6 +23,7 @@ class FileKind(StrEnum):
     BANK = "bank"
     SIDE_CAR = "side_car"
     LEFT_OVER = "left_over"
+    LINK = "link"
     UNREADABLE = "unreadable"
     UNKNOWN = "unknown"
 
@@ -31,24 +33,38 @@ class TreeEntry:
     """One file of a tree.
 
     Attributes:
-        reason: Why it cannot be read, for `FileKind.UNREADABLE`.
+        reason: Why it cannot be read, for `FileKind.UNREADABLE`; where it leads, for a
+            `FileKind.LINK`.
+        format: Format of a bank file.
     """
 
     path: Path
     kind: FileKind
     reason: str = ""
+    format: FormatName | None = None
 
 
 def iter_tree(root: Path) -> Iterator[TreeEntry]:
-    """Yield every file below `root`, sorted; hidden ones and loops are passed over."""
-    seen: set[tuple[int, int]] = set()
+    """Yield every file below `root`, sorted; hidden ones are passed over.
+
+    A folder is walked once: a link to one that was seen before, a loop above all, is an entry
+    of its own and not followed.
+    """
+    seen: dict[tuple[int, int], str] = {}
     closed: list[OSError] = []
     for folder, folders, names in os.walk(root, followlinks=True, onerror=closed.append):
-        status = Path(folder).stat()
-        if (status.st_dev, status.st_ino) in seen:
+        try:
+            status = Path(folder).stat()
+        except OSError as gone:  # or closed to us, since it was listed
+            gone.filename = folder
+            closed.append(gone)
             folders.clear()
             continue
-        seen.add((status.st_dev, status.st_ino))
+        before = seen.setdefault((status.st_dev, status.st_ino), folder)
+        if before != folder:
+            folders.clear()
+            yield TreeEntry(path=Path(folder), kind=FileKind.LINK, reason=f"leads to {before}")
+            continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             if not name.startswith(".") or name.endswith(TEMPORARY_SUFFIX):
@@ -72,7 +88,9 @@ def classify(path: Path) -> TreeEntry:
     except OSError as error:
         reason = str(error.strerror or error).lower()
         return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason)
-    return TreeEntry(path=path, kind=FileKind.BANK if known else FileKind.UNKNOWN)
+    if known is None:
+        return TreeEntry(path=path, kind=FileKind.UNKNOWN)
+    return TreeEntry(path=path, kind=FileKind.BANK, format=known.name)
 
 
 def read_format(path: Path, data: bytes) -> Format | None:

@@ -23,8 +23,11 @@ from aoebank.storage import tiers
 
 ROOT = Path(__file__).resolve().parents[2]
 BANK = (ROOT / "docs/bank.md").read_text(encoding="utf-8")
+VALIDATE = (ROOT / "docs/validate.md").read_text(encoding="utf-8")
 FORMATS = (ROOT / "docs/formats.md").read_text(encoding="utf-8")
-CODE_ROW = re.compile(r"^\| `(AB\d{3})` \| (\w+) \| (.*?)(?: \(.*\))? \|$", re.MULTILINE)
+CODE_ROW = re.compile(
+    r"^\| `(AB\d{3})` \| (error|warning|note) \| (.*?)(?: \(.*\))? \|$", re.MULTILINE
+)
 MODULES = [
     module.name
     for module in pkgutil.walk_packages(aoebank.__path__, "aoebank.")
@@ -34,14 +37,16 @@ MODULES = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_and_its_options_are_documented(command: str) -> None:
-    assert f"aoebank {command}" in BANK
+    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")]
+    handwritten = "".join(page for page in pages if "generate_cli_reference" not in page)
+    assert f"aoebank {command}" in handwritten
     text = golden_harness.run("aoebank", [command, "--help"]).stdout
-    for option in re.findall(r"^  (--[a-z]+)", text, re.MULTILINE):
-        assert option == "--help" or f"{option}" in BANK
+    for option in re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE):
+        assert option == "--help" or f"{option}" in handwritten
 
 
 def test_every_finding_code_is_documented_with_severity_and_title() -> None:
-    documented = {code: (severity, title) for code, severity, title in CODE_ROW.findall(BANK)}
+    documented = {code: (severity, title) for code, severity, title in CODE_ROW.findall(VALIDATE)}
     assert documented == {
         code: (str(meaning.severity), meaning.title) for code, meaning in CODES.items()
     }

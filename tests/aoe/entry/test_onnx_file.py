@@ -160,6 +160,21 @@ def test_newer_ir_version_stays(tmp_path: Path) -> None:
     assert proto.ir_version == 9
 
 
+def test_input_without_a_shape_asks_for_one_and_takes_it(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["y"])]
+    file = save_model(make_model(nodes, {"x": None}, ["y"]), tmp_path / "open.onnx")
+    with pytest.raises(ModelImportError, match="got no shape") as caught:
+        load_onnx(file, {})
+    assert "--input_shape" in str(caught.value.hint)
+    assert load_onnx(file, {"x": (2, 3)}).proto.graph.node
+
+
+def test_result_without_a_shape_is_none_of_the_checker_s_business(tmp_path: Path) -> None:
+    file = save_model(chain_model(["Exp"], (2, 3)), tmp_path / "net.onnx")
+    proto = load_onnx(file, {}).proto
+    assert not proto.graph.output[0].type.tensor_type.HasField("shape")
+
+
 def test_sequence_input_is_refused_by_name_even_with_a_shape_given(tmp_path: Path) -> None:
     element = helper.make_tensor_type_proto(TensorProto.FLOAT, [4])
     value = helper.make_value_info("many", helper.make_sequence_type_proto(element))

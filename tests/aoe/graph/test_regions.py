@@ -232,6 +232,18 @@ def test_shared_reorder_is_read_through_and_stays_for_its_other_reader() -> None
     ]  # fmt: skip
 
 
+def test_nothing_before_a_shared_reorder_is_computed_twice() -> None:
+    nodes = [
+        _reorder("ReorderInput", "x", "b"),
+        _op("Tanh", ["b"], "t"),
+        _reorder("ReorderOutput", "t", "p"),
+        _op("GlobalLpPool", ["p"], "g"),
+        _op("Tanh", ["p"], "r"),
+        _reorder("ReorderInput", "r", "c"),
+    ]
+    assert _nodes_of(_graph(nodes, ["c", "g"])) == [["t"], ["p", "r", "c"]]
+
+
 def test_channels_last_reorder_is_left_alone() -> None:
     last = helper.make_node("ReorderInput", ["r"], ["c"], "c", domain=NCHWC_DOMAIN, channels_last=1)
     nodes = [

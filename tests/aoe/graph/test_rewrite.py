@@ -156,6 +156,22 @@ def test_names_used_in_branches_stay_alive() -> None:
     assert np.array_equal(*results)
 
 
+def test_node_read_inside_a_branch_only_stays() -> None:
+    branch = helper.make_graph(
+        [helper.make_node("Abs", ["t"], ["b"])],
+        "branch", [], [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["t"], "product"),
+        helper.make_node("If", ["f"], ["y"], "choice", then_branch=branch, else_branch=branch),
+    ]
+    weights = {"w": np.ones((4, 4), np.float32)}
+    model = make_model(nodes, {**X, "f": ()}, ["y"], weights=weights)
+    tuned = rewrite(_view(model), [])
+    assert [node.name for node in tuned.graph.node] == ["product", "choice"]
+    assert [tensor.name for tensor in tuned.graph.initializer] == ["w"]
+
+
 def test_omitted_optional_input_is_still_omitted_in_the_function() -> None:
     node = helper.make_node("Clip", ["x", "", "high"], ["y"], "c")
     model = make_model([node], X, ["y"], weights={"high": np.full((), 0.5, np.float32)})
@@ -193,6 +209,15 @@ def test_long_name_of_onnx_s_own_domain_is_not_pruned() -> None:
     model.opset_import[0].domain = "ai.onnx"
     prune_opsets(model)
     assert [entry.domain for entry in model.opset_import] == ["ai.onnx"]
+
+
+def test_import_onnxruntime_made_up_for_the_kernels_is_replaced() -> None:
+    """It writes one once a kernel library was registered in the process."""
+    nodes = [helper.make_node("Exp", ["x"], ["y"], "e")]
+    graph = _view(make_model(nodes, X, ["y"], domains={KERNEL_DOMAIN: 1000}))
+    tuned = rewrite(graph, [Replacement(region=regions_of(graph)[0], kernel="k")])
+    found = [(entry.domain, entry.version) for entry in tuned.opset_import]
+    assert sorted(found) == [("", 17), (KERNEL_DOMAIN, 1)]
 
 
 def test_file_format_knows_functions() -> None:

@@ -126,6 +126,13 @@ def test_space_is_small_and_every_part_of_it_has_a_schedule(name: str, heavy: bo
         assert shared == (configuration["tasks"] != 1)
 
 
+def test_row_cut_into_tasks_has_no_loop_left_to_unroll_over() -> None:
+    nest = RowNest(stage="y", names=("c", "hw"), extents=(5, 32), work_us=1000.0)
+    space = row_space(nest, TARGET, heavy=False)
+    cut = [c for c in space.configurations() if c["tasks"] == 8 and c["vector"] == 32]
+    assert [c["unroll"] for c in cut] == [1]
+
+
 def test_blocks_are_unrolled_over_pixels() -> None:
     nest = RowNest(stage="y", names=("co", "hw", "ci"), extents=(4, 49, 16), work_us=1.0)
     chosen = Configuration({"inner": "row", "vector": 16, "unroll": 4, "tasks": 1})

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import golden_harness
 import pytest
 
+import aoebank
+
+VERSION = (re.compile(rf'"version": "{re.escape(aoebank.__version__)}"'), '"version": "$VERSION"')
 CASES = golden_harness.cases("aoebank")
 
 
@@ -15,7 +19,9 @@ CASES = golden_harness.cases("aoebank")
 def test_command_writes_what_it_did(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bool
 ) -> None:
-    golden_harness.check_case("aoebank", case, tmp_path, monkeypatch, update=update_golden)
+    golden_harness.check_case(
+        "aoebank", case, tmp_path, monkeypatch, update=update_golden, substitutions=[VERSION]
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.endswith("-json")])

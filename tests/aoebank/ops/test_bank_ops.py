@@ -17,7 +17,6 @@ from aoebank.model.json_value import ExactFloat
 from aoebank.ops.diff import ChangeKind, RecordChange, diff
 from aoebank.ops.field_diff import diff_fields, plain
 from aoebank.ops.ls import list_bank
-from aoebank.ops.resolve import resolve
 from aoebank.ops.show import show
 from aoebank.ops.validate import validate
 from aoebank.testing.factories import make_provenance, make_record
@@ -228,15 +227,3 @@ def test_show_takes_a_colon_in_a_path_for_what_it_is(tmp_path: Path) -> None:
     file = make_bank(tmp_path / "a:b", make_record(0))
     assert len(show([str(file)], []).records) == 1
     assert len(show([f"{file}:{make_record(0).key[:4]}"], []).records) == 1
-
-
-def test_resolve_finds_files_by_soc_and_operator(tmp_path: Path) -> None:
-    softmax = make_bank(tmp_path, make_record())
-    make_bank(tmp_path, make_record(), op_type="LRN")
-    make_bank(tmp_path, make_record(), soc="other")
-    env = {"TUNE_BANK_PATH": str(tmp_path)}
-    result = resolve(env=env, cwd=tmp_path, soc_version=SOC, op_type="Softmax")
-    assert (result.files, result.is_found) == ((softmax,), True)
-    assert len(resolve(env=env, cwd=tmp_path, soc_version=SOC).files) == 2
-    assert not resolve(env=env, cwd=tmp_path, op_type="Elu").is_found
-    assert resolve(env=env, cwd=tmp_path).is_found

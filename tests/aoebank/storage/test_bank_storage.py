@@ -20,10 +20,11 @@ from aoebank import (
     BankPathError,
     BankPermissionError,
     Event,
+    Tier,
 )
 from aoebank.storage.atomic import update_file
 from aoebank.storage.bank import load_file
-from aoebank.storage.lock import hold_lock
+from aoebank.storage.lock import hold_lock, read_settled
 from aoebank.storage.tree import FileKind, classify, iter_tree
 from aoebank.testing.factories import make_provenance, make_record
 
@@ -305,6 +306,7 @@ def test_tree_tells_files_apart_and_survives_loops(bank: Bank, file: Path) -> No
         f"{file.name}.provenance.jsonl": FileKind.SIDE_CAR,
         f"{file.name}.aoe": FileKind.LEFT_OVER,
         "README.md": FileKind.UNKNOWN,
+        "loop": FileKind.LINK,
         "nowhere.json": FileKind.UNREADABLE,
         "pipe_1_AiCore_x.json": FileKind.UNREADABLE,
     }
@@ -332,3 +334,131 @@ def test_load_file_names_what_is_missing(tmp_path: Path) -> None:
         load_file(tmp_path / "gone.json")
     with pytest.raises(BankNotFoundError, match="is a directory"):
         load_file(tmp_path)
+
+
+def test_link_tells_where_it_leads_and_a_second_way_in_is_not_walked(
+    bank: Bank, file: Path
+) -> None:
+    bank.put(file, [make_record()])
+    (bank.root / "zz-alias").symlink_to(file.parent.parent)
+    (bank.root / "self").symlink_to("self")
+    entries = {entry.path.name: entry for entry in bank.iter_entries()}
+    assert entries["zz-alias"].reason == f"leads to {file.parent.parent}"
+    assert entries["self"].kind is FileKind.UNREADABLE
+    assert list(bank.iter_files()) == [file]
+    assert entries[file.name].format == "unified"
+
+
+def test_folder_that_vanishes_while_it_is_walked_is_reported(
+    bank: Bank, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank.put(file, [make_record()])
+    real = Path.stat
+
+    def stat_or_gone(self: Path, **options: bool) -> os.stat_result:
+        if self == file.parent:
+            raise FileNotFoundError(2, "No such file or directory")
+        return real(self, **options)
+
+    monkeypatch.setattr(Path, "stat", stat_or_gone)
+    (entry,) = iter_tree(bank.root)
+    assert (entry.path, entry.kind) == (file.parent, FileKind.UNREADABLE)
+
+
+def test_soc_versions_are_the_folders_that_hold_bank_files(bank: Bank) -> None:
+    assert bank.soc_versions() == ()
+    for soc in ("x86-64-v4", "Ascend910_9391", "x86-64-v4"):
+        bank.put(
+            bank.unified_file(soc_version=soc, core_num=2, op_type="LRN"), [make_record()]
+        )  # fmt: skip
+    (bank.root / "empty" / "unified_bank").mkdir(parents=True)
+    bank.put(bank.root / "stray_1_AiCore_LRN.json", [make_record()])
+    assert bank.soc_versions() == ("Ascend910_9391", "x86-64-v4")
+
+
+def test_built_in_bank_is_read_and_never_written(bank: Bank, file: Path) -> None:
+    bank.put(file, [make_record()])
+    before = file.read_bytes()
+    built_in = Bank(bank.root, tier=Tier.BUILT_IN)
+    assert built_in.find(file, make_record().key) is not None
+    for write in (
+        lambda: built_in.put(file, [make_record(1)]),
+        lambda: built_in.remove(file, [make_record().key]),
+    ):
+        with pytest.raises(BankPermissionError, match="built-in"):
+            write()
+    assert file.read_bytes() == before
+
+
+def test_empty_file_beside_its_backup_is_not_filled_over(bank: Bank, file: Path) -> None:
+    """The backup holds what a writer of CANN died over; a fresh file would bury it."""
+    bank.put(file, [make_record()])
+    backup = file.with_name(f"{file.name}.aoe")
+    file.replace(backup)
+    file.touch()
+    with pytest.raises(BankFormatError, match="backup of a write that died") as caught:
+        bank.put(file, [make_record(1)])
+    assert str(backup) in caught.value.hint
+    assert file.read_bytes() == b""
+    backup.write_bytes(b"\n")  # nothing in it to lose
+    bank.put(file, [make_record(1)])
+    assert bank.find(file, make_record(1).key) is not None
+
+
+def test_reader_waits_for_a_writer_that_has_truncated_the_file(
+    bank: Bank, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank.put(file, [make_record()])
+    whole = file.read_bytes()
+    holder = file.open("r+b")
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    holder.truncate(0)
+
+    def finish_write(_: float) -> None:
+        if not holder.closed:
+            holder.write(whole)
+            holder.close()
+
+    monkeypatch.setattr("aoebank.storage.bank.read_settled",
+                        lambda path: read_settled(path, pause=finish_write))  # fmt: skip
+    record = bank.find(file, make_record().key)
+    assert record is not None
+    assert record.key == make_record().key
+
+
+def test_reader_goes_by_what_is_there_when_a_writer_never_ends(file: Path, bank: Bank) -> None:
+    bank.put(file, [make_record()])
+    ticks = iter(range(100))
+    with held_lock(file):
+        settled = read_settled(
+            file, timeout_s=2, clock=lambda: next(ticks), pause=lambda _: None
+        )  # fmt: skip
+    assert settled is None
+    assert read_settled(file) == file.read_bytes()
+    assert read_settled(file.with_name("gone")) is None
+
+
+def test_settled_read_follows_a_file_that_was_replaced(file: Path, bank: Bank) -> None:
+    bank.put(file, [make_record()])
+    holder = file.open("r+b")
+    fcntl.flock(holder, fcntl.LOCK_EX)
+
+    def replace_and_release(_: float) -> None:
+        new = file.with_name("new")
+        new.write_bytes(b"new")
+        new.replace(file)
+        holder.close()
+
+    assert read_settled(file, pause=replace_and_release) == b"new"
+
+
+def test_cube_bank_with_its_binary_twin_is_left_alone(tmp_path: Path) -> None:
+    """Readers open the twin only; a changed text beside an old twin would mislead everybody."""
+    path = tmp_path / "cube" / "AIC_24_L1_SIZE_512_repository_Ascend910B2_matmul.json"
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    path.with_suffix(".bin").write_bytes(b"")
+    with pytest.raises(BankPathError, match="twin of the bank file") as caught:
+        Bank(tmp_path).put(path, [make_record()])
+    assert caught.value.path == path.with_suffix(".bin")
+    assert path.read_bytes() == b""

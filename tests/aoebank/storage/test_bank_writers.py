@@ -1,10 +1,19 @@
-"""Eight writers at once lose nothing; a killed writer leaves the old file or the new one."""
+"""Eight writers at once lose nothing; a killed writer leaves the old file or the new one.
+
+Foreign writers here do what CANN's static writer does: lock the bank file itself, look the
+name up again, read, truncate, write in place.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import multiprocessing
 import os
+import random
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from aoebank import Bank
@@ -15,6 +24,7 @@ from aoebank.testing.factories import make_provenance, make_record
 WRITERS = 8
 RECORDS_EACH = 12
 KILLS = 12
+FOREIGN_RECORDS = 150
 CONTEXT = multiprocessing.get_context("fork")
 
 
@@ -78,3 +88,91 @@ def test_killed_writers_leave_the_old_file_or_the_new_one(tmp_path: Path) -> Non
         written = len(parsed)
     Bank(tmp_path).put(file, [make_record(10_000)])  # no lock outlives its process
     assert len(load_file(file)) == written + 1
+
+
+@contextmanager
+def _foreign_lock(path: Path) -> Iterator[int]:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _write_as_cann(root: Path, writer: int, records: int = RECORDS_EACH) -> None:
+    path = _file(root)
+    for number in range(records):
+        record = make_record(1_000_000 * (writer + 1) + number)
+        candidate = {"knowledge": record.strategy, "info_dict": record.workload, "cost_time": 5.0}
+        with _foreign_lock(path) as descriptor:
+            old = os.pread(descriptor, 1 << 24, 0)
+            bank = json.loads(old) if old.strip() else {}
+            bank[record.key] = [candidate]
+            text = json.dumps(bank).encode()
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, text[:20], 0)  # half of it, as a reader without lock sees it
+            os.pwrite(descriptor, text[20:], 20)
+
+
+def _foreign_keys(writers: int, records: int = RECORDS_EACH) -> set[str]:
+    return {
+        make_record(1_000_000 * (writer + 1) + number).key
+        for writer in range(writers)
+        for number in range(records)
+    }
+
+
+def test_foreign_writers_and_ours_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    _file(tmp_path).parent.mkdir(parents=True)
+    processes = [
+        CONTEXT.Process(target=target, args=(tmp_path, writer))
+        for writer in range(WRITERS // 2)
+        for target in (_write_some, _write_as_cann)
+    ]
+    for process in processes:
+        process.start()
+    reader = Bank(tmp_path)
+    while any(process.is_alive() for process in processes):
+        list(reader.iter_records(_file(tmp_path)))  # never meets half a file
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * WRITERS
+    ours = {make_record(number).key for number in range(WRITERS // 2 * RECORDS_EACH)}
+    found = {record.key for record in Bank(tmp_path).iter_records(_file(tmp_path))}
+    assert found == ours | _foreign_keys(WRITERS // 2)
+
+
+def test_killing_ours_at_any_moment_costs_a_foreign_writer_nothing(tmp_path: Path) -> None:
+    file = _file(tmp_path)
+    file.parent.mkdir(parents=True)
+    moments = random.Random(20_240_501)
+    foreign = CONTEXT.Process(target=_write_as_cann, args=(tmp_path, 0, FOREIGN_RECORDS))
+    foreign.start()
+    theirs = _foreign_keys(1, FOREIGN_RECORDS)
+    whole = 0
+    for _ in range(KILLS):
+        hear, tell = os.pipe()
+        process = CONTEXT.Process(target=_write_for_ever, args=(tmp_path, tell))
+        process.start()
+        os.close(tell)
+        os.read(hear, 1)
+        process.join(timeout=moments.uniform(0, 0.02))
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        os.close(hear)
+        parsed = load_file(file)
+        assert find_error(parsed) is None
+        ours = set(parsed.keys) - theirs
+        assert len(ours) % 50 == 0  # a batch of ours is there as a whole or not at all
+        assert len(ours) >= whole
+        whole = len(ours)
+    foreign.join()
+    assert foreign.exitcode == 0
+    assert theirs <= set(load_file(file).keys)
+    left_over = {path.suffix for path in file.parent.iterdir()} - {".json"}
+    assert left_over <= {".aoebank-tmp"}

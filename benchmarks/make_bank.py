@@ -1,0 +1,195 @@
+"""Write a synthetic bank of any size in any format.
+
+    python benchmarks/make_bank.py --format runtime_kb --records 1000000 --files 20 DIRECTORY
+
+The same arguments give the same bytes. All records are different, valid and without findings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from aoebank.formats.common_hash import common_hashes
+from aoebank.formats.operator_schema import operator_schemas
+from aoebank.formats.unified import workload_key
+from aoebank.model.record import FormatName
+
+BATCH = 4096
+
+
+def matmul_workload(number: int) -> dict[str, Any]:
+    """Return the key struct of a matrix product; a million different ones and more."""
+    struct = operator_schemas()["MatMulV3"].workload
+    zero: dict[str, Any] = {"?": False, "f": 0.0}
+    values = {field.name: zero.get(field.code, 0) for field in struct.fields}
+    batches = {f"batch_{side}{place}": 1 for side in "ab" for place in range(1, 5)}
+    shape = {
+        "m": 16 * (1 + number % 64),
+        "n": 16 * (1 + number // 64 % 256),
+        "k": 16 * (1 + number // 16384),
+    }
+    flags = {f"{name}_align_flag": True for name in "mkn"}
+    kinds = {"a_dtype": 1, "b_dtype": 1, "out_dtype": 1, "a_format": 2, "b_format": 2}
+    return dict(sorted({**values, **batches, **shape, **flags, **kinds, "out_format": 2}.items()))
+
+
+def matmul_strategy(rng: Random, cores: int) -> dict[str, int]:
+    """Return plausible tiling values."""
+    names = operator_schemas()["MatMulV3"].strategy.names
+    return {**{name: rng.choice((1, 2, 4, 16, 64, 256)) for name in names}, "usedCoreNum": cores}
+
+
+def runtime_lines(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield lines of format A, each with the id its reader computes."""
+    struct = operator_schemas()["MatMulV3"].workload
+    for start in range(numbers.start, numbers.stop, BATCH):
+        part = range(start, min(start + BATCH, numbers.stop))
+        workloads = [matmul_workload(number) for number in part]
+        hashes = common_hashes([struct.pack(each) for each in workloads], struct.size)
+        for workload, id_ in zip(workloads, hashes, strict=True):
+            strategy = matmul_strategy(rng, cores)
+            yield _compact(
+                {"id": id_, "info_dict": workload, "knowledge": strategy, "op": "MatMulV3",
+                 "version": 0}
+            )  # fmt: skip
+
+
+def unified_members(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield members of format B."""
+    for number in numbers:
+        workload = {"op_type": "matmul", "A_shape": [number + 1, 16], "B_shape": [16, 64]}
+        answer = {
+            "knowledge": {"block_dim": [cores, 1], "tile": rng.choice((8, 16, 32))},
+            "info_dict": workload, "cost_time": _microseconds(rng),
+        }  # fmt: skip
+        yield f'"{workload_key(workload)}": {json.dumps([answer])}'
+
+
+def cube_lines(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield lines of format C."""
+    for number in numbers:
+        shape = {
+            "op_type": "matmul", "A_shape": [number + 1, 4, 16, 16], "B_shape": [4, 4, 16, 16],
+            "A_dtype": "float16", "kernel_name": f"matmul_{number}",
+        }  # fmt: skip
+        tiling = [rng.choice((1, 2, 4, 16)) for _ in range(20)] + [cores]
+        yield json.dumps({"shape": shape, "tiling": tiling, "cost_time": _microseconds(rng)})
+
+
+def vector_members(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield members of format D."""
+    for number in numbers:
+        feature = json.dumps([[1, [[0, 0]], [cores, number + 1], [], 9, [1]], [12, [], [], 9, []]])
+        answer = json.dumps([[0, [251, rng.randrange(32), 254, 0]], rng.randrange(10, 10**6)])
+        yield f"{json.dumps(feature)}: {json.dumps(answer)}"
+
+
+def graph_lines(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield lines of format E, the version line left out."""
+    for number in numbers:
+        nodes = rng.randrange(1, 6)
+        struct = [
+            {"op": "Conv2D", "in": [[cores, number + 1, 7, 7, 16]], "dsize": [2, 0]}
+        ] * nodes  # fmt: skip
+        group = {
+            "cut": [1] * nodes, "fusionType": [True] * nodes,
+            "scopeId": [-1 - node for node in range(nodes)], "ubPass": {},
+        }  # fmt: skip
+        time = rng.randrange(10**5, 10**8)
+        yield _compact(
+            {"feature": {"feature": [{"struct": struct}]}, "graphID": str(2**40 + number),
+             "strategy": {"modelName": "synthetic", "end2EndTime": time, "group": [group]}}
+        )  # fmt: skip
+
+
+def gradient_items(numbers: range, rng: Random, cores: int) -> Iterator[str]:
+    """Yield items of format F."""
+    for number in numbers:
+        sizes = [rng.choice((2048, 4096, 9437184)) for _ in range(2 * cores)]
+        times = [4657707485836, *(rng.randrange(1, 500) for _ in sizes[1:])]
+        value = {"gradientSize": sizes, "gradientTime": times}
+        yield _compact({"modelhash": str(2**50 + number), "modelvalue": value})
+
+
+Texts = Callable[[range, Random, int], Iterator[str]]
+# what makes the records, folder, file name, and what opens, separates and closes a file
+LAYOUTS: dict[FormatName, tuple[Texts, str, str, tuple[str, str, str]]] = {
+    FormatName.RUNTIME_KB: (
+        runtime_lines, "unified_bank", "{soc}_{cores}_AiCore_MatMulV3_runtime_kb.json",
+        ("", "\n", "\n"),
+    ),
+    FormatName.UNIFIED: (
+        unified_members, "unified_bank", "{soc}_{cores}_AiCore_matmul.json", ("{\n", ",\n", "\n}\n")
+    ),
+    FormatName.CUBE: (
+        cube_lines, "cube", "AIC_{cores}_L1_SIZE_512_repository_{soc}_matmul.json", ("", "\n", "\n")
+    ),
+    FormatName.VECTOR: (
+        vector_members, "vector", "{soc}_AiCore_{cores}_v001_20260101_000000_000000.json",
+        ("{\n    ", ",\n    ", "\n}"),
+    ),
+    FormatName.GRAPH: (
+        graph_lines, "graph", "{lower}_l2cache.json", ('{"version": "2.1"}\n', "\n", "\n")
+    ),
+    FormatName.GRADIENT: (
+        gradient_items, "graph", "{soc}_gradient_fusion.json", ("[", ",", "]")
+    ),
+}  # fmt: skip
+
+
+def make_bank(
+    root: Path, format_name: FormatName, *, records: int, files: int = 1,
+    soc_version: str = "Ascend910B2", cores: int = 24, seed: int = 0,
+) -> list[Path]:  # fmt: skip
+    """Write a bank and return its files; each file is a soc_version of its own."""
+    texts, folder, pattern, (opening, separator, closing) = LAYOUTS[format_name]
+    rng = Random(seed)
+    written = []
+    for number in range(files):
+        soc = soc_version if files == 1 else f"{soc_version}_{number:04}"
+        name = pattern.format(soc=soc, cores=cores, lower=soc.lower().replace("-", "_"))
+        path = root / soc / folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = range(records * number // files, records * (number + 1) // files)
+        with path.open("w", encoding="ascii") as stream:
+            stream.write(opening)
+            for place, text in enumerate(texts(part, rng, cores)):
+                stream.write(separator + text if place else text)
+            stream.write(closing)
+        written.append(path)
+    return written
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _microseconds(rng: Random) -> float:
+    return round(rng.uniform(5, 500), 2)
+
+
+def main() -> None:
+    """Write the bank the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--format", type=FormatName, choices=[*LAYOUTS], required=True)
+    parser.add_argument("--records", type=int, default=1000)
+    parser.add_argument("--files", type=int, default=1)
+    parser.add_argument("--soc", default="Ascend910B2")
+    parser.add_argument("--cores", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    for path in make_bank(
+        given.root, given.format, records=given.records, files=given.files,
+        soc_version=given.soc, cores=given.cores, seed=given.seed,
+    ):  # fmt: skip
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,363 @@
+"""The `aoe` command line: exit codes, one JSON document, and messages with a way out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aoe.cli import app as app_module
+from aoe.errors import AoeError, UsageError
+from aoe.settings import TuneSettings
+from aoe.testing.models import chain_model, save_model
+from aoebank import BankFormatError
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command line left: its exit code and its two streams."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document on standard output."""
+        assert self.out.count("\n") == 1
+        return json.loads(self.out)
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that runs `aoe` in this process."""
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["aoe", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            app_module.main()
+        out, err = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, out, err)
+
+    return call
+
+
+@pytest.fixture
+def tuned(monkeypatch: pytest.MonkeyPatch) -> list[TuneSettings]:
+    """Return the settings of the runs a command line asks for; nothing is tuned."""
+    seen: list[TuneSettings] = []
+
+    def record(settings: TuneSettings, **_: object) -> None:
+        seen.append(settings)
+
+    monkeypatch.setattr("aoe.cli.tune_command.run_tuning", record)
+    return seen
+
+
+def _raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("aoe.cli.tune_command.run_tuning", fail)
+
+
+# ---- options ----
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--model=m.onnx", "--framework=5", "--job_type=2", "--output=d"),
+        ("--model", "m.onnx", "--framework", "5", "--job_type", "2", "--output", "d"),
+        ("-m", "m.onnx", "-f", "5", "-j", "2", "--output", "d"),
+        ("-mm.onnx", "-f5", "-j2", "--output=d"),
+    ],
+)
+def test_options_take_every_spelling(
+    run: Run, tuned: list[TuneSettings], arguments: tuple[str, ...]
+) -> None:
+    assert run(*arguments).code == 0
+    (settings,) = tuned
+    assert settings.model == Path("m.onnx")
+    assert settings.framework == 5
+    assert settings.output == Path("d")
+
+
+def test_every_option_reaches_the_settings(
+    run: Run, tuned: list[TuneSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPEAT_TUNE", "True")
+    run(
+        "--model=m", "--input_shape=x:1", "--soc_version=host", "--aicore_num=3",
+        "--tuning_time_limit=60", "--trials=7", "--search=random", "--seed=9",
+    )  # fmt: skip
+    (settings,) = tuned
+    assert settings.input_shape == "x:1"
+    assert settings.soc_version == "host"
+    assert settings.core_num == 3
+    assert settings.tuning_time_limit_s == 60
+    assert settings.trials == 7
+    assert settings.search == "random"
+    assert settings.seed == 9
+    assert settings.repeat_tune
+
+
+def test_defaults_are_those_of_the_settings(run: Run, tuned: list[TuneSettings]) -> None:
+    run("--model=m")
+    assert tuned == [TuneSettings(model=Path("m"))]
+
+
+# ---- usage errors: exit code 2 ----
+
+_USAGE = [
+    (),
+    ("--model",),
+    ("--no_such_option",),
+    ("no_such_command",),
+    ("--model=m", "--framework=five"),
+    ("--model=m", "--trials=0"),
+    ("--model=m", "--aicore_num=0"),
+    ("--model=m", "--tuning_time_limit=-1"),
+    ("--model=m", "--job_type=7"),
+    ("--model=m", "--job_type=1"),
+    ("--model=m", "--progress_bar=maybe"),
+    ("--model=m", "--weight=w.caffemodel"),
+    ("--model=m", "-w", "w.caffemodel"),
+    ("run",),
+    ("benchmark",),
+    ("benchmark", "x.onnx", "--pairs=1"),
+]
+
+
+@pytest.mark.usefixtures("tuned")
+@pytest.mark.parametrize("arguments", _USAGE, ids=" ".join)
+def test_wrong_command_line_exits_with_two_and_a_message(
+    run: Run, arguments: tuple[str, ...]
+) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+
+
+@pytest.mark.usefixtures("tuned")
+@pytest.mark.parametrize("arguments", _USAGE, ids=" ".join)
+def test_wrong_command_line_is_one_document_with_json(run: Run, arguments: tuple[str, ...]) -> None:
+    done = run("--json", *arguments)
+    assert done.code == 2
+    assert done.document["schema"] == "aoe.error/1"
+    assert done.document["error"]["message"]
+    assert done.document["error"]["code"]
+    assert done.err == ""
+
+
+def test_repeat_tune_that_is_no_switch_is_named(
+    run: Run, tuned: list[TuneSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPEAT_TUNE", "sometimes")
+    done = run("--model=m")
+    assert done.code == 2
+    assert "REPEAT_TUNE" in done.err
+    assert tuned == []
+
+
+# ---- errors of a run ----
+
+
+def test_engine_error_exits_with_three_and_its_hint(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _raising(monkeypatch, AoeError("place", "problem", got=1, expected=2, hint="do this"))
+    done = run("--model=m")
+    assert done.code == 3
+    assert done.err == "error: place: problem (got 1, expected 2)\nhint: do this\n"
+    assert run("--model=m", "--json").document["error"] == {
+        "code": "AOE000", "message": "place: problem (got 1, expected 2)", "hint": "do this",
+    }  # fmt: skip
+
+
+def test_bank_error_exits_with_three_and_says_its_hint_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = BankFormatError("torn", path=Path("bank.json"), line=3, column=1, hint="validate it")
+    _raising(monkeypatch, error)
+    done = run("--model=m")
+    assert done.code == 3
+    assert done.err == "error: bank.json:3:1: torn\nhint: validate it\n"
+    found = run("--model=m", "--json").document["error"]
+    assert found["code"] == "bank_format"
+    assert found["hint"] == "validate it"
+
+
+def test_usage_error_of_the_engine_exits_with_two(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _raising(monkeypatch, UsageError("--search", "unknown search"))
+    assert run("--model=m").code == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        PermissionError(13, "Permission denied", "/some/file"),
+    ],
+)
+def test_error_of_the_file_system_exits_with_three(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    _raising(monkeypatch, error)
+    done = run("--model=m")
+    assert done.code == 3
+    assert str(error.strerror) in done.err
+    assert str(error.strerror) in run("--model=m", "--json").document["error"]["message"]
+
+
+def test_bug_exits_with_four_and_leaves_its_traceback(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    _raising(monkeypatch, ZeroDivisionError("oops"))
+    done = run("--model=m")
+    assert done.code == 4
+    assert "internal error: ZeroDivisionError('oops')" in done.err
+    assert "Traceback" not in done.err
+    (log,) = tmp_path.glob("aoe_bug_*.log")
+    assert str(log) in done.err
+    assert "Traceback" in log.read_text()
+    document = run("--model=m", "--json").document
+    assert document["error"]["code"] == "bug"
+    assert "oops" in document["error"]["message"]
+
+
+def test_debug_shows_the_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    _raising(monkeypatch, AoeError("place", "problem"))
+    assert "Traceback" in run("--model=m", "--debug").err
+
+
+def test_ctrl_c_exits_with_130_and_says_what_is_kept(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _raising(monkeypatch, KeyboardInterrupt())
+    done = run("--model=m")
+    assert done.code == 130
+    assert "in the bank" in done.err
+    assert run("--model=m", "--json").document["error"]["code"] == "interrupted"
+
+
+# ---- answers without a run ----
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_lists_the_documented_options(run: Run, flag: str) -> None:
+    done = run(flag)
+    assert done.code == 0
+    for word in ("--model", "--job_type", "--input_shape", "--output", "demo", "run", "benchmark"):
+        assert word in done.out
+
+
+@pytest.mark.parametrize("command", ["demo", "run", "benchmark"])
+def test_every_command_has_help(run: Run, command: str) -> None:
+    done = run(command, "--help")
+    assert done.code == 0
+    assert "--json" in done.out
+
+
+def test_version_lists_what_a_measurement_depends_on(run: Run) -> None:
+    done = run("--version")
+    assert done.code == 0
+    assert [line.split()[0] for line in done.out.splitlines()] == [
+        "aoebank", "onnxruntime", "halide", "onnx",
+    ]  # fmt: skip
+    document = run("--version", "--json").document
+    assert document["schema"] == "aoe.version/1"
+    assert set(document["versions"]) == {"aoebank", "onnxruntime", "halide", "onnx"}
+
+
+# ---- the whole command, as far as the first check that fails ----
+
+
+@pytest.fixture
+def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty bank and make it the process's."""
+    folder = tmp_path / "bank"
+    folder.mkdir()
+    monkeypatch.setenv("TUNE_BANK_PATH", str(folder))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.mark.usefixtures("bank")
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--model=gone.onnx",), 3, "gone.onnx: no such file"),
+        (("--model=.",), 3, "is a directory"),
+        (("--model=text.onnx",), 3, "not an ONNX model"),
+        (("--model=open.onnx",), 3, '--input_shape="x:1,4"'),
+        (("--model=open.onnx", "--input_shape=y:1,4"), 3, "no such input"),
+        (("--model=open.onnx", "--input_shape=x:1,4,4"), 3, "another rank"),
+        (("--model=open.onnx", "--input_shape=x"), 2, "--input_shape"),
+        (("--model=net.onnx", "--framework=0"), 2, "Caffe"),
+        (("--model=net.onnx", "--soc_version=Ascend310P3"), 3, "set_env.sh"),
+        (("--model=net.onnx", "--search=nonsense"), 2, "bayesian"),
+    ],
+)
+def test_bad_input_gives_one_clear_message(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    (tmp_path / "text.onnx").write_text("hello")
+    save_model(chain_model(["Exp"], ("n", 4)), tmp_path / "open.onnx")
+    save_model(chain_model(["Exp"]), tmp_path / "net.onnx")
+    done = run(*arguments, "--quiet")
+    assert done.code == code
+    assert words in done.err
+    assert done.err.startswith("error: ")
+    assert len(done.err.splitlines()) <= 2
+    assert words in run(*arguments, "--json").out.replace('\\"', '"')
+
+
+def test_missing_bank_is_named_with_its_variable(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(chain_model(["Exp"]), tmp_path / "net.onnx")
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "gone"))
+    done = run(f"--model={tmp_path / 'net.onnx'}", "--quiet")
+    assert done.code == 3
+    assert "TUNE_BANK_PATH" in done.err
+    assert "hint: " in done.err
+
+
+_IMPORTS = """
+import sys
+sys.argv = ["aoe", "--help"]
+from aoe.cli.app import main
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code
+heavy = {"onnx", "onnxruntime", "halide", "numpy", "sklearn", "google.protobuf"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORTS], capture_output=True, text=True, check=False,
+        timeout=60, env=dict(os.environ),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "--model" in done.stdout

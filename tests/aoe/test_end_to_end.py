@@ -1,0 +1,480 @@
+"""The whole engine on small models: tune, tune again, run, compare, interrupt."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import aoe
+from aoe.cli.app import main
+from aoe.execute.sessions import create_session, session_options
+from aoe.offline_model import read_manifest
+from aoe.settings import TuneSettings
+from aoe.testing.fakes import RecordingProgress
+from aoe.testing.models import Array, make_model, matmul_net, save_model, slow_chain_net
+from aoe.tuning.tune import TuneResult, tune
+from aoebank import Bank, BankFormatError
+
+_NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+def _two_chains() -> onnx.ModelProto:
+    """Return a network of two different chains, slow enough that both are worth a kernel."""
+    model = slow_chain_net(channels=16, extent=96)
+    (last,) = (value.name for value in model.graph.output)
+    weights = {"w": np.full((96, 4), 0.1, np.float32)}
+    nodes = [
+        helper.make_node("Elu", [last], ["elu"], "elu"),
+        helper.make_node("Pow", ["elu", "three"], ["cube"], "cube"),
+        helper.make_node("MatMul", ["cube", "w"], ["y"], "product"),
+    ]
+    weights["three"] = np.full((), 3, np.float32)
+    found: onnx.ModelProto = make_model(
+        [*model.graph.node, *nodes],
+        {"x": ("batch", 16, 96, 96)},
+        ["y"],
+        weights=weights | {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer},
+    )
+    return found
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with a model and a bank, and runs in it."""
+
+    root: Path
+
+    @property
+    def bank(self) -> Path:
+        return self.root / "bank"
+
+    @property
+    def model(self) -> Path:
+        return self.root / "net.onnx"
+
+    def tune(self, name: str, *, env: dict[str, str] | None = None, **settings: Any) -> TuneResult:
+        """Tune the model into `root/name`."""
+        facts: dict[str, Any] = {
+            "model": self.model, "output": self.root / name, "core_num": 2, "trials": 2,
+            "input_shape": "x:1,16,96,96",
+        }  # fmt: skip
+        self.progress.events.clear()
+        return tune(
+            TuneSettings(**(facts | settings)),
+            env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(self.bank)} | (env or {}),
+            cwd=self.root,
+            progress=self.progress,
+            now=_NOW,
+        )
+
+    @property
+    def progress(self) -> RecordingProgress:
+        return _PROGRESS
+
+    def bank_files(self) -> dict[str, bytes]:
+        """Return the bank's files but for the side-cars."""
+        return {file.name: file.read_bytes() for file in self.bank.rglob("*.json")}
+
+
+_PROGRESS = RecordingProgress()
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A place where one run is over."""
+
+    place: Place
+    result: TuneResult
+    published: list[Any]
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tuned]:
+    """Return the first run on an empty bank; every report it published was kept."""
+    place = Place(tmp_path_factory.mktemp("e2e"))
+    place.bank.mkdir()
+    save_model(_two_chains(), place.model)
+    published: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.getpid", lambda: 4711)
+        result = _tune_and_watch(patch, place, published)
+    yield Tuned(place, result, published)
+
+
+def _tune_and_watch(patch: pytest.MonkeyPatch, place: Place, published: list[Any]) -> TuneResult:
+    from aoe.tuning import result_writer
+
+    write = result_writer.write_json
+
+    def watched(file: Path, value: Any) -> None:
+        write(file, value)
+        if file.name.startswith("aoe_result_opat_"):
+            published.append(json.loads(file.read_text()))
+
+    patch.setattr(result_writer, "write_json", watched)
+    return place.tune("first")
+
+
+def _feed() -> dict[str, Array]:
+    return {"x": np.random.default_rng(3).standard_normal((1, 16, 96, 96)).astype(np.float32)}
+
+
+def _untuned(model: Path, feed: dict[str, Array]) -> Any:
+    session = create_session(model, session_options(threads=1, optimize=True))
+    return session.run(None, feed)[0]
+
+
+# ---- the first run ----
+
+
+def test_first_run_adds_what_is_better_and_counts_it(first: Tuned) -> None:
+    report = first.published[-1][1]["OPAT"]
+    assert report["opat_tuning_result"] == "tuning successful"
+    assert report["repo_summary"]["repo_add_num"] == 2
+    assert report["repo_summary"]["repo_hit_num"] == 0
+    assert report["repo_summary"]["total_num"] == 2
+    assert {entry["op_type"] for entry in report["repo_modified_operators"]} == {"elementwise"}
+
+
+def test_bank_has_a_record_for_each_in_its_place(first: Tuned) -> None:
+    bank = Bank(first.place.bank)
+    (file,) = bank.iter_files()
+    soc = first.result.target.soc_version
+    assert file.relative_to(first.place.bank).parts == (
+        soc, "unified_bank", f"{soc}_2_AiCore_elementwise.json",
+    )  # fmt: skip
+    assert len(list(bank.iter_records(file))) == 2
+
+
+def test_every_published_report_is_whole_and_keeps_the_identities(first: Tuned) -> None:
+    assert len(first.published) >= 5
+    for basic, body in first.published:
+        assert set(basic["basic"]) == {"tuning_name", "tuning_time(s)"}
+        repo = body["OPAT"]["repo_summary"]
+        assert repo["repo_hit_num"] == repo["repo_update_num"] + repo["repo_reserved_num"]
+        assert repo["total_num"] == (
+            repo["repo_add_num"] + repo["repo_hit_num"] + repo["repo_unsatisfied_num"]
+        )
+    results = [body["OPAT"]["opat_tuning_result"] for _, body in first.published]
+    assert set(results[:-1]) == {"tuning incomplete"}
+
+
+def test_files_are_named_as_aoe_names_them(first: Tuned) -> None:
+    out = first.place.root / "first"
+    assert first.result.result_file == out / "aoe_result_opat_20260102030405678_4711.json"
+    assert first.result.opat.om_file == out / "net_tune.om"
+    found = {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()}
+    assert {
+        "net_tune.om", "summary.json", "profiling/before_tuning/op_summary.csv",
+        "profiling/after_tuning/op_summary.csv", first.result.result_file.name,
+    } <= found  # fmt: skip
+    assert len([name for name in found if name.startswith("op_tuning/")]) == 2
+
+
+def test_tuned_model_computes_what_the_untuned_one_does(first: Tuned) -> None:
+    model = aoe.load(first.result.opat.om_file)
+    assert model.fallback_reason == ""
+    feed = _feed()
+    np.testing.assert_allclose(
+        model.run(None, feed)[0], _untuned(first.place.model, feed), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_manifest_names_the_records_the_kernels_came_from(first: Tuned) -> None:
+    manifest = read_manifest(first.result.opat.om_file)
+    bank = Bank(first.place.bank)
+    (file,) = bank.iter_files()
+    keys = {record.key for record in bank.iter_records(file)}
+    assert {kernel.key for kernel in manifest.kernels} <= keys
+    assert {kernel.bank_file for kernel in manifest.kernels} == {file.name}
+    nodes = {node.name for node in onnx.load(str(first.place.model)).graph.node}
+    assert {name for kernel in manifest.kernels for name in kernel.op_names} <= nodes
+    assert manifest.core_num == 2
+
+
+def test_summary_is_one_strict_document(first: Tuned) -> None:
+    summary = json.loads((first.place.root / "first" / "summary.json").read_text())
+    assert summary["repo"] == {"add": 2, "update": 0, "reserved": 0, "unsatisfied": 0}
+    assert summary["speedup"] > 0
+    assert summary["baseline_ms"] > 0
+
+
+# ---- the second run ----
+
+
+@pytest.fixture(scope="module")
+def second(first: Tuned) -> TuneResult:
+    """Return a second run on the bank of the first."""
+    return first.place.tune("second")
+
+
+def test_second_run_finds_everything_and_tunes_nothing(first: Tuned, second: TuneResult) -> None:
+    assert all(tuned.search is None for tuned in second.opat.operators)
+    repo = json.loads(second.result_file.read_text())[1]["OPAT"]["repo_summary"]
+    assert repo["repo_hit_num"] == repo["repo_reserved_num"] == repo["total_num"] == 2
+
+
+def test_second_run_writes_the_same_model_byte_for_byte(first: Tuned, second: TuneResult) -> None:
+    files = [first.result.opat.om_file, second.opat.om_file]
+    with zipfile.ZipFile(files[0]) as one, zipfile.ZipFile(files[1]) as other:
+        assert one.namelist() == other.namelist()
+        differing = [name for name in one.namelist() if one.read(name) != other.read(name)]
+    assert differing == []
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_second_run_leaves_the_records_alone(first: Tuned, second: TuneResult) -> None:
+    copy = Place(first.place.root.parent / "again")
+    shutil.copytree(first.place.root, copy.root)
+    before = copy.bank_files()
+    copy.tune("third")
+    assert copy.bank_files() == before
+
+
+def test_repeat_tune_searches_hits_again(first: Tuned, tmp_path: Path) -> None:
+    copy = Place(tmp_path / "copy")
+    shutil.copytree(first.place.root, copy.root)
+    result = copy.tune("repeat", repeat_tune=True)
+    assert all(tuned.search is not None for tuned in result.opat.operators)
+    repo = json.loads(result.result_file.read_text())[1]["OPAT"]["repo_summary"]
+    assert repo["repo_hit_num"] == repo["total_num"] == 2
+    assert repo["repo_add_num"] == 0
+    assert aoe.load(result.opat.om_file).run(None, _feed())
+
+
+def test_time_limit_of_nothing_leaves_the_model_untuned_and_proves_nothing(
+    first: Tuned, tmp_path: Path
+) -> None:
+    place = Place(tmp_path)
+    place.bank.mkdir()
+    shutil.copy(first.place.model, place.model)
+    result = place.tune("out", tuning_time_limit_s=0.0)
+    assert result.opat.judgement.kept == ()
+    assert read_manifest(result.opat.om_file).kernels == ()
+    assert list(place.bank.rglob("*.json")) == []
+    np.testing.assert_allclose(
+        aoe.load(result.opat.om_file).run(None, _feed())[0],
+        _untuned(place.model, _feed()),
+        rtol=1e-5,
+    )
+
+
+def test_corrupt_bank_is_a_clear_error_and_is_left_as_it_is(first: Tuned, tmp_path: Path) -> None:
+    copy = Place(tmp_path / "copy")
+    shutil.copytree(first.place.root, copy.root)
+    (file,) = Bank(copy.bank).iter_files()
+    torn = file.read_bytes()[:-30]
+    file.write_bytes(torn)
+    with pytest.raises(BankFormatError) as caught:
+        copy.tune("broken")
+    assert str(file) in str(caught.value)
+    assert file.read_bytes() == torn
+    (report,) = (copy.root / "broken").glob("aoe_result_opat_*.json")
+    assert json.loads(report.read_text())[1]["OPAT"]["opat_tuning_result"] == "tuning failed"
+    assert not (copy.root / "broken" / "net_tune.om").exists()
+
+
+# ---- models ONNX Runtime keeps ----
+
+
+def test_model_with_nothing_to_tune_is_packed_as_it_is(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.bank.mkdir()
+    save_model(matmul_net(width=32), place.model)
+    result = place.tune("out", input_shape=None)
+    assert result.opat.operators == ()
+    feed = {"x": np.ones((4, 32), np.float32)}
+    assert np.array_equal(
+        aoe.load(result.opat.om_file).run(None, feed)[0], _untuned(place.model, feed)
+    )
+    assert list(place.bank.rglob("*")) == []
+
+
+def test_workspace_is_used_without_output(first: Tuned, tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.bank.mkdir()
+    save_model(matmul_net(width=32), place.model)
+    env = {"ASCEND_WORK_PATH": str(tmp_path / "work")}
+    result = place.tune("unused", env=env, output=None, input_shape=None)
+    assert result.opat.om_file.is_file()
+    assert result.opat.om_file.parent.parts[-3:] == (
+        "net_20260102030405678", "tunespace", "result",
+    )  # fmt: skip
+    assert (result.opat.om_file.parent / "summary.json").is_file()
+
+
+# ---- the commands that use a tuned model ----
+
+
+@pytest.fixture
+def command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Return a function that runs `aoe` in this process: (exit code, stdout, stderr)."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["aoe", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+def test_run_computes_random_inputs(first: Tuned, command: Command, tmp_path: Path) -> None:
+    om = first.result.opat.om_file
+    code, out, err = command("run", om, "--input", "random", "--output", tmp_path / "out")
+    assert (code, err) == (0, "")
+    kernels = len(read_manifest(om).kernels)
+    assert kernels
+    assert f"tuned model, {kernels} kernels" in out
+    assert np.load(tmp_path / "out" / "y.npy").shape == (1, 16, 96, 4)
+
+
+@pytest.mark.parametrize("form", ["{}", "x={}"])
+def test_run_computes_files(first: Tuned, command: Command, tmp_path: Path, form: str) -> None:
+    feed = _feed()
+    np.save(tmp_path / "in.npy", feed["x"])
+    om = first.result.opat.om_file
+    source = form.format(tmp_path / "in.npy")
+    code, out, _ = command("run", om, "--input", source, "--output", tmp_path, "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert document["schema"] == "aoe.run/1"
+    assert document["tuned"]
+    assert document["outputs"][0]["name"] == "y"
+    expected = _untuned(first.place.model, feed)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("array", "code", "words"),
+    [
+        (np.zeros((1, 16, 96, 95), np.float32), 2, "another shape"),
+        (np.zeros((1, 16, 96, 96), np.float64), 3, "cannot run it"),
+        (np.array(["text"]), 2, "another shape"),
+    ],
+)
+def test_run_refuses_arrays_that_do_not_fit(
+    first: Tuned, command: Command, tmp_path: Path, array: Array, code: int, words: str
+) -> None:
+    np.save(tmp_path / "in.npy", array)
+    om = first.result.opat.om_file
+    done = command("run", om, "--input", tmp_path / "in.npy")
+    assert done[0] == code
+    assert words in done[2]
+
+
+def test_run_refuses_files_that_are_no_arrays(
+    first: Tuned, command: Command, tmp_path: Path
+) -> None:
+    om = first.result.opat.om_file
+    (tmp_path / "empty.npy").write_bytes(b"")
+    (tmp_path / "text.npy").write_text("hello")
+    np.savez(tmp_path / "many.npz", a=np.ones(1), b=np.ones(1))
+    np.save(tmp_path / "objects.npy", np.array([{}], object))
+    for name in ("gone.npy", "empty.npy", "text.npy", "many.npz", "objects.npy"):
+        code, _, err = command("run", om, "--input", tmp_path / name)
+        assert code == 3, name
+        assert name in err
+    code, _, err = command("run", om, "--input", "z=x.npy")
+    assert code == 2
+    assert "no such input" in err
+
+
+def test_run_refuses_what_is_no_tuned_model(first: Tuned, command: Command, tmp_path: Path) -> None:
+    for file in (tmp_path / "gone.om", first.place.model):
+        code, out, _ = command("run", file, "--json")
+        assert code == 3
+        assert json.loads(out)["error"]["code"] == "AOE070"
+
+
+def test_run_warns_on_standard_error_when_it_falls_back(
+    first: Tuned, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aoe.loading.missing_cpu_features", lambda _: ("quantum",))
+    code, out, err = command("run", first.result.opat.om_file, "--json")
+    assert code == 0
+    assert "this CPU lacks quantum" in err
+    assert json.loads(out)["tuned"] is False
+    assert "quantum" in json.loads(out)["fallback_reason"]
+
+
+def test_benchmark_compares_with_the_model_inside(first: Tuned, command: Command) -> None:
+    code, out, _ = command("benchmark", first.result.opat.om_file, "--pairs", 6, "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert document["schema"] == "aoe.benchmark/1"
+    assert document["same_results"]
+    assert document["pairs"] == 6
+    assert document["speedup_low"] <= document["speedup"] <= document["speedup_high"]
+
+
+def test_benchmark_compares_two_files(first: Tuned, command: Command) -> None:
+    code, out, err = command(
+        "benchmark", first.result.opat.om_file, "--vs", first.place.model,
+        "--input_shape=x:1,16,96,96", "--pairs=6", "--threads=1",
+    )  # fmt: skip
+    assert code == 0, err
+    assert "same results" in out
+    assert "6 pairs, 1 threads" in out
+
+
+def test_benchmark_refuses_an_open_shape(first: Tuned, command: Command) -> None:
+    code, _, err = command("benchmark", first.place.model)
+    assert code == 3
+    assert "--input_shape" in err
+
+
+# ---- Ctrl-C ----
+
+
+def test_ctrl_c_in_the_middle_keeps_records_and_exits_with_130(
+    first: Tuned, tmp_path: Path
+) -> None:
+    place = Place(tmp_path)
+    place.bank.mkdir()
+    shutil.copy(first.place.model, place.model)
+    command = [
+        sys.executable, "-c", "from aoe.cli.app import main; main()", f"--model={place.model}",
+        f"--output={tmp_path / 'out'}", "--input_shape=x:1,16,96,96", "--trials=8",
+    ]  # fmt: skip
+    env = {**os.environ, "TUNE_BANK_PATH": str(place.bank), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stderr is not None
+        seen = []
+        for line in process.stderr:
+            seen.append(line)
+            if "[1/2]" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        seen.append(process.stderr.read())
+        code = process.wait(timeout=60)
+    assert code == 130, seen
+    assert "interrupted: what was found so far is in the bank" in "".join(seen)
+    (file,) = Bank(place.bank).iter_files()
+    assert len(list(Bank(place.bank).iter_records(file))) == 1
+    (report,) = (tmp_path / "out").glob("aoe_result_opat_*.json")
+    assert json.loads(report.read_text())[1]["OPAT"]["opat_tuning_result"] == "tuning incomplete"
+    assert not (tmp_path / "out" / "net_tune.om").exists()
+    assert not list(tmp_path.glob("aoe_*"))

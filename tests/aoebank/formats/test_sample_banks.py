@@ -1,0 +1,99 @@
+"""The sample banks: made by the generator, clean, and good for every verb of a bank."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import sample_bank_files
+
+from aoebank import Bank
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.registry import FORMATS, find_format
+from aoebank.model.record import FormatName
+
+FILES = pytest.mark.parametrize("path", sample_bank_files.ALL, ids=lambda path: path.name)
+
+
+def parse(path: Path) -> ParsedFile:
+    format_ = find_format(path)
+    assert format_ is not None
+    return format_.parse(path.read_bytes(), path)
+
+
+def load_generator() -> ModuleType:
+    path = sample_bank_files.ROOT / "benchmarks" / "make_bank.py"
+    spec = importlib.util.spec_from_file_location("make_bank", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_there_is_one_sample_per_format() -> None:
+    names = [parse(path).format.name for path in sample_bank_files.ALL]
+    assert sorted(names) == sorted(FormatName)
+    assert {*FORMATS} == {*FormatName}
+
+
+@FILES
+def test_sample_has_six_records_and_no_findings(path: Path) -> None:
+    parsed = parse(path)
+    assert len(parsed) == len([*parsed.iter_records()]) == 6
+    assert [*parsed.findings, *parsed.format.check(parsed)] == []
+
+
+@FILES
+def test_only_one_format_takes_the_name_and_the_content(path: Path) -> None:
+    own = parse(path).format
+    head = path.read_bytes()[:4096]
+    assert [each for each in FORMATS.values() if each.recognizes_name(path.name)] == [own]
+    assert [each for each in FORMATS.values() if each.recognizes_content(head)] == [own]
+
+
+@FILES
+def test_sample_is_what_the_generator_writes(path: Path, tmp_path: Path) -> None:
+    generator = load_generator()
+    (written,) = generator.make_bank(tmp_path, parse(path).format.name, records=6)
+    assert written.relative_to(tmp_path) == path.relative_to(sample_bank_files.FOLDER.parent)
+    assert written.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", [*FormatName])
+def test_generator_splits_a_bank_over_files_without_repeating_a_record(
+    name: FormatName, tmp_path: Path
+) -> None:
+    files = load_generator().make_bank(tmp_path, name, records=50, files=3)
+    keys = [key for file in files for key in parse(file).keys]
+    assert len(files) == 3
+    assert len(keys) == len(set(keys)) == 50
+
+
+@FILES
+def test_bank_stores_replaces_and_removes_records_of_every_format(
+    path: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / path.name
+    records = [*parse(path).iter_records()]
+    bank = Bank(tmp_path)
+    bank.put(file, records[:3])
+    bank.put(file, [replace(records[1], strategy=records[2].strategy)])
+    bank.remove(file, [records[0].key])
+    stored = [*bank.iter_records(file)]
+    assert [each.key for each in stored] == [records[1].key, records[2].key]
+    assert stored[0].strategy == records[2].strategy
+    assert bank.find(file, records[0].key) is None
+    parsed = parse(file)
+    assert [*parsed.findings, *parsed.format.check(parsed)] == []
+
+
+@FILES
+@pytest.mark.parametrize("name", [*FormatName])
+def test_every_format_survives_the_files_of_the_others(path: Path, name: FormatName) -> None:
+    parsed = FORMATS[name].parse(path.read_bytes(), path)
+    found = [*parsed.findings, *parsed.format.check(parsed)]
+    assert found or name is parse(path).format.name

@@ -1,0 +1,133 @@
+"""Whatever lies in a tree: an answer, in time that grows with its size, and no traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import golden_harness
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aoebank.formats.lines import LineIndex
+from aoebank.formats.registry import FORMATS
+from aoebank.ops.validate import validate
+
+UNIFIED = "x86-64-v4_2_AiCore_x.json"
+RUNTIME = "Ascend910B3_20_AiCore_x_runtime_kb.json"
+NAMES = (
+    UNIFIED, RUNTIME, f"{UNIFIED}.provenance.jsonl", "repository_ascend910B3_matmul.json",
+    "Ascend310_AiCore_2_v001.json", "ascend910b3_l2cache.json",
+    "Ascend910B3_gradient_fusion.json", "odd.json", "odd.bin", "odd",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"\n", b"{}", b"[]", b"null", b"\x00" * 4096, b"\xff\xfe{\x00}\x00",
+        b"[" * 200_000, b'{"a":' * 200_000, b'"' + b"x" * 1_000_000, b"1" * 1_000_000,
+        b'{"a": ' + b"9" * 50_000 + b"}", b"\n" * 20_000, b"{}\n" * 20_000, b"1e999\n" * 100,
+        b'{"cost_time": NaN}', b"<<<<<<< a\n=======\n>>>>>>> b\n", b"\xef\xbb\xbf", b"\r\n\r\n",
+        b'{"shape": {}, "tiling": []}\n' * 3, b'{"\\ud800": "\\udfff"}',
+    ],
+)  # fmt: skip
+def test_hostile_bytes_are_findings_under_any_name(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    result = validate([tmp_path])
+    assert result.files == 1
+    assert all(finding.message for finding in result.findings)
+    for output in ("text", "json", "sarif", "junit", "github"):
+        outcome = golden_harness.run(
+            "aoebank", ["validate", str(tmp_path), "--format", output, "--select", "AB5,AB11"]
+        )
+        assert outcome.exit_code in (0, 1)
+
+
+@given(data=st.binary(max_size=200))
+def test_random_bytes_survive_check_and_fix_under_any_name(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("random")
+    for name in NAMES:
+        (folder / name).write_bytes(data)
+    outcome = golden_harness.run("aoebank", ["validate", str(folder), "--fix"])
+    assert outcome.exit_code in (0, 1)
+    assert outcome.stderr == ""
+
+
+def test_every_format_is_among_the_names() -> None:
+    for format_ in FORMATS.values():
+        assert any(format_.recognizes_name(name) for name in NAMES), format_.name
+
+
+def test_long_line_with_many_findings_is_not_read_again_for_each() -> None:
+    decoded = 0
+
+    class Counting(bytes):
+        def __getitem__(self, key: object) -> bytes:  # type: ignore[override]
+            nonlocal decoded
+            piece: bytes = super().__getitem__(key)  # type: ignore[index]
+            decoded += len(piece)
+            return piece
+
+    data = Counting("ä".encode() * 10_000)
+    lines = LineIndex(data)
+    for number in range(10_000):
+        assert lines.position(2 * number) == (1, number + 1)
+    assert decoded <= len(data)
+
+
+def test_columns_may_be_asked_for_in_any_order() -> None:
+    lines = LineIndex("\ufeffäb\nöß".encode())
+    places = {3: (1, 1), 5: (1, 2), 0: (1, 1), 7: (2, 1), 9: (2, 2), 6: (1, 3)}
+    for offset in (9, 5, 7, 3, 0, 6, 5, 9, 3):
+        assert lines.position(offset) == places[offset]
+
+
+def test_long_name_and_strange_paths_are_missing_or_found(tmp_path: Path) -> None:
+    odd = tmp_path / "a\nb\udcff,:%.json"
+    odd.write_bytes(b"[]")
+    paths = [tmp_path / ("x" * 5000), odd]
+    result = validate(paths)
+    assert result.missing == (paths[0],)
+    for output in ("text", "json", "sarif", "junit", "github"):
+        outcome = golden_harness.run("aoebank", ["validate", str(tmp_path), "--format", output])
+        assert outcome.exit_code in (0, 1)
+
+
+def test_loops_of_links_end(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        for target in ("a", "b", "c"):
+            (tmp_path / name / target).symlink_to(tmp_path / target)
+    (tmp_path / "d").symlink_to("d")
+    codes = [finding.code for finding in validate([tmp_path]).findings]
+    assert set(codes) == {"AB101", "AB511"}
+    assert codes.count("AB511") == 3  # the other links lead to folders beside, not above
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "I/O")])
+def test_unreadable_files_of_all_kinds_are_findings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    for name in NAMES:
+        (tmp_path / name).write_bytes(b"{}")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
+    findings = validate([tmp_path]).findings
+    assert {finding.code for finding in findings} == {"AB101"}
+    assert len({finding.location.path for finding in findings}) == len(NAMES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [UNIFIED, RUNTIME])
+@pytest.mark.parametrize("head", [b'{"a": "', b'"', b"[" * 20, b""])
+def test_line_of_100_megabytes_is_a_finding(tmp_path: Path, name: str, head: bytes) -> None:
+    (tmp_path / name).write_bytes(head + b"x" * 100_000_000)
+    assert validate([tmp_path]).findings
