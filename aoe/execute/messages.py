@@ -19,13 +19,11 @@ class WorkerSetup:
         target: Threads and CPU features.
         compiler: Command line of the C compiler.
         directory: The worker's own scratch directory.
-        stderr: File that takes whatever native code prints before it dies.
     """
 
     target: Target
     compiler: tuple[str, ...]
     directory: Path
-    stderr: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import shutil
+import subprocess
+import sys
 import tempfile
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,10 +17,15 @@ from typing import Any
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import Reply, Request, WorkerSetup
 from aoe.execute.toolchain import Toolchain
-from aoe.execute.worker import worker_main
 from aoe.target import Target
 
-_STDERR_BYTES = 2000
+_LOG_BYTES = 2000
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
+    "from aoe.execute.worker import main; main(int(sys.argv[1]))"
+)
+"""A plain child: not forked, since ONNX Runtime and Halide hold threads a fork would lose, and not
+`multiprocessing.Process`, which would run the user's own script again."""
 
 
 class Runner:
@@ -32,10 +39,8 @@ class Runner:
     def __init__(self, target: Target, toolchain: Toolchain) -> None:
         self.target = target
         self.toolchain = toolchain
-        # spawn: ONNX Runtime and Halide hold threads, which a forked child would lose
-        self._context = multiprocessing.get_context("spawn")
         self._directory = Path(tempfile.mkdtemp(prefix="aoe_worker_"))
-        self._process: BaseProcess | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._generation = 0
 
@@ -57,8 +62,8 @@ class Runner:
             RunTimeoutError: no answer in time; the worker was killed.
             RunError: the worker died, or the task failed.
         """
-        connection = self._ready()
         try:
+            connection = self._ready()
             connection.send(Request(task=task, arguments=arguments))
             if not connection.poll(timeout_s):
                 self._stop(kill=True)
@@ -93,25 +98,25 @@ class Runner:
 
     def _ready(self) -> Connection:
         if self._process is not None and self._connection is not None:
-            if self._process.is_alive():
+            if self._process.poll() is None:
                 return self._connection
             self._stop(kill=True)
         self._generation += 1
         directory = self._directory / str(self._generation)
         directory.mkdir()
-        setup = WorkerSetup(
-            target=self.target,
-            compiler=self.toolchain.command,
-            directory=directory,
-            stderr=self._stderr(),
-        )
-        ours, theirs = self._context.Pipe()
-        self._process = self._context.Process(
-            target=worker_main, args=(theirs, setup), name="aoe-worker", daemon=True
-        )
-        self._process.start()
-        theirs.close()
+        ours, theirs = multiprocessing.Pipe()
+        with theirs, self._log().open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, str(theirs.fileno()), json.dumps(sys.path)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,  # whatever native code prints must not get into the answer
+                stderr=log,
+            )
         self._connection = ours
+        ours.send(
+            WorkerSetup(target=self.target, compiler=self.toolchain.command, directory=directory)
+        )
         return ours
 
     def _stop(self, *, kill: bool) -> None:
@@ -121,23 +126,25 @@ class Runner:
             self._connection = None
         if self._process is not None:
             if not kill:
-                self._process.join(timeout=2)
-            if self._process.is_alive():
+                self._wait(timeout_s=2)
+            if self._process.poll() is None:
                 self._process.kill()
-            self._process.join()
+            self._process.wait()
             self._process = None
 
-    def _stderr(self) -> Path:
-        return self._directory / f"stderr_{self._generation}.txt"
+    def _wait(self, *, timeout_s: float) -> int | None:
+        """Return the exit code of the worker, None if it does not end in time."""
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self._process.wait(timeout=timeout_s)
+        return None
+
+    def _log(self) -> Path:
+        return self._directory / f"log_{self._generation}.txt"
 
     def _obituary(self) -> str:
-        process = self._process
-        if process is not None:
-            process.join(timeout=5)
-        code = process.exitcode if process is not None else None
+        code = self._wait(timeout_s=5)
         self._stop(kill=True)
-        tail = ""
-        if self._stderr().exists():
-            tail = self._stderr().read_bytes()[-_STDERR_BYTES:].decode("utf-8", "replace").strip()
+        tail = self._log().read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace").strip()
         cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         return f"the worker ended with {cause}" + (f"\n{tail}" if tail else "")

@@ -6,7 +6,6 @@ it measures, nothing else of the engine runs.
 
 from __future__ import annotations
 
-import os
 import signal
 import traceback
 from collections.abc import Callable, Mapping
@@ -17,15 +16,18 @@ from aoe.errors import AoeError
 from aoe.execute.messages import Reply, Request, WorkerSetup
 
 
-def worker_main(connection: Connection, setup: WorkerSetup) -> None:
-    """Serve requests until the parent closes its end.
+def main(descriptor: int) -> None:
+    """Serve requests until the parent closes its end of the pipe.
 
     Ctrl-C goes to the whole process group; the parent decides what it means, so the worker
     ignores it.
+
+    Args:
+        descriptor: The worker's end of the pipe, inherited.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with setup.stderr.open("wb") as sink:
-        os.dup2(sink.fileno(), 2)
+    connection = Connection(descriptor)
+    setup: WorkerSetup = connection.recv()
     from aoe.execute.tasks import make_tasks
 
     tasks = make_tasks(setup)

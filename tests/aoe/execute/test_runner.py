@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import select
 import signal
@@ -54,10 +53,9 @@ def _assert_works(runner: Runner, model: Path) -> None:
     assert found.deviation.max_abs_err == 0
 
 
-def _worker_pid() -> int:
-    (pid,) = (p.pid for p in multiprocessing.active_children() if p.name == "aoe-worker")
-    assert pid is not None
-    return pid
+def _worker_pid(runner: Runner) -> int:
+    assert runner._process is not None
+    return runner._process.pid
 
 
 def _ends(pid: int, timeout_s: float = 20.0) -> bool:
@@ -78,9 +76,9 @@ def test_result_comes_back(runner: Runner, plain_model: Path) -> None:
 
 def test_calls_share_one_worker(runner: Runner, plain_model: Path) -> None:
     _assert_works(runner, plain_model)
-    first = _worker_pid()
+    first = _worker_pid(runner)
     _assert_works(runner, plain_model)
-    assert _worker_pid() == first
+    assert _worker_pid(runner) == first
 
 
 def test_different_results_are_told(runner: Runner, plain_model: Path, tmp_path: Path) -> None:
@@ -131,7 +129,7 @@ def test_hang_is_a_timeout_and_the_next_call_works(
     runner: Runner, plain_model: Path, abi_library: Path, tmp_path: Path
 ) -> None:
     _assert_works(runner, plain_model)
-    pid = _worker_pid()
+    pid = _worker_pid(runner)
     hanging = ModelPart(model=_kernel_model(tmp_path, "hang"), library=abi_library, optimize=False)
     with pytest.raises(RunTimeoutError, match="no answer from the worker") as caught:
         _compare(runner, plain_model, hanging, timeout_s=0.5)
@@ -142,19 +140,19 @@ def test_hang_is_a_timeout_and_the_next_call_works(
 
 def test_killed_worker_is_replaced_at_the_next_call(runner: Runner, plain_model: Path) -> None:
     _assert_works(runner, plain_model)
-    pid = _worker_pid()
+    pid = _worker_pid(runner)
     os.kill(pid, signal.SIGKILL)
     assert _ends(pid)
     _assert_works(runner, plain_model)
-    assert _worker_pid() != pid
+    assert _worker_pid(runner) != pid
 
 
 def test_worker_ignores_ctrl_c(runner: Runner, plain_model: Path) -> None:
     _assert_works(runner, plain_model)
-    pid = _worker_pid()
+    pid = _worker_pid(runner)
     os.kill(pid, signal.SIGINT)
     _assert_works(runner, plain_model)
-    assert _worker_pid() == pid
+    assert _worker_pid(runner) == pid
 
 
 def test_answer_of_an_interrupted_call_is_never_taken_for_the_next_one_s(
@@ -181,11 +179,11 @@ def test_arguments_that_cannot_be_sent_spoil_nothing(runner: Runner, plain_model
 
 def test_restart_gives_another_process(runner: Runner, plain_model: Path) -> None:
     _assert_works(runner, plain_model)
-    pid = _worker_pid()
+    pid = _worker_pid(runner)
     runner.restart()
     assert _ends(pid)
     _assert_works(runner, plain_model)
-    assert _worker_pid() != pid
+    assert _worker_pid(runner) != pid
 
 
 def test_closing_ends_the_worker_and_removes_its_files(
@@ -193,12 +191,10 @@ def test_closing_ends_the_worker_and_removes_its_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = {p.pid for p in multiprocessing.active_children()}
     with Runner(target, toolchain) as own:
         assert list(tmp_path.iterdir())
         _assert_works(own, plain_model)
-        (pid,) = {p.pid for p in multiprocessing.active_children()} - before
-    assert pid is not None
+        pid = _worker_pid(own)
     assert _ends(pid)
     assert list(tmp_path.iterdir()) == []
 
@@ -211,19 +207,53 @@ def test_runner_that_was_never_used_closes_quietly(target: Target, toolchain: To
 
 
 _ORPHAN = """
-import multiprocessing, os, signal, sys
+import os, signal
 from aoe.errors import RunError
 from aoe.execute.runner import Runner
 from aoe.execute.toolchain import Toolchain
 from aoe.target import host_target
-if __name__ == "__main__":
-    runner = Runner(host_target(1), Toolchain(command=("cc",)))
-    try:
-        runner.call("no_such_task", timeout_s=60)
-    except RunError:
-        print(multiprocessing.active_children()[0].pid, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+runner = Runner(host_target(1), Toolchain(command=("cc",)))
+try:
+    runner.call("no_such_task", timeout_s=60)
+except RunError:
+    print(runner._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def test_script_that_uses_a_runner_is_not_run_again_in_the_worker(tmp_path: Path) -> None:
+    """It has no `if __name__ == "__main__"`: a child of multiprocessing would import it."""
+    script = tmp_path / "script.py"
+    script.write_text("print('started', flush=True)\n" + _ORPHAN)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stdout.count("started") == 1
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_what_a_kernel_prints_stays_out_of_the_answer(
+    runner: Runner, plain_model: Path, abi_library: Path, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    deadly = ModelPart(
+        model=_kernel_model(tmp_path, "give_up"), library=abi_library, optimize=False
+    )
+    with pytest.raises(RunError):
+        _compare(runner, plain_model, deadly)
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+
+
+def test_worker_that_cannot_start_says_why(
+    target: Target, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aoe.execute.runner._BOOT", "import no_such_module")
+    with Runner(target, toolchain) as own:
+        with pytest.raises(RunError, match="the worker ended with exit code 1") as caught:
+            own.call("anything", timeout_s=_LONG_S)
+        assert "No module named 'no_such_module'" in str(caught.value)
 
 
 def test_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
