@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aoe.errors import AoeError, OfflineModelError
+from aoe.execute.messages import ModelPart
 from aoe.offline_model import (
     FALLBACK,
     LIBRARY,
@@ -88,7 +89,7 @@ def load(file: str | Path, *, threads: int | None = None) -> OfflineModel:
         reason = parts.damage or unfit_reason(parts.manifest)
         if not reason:
             try:
-                session = _tuned_session(parts.directory, count)
+                session = _tuned_session(parts, count)
                 return OfflineModel(parts.manifest, session, "")
             except AoeError as error:
                 reason = str(error)
@@ -98,14 +99,26 @@ def load(file: str | Path, *, threads: int | None = None) -> OfflineModel:
         return OfflineModel(parts.manifest, session, reason)
 
 
-def _tuned_session(directory: Path, threads: int) -> ort.InferenceSession:
+def tuned_part(directory: Path, manifest: Manifest) -> ModelPart:
+    """Return how to run the tuned model of an unpacked `.om`.
+
+    With kernels it runs as it is written; without any it is the imported model, for ONNX
+    Runtime to optimise.
+    """
+    library = directory / LIBRARY
+    return ModelPart(
+        model=directory / MODEL,
+        library=library if manifest.kernels and library.exists() else None,
+        optimize=not manifest.kernels,
+    )
+
+
+def _tuned_session(parts: UnpackedModel, threads: int) -> ort.InferenceSession:
     from aoe.execute.sessions import create_session, session_options
 
-    library = directory / LIBRARY
-    options = session_options(
-        threads=threads, optimize=False, library=library if library.exists() else None
-    )
-    return create_session(directory / MODEL, options)
+    part = tuned_part(parts.directory, parts.manifest)
+    options = session_options(threads=threads, optimize=part.optimize, library=part.library)
+    return create_session(part.model, options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +192,8 @@ def _unpack_parts(file: Path, manifest: Manifest, directory: Path) -> str:
 
 def unfit_reason(manifest: Manifest) -> str:
     """Return why this machine cannot run the kernels, or the empty string."""
+    if not manifest.kernels:
+        return ""
     missing = missing_cpu_features(manifest.cpu_features)
     if missing:
         return f"this CPU lacks {', '.join(missing)}"

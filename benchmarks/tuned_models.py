@@ -21,11 +21,13 @@ from typing import Any
 import onnx
 
 from aoe.entry.onnx_file import load_onnx
+from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
-from aoe.execute.tasks import ModelComparison, ModelPart
+from aoe.execute.tasks import ModelComparison
 from aoe.execute.toolchain import find_toolchain
+from aoe.loading import tuned_part
 from aoe.measurement import MeasurePolicy, estimate_speedup
-from aoe.offline_model import LIBRARY, MODEL, unpack
+from aoe.offline_model import unpack
 from aoe.settings import TuneSettings
 from aoe.target import host_target
 from aoe.testing.networks import NETWORKS, shipped_network
@@ -80,10 +82,9 @@ def _row(
     name: str, model: Path, result: TuneResult, output: Path, pairs: int, env: dict[str, str]
 ) -> dict[str, Any]:
     scratch = output / "unpacked" / name
-    unpack(result.opat.om_file, scratch)
+    part = tuned_part(scratch, unpack(result.opat.om_file, scratch))
     plain = scratch / "imported.onnx"
     plain.write_bytes(load_onnx(model, {}).proto.SerializeToString())
-    library = scratch / LIBRARY if (scratch / LIBRARY).exists() else None
     policy = MeasurePolicy(
         pairs_min=min(30, pairs),
         pairs_max=pairs,
@@ -96,7 +97,7 @@ def _row(
             "compare_models",
             timeout_s=_TIMEOUT_S,
             baseline=ModelPart(model=plain, optimize=True),
-            tuned=ModelPart(model=scratch / MODEL, library=library, optimize=False),
+            tuned=part,
             policy=policy,
             seed=1,
         )

@@ -13,7 +13,8 @@ from aoe.cli.options import JsonFlag, SeedOption
 from aoe.errors import RunError
 
 if TYPE_CHECKING:
-    from aoe.execute.tasks import ModelComparison, ModelPart
+    from aoe.execute.messages import ModelPart
+    from aoe.execute.tasks import ModelComparison
 
 _TIMEOUT_S = 1800.0
 
@@ -25,7 +26,7 @@ def benchmark(
         typer.Option("--vs", help="Compare with this .om or .onnx; default for an .om is the "
                      "untuned model inside it."),
     ] = None,
-    pairs: Annotated[int, typer.Option("--pairs", min=6, help="Most pairs of runs.")] = 100,
+    pairs: Annotated[int, typer.Option("--pairs", min=12, help="Most pairs of runs.")] = 100,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads; default is every usable core.")
     ] = None,
@@ -70,22 +71,15 @@ def model_part(file: Path, directory: Path, input_shape: str | None) -> ModelPar
     Raises:
         AoeError: the file cannot be used on this machine.
     """
-    from aoe.execute.tasks import ModelPart
-
     if file.suffix == ".om":
-        from aoe.loading import unfit_reason
-        from aoe.offline_model import LIBRARY, MODEL, unpack
+        from aoe.loading import tuned_part, unfit_reason
+        from aoe.offline_model import unpack
 
         manifest = unpack(file, directory)
         reason = unfit_reason(manifest)
         if reason:
             raise RunError(str(file), f"its kernels do not fit this machine: {reason}")
-        library = directory / LIBRARY
-        return ModelPart(
-            model=directory / MODEL,
-            library=library if library.exists() else None,
-            optimize=False,
-        )
+        return tuned_part(directory, manifest)
     from aoe.entry.input_shapes import parse_input_shape
     from aoe.entry.onnx_file import load_onnx
 
@@ -96,7 +90,7 @@ def model_part(file: Path, directory: Path, input_shape: str | None) -> ModelPar
 
 
 def _part(file: Path) -> ModelPart:
-    from aoe.execute.tasks import ModelPart
+    from aoe.execute.messages import ModelPart
 
     return ModelPart(model=file, optimize=True)
 

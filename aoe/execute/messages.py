@@ -41,3 +41,18 @@ class Reply:
     value: Any = None
     error: AoeError | None = None
     crash: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPart:
+    """A model file and how to run it.
+
+    Attributes:
+        model: ONNX file.
+        library: Kernel library, or None.
+        optimize: True to let ONNX Runtime optimise the graph, False to run it as written.
+    """
+
+    model: Path
+    library: Path | None = None
+    optimize: bool = True

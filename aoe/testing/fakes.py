@@ -11,7 +11,8 @@ from typing import Any
 
 from aoe.errors import RunError
 from aoe.execute.accuracy import Deviation
-from aoe.execute.tasks import ModelComparison, ModelPart
+from aoe.execute.messages import ModelPart
+from aoe.execute.tasks import ModelComparison
 from aoe.execute.toolchain import Toolchain
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
 from aoe.schedule import Schedule, schedule_from_json

@@ -16,6 +16,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from aoe.entry.onnx_file import make_initializers_constant
+
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
@@ -62,6 +64,7 @@ def with_random_weights(proto: onnx.ModelProto, *, seed: int) -> onnx.ModelProto
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     del model.graph.node[:]
     model.graph.node.extend(nodes)
+    make_initializers_constant(model)
     return model
 
 

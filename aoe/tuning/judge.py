@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aoe.errors import RunError
+from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
-from aoe.execute.tasks import ModelComparison, ModelPart
+from aoe.execute.tasks import ModelComparison
 from aoe.measurement import MeasurePolicy, SpeedupEstimate, accepts, estimate_speedup
 from aoe.tuning.assembly import Assembly, ChosenKernel
 

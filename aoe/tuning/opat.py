@@ -119,7 +119,7 @@ class Opat:
         parts = self._places.scratch / "parts"
         with closing(Assembly(parts, self._model.proto, graph, self._runner)) as assembly:
             judgement = self._judge(assembly, tuned)
-            tuned_profile = self._profile_tuned(assembly, judgement)
+            tuned_profile = self._profile_tuned(assembly, judgement, profile)
         self._write_model(assembly, judgement)
         median_us = judgement.comparison.measurement.baseline_latency_us
         self._publish(
@@ -233,7 +233,11 @@ class Opat:
             op_names=kernel.op_names,
         )
 
-    def _profile_tuned(self, assembly: Assembly, judgement: Judgement) -> ModelProfile:
+    def _profile_tuned(
+        self, assembly: Assembly, judgement: Judgement, untuned: ModelProfile
+    ) -> ModelProfile:
+        if not judgement.kept:
+            return untuned
         part = assembly.write_model(judgement.kept)
         return profile_model(
             part.model,

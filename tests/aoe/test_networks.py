@@ -11,7 +11,6 @@ import onnx
 import pytest
 
 from aoe.bank_io import key_of
-from aoe.entry.onnx_file import make_initializers_constant
 from aoe.execute.accuracy import compare_model_results
 from aoe.execute.compiler import KernelSource, kernel_name
 from aoe.execute.runner import Runner
@@ -43,7 +42,6 @@ def test_network_with_kernels_computes_what_it_did_without(
     name: str, runner: Runner, tmp_path: Path
 ) -> None:
     proto = shipped_network(name)
-    make_initializers_constant(proto)
     graph, kernels = _kernels(proto, tmp_path)
     assert len(kernels) >= LEAST_KERNELS[name]
 
@@ -70,7 +68,6 @@ def test_network_without_library_runs_the_replaced_operators(
     runner: Runner, tmp_path: Path
 ) -> None:
     proto = shipped_network("inception_v1")
-    make_initializers_constant(proto)
     graph, kernels = _kernels(proto, tmp_path)
     assembly = Assembly(tmp_path / "parts", proto, graph, runner)
     tuned = assembly.write_model(kernels)

@@ -57,7 +57,8 @@ def _measure(
 def test_correct_candidates_are_timed_in_pairs(measurer: CandidateMeasurer, target: Target) -> None:
     found = _measure(measurer, _EXP, schedules_of(_EXP, target, 3))
     assert [m.outcome for m in found] == [Outcome.CORRECT] * 3
-    assert all(len(m.baseline_us) == len(m.tuned_us) == 5 for m in found)
+    # 3 pairs where a candidate lost the race against a better one, else all 5
+    assert all(3 <= len(m.baseline_us) == len(m.tuned_us) <= 5 for m in found)
     assert len({m.tuned_us for m in found}) == 3
 
 

@@ -14,8 +14,9 @@ import pytest
 from onnx import helper
 
 from aoe.errors import RunError, RunTimeoutError
+from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
-from aoe.execute.tasks import ModelComparison, ModelPart
+from aoe.execute.tasks import ModelComparison
 from aoe.execute.toolchain import Toolchain
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.target import Target

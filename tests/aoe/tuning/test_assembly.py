@@ -186,3 +186,10 @@ def test_same_kernels_in_any_order_give_the_same_model(
         first = parts.write_model(kernels, "a.onnx").model.read_bytes()
         second = parts.write_model(kernels[::-1], "b.onnx").model.read_bytes()
     assert first == second
+
+
+def test_model_without_kernels_is_the_imported_one(tmp_path: Path, graph: ModelGraph) -> None:
+    with closing(Assembly(tmp_path / "parts", conv_net(), graph, ScriptedRunner())) as made:
+        part = made.write_model([])
+    assert part.optimize and part.library is None
+    assert part.model.read_bytes() == made.untuned.model.read_bytes()

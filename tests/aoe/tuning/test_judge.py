@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aoe.errors import RunError, RunTimeoutError
-from aoe.execute.tasks import ModelPart
+from aoe.execute.messages import ModelPart
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.testing.fakes import ScriptedRunner
 from aoe.testing.tuning import make_kernel
