@@ -26,7 +26,7 @@ def benchmark(
         typer.Option("--vs", help="Compare with this .om or .onnx; default for an .om is the "
                      "untuned model inside it."),
     ] = None,
-    pairs: Annotated[int, typer.Option("--pairs", min=12, help="Most pairs of runs.")] = 100,
+    pairs: Annotated[int, typer.Option("--pairs", min=6, help="Most pairs of runs.")] = 100,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads; default is every usable core.")
     ] = None,

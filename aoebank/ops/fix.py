@@ -173,7 +173,10 @@ def _answers(record: Record) -> list[str]:
 
 
 def _fix_bom(state: _State) -> bytes:
-    return state.data.removeprefix(BOM)
+    data = state.data
+    while data.startswith(BOM):  # editors that each add one leave several
+        data = data.removeprefix(BOM)
+    return data
 
 
 def _fix_line_ends(state: _State) -> bytes:

@@ -365,6 +365,15 @@ def test_fixing_once_is_enough_and_makes_nothing_worse(
     assert plan(path) is None
 
 
+def test_several_byte_order_marks_in_front_go_at_once(tmp_path: Path) -> None:
+    path = tmp_path / RUNTIME
+    mark = b"\xef\xbb\xbf"
+    path.write_bytes(mark * 2 + LINES[:7] + mark + LINES[7:])
+    fix(path)
+    assert not path.read_bytes().startswith(mark)
+    assert plan(path) is None
+
+
 def test_empty_selection_is_the_default(file: Path) -> None:
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
     assert plan(file, selection=Selection()) == plan(file)
