@@ -15,7 +15,6 @@ from onnx import helper
 from aoe.errors import AoeError, BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, worse_of
 from aoe.execute.compiler import (
-    KERNEL_DOMAIN,
     KernelSource,
     build_library,
     compile_kernel,
@@ -24,6 +23,7 @@ from aoe.execute.compiler import (
 from aoe.execute.sessions import bind, create_session, run_session, session_options
 from aoe.execute.timing import sample_function
 from aoe.execute.toolchain import Toolchain
+from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
 from aoe.schedule import Schedule

@@ -17,7 +17,6 @@ from aoe.schedule import Schedule, schedule_to_json
 from aoe.target import Target
 from aoe.workload import TensorSpec, Workload, workload_to_json
 
-KERNEL_DOMAIN = "aoe"
 _BUILD_FEATURES = ("no_runtime", "no_asserts", "no_bounds_query", "user_context")
 _C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 _LINK_FLAGS = ("-shared", "-Wl,-z,defs", "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-s")

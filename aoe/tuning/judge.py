@@ -78,27 +78,29 @@ class Judge:
         half = len(ordered) // 2
         for group in (ordered[:half], ordered[half:]):
             kept = self._pruned(kept, group, step)
-        return self._concluded(kept, least_speedup=ACCEPT_MODEL_SPEEDUP)
+        return self._concluded(kept, self._final, least_speedup=ACCEPT_MODEL_SPEEDUP)
 
     def confirm(self, kernels: Sequence[ChosenKernel]) -> Judgement:
         """Measure the kernels an earlier run has kept; noise undoes nothing, wrong results do."""
-        self._final = self._screen  # the figures were taken in that earlier run
-        return self._concluded(list(kernels), least_speedup=0.0)
+        # the figures that count were taken in that earlier run: the screening policy will do
+        return self._concluded(list(kernels), self._screen, least_speedup=0.0)
 
-    def _concluded(self, kept: list[ChosenKernel], *, least_speedup: float) -> Judgement:
+    def _concluded(
+        self, kept: list[ChosenKernel], policy: MeasurePolicy, *, least_speedup: float
+    ) -> Judgement:
         """Return the judgement on `kept`, all or nothing."""
         try:
-            final = self._final_comparison(kept)
+            final = self._final_comparison(kept, policy)
         except RunError as error:
             if not kept:
                 raise
-            return self._all_dropped(kept, f"the model cannot be run with it: {error}")
+            return self._all_dropped(kept, policy, f"the model cannot be run with it: {error}")
         estimate = estimate_speedup(final.measurement)
         if kept and not final.deviation.acceptable:
             reason = f"the model computes something else with it: {final.deviation.detail}"
-            return self._all_dropped(kept, reason)
+            return self._all_dropped(kept, policy, reason)
         if kept and not accepts(estimate, least_speedup):
-            return self._all_dropped(kept, "the whole model is not faster with it")
+            return self._all_dropped(kept, policy, "the whole model is not faster with it")
         return Judgement(
             kept=tuple(sorted(kept, key=lambda kernel: kernel.source.name)),
             dropped=self.dropped,
@@ -106,9 +108,11 @@ class Judge:
             estimate=estimate,
         )
 
-    def _all_dropped(self, kernels: Sequence[ChosenKernel], reason: str) -> Judgement:
+    def _all_dropped(
+        self, kernels: Sequence[ChosenKernel], policy: MeasurePolicy, reason: str
+    ) -> Judgement:
         self.dropped |= {kernel.source.name: reason for kernel in kernels}
-        return self._concluded([], least_speedup=0.0)
+        return self._concluded([], policy, least_speedup=0.0)
 
     def _correct(
         self, kernels: list[ChosenKernel], step: Callable[[str], None]
@@ -169,9 +173,11 @@ class Judge:
         without = self._assembly.write_model(rest, "variant_without.onnx")
         return estimate_speedup(self._compare(without, with_group, self._screen).measurement)
 
-    def _final_comparison(self, kept: Sequence[ChosenKernel]) -> ModelComparison:
+    def _final_comparison(
+        self, kept: Sequence[ChosenKernel], policy: MeasurePolicy
+    ) -> ModelComparison:
         tuned = self._assembly.write_model(kept)
-        return self._compare(self._assembly.untuned, tuned, self._final)
+        return self._compare(self._assembly.untuned, tuned, policy)
 
     def _compare(
         self, baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy
