@@ -108,6 +108,12 @@ class BankFormatError(AoebankError, ValueError):
         self.column = column
 
 
+class HistoryError(AoebankError, LookupError):
+    """A revision, a snapshot or a tag is unknown, or a history does not fit what was asked."""
+
+    code = "history"
+
+
 class RecordError(BankFormatError):
     """One record cannot be read; the others of its file can."""
 

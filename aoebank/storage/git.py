@@ -1,0 +1,132 @@
+"""Git as a place to read banks from: revisions, trees and blobs, through the `git` program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.errors import HistoryError
+
+_NOT_FOUND = "git is not installed, or not on PATH"
+# another repository's settings must not leak in, and nothing may wait for a person
+_STEADY = ("-c", "core.quotePath=false", "-c", "core.fsmonitor=false")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """One file of a revision.
+
+    Attributes:
+        path: From the top of the work tree, `/` between the parts.
+        name: Object name of its content.
+        mode: As in `100644`; `120000` is a link.
+    """
+
+    path: str
+    name: str
+    mode: str
+
+
+def run_git(arguments: Sequence[str], *, cwd: Path, data: bytes | None = None) -> bytes:
+    """Run git and return its standard output.
+
+    Args:
+        data: Standard input.
+
+    Raises:
+        HistoryError: git is not there, or says no; its own words are in the message.
+    """
+    result = try_git(arguments, cwd=cwd, data=data)
+    if result.returncode:
+        words = result.stderr.decode("utf-8", errors="replace").strip().splitlines()
+        said = words[-1] if words else f"exit code {result.returncode}"
+        raise HistoryError(f"git {arguments[0]}: {said}", where=str(cwd))
+    return result.stdout
+
+
+def try_git(
+    arguments: Sequence[str], *, cwd: Path, data: bytes | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run git and return what came of it, whatever its exit code is.
+
+    Raises:
+        HistoryError: git is not there.
+    """
+    try:
+        return subprocess.run(
+            ["git", *_STEADY, *arguments], cwd=cwd, input=data, capture_output=True, check=False,
+            stdin=subprocess.DEVNULL if data is None else None,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        problem = _NOT_FOUND if cwd.is_dir() else "no such directory"
+        raise HistoryError(problem, where=str(cwd)) from error
+    except (NotADirectoryError, PermissionError) as error:
+        raise HistoryError("not a directory we can enter", where=str(cwd)) from error
+
+
+def find_work_tree(path: Path) -> Path | None:
+    """Return the top of the git work tree `path` lies in, or None."""
+    folder = path if path.is_dir() else path.parent
+    if not folder.is_dir():
+        return None
+    result = try_git(["rev-parse", "--show-toplevel"], cwd=folder)
+    top = os.fsdecode(result.stdout).removesuffix("\n")
+    return Path(top) if result.returncode == 0 and top else None
+
+
+def find_commit(revision: str, *, cwd: Path) -> str | None:
+    """Return the object name of the commit a revision means, or None if there is none."""
+    arguments = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
+    result = try_git(arguments, cwd=cwd)
+    return result.stdout.decode("ascii").strip() if result.returncode == 0 else None
+
+
+def get_commit(revision: str, *, cwd: Path) -> str:
+    """Return the object name of the commit a revision means.
+
+    Raises:
+        HistoryError: there is no such revision, or no repository.
+    """
+    commit = find_commit(revision, cwd=cwd)
+    if commit is None:
+        raise HistoryError(
+            "unknown revision", where=f"git:{revision}", expected="a commit, a branch or a tag",
+            hint=f"git -C {cwd} log --oneline",
+        )  # fmt: skip
+    return commit
+
+
+def iter_blobs(commit: str, *, cwd: Path, path: str = "") -> Iterator[Blob]:
+    """Yield the files of a commit at or below `path`, in git's order.
+
+    Args:
+        path: From the top of the work tree; empty for all.
+    """
+    place = ["--", path] if path else []
+    listing = run_git(["ls-tree", "-r", "-z", "--full-tree", commit, *place], cwd=cwd)
+    for entry in listing.split(b"\0"):
+        if entry:
+            head, _, name = entry.partition(b"\t")
+            mode, kind, blob = head.decode("ascii").split()
+            if kind == "blob":
+                yield Blob(path=os.fsdecode(name), name=blob, mode=mode)
+
+
+def read_blobs(names: Iterable[str], *, cwd: Path) -> Iterator[bytes]:
+    """Yield the contents of blobs, in the order of their object names."""
+    wanted = list(names)
+    if not wanted:
+        return
+    output = run_git(["cat-file", "--batch"], cwd=cwd, data="\n".join(wanted).encode() + b"\n")
+    start = 0
+    for name in wanted:
+        end = output.index(b"\n", start)
+        fields = output[start:end].split()
+        if len(fields) != 3:
+            raise HistoryError("object is missing", where=f"git:{name}", hint="git fsck")
+        size = int(fields[2])
+        yield output[end + 1 : end + 1 + size]
+        start = end + 1 + size + 1

@@ -1,0 +1,181 @@
+"""The sides of a comparison or a merge: a file, a tree, a git revision, a snapshot.
+
+How a side is written:
+
+- `PATH`: a bank file or a tree;
+- `git:REV`: the bank as it was at a revision; which path is meant comes from the other side
+  if that one is in the work tree, else it is the current directory;
+- `git:REV:PATH`: as git writes it, from the top of the work tree, or `./PATH` from here;
+- `snapshot:REF`: a snapshot or a tag of the bank the environment names;
+- `snapshot:REF:ROOT`: the same of the bank at ROOT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from aoebank.errors import BankNotFoundError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
+from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.formats.unified import UnifiedFormat
+from aoebank.storage.bank import load_file, load_provenance
+from aoebank.storage.tree import FileKind, iter_tree
+
+
+class SideKind(StrEnum):
+    """Where a side is read from."""
+
+    FILE = "file"
+    TREE = "tree"
+    GIT = "git"
+    SNAPSHOT = "snapshot"
+
+
+class Side(Protocol):
+    """One side: named bank files that can be read as often as wanted.
+
+    Attributes:
+        label: How a person wrote it, for messages.
+        is_tree: False for one file alone; its name is then the file name.
+    """
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def kind(self) -> SideKind: ...
+
+    @property
+    def is_tree(self) -> bool: ...
+
+    def names(self) -> tuple[str, ...]:
+        """Return the bank files, sorted: paths below the side, `/` between the parts."""
+        ...
+
+    def load(self, name: str) -> ParsedFile | None:
+        """Read and parse a bank file, broken or not; None if the side has none of this name."""
+        ...
+
+    def load_provenance(self, name: str) -> ProvenanceLog:
+        """Read the side-car of a bank file; an absent one has no entries."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathSide:
+    """A bank file or a tree on disk."""
+
+    label: str
+    path: Path
+
+    @property
+    def kind(self) -> SideKind:
+        return SideKind.TREE if self.is_tree else SideKind.FILE
+
+    @property
+    def is_tree(self) -> bool:
+        return self.path.is_dir()
+
+    def names(self) -> tuple[str, ...]:
+        if not self.is_tree:
+            return (self.path.name,)
+        found = (each.path for each in iter_tree(self.path) if each.kind is FileKind.BANK)
+        return tuple(sorted(path.relative_to(self.path).as_posix() for path in found))
+
+    def load(self, name: str) -> ParsedFile | None:
+        path = self._place(name)
+        return load_file(path) if path.exists() else None
+
+    def load_provenance(self, name: str) -> ProvenanceLog:
+        return load_provenance(self._place(name))
+
+    def _place(self, name: str) -> Path:
+        return self.path / name if self.is_tree else self.path.with_name(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSide:
+    """Files that lie in a store of versions: a git revision or a snapshot.
+
+    Attributes:
+        place: What paths in messages start with; no such file is on disk.
+        contents: What the store calls each file and side-car, by its path below the side.
+        read: Gives the bytes of one by what the store calls it.
+    """
+
+    label: str
+    kind: SideKind
+    is_tree: bool
+    place: str
+    contents: Mapping[str, str]
+    read: Callable[[str], bytes]
+
+    def names(self) -> tuple[str, ...]:
+        if not self.is_tree:  # what a person names is a bank file, whatever it is called
+            return tuple(name for name in self.contents if not name.endswith(SUFFIX))
+        return tuple(sorted(filter(self._is_bank_file, self.contents)))
+
+    def load(self, name: str) -> ParsedFile | None:
+        stored = self.contents.get(name)
+        if stored is None:
+            return None
+        data = self.read(stored)
+        path = Path(self.place, name)
+        known = find_format(path, data[:HEAD_BYTES]) or UnifiedFormat()
+        return known.parse(data, path)
+
+    def load_provenance(self, name: str) -> ProvenanceLog:
+        side_car = f"{name}{SUFFIX}"
+        stored = self.contents.get(side_car)
+        return parse_provenance(self.read(stored) if stored else b"", Path(self.place, side_car))
+
+    def _is_bank_file(self, name: str) -> bool:
+        parts = name.split("/")
+        if name.endswith(SUFFIX) or any(part.startswith(".") for part in parts):
+            return False
+        path = Path(name)
+        known = find_format(path)
+        return known is not None or (
+            find_format(path, self.read(self.contents[name])[:HEAD_BYTES]) is not None
+        )
+
+
+def open_side(text: str, *, beside: str = "", cwd: Path, default_root: Callable[[], Path]) -> Side:
+    """Return the side a person wrote.
+
+    Args:
+        beside: How the other side was written; decides the path of a `git:REV`.
+        default_root: Gives the bank of a `snapshot:REF` without a root.
+
+    Raises:
+        BankNotFoundError: the path does not exist.
+        HistoryError: the revision, snapshot or tag does not, or nothing of that path is in it.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "git" and rest:
+        from aoebank.storage.git_side import open_git_side
+
+        other = "" if is_stored(beside) else beside
+        return open_git_side(rest, beside=cwd / other, cwd=cwd)
+    if kind == "snapshot" and rest:
+        from aoebank.storage.snapshot_side import open_snapshot_side
+
+        reference, _, root = rest.partition(":")
+        return open_snapshot_side(reference, root=cwd / root if root else default_root())
+    path = cwd / text
+    if not path.exists():
+        raise BankNotFoundError(
+            "no such file or directory", path=Path(text),
+            expected="a path, git:REV, git:REV:PATH, snapshot:REF or snapshot:REF:ROOT",
+        )  # fmt: skip
+    return PathSide(label=text, path=path)
+
+
+def is_stored(text: str) -> bool:
+    """Return whether a side is written as one of a store of versions, not as a path."""
+    return text.startswith(("git:", "snapshot:"))
