@@ -102,7 +102,7 @@ class ModelGraph:
     def _consumers(self) -> dict[str, tuple[int, ...]]:
         found: dict[str, list[int]] = {}
         for index, node in enumerate(self.nodes):
-            for name in _read_names(node):
+            for name in names_read(node):
                 found.setdefault(name, []).append(index)
         return {name: tuple(dict.fromkeys(readers)) for name, readers in found.items()}
 
@@ -122,12 +122,12 @@ class ModelGraph:
         return frozenset(blocked)
 
 
-def _read_names(node: onnx.NodeProto) -> list[str]:
+def names_read(node: onnx.NodeProto) -> list[str]:
     """Return every outer name a node reads, those inside its subgraphs included."""
     names = [name for name in node.input if name]
     for graph in subgraphs(node):
         for inner in graph.node:
-            names += _read_names(inner)
+            names += names_read(inner)
         names += [value.name for value in graph.output]
     return names
 

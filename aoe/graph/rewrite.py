@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto, helper
 
-from aoe.graph.model_graph import ModelGraph, subgraphs
+from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
 from aoe.graph.regions import Region
 
 KERNEL_DOMAIN = "aoe"
@@ -115,17 +115,8 @@ def _live_nodes(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list
     for node in reversed(nodes):
         if any(name in needed for name in node.output):
             live.append(node)
-            needed.update(_names_read(node))
+            needed.update(names_read(node))
     return live[::-1]
-
-
-def _names_read(node: onnx.NodeProto) -> set[str]:
-    names = set(node.input)
-    for graph in subgraphs(node):
-        names.update(value.name for value in graph.output)
-        for inner in graph.node:
-            names |= _names_read(inner)
-    return names
 
 
 def _domains(nodes: Iterable[onnx.NodeProto]) -> set[str]:
@@ -139,7 +130,7 @@ def _domains(nodes: Iterable[onnx.NodeProto]) -> set[str]:
 
 
 def _drop_unused_initializers(graph: onnx.GraphProto) -> None:
-    used = set().union(*(_names_read(node) for node in graph.node))
+    used = set().union(*(names_read(node) for node in graph.node))
     used |= {value.name for value in graph.output}
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     if len(kept) != len(graph.initializer):

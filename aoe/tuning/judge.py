@@ -80,10 +80,20 @@ class Judge:
             kept = self._pruned(kept, group, step)
         return self._concluded(kept, self._final, least_speedup=ACCEPT_MODEL_SPEEDUP)
 
-    def confirm(self, kernels: Sequence[ChosenKernel]) -> Judgement:
-        """Measure the kernels an earlier run has kept; noise undoes nothing, wrong results do."""
+    def confirm(self, kernels: Sequence[ChosenKernel], step: Callable[[str], None]) -> Judgement:
+        """Measure the kernels an earlier run has kept; noise undoes nothing, wrong results do.
+
+        Args:
+            kernels: Kernels in the library.
+            step: Is told what is dropped.
+        """
         # the figures that count were taken in that earlier run: the screening policy will do
-        return self._concluded(list(kernels), self._screen, least_speedup=0.0)
+        found = self._concluded(list(kernels), self._screen, least_speedup=0.0)
+        if found.kept or len(kernels) < 2:
+            return found
+        self.dropped.clear()
+        right = self._correct(list(kernels), step)
+        return self._concluded(right, self._screen, least_speedup=0.0)
 
     def _concluded(
         self, kept: list[ChosenKernel], policy: MeasurePolicy, *, least_speedup: float

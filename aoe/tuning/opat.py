@@ -185,7 +185,7 @@ class Opat:
             seed=self._settings.seed,
         )
         step = self._progress.step
-        judgement = judge.confirm(kernels) if known else judge.judge(kernels, step)
+        judgement = judge.confirm(kernels, step) if known else judge.judge(kernels, step)
         if not known or judgement.dropped:
             self._note_verdicts(kernels, judgement)
         if len(judgement.kept) < len(kernels):

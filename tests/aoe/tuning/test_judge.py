@@ -75,6 +75,9 @@ class Case:
     def judged(self) -> Judgement:
         return self.judge.judge(self.kernels, self.steps.append)
 
+    def confirmed(self) -> Judgement:
+        return self.judge.confirm(self.kernels, self.steps.append)
+
     def numbers(self, kernels: Sequence[ChosenKernel]) -> list[int]:
         return sorted(self.kernels.index(kernel) for kernel in kernels)
 
@@ -231,7 +234,7 @@ def test_untuned_model_that_cannot_be_run_is_an_error() -> None:
 
 def test_confirming_measures_once_and_keeps_everything() -> None:
     case = _case(0.1, -0.02, 0.0)
-    found = case.judge.confirm(case.kernels)
+    found = case.confirmed()
     assert case.numbers(found.kept) == [0, 1, 2]
     assert len(case.runner.asked("compare_models")) == 1
 
@@ -239,14 +242,21 @@ def test_confirming_measures_once_and_keeps_everything() -> None:
 @pytest.mark.parametrize("jitter", [0.0005, 0.2])
 def test_noise_undoes_nothing(jitter: float) -> None:
     case = _case(-0.05, jitter=jitter)
-    assert case.numbers(case.judge.confirm(case.kernels).kept) == [0]
+    assert case.numbers(case.confirmed().kept) == [0]
 
 
-@pytest.mark.parametrize(("wrong", "deadly"), [([0], []), ([], [0])])
-def test_confirming_still_drops_what_computes_wrongly_or_dies(
+@pytest.mark.parametrize(("wrong", "deadly"), [([1], []), ([], [1])])
+def test_confirming_drops_the_one_that_computes_wrongly_or_dies(
     wrong: list[int], deadly: list[int]
 ) -> None:
-    case = _case(0.1, 0.1, wrong=wrong, deadly=deadly)
-    found = case.judge.confirm(case.kernels)
+    case = _case(0.1, 0.1, 0.1, wrong=wrong, deadly=deadly)
+    found = case.confirmed()
+    assert case.numbers(found.kept) == [0, 2]
+    assert list(found.dropped) == [case.kernels[1].source.name]
+
+
+def test_confirming_keeps_nothing_when_every_kernel_is_wrong() -> None:
+    case = _case(0.1, 0.1, wrong=[0, 1])
+    found = case.confirmed()
     assert found.kept == ()
     assert len(found.dropped) == 2
