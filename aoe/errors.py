@@ -128,3 +128,15 @@ class OutputError(AoeError, OSError):
     """A result cannot be written: no permission, no space, not a directory."""
 
     code = "AOE080"
+
+
+class ResultFileError(AoeError, ValueError):
+    """A result file is broken, incomplete or not one that can be shown."""
+
+    code = "AOE081"
+
+
+class MeasurementError(AoeError):
+    """Samples are too few or too odd to conclude anything from them."""
+
+    code = "AOE090"

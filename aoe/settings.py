@@ -31,7 +31,7 @@ _JOB_TYPES = {
     "4": JobType.GDAT,
     **{job.value: job for job in JobType},
 }
-_IMPLEMENTED = frozenset({JobType.OPAT})
+_IMPLEMENTED = frozenset({JobType.OPAT, JobType.GDAT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,18 +83,27 @@ def parse_job_types(text: str) -> tuple[JobType, ...]:
         job = _JOB_TYPES.get(part)
         if job is None:
             raise UsageError(
-                "--job_type", "unknown job type", got=repr(part), expected="2 (or opat)"
+                "--job_type",
+                "unknown job type",
+                got=repr(part),
+                expected="2 (or opat) or 4 (or gdat)",
             )
         if job not in _IMPLEMENTED:
             raise UsageError(
                 "--job_type",
                 f"{JOB_TYPE_WORDS[job]} is not in this version",
                 got=part,
-                expected="2, operator tuning (OPAT)",
+                expected="2, operator tuning (OPAT), or 4, gradient tuning (GDAT)",
             )
         if job not in jobs:
             jobs.append(job)
     return tuple(jobs)
+
+
+def is_gradient_job(text: str) -> bool:
+    """Return whether a `--job_type` value names gradient tuning, alone or among others."""
+    parts = (piece.strip().lower() for piece in text.split(","))
+    return any(_JOB_TYPES.get(part) is JobType.GDAT for part in parts)
 
 
 def parse_switch(name: str, value: str | None, *, default: bool) -> bool:

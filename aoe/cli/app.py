@@ -10,10 +10,18 @@ from typing import Annotated
 import typer
 
 from aoe.cli.errors import run_app
+from aoe.cli.gdat_command import run_script, split_script
 from aoe.cli.options import JsonFlag, QuietFlag, SeedOption
 from aoe.cli.registry import COMMANDS
 from aoe.errors import UsageError
-from aoe.settings import TuneSettings, environment, parse_job_types, parse_switch, repeat_tune
+from aoe.settings import (
+    TuneSettings,
+    environment,
+    is_gradient_job,
+    parse_job_types,
+    parse_switch,
+    repeat_tune,
+)
 
 app = typer.Typer(
     name="aoe",
@@ -30,9 +38,16 @@ app = typer.Typer(
 def tune(
     context: typer.Context,
     model: Annotated[Path | None, typer.Option("--model", "-m", help="Model file.")] = None,
+    model_path: Annotated[
+        Path | None,
+        typer.Option("--model_path", help="Dump of aoe.torch.set_aoe, instead of a model file."),
+    ] = None,
     framework: Annotated[int, typer.Option("--framework", "-f", help="5 = ONNX.", metavar="N")] = 5,
     job_type: Annotated[
-        str, typer.Option("--job_type", "-j", help="2 (or opat) = operator tuning.")
+        str,
+        typer.Option(
+            "--job_type", "-j", help="2 (or opat) = operator, 4 (or gdat) = gradient tuning."
+        ),
     ] = "2",
     weight: Annotated[
         Path | None, typer.Option("--weight", "-w", help="Caffe weights; no use for ONNX.")
@@ -61,6 +76,16 @@ def tune(
     search: Annotated[
         str, typer.Option("--search", help="bayesian, random or exhaustive.")
     ] = "bayesian",
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            "--script",
+            help="Training script for gradient tuning; all that follows is passed to it.",
+        ),
+    ] = None,
+    script_argument: Annotated[
+        list[str] | None, typer.Option("--script_argument", hidden=True)
+    ] = None,
     progress_bar: Annotated[str, typer.Option("--progress_bar", help="on or off.")] = "on",
     seed: SeedOption = 0,
     quiet: QuietFlag = False,
@@ -74,6 +99,21 @@ def tune(
     if version:
         _print_versions(as_json=as_json)
         return
+    shown = parse_switch("--progress_bar", progress_bar, default=True) and not quiet
+    if script is not None or is_gradient_job(job_type):
+        run_script(
+            script,
+            script_argument or (),
+            job_types=parse_job_types(job_type),
+            model=model,
+            output=output,
+            tuning_time_limit_s=tuning_time_limit,
+            as_json=as_json,
+            shown=shown,
+        )
+        return
+    if model_path is not None:
+        model, framework = _dump(model, model_path)
     if model is None:
         raise UsageError("aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help")
     if weight is not None:
@@ -94,8 +134,16 @@ def tune(
         seed=seed,
         tuning_time_limit_s=tuning_time_limit,
     )
-    shown = parse_switch("--progress_bar", progress_bar, default=True) and not quiet
     run_tuning(settings, as_json=as_json, shown=shown)
+
+
+def _dump(model: Path | None, model_path: Path) -> tuple[Path, int]:
+    """Return the dump as what is tuned, and the number of its entry."""
+    from aoe.entry.registry import TORCH_DUMP
+
+    if model is not None:
+        raise UsageError("--model_path", "given together with --model", got=model_path)
+    return model_path, TORCH_DUMP
 
 
 def _print_versions(*, as_json: bool) -> None:
@@ -121,4 +169,4 @@ for _name, _command in COMMANDS.items():
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    sys.exit(run_app(app, sys.argv[1:]))
+    sys.exit(run_app(app, split_script(sys.argv[1:])))

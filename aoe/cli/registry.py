@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from aoe.cli.benchmark import benchmark
 from aoe.cli.demo import demo
+from aoe.cli.inspect import inspect
 from aoe.cli.run import run
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "run": run,
     "benchmark": benchmark,
+    "inspect": inspect,
 }

@@ -6,7 +6,7 @@ Source: hicann/ge hccl_engine (reader, tuner and writer), checked against its bu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aoebank.errors import RecordError
@@ -19,10 +19,11 @@ from aoebank.formats.gradient_rules import (
     item_text,
 )
 from aoebank.formats.json_lines import LineScan, start_scan
+from aoebank.formats.object_index import findings_of
 from aoebank.formats.object_splice import splice_object
 from aoebank.formats.protocol import NoCompanion, ParsedFile
 from aoebank.model.file_name import TargetName
-from aoebank.model.finding import Finding, make_finding
+from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import FormatName, Record, with_raw
 
@@ -52,15 +53,10 @@ class GradientFormat(NoCompanion):
         scan = start_scan(data, path)
         reported = {each.location.line for each in scan.findings if each.code == "AB104"}
         index = index_array(data, _ITEM_START)
-        for error in sorted(index.problems, key=lambda problem: problem.offset):
-            place = scan.lines.location(path, error.offset, error.offset)
-            if place.line not in reported:
-                scan.findings.append(
-                    make_finding(
-                        error.code, place, error.problem,
-                        hint="restore the file from git, or mend it in an editor",
-                    )
-                )  # fmt: skip
+        scan.findings += findings_of(
+            index.problems, path, scan.lines,
+            lambda place: scan.lines.position(place)[0] in reported,
+        )  # fmt: skip
         for number, (start, end) in enumerate(zip(index.starts, index.ends, strict=True)):
             _add(scan, number, start, end)
         return scan.file(self, _target(path))
@@ -96,6 +92,30 @@ class GradientFormat(NoCompanion):
         return splice_object(parsed, changes, render_gradient, brackets=b"[]")
 
 
+def make_gradient_record(
+    *, modelhash: str, sizes_bytes: Sequence[int], times: Sequence[int]
+) -> Record:
+    """Return a new record for the gradient bank.
+
+    Args:
+        modelhash: Identity of the model, an unsigned 64-bit number in decimal.
+        sizes_bytes: Sizes of the gradients in the order they become ready.
+        times: Absolute time at which the first is ready, then the time since the one before.
+    """
+    value: dict[str, JsonValue] = {"gradientSize": list(sizes_bytes), "gradientTime": list(times)}
+    problem = next(item_problems({"modelhash": modelhash, "modelvalue": value}), None)
+    if problem is not None:
+        raise ValueError(f"{problem.message} (got {problem.got}, expected {problem.expected})")
+    if len(sizes_bytes) != len(times) or not any(sizes_bytes):
+        raise ValueError(
+            f"a record needs a time per gradient (got {len(sizes_bytes)} and {len(times)})"
+        )
+    return Record(
+        key=modelhash, format=FormatName.GRADIENT, workload={"modelhash": modelhash},
+        strategy=value,
+    )  # fmt: skip
+
+
 def render_gradient(record: Record) -> bytes:
     """Return the item of a record: its own bytes, or compact as CANN writes it."""
     if record.raw is not None:
@@ -111,7 +131,7 @@ def _add(scan: LineScan, number: int, start: int, end: int) -> None:
     value = json_text.scan(text.text, 0)[0]
     key_problems = [each for each in item_problems(value) if each.tokens in ((), ("modelhash",))]
     for problem in key_problems:
-        scan.findings.append(text.finding(problem))
+        scan.report_at(text, problem)
     if not key_problems and isinstance(value, Mapping):
         scan.add(str(value["modelhash"]), start, end)
 

@@ -11,6 +11,7 @@ from aoe.settings import (
     JobType,
     cache_path,
     environment,
+    is_gradient_job,
     parse_job_types,
     parse_switch,
     repeat_tune,
@@ -23,14 +24,22 @@ def test_operator_tuning_has_a_number_and_a_name(text: str) -> None:
     assert parse_job_types(text) == (JobType.OPAT,)
 
 
+@pytest.mark.parametrize("text", ["3", "4", "gdat", "GDAT", "4,3"])
+def test_gradient_tuning_has_two_numbers_and_a_name(text: str) -> None:
+    assert parse_job_types(text) == (JobType.GDAT,)
+    assert is_gradient_job(text)
+
+
+@pytest.mark.parametrize(("text", "found"), [("2", False), ("", False), ("2,gdat", True)])
+def test_gradient_tuning_is_seen_among_others(text: str, found: bool) -> None:
+    assert is_gradient_job(text) is found
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("1", "subgraph tuning"),
         ("sgat", "subgraph tuning"),
-        ("3", "gradient tuning"),
-        ("4", "gradient tuning"),
-        ("gdat", "gradient tuning"),
         ("2,1", "subgraph tuning"),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from aoebank.errors import RecordError
-from aoebank.formats.gradient import GradientFormat
+from aoebank.formats.gradient import GradientFormat, make_gradient_record
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import FORMATS, find_format
 from aoebank.model.record import FormatName
@@ -174,3 +174,24 @@ def test_built_in_bank_comes_back_byte_for_byte(shared_data: Path) -> None:
     assert len(record.strategy["gradientSize"]) == 161  # type: ignore[index, call-overload, arg-type]
     assert FORMAT.serialize(parsed, {}) == parsed.data
     assert FORMAT.serialize(parsed, {record.key: replace(record, origin=None)}) == parsed.data
+
+
+def test_made_record_is_written_as_cann_does() -> None:
+    record = make_gradient_record(modelhash="7", sizes_bytes=[4004, 8192], times=[100, 12])
+    data = FORMAT.serialize(parse("[]"), {record.key: record})
+    assert json.loads(data) == [
+        {"modelhash": "7", "modelvalue": {"gradientSize": [4004, 8192], "gradientTime": [100, 12]}}
+    ]
+    assert codes(data) == []
+
+
+@pytest.mark.parametrize(
+    ("modelhash", "sizes", "times"),
+    [("x", [1], [1]), ("-1", [1], [1]), (str(2**64), [1], [1]), ("1", [1], [1, 2]),
+     ("1", [], []), ("1", [0, 0], [1, 2]), ("1", ["a"], [1])],
+)  # fmt: skip
+def test_made_record_is_never_one_that_readers_refuse(
+    modelhash: str, sizes: list[Any], times: list[Any]
+) -> None:
+    with pytest.raises(ValueError):
+        make_gradient_record(modelhash=modelhash, sizes_bytes=sizes, times=times)

@@ -1,0 +1,156 @@
+"""`aoe --job_type=4 --script TRAIN.py [arguments]`: tune the gradients of a training script."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from aoe.cli.console import LineProgress, QuietProgress
+from aoe.errors import EngineNotInstalledError, UsageError
+from aoe.settings import JobType, environment, repeat_tune
+
+if TYPE_CHECKING:
+    from aoe.torch.script_run import ScriptOutcome
+
+_OPTION = "--script"
+_PASSED = "--script_argument"
+
+
+def split_script(arguments: Sequence[str]) -> list[str]:
+    """Return a command line in which everything after the script is marked as the script's.
+
+    >>> split_script(["--job_type=4", "--script", "train.py", "--epochs", "3"])
+    ['--job_type=4', '--script=train.py', '--script_argument=--epochs', '--script_argument=3']
+    """
+    for place, argument in enumerate(arguments):
+        if argument == _OPTION and place + 1 < len(arguments):
+            script, rest = arguments[place + 1], arguments[place + 2 :]
+        elif argument.startswith(f"{_OPTION}="):
+            script, rest = argument.removeprefix(f"{_OPTION}="), arguments[place + 1 :]
+        else:
+            continue
+        passed = [f"{_PASSED}={each}" for each in rest]
+        return [*arguments[:place], f"{_OPTION}={script}", *passed]
+    return list(arguments)
+
+
+def run_script(
+    script: Path | None,
+    arguments: Sequence[str],
+    *,
+    job_types: Sequence[JobType],
+    model: Path | None,
+    output: Path | None,
+    tuning_time_limit_s: float | None,
+    as_json: bool,
+    shown: bool,
+) -> None:
+    """Tune the gradients of a script and print what came of it, in one process of the group.
+
+    Raises:
+        UsageError: options that cannot be meant together.
+        EngineNotInstalledError: there is no PyTorch.
+        typer.Exit: with the script's own exit code, if it is not 0.
+    """
+    script = _checked(script, job_types, model)
+    from aoe.torch.script_run import tune_script
+    from aoe.tuning.gdat_run import GdatSettings
+
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        outcome = tune_script(
+            script,
+            arguments,
+            output=output,
+            settings=GdatSettings(
+                repeat_tune=repeat_tune(environment()), tuning_time_limit_s=tuning_time_limit_s
+            ),
+            progress=LineProgress() if shown and not as_json else QuietProgress(),
+        )
+    if outcome.is_first:
+        _print(outcome, as_json=as_json)
+    if outcome.exit_code:
+        raise typer.Exit(outcome.exit_code)
+
+
+def _checked(script: Path | None, job_types: Sequence[JobType], model: Path | None) -> Path:
+    if JobType.GDAT not in job_types:
+        raise UsageError(
+            _OPTION, "a script is for gradient tuning", hint="aoe --job_type=4 --script TRAIN.py"
+        )
+    if len(job_types) > 1 or model is not None:
+        raise UsageError(
+            "--job_type", "gradient tuning needs a training script and runs alone",
+            hint="aoe --job_type=4 --script TRAIN.py",
+        )  # fmt: skip
+    if script is None:
+        raise UsageError(
+            _OPTION, "gradient tuning needs a training script",
+            hint="torchrun --nproc-per-node=2 -m aoe --job_type=4 --script TRAIN.py",
+        )  # fmt: skip
+    if not script.is_file():
+        raise UsageError(_OPTION, "no such file", got=script)
+    if find_spec("torch") is None:
+        raise EngineNotInstalledError(
+            "--job_type", "gradient tuning needs PyTorch, which is not installed",
+            hint="python -m pip install 'aoebank[torch]'",
+        )  # fmt: skip
+    return script
+
+
+def _print(outcome: ScriptOutcome, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(_document(outcome)))
+        return
+    from aoe.result_files import improvement_percent
+
+    tuned, result = outcome.tuned, outcome.tuned.result
+    report, estimate = result.report, result.estimate
+    segments = "DDP's own buckets" if result.segmentation is None else (
+        f"{len(result.segmentation)} segments"
+    )  # fmt: skip
+    typer.echo(f"{result.outcome.value}: {result.reason}; {segments}")
+    if estimate is not None:
+        typer.echo(
+            f"training step: {estimate.median:.3f}x (95 % interval {estimate.low:.3f} to "
+            f"{estimate.high:.3f}, {estimate.pairs} pairs, {report.world_size} processes, "
+            f"{report.backend}, against {report.before.name if report.before else 'DDP'})"
+        )
+    for name, grouping in (("before", report.before), ("after", report.after)):
+        if grouping is not None:
+            timeline = grouping.timeline
+            typer.echo(
+                f"{name}: tail {timeline.tail_us / 1e3:.1f} ms, "
+                f"{timeline.overlap_ratio:.0%} of communication hidden ({grouping.source.value})"
+            )
+    typer.echo(f"result: {tuned.result_file}")
+    typer.echo(f"bank: {tuned.bank_file}")
+    speedup = estimate.median if estimate is not None else result.stored_speedup or 1.0
+    typer.echo(
+        f"{report.tuning_name} process finished. "
+        f"Performance improved by {improvement_percent(speedup):.2f}%"
+    )
+
+
+def _document(outcome: ScriptOutcome) -> dict[str, Any]:
+    tuned, result = outcome.tuned, outcome.tuned.result
+    estimate = result.estimate
+    return {
+        "schema": "aoe.gdat/1",
+        "outcome": result.outcome.value,
+        "reason": result.reason,
+        "segments": list(result.segmentation.ends) if result.segmentation else None,
+        "speedup": estimate.median if estimate else None,
+        "speedup_low": estimate.low if estimate else None,
+        "speedup_high": estimate.high if estimate else None,
+        "steps": result.steps,
+        "result_file": str(tuned.result_file),
+        "bank": str(tuned.bank_file),
+        "script_exit_code": outcome.exit_code,
+    }

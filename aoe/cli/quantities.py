@@ -1,0 +1,30 @@
+"""Sizes and times for people."""
+
+from __future__ import annotations
+
+
+def bytes_text(size: float) -> str:
+    """Return a size with the unit that suits it.
+
+    >>> bytes_text(1536), bytes_text(25 << 20), bytes_text(12)
+    ('1.5 KiB', '25.0 MiB', '12 B')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def time_text(time_us: float) -> str:
+    """Return a time with the unit that suits it, three digits or more.
+
+    >>> time_text(12.34), time_text(4567.8), time_text(12_345_678)
+    ('12.3 us', '4.57 ms', '12.35 s')
+    """
+    if time_us < 1000:
+        return f"{time_us:.1f} us"
+    if time_us < 1_000_000:
+        time_ms = time_us / 1000
+        return f"{time_ms:.2f} ms" if time_ms < 100 else f"{time_ms:.1f} ms"
+    return f"{time_us / 1e6:.2f} s"

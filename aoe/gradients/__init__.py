@@ -1,0 +1,1 @@
+"""Gradient tuning without a framework: traces, costs, segmentations and their timelines."""

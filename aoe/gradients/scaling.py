@@ -1,0 +1,106 @@
+"""What a segmentation would do on more workers: a simulation, never a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from aoe.gradients.cost import AllReduceCost
+from aoe.gradients.segmentation import Segmentation
+from aoe.gradients.timeline import Timeline, simulate
+from aoe.gradients.trace import GradientTrace
+
+LABEL = "simulation"
+"""Goes with every figure made here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPoint:
+    """One simulated cluster.
+
+    Attributes:
+        workers: Number of processes.
+        cost: All-reduce among them.
+        segmentation: Chosen for that cost.
+        timeline: What it leads to.
+        label: Says that this is a simulation.
+    """
+
+    workers: int
+    cost: AllReduceCost
+    segmentation: Segmentation
+    timeline: Timeline
+    label: str = LABEL
+
+
+def ring_cost(*, step_us: float, bytes_per_us: float, workers: int) -> AllReduceCost:
+    """Return the cost of a ring all-reduce: 2(n-1) steps, 2(n-1)/n of the volume.
+
+    Args:
+        step_us: Latency of one message between neighbours.
+        bytes_per_us: Bandwidth of a link; 1 GB/s is 1000.
+        workers: Number of processes, n; one needs no communication.
+
+    Source: P. Patarasuk, X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of
+        workstations, J. Parallel Distrib. Comput. 69 (2009).
+    """
+    _check_workers(workers)
+    if bytes_per_us <= 0:
+        raise ValueError(f"bytes_per_us must be positive (got {bytes_per_us})")
+    steps = 2 * (workers - 1)
+    return AllReduceCost(latency_us=steps * step_us, us_per_byte=steps / (workers * bytes_per_us))
+
+
+def scale_cost(cost: AllReduceCost, *, measured_workers: int, workers: int) -> AllReduceCost:
+    """Return what a cost measured among a few workers would be among others, as a ring.
+
+    Latency grows with the 2(n-1) steps, time per byte with 2(n-1)/n. A part of the measured
+    latency does not depend on n in truth, so latencies of large clusters come out high.
+
+    Source: as `ring_cost`.
+    """
+    if measured_workers < 2:
+        raise ValueError(f"a cost is measured among 2 workers or more (got {measured_workers})")
+    _check_workers(workers)
+    steps = (workers - 1) / (measured_workers - 1)
+    return AllReduceCost(
+        latency_us=cost.latency_us * steps,
+        us_per_byte=cost.us_per_byte * steps * measured_workers / workers,
+    )
+
+
+def simulate_scaling(
+    trace: GradientTrace,
+    cost: AllReduceCost,
+    *,
+    measured_workers: int,
+    workers: Sequence[int],
+    segment: Callable[[GradientTrace, AllReduceCost], Segmentation],
+) -> tuple[ScalingPoint, ...]:
+    """Return a simulation for each number of workers, the segmentation chosen anew for each.
+
+    Args:
+        trace: Backward of one worker; it is taken to stay the same.
+        cost: Fitted among `measured_workers`.
+        measured_workers: World size of the fit.
+        workers: World sizes to simulate.
+        segment: Rule under test, such as `optimal`.
+    """
+    points = []
+    for count in workers:
+        scaled = scale_cost(cost, measured_workers=measured_workers, workers=count)
+        segmentation = segment(trace, scaled)
+        points.append(
+            ScalingPoint(
+                workers=count,
+                cost=scaled,
+                segmentation=segmentation,
+                timeline=simulate(trace, segmentation, scaled),
+            )
+        )
+    return tuple(points)
+
+
+def _check_workers(workers: int) -> None:
+    if workers < 1:
+        raise ValueError(f"workers must be 1 or more (got {workers})")

@@ -1,0 +1,242 @@
+"""How gradients are grouped for all-reduce: the optimum, and the rules others use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aoe.gradients.cost import CostModel
+from aoe.gradients.trace import GradientTrace
+
+DDP_FIRST_BYTES = 1024 * 1024
+DDP_CAP_BYTES = 25 * 1024 * 1024
+"""Bucket sizes of PyTorch. Source: torch.distributed, `_DEFAULT_FIRST_BUCKET_BYTES` and
+`bucket_cap_mb` of DistributedDataParallel."""
+HCCL_PERCENT = (96.54, 3.46)
+"""Share of the bytes in each segment. Source: HCCL documentation, set_split_strategy_by_size."""
+GE_MOST_SEGMENTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segmentation:
+    """A grouping of consecutive gradients, each group one all-reduce.
+
+    Attributes:
+        ends: One past the last gradient of each segment, in the order of readiness; the last
+            is the number of gradients.
+    """
+
+    ends: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.ends or any(a >= b for a, b in pairwise((0, *self.ends))):
+            raise ValueError(f"ends must increase from above 0 (got {self.ends[:20]})")
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """First gradient of each segment, and one past its last."""
+        return tuple(pairwise((0, *self.ends)))
+
+
+def optimal(
+    trace: GradientTrace, cost: CostModel, *, max_segments: int | None = None
+) -> Segmentation:
+    """Return the segmentation whose last all-reduce ends first; of equal ones a shortest.
+
+    Dynamic program over F(j), the earliest end of everything up to gradient j on one serial
+    channel: F(j) = min over i of max(F(i), r_j) + c(P_j - P_i), with ready times r and prefix
+    sizes P. Exact for any cost, since a smaller F(i) never hurts. O(n^2), with a limit on the
+    segments that binds O(n^2 max_segments).
+
+    Args:
+        trace: The gradients.
+        cost: Of one all-reduce.
+        max_segments: Most segments, None for no limit.
+
+    Source: DESIGN D13.
+    """
+    if max_segments is not None and max_segments < 1:
+        raise ValueError(f"max_segments must be 1 or more (got {max_segments})")
+    ready = np.asarray(trace.ready_us, dtype=np.float64)
+    prefix = np.concatenate(([0.0], np.cumsum(np.asarray(trace.sizes_bytes, dtype=np.float64))))
+    free = _shortest_of_best(ready, prefix, cost)
+    if max_segments is None or len(free) <= max_segments:
+        return free
+    return _limited(ready, prefix, cost, max_segments)
+
+
+def from_bucket_caps(
+    sizes_bytes: Sequence[int],
+    first_bytes: int = DDP_FIRST_BYTES,
+    cap_bytes: int = DDP_CAP_BYTES,
+) -> Segmentation:
+    """Return what DistributedDataParallel makes of its bucket sizes.
+
+    A bucket takes gradients until it holds its cap or more, the first one a cap of its own.
+    DDP keeps a bucket per data type; this takes all gradients as of one type.
+
+    Source: torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size.
+    """
+    ends, held, cap = [], 0, first_bytes
+    for place, size in enumerate(sizes_bytes):
+        held += size
+        if held >= cap:
+            ends.append(place + 1)
+            held, cap = 0, cap_bytes
+    return _closed(ends, len(sizes_bytes))
+
+
+def by_percent(sizes_bytes: Sequence[int], percents: Sequence[float]) -> Segmentation:
+    """Return the segments that hold these shares of the bytes, each cut at the nearest gradient.
+
+    Args:
+        sizes_bytes: Sizes in the order of readiness.
+        percents: Shares; cuts at the same gradient count once, and none comes after the last.
+    """
+    prefix = np.cumsum(np.asarray(sizes_bytes, dtype=np.float64))
+    marks = np.cumsum(np.asarray(percents, dtype=np.float64))[:-1] / 100 * prefix[-1]
+    inner = prefix[:-1]
+    cuts = {int(np.argmin(np.abs(inner - mark))) + 1 for mark in marks} if len(inner) else set()
+    return _closed(sorted(cuts), len(sizes_bytes))
+
+
+def hccl_default(sizes_bytes: Sequence[int]) -> Segmentation:
+    """Return HCCL's split when nothing is tuned: 96.54 % of the bytes, then the rest."""
+    return by_percent(sizes_bytes, HCCL_PERCENT)
+
+
+def ge_greedy(
+    trace: GradientTrace,
+    cost: CostModel,
+    *,
+    max_segments: int = GE_MOST_SEGMENTS,
+    most_bytes: float = float("inf"),
+) -> Segmentation:
+    """Return what the greedy rule of open CANN makes of a trace, as a yardstick.
+
+    For every possible first segment, each later one closes as soon as it computed for longer
+    than the all-reduce before it takes, start-up included, or got too large. The one that ends
+    first is taken (here by exact simulation, which only helps the rule), HCCL's default where
+    nothing but a single segment is left.
+
+    Args:
+        trace: The gradients.
+        cost: Of one all-reduce; of nothing, it is the start-up time.
+        max_segments: Segmentations with more are not considered.
+        most_bytes: Size at which a segment closes in any case.
+
+    Source: rule as published in hicann/ge, calculation_tool; own implementation.
+    """
+    prefix = (0, *accumulate(trace.sizes_bytes))
+    best, best_us = None, finish_us(trace, Segmentation(ends=(len(trace),)), cost)
+    for first in range(1, len(trace)):
+        if prefix[first] > most_bytes:
+            break
+        ends = [first]
+        while ends[-1] < len(trace) and len(ends) <= max_segments:
+            start = ends[-2] if len(ends) > 1 else 0
+            budget = cost.cost_us(prefix[ends[-1]] - prefix[start]) + cost.cost_us(0)
+            ends.append(_greedy_end(trace, prefix, ends[-1], budget, most_bytes))
+        if len(ends) > max_segments:
+            continue
+        found = Segmentation(ends=tuple(ends))
+        found_us = finish_us(trace, found, cost)
+        if found_us < best_us:
+            best, best_us = found, found_us
+    return best or hccl_default(trace.sizes_bytes)
+
+
+def neighbours(segmentation: Segmentation, n: int) -> Iterator[Segmentation]:
+    """Yield everything one step away: two segments joined, one split, a border moved by one.
+
+    Args:
+        segmentation: Where the steps start.
+        n: Number of gradients.
+    """
+    cuts = segmentation.ends[:-1]
+    taken = {0, n, *cuts}
+    for cut in cuts:
+        yield _with_cuts((each for each in cuts if each != cut), n)
+    for cut in cuts:
+        for moved in (cut - 1, cut + 1):
+            if moved not in taken:
+                yield _with_cuts((moved if each == cut else each for each in cuts), n)
+    for cut in range(1, n):
+        if cut not in taken:
+            yield _with_cuts((*cuts, cut), n)
+
+
+def finish_us(trace: GradientTrace, segmentation: Segmentation, cost: CostModel) -> float:
+    """Return when the last all-reduce ends, from the start of backward, on a serial channel."""
+    prefix = (0, *accumulate(trace.sizes_bytes))
+    end_us = 0.0
+    for first, end in segmentation.ranges:
+        start_us = max(end_us, trace.ready_us[end - 1])
+        end_us = start_us + cost.cost_us(prefix[end] - prefix[first])
+    return end_us
+
+
+def _with_cuts(cuts: Iterator[int] | Sequence[int], n: int) -> Segmentation:
+    return Segmentation(ends=(*sorted(cuts), n))
+
+
+def _closed(ends: Sequence[int], n: int) -> Segmentation:
+    return Segmentation(ends=(*(end for end in ends if end < n), n))
+
+
+def _greedy_end(
+    trace: GradientTrace, prefix: Sequence[int], start: int, budget_us: float, most_bytes: float
+) -> int:
+    """Return one past the last gradient of a segment; a gradient over the limit stands alone."""
+    for place in range(start, len(trace)):
+        computed_us = trace.ready_us[place] - trace.ready_us[start - 1]
+        if computed_us > budget_us or prefix[place + 1] - prefix[start] > most_bytes:
+            return max(place, start + 1)
+    return len(trace)
+
+
+def _shortest_of_best(
+    ready: NDArray[np.float64], prefix: NDArray[np.float64], cost: CostModel
+) -> Segmentation:
+    count = len(ready)
+    best_us = np.zeros(count + 1)
+    segments = np.zeros(count + 1, dtype=np.int64)
+    origin = np.zeros(count + 1, dtype=np.int64)
+    for end in range(1, count + 1):
+        times = np.maximum(best_us[:end], ready[end - 1])
+        times += cost.costs_us(prefix[end] - prefix[:end])
+        ties = np.flatnonzero(times == times.min())
+        start = int(ties[np.argmin(segments[ties])])
+        best_us[end], segments[end], origin[end] = times[start], segments[start] + 1, start
+    ends = [count]
+    while origin[ends[-1]]:
+        ends.append(int(origin[ends[-1]]))
+    return Segmentation(ends=tuple(reversed(ends)))
+
+
+def _limited(
+    ready: NDArray[np.float64], prefix: NDArray[np.float64], cost: CostModel, limit: int
+) -> Segmentation:
+    """Return the best of at most `limit` segments; best_us[k, j] has exactly k of them."""
+    count = len(ready)
+    best_us = np.full((limit + 1, count + 1), np.inf)
+    best_us[0, 0] = 0.0
+    origin = np.zeros((limit + 1, count + 1), dtype=np.int64)
+    for end in range(1, count + 1):
+        times = np.maximum(best_us[:-1, :end], ready[end - 1])
+        times += cost.costs_us(prefix[end] - prefix[:end])
+        starts = times.argmin(axis=1)
+        origin[1:, end] = starts
+        best_us[1:, end] = np.take_along_axis(times, starts[:, None], axis=1)[:, 0]
+    segments = int(best_us[:, count].argmin())
+    ends = [count]
+    for left in range(segments, 1, -1):
+        ends.append(int(origin[left, ends[-1]]))
+    return Segmentation(ends=tuple(reversed(ends)))

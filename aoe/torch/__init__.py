@@ -1,0 +1,41 @@
+"""Tuning from inside PyTorch. Needs the extra `torch`: `pip install 'aoebank[torch]'`.
+
+Names are imported on first use, so `import aoe.torch` does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aoe.torch.collect import set_aoe
+    from aoe.torch.gradients import apply_gradient_strategy, tune_gradients
+    from aoe.torch.optimization import optimize
+
+__all__ = ["apply_gradient_strategy", "optimize", "set_aoe", "tune_gradients"]
+
+_HOMES = {
+    "apply_gradient_strategy": "gradients",
+    "optimize": "optimization",
+    "set_aoe": "collect",
+    "tune_gradients": "gradients",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'aoe.torch' has no attribute {name!r}")
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        from aoe.errors import EngineNotInstalledError
+
+        if error.name != "torch":
+            raise
+        raise EngineNotInstalledError(
+            f"aoe.torch.{name}",
+            "PyTorch is not installed",
+            hint="python -m pip install 'aoebank[torch]'",
+        ) from error
+    return getattr(import_module(f"aoe.torch.{_HOMES[name]}"), name)

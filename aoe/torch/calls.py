@@ -1,0 +1,205 @@
+"""How a module is called: which arguments are tensors of which form, and every other value."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aoe.errors import ModelImportError
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device)
+"""Types of arguments whose value never changes behind our back."""
+EXCHANGED = frozenset({
+    torch.float16, torch.float32, torch.float64, torch.bool,
+    torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+})  # fmt: skip
+"""Element types that NumPy, ONNX and PyTorch have in common, so tensors can change hands."""
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorForm:
+    """What has to agree for two tensors to be the same kind of input."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """An argument that is not a tensor: its value is part of the exported model."""
+
+    value: Any
+
+    def matches(self, other: Any) -> bool:
+        """Return True for the same value of the same type; NaN is itself."""
+        if type(other) is not type(self.value):
+            return False
+        return bool(other == self.value) or (other != other and self.value != self.value)
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatCall:
+    """The arguments of one call in a row, and how they were nested."""
+
+    leaves: list[Any]
+    spec: Any
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The arguments that are tensors, in order."""
+        return [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
+
+    def rebuild(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return positional and keyword arguments with other tensors in place of these."""
+        given = iter(tensors)
+        leaves = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        return args, kwargs
+
+
+class CallConvention:
+    """Brings every way of writing the same call into one form.
+
+    Args:
+        function: What is called; its signature says which names positions have.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(function)
+        except (TypeError, ValueError):
+            self._signature = None
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> FlatCall:
+        """Return a call with defaults filled in and keywords in the order of the signature.
+
+        Raises:
+            TypeError: the function cannot be called like this.
+        """
+        if self._signature is not None:
+            bound = self._signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs
+        leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        return FlatCall(leaves=leaves, spec=spec)
+
+    def names(self, call: FlatCall) -> list[str]:
+        """Return a name for each tensor of a call, distinct and free of odd characters."""
+        parameters = list(self._signature.parameters) if self._signature is not None else []
+        paths = [
+            path
+            for path, leaf in pytree.tree_flatten_with_path(
+                pytree.tree_unflatten(call.leaves, call.spec)
+            )[0]
+            if isinstance(leaf, torch.Tensor)
+        ]
+        found: list[str] = []
+        for path in paths:
+            parts = [str(_plain_key(key)) for key in path[1:]]
+            first = parts[0] if parts else ""
+            if _plain_key(path[0]) == 0 and first.isdigit() and int(first) < len(parameters):
+                parts[0] = parameters[int(first)]
+            name = re.sub(r"\W+", "_", "_".join(parts)) or "x"
+            found.append(name if name not in found else f"{name}_{len(found)}")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallForm:
+    """What one exported model may be called with: exactly these shapes, types and values."""
+
+    spec: Any
+    leaves: tuple[TensorForm | Constant, ...]
+
+    def accepts(self, call: FlatCall) -> bool:
+        """Return True if the exported model computes this very call."""
+        return call.spec == self.spec and all(
+            _fits(leaf, form) for leaf, form in zip(call.leaves, self.leaves, strict=True)
+        )
+
+
+def form_of(call: FlatCall, where: str) -> CallForm:
+    """Return the form of a call.
+
+    Raises:
+        ModelImportError: an argument is neither a dense CPU tensor nor a plain value.
+    """
+    return CallForm(spec=call.spec, leaves=tuple(_leaf_form(leaf, where) for leaf in call.leaves))
+
+
+def describe(call: FlatCall) -> str:
+    """Return a call in words: equal for calls which one exported model could serve."""
+    return ", ".join(
+        f"{_described(leaf)}" if isinstance(leaf, torch.Tensor) else f"{leaf!r:.60}"
+        for leaf in call.leaves
+    )
+
+
+def is_plain(value: Any) -> bool:
+    """Return True for a value that can be kept in a model as it is."""
+    return isinstance(value, _PLAIN)
+
+
+def _leaf_form(leaf: Any, where: str) -> TensorForm | Constant:
+    if isinstance(leaf, torch.Tensor):
+        if leaf.device.type != "cpu" or leaf.layout is not torch.strided:
+            raise ModelImportError(
+                where, "an argument is not a dense CPU tensor", got=_described(leaf)
+            )
+        if not leaf.numel():
+            raise ModelImportError(where, "an argument is an empty tensor", got=_described(leaf))
+        if leaf.dtype not in EXCHANGED:
+            raise ModelImportError(
+                where, "an argument has an element type NumPy does not have", got=leaf.dtype
+            )
+        return TensorForm(shape=tuple(leaf.shape), dtype=leaf.dtype)
+    if not is_plain(leaf):
+        raise ModelImportError(
+            where, "an argument is neither a tensor nor a plain value", got=type(leaf).__name__,
+            expected="tensors, numbers, strings and None, nested in tuples, lists and dicts",
+        )  # fmt: skip
+    return Constant(value=leaf)
+
+
+def _fits(leaf: Any, form: TensorForm | Constant) -> bool:
+    if isinstance(form, Constant):
+        return form.matches(leaf)
+    return (
+        type(leaf) in _TENSORS
+        and leaf.dtype is form.dtype
+        and leaf.shape == form.shape
+        and leaf.layout is torch.strided
+        and leaf.device.type == "cpu"
+    )
+
+
+def _described(tensor: torch.Tensor) -> str:
+    text = str(TensorForm(shape=tuple(tensor.shape), dtype=tensor.dtype))
+    if tensor.device.type != "cpu":
+        text += f" on {tensor.device}"
+    if tensor.layout is not torch.strided:
+        text += f" {str(tensor.layout).removeprefix('torch.')}"
+    return text if type(tensor) in _TENSORS else f"{text} {type(tensor).__name__}"
+
+
+def _plain_key(key: Any) -> Any:
+    """Return what a step of a pytree path names: an index, a dict key or an attribute."""
+    for name in ("idx", "key", "name"):
+        if hasattr(key, name):
+            return getattr(key, name)
+    return key

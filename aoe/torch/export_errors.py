@@ -1,0 +1,103 @@
+"""Says which module and which operator stand in the way of an export."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from aoe.errors import ModelImportError
+
+_TORCH = Path(torch.__file__).parent
+_NO_COUNTERPART = re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)'")
+_TRANSLATED = re.compile(
+    r"Error when translating node %(\w+) : .*?call_function\[target=([\w.]+)\]"
+)
+_HINTS = {
+    "GuardOnDataDependentSymNode": "its Python code depends on the values of a tensor; "
+    "optimize the modules around that branch, or use torch.compile(backend='aoe')",
+}
+_LONGEST = 200
+
+
+def tracing_error(error: BaseException, root: torch.nn.Module) -> ModelImportError:
+    """Return what stopped `torch.export`, with the innermost module that was running."""
+    module, place, operator = "", "", ""
+    names = {id(each): name for name, each in root.named_modules()}
+    for frame in _frames(error.__traceback__):
+        owner = frame.tb_frame.f_locals.get("self")
+        module = names.get(id(owner), module)
+        file = Path(frame.tb_frame.f_code.co_filename)
+        if _TORCH not in file.parents and id(owner) in names:
+            place = f" at {file.name}:{frame.tb_lineno}"
+        called = frame.tb_frame.f_locals.get("func")
+        if isinstance(called, torch._ops.OpOverload):
+            operator = f"operator {called}: "
+    return ModelImportError(
+        module_place(root, module),
+        f"cannot be exported{place}: {operator}{_first_line(error)}",
+        hint=_HINTS.get(type(error).__name__),
+    )
+
+
+def translation_error(
+    error: BaseException, root: torch.nn.Module, program: torch.export.ExportedProgram
+) -> ModelImportError:
+    """Return which operator ONNX has no counterpart for, with the module that uses it."""
+    operator, node_name, reason = "", "", _first_line(error)
+    for each in _chain(error):
+        if found := _NO_COUNTERPART.search(str(each)):
+            operator, reason = found[1], "ONNX has no counterpart"
+        if found := _TRANSLATED.search(str(each)):
+            node_name = found[1]
+            operator = operator or found[2]
+            reason = _first_line(each.__cause__) if each.__cause__ and not operator else reason
+    scope = _scope_of(program, operator, node_name)
+    return ModelImportError(
+        module_place(root, scope), f"operator {operator or '?'} cannot be exported: {reason}"
+    )
+
+
+def node_scope(node: torch.fx.Node) -> str:
+    """Return the qualified name of the module a traced operator belongs to."""
+    stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
+    paths = [entry[0] for entry in stack.values()]
+    return str(paths[-1]).removeprefix("module").lstrip(".") if paths else ""
+
+
+def module_place(root: torch.nn.Module, name: str) -> str:
+    """Return how errors call a module: its qualified name and its class."""
+    kind = type(dict(root.named_modules()).get(name, root)).__name__
+    return f"module {name} ({kind})" if name else f"module {kind}"
+
+
+def _scope_of(program: torch.export.ExportedProgram, operator: str, node_name: str) -> str:
+    """Return where an operator comes from; the exporter may have taken it apart since."""
+    base = operator.rsplit(".", maxsplit=1)[-1]
+    for node in program.graph.nodes:
+        parts = str(node.target).split(".") if node.op == "call_function" else []
+        if parts and (node.name == node_name or (base and any(p.endswith(base) for p in parts))):
+            return node_scope(node)
+    return ""
+
+
+def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _first_line(error: BaseException | None) -> str:
+    lines = str(error).strip().splitlines()
+    text = lines[0].strip() if lines else type(error).__name__
+    return text[:_LONGEST].rstrip(". ")

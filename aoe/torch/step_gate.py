@@ -1,0 +1,133 @@
+"""Lets a tuner run the training steps of a script that knows nothing of it.
+
+The script keeps its thread, the tuner gets one of its own, and only one of them runs at any
+time: the script waits at the start of a step until the tuner wants one, the tuner waits until
+the script comes to the start of the next.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from aoe.errors import RunError
+
+_WARMUP_STEPS = 2
+"""Steps the script runs alone: DDP fills its buckets again after the first one."""
+_JOIN_S = 10.0
+"""A tuner whose script ended can be stuck in a collective: it is left behind after so long."""
+T = TypeVar("T")
+
+
+class StepGate(Generic[T]):
+    """Cuts the run of a script into training steps and hands them to a tuner.
+
+    A step starts with the first forward after a backward whose gradients were reduced, so with
+    gradient accumulation it holds all the forwards of one update. The first
+    `DistributedDataParallel` module that trains is the one that is tuned.
+
+    Args:
+        tune: Tunes a module; gets the module and a function that runs one step.
+    """
+
+    def __init__(self, tune: Callable[[Any, Callable[[], None]], T]) -> None:
+        self._tune = tune
+        self._ddp: Any = None
+        self._handles: list[Any] = []
+        self._reduces = False
+        self._went_back = False
+        self._thread: threading.Thread | None = None
+        self._arrived: SimpleQueue[bool] = SimpleQueue()
+        self._go: SimpleQueue[None] = SimpleQueue()
+        self._is_done = False
+        self.steps = 0
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch every forward of `DistributedDataParallel` in this process; ends the tuner."""
+        forward = DistributedDataParallel.forward
+
+        def watched(ddp: Any, *inputs: Any, **options: Any) -> Any:
+            self._before_forward(ddp)
+            return forward(ddp, *inputs, **options)
+
+        DistributedDataParallel.forward = watched
+        try:
+            yield
+        finally:
+            DistributedDataParallel.forward = forward
+            self._end()
+
+    def _before_forward(self, ddp: Any) -> None:
+        """Note a forward that trains; at the start of a step, wait for the tuner."""
+        if self._is_done or not torch.is_grad_enabled() or self._ddp not in (None, ddp):
+            return
+        if self._ddp is None:
+            self._ddp = ddp
+            self._listen(ddp)
+        if self._reduces and self._went_back:
+            self._at_boundary()
+        self._reduces = bool(ddp.require_backward_grad_sync)
+        self._went_back = False
+
+    def _listen(self, ddp: Any) -> None:
+        def on_gradient(parameter: Any) -> None:
+            self._went_back = True
+
+        for parameter in ddp.module.parameters():
+            if parameter.requires_grad:
+                self._handles.append(parameter.register_post_accumulate_grad_hook(on_gradient))
+
+    def _at_boundary(self) -> None:
+        self.steps += 1
+        if self.steps < _WARMUP_STEPS:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="aoe-gradients", daemon=True)
+            self._thread.start()
+        else:
+            self._arrived.put(True)
+        self._go.get()
+        if self._is_done:
+            self._end()
+            if self.error is not None:
+                raise self.error
+
+    def _run(self) -> None:
+        """Tune, in the tuner's thread; whatever happens, the script goes on."""
+        try:
+            device = torch.device(self._ddp.device)
+            if device.type != "cpu":  # the current device is a matter of the thread
+                getattr(torch, device.type).set_device(device)
+            self.result = self._tune(self._ddp, self._step)
+        except BaseException as error:  # handed to the script's thread
+            self.error = error
+        finally:
+            self._is_done = True
+            self._go.put(None)
+
+    def _step(self) -> None:
+        """Let the script run one step; in the tuner's thread."""
+        self._go.put(None)
+        if not self._arrived.get():
+            raise RunError(
+                "script", f"ended after {self.steps} steps, before tuning was finished",
+                hint="let it train longer, or give --tuning_time_limit",
+            )  # fmt: skip
+
+    def _end(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self._thread is not None and not self._is_done:
+            self._arrived.put(False)
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)

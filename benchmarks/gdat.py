@@ -1,0 +1,177 @@
+"""Gradient tuning against DDP's default and the best bucket size, over shaped links.
+
+    python benchmarks/gdat.py --output /tmp/gdat            # about 11 minutes, needs root for links
+    python benchmarks/gdat.py --output /tmp/gdat --smoke    # does it work, figures mean nothing
+
+Processes on this machine, one thread each, every one in a network namespace of its own behind a
+link of the given bandwidth. Each model is tuned; then DDP's default (1 MiB, 25 MiB), the best
+`bucket_cap_mb` of the grid, the optimum of the cost model and the tuned grouping are timed in
+fresh pairs. Prints a Markdown table; `results.json` in the output folder has everything.
+
+The models are smaller than the networks they stand for, so DDP's 25 MiB are coarser for them; the
+sizes of the grid hold what 25 MiB would be in scale. Only bandwidth is shaped, not latency.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from gdat_models import MODELS
+from shaped_link import INTERFACE, is_permitted, shaped_link
+
+from aoe.target import host_target
+
+_HERE = Path(__file__).resolve().parent
+_FULL_S = 500.0
+_SMOKE_S = 60.0
+
+
+def main() -> int:
+    """Run every scenario, print the table."""
+    arguments = _arguments()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # links are undone
+    output: Path = arguments.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    shaped = is_permitted()
+    if not shaped:
+        print("no permission to make namespaces: loopback as it is", file=sys.stderr)
+    rates = arguments.megabits if shaped else [0.0]
+    models = ["bert"] if arguments.smoke else arguments.models
+    scenarios = [(model, rate) for model in models for rate in rates]
+    if arguments.smoke:
+        scenarios = scenarios[:1]
+    budget_s = (_SMOKE_S if arguments.smoke else arguments.seconds) / len(scenarios)
+    results: dict[str, Any] = {"machine": _machine(arguments.world), "rows": []}
+    for model, rate in scenarios:
+        start = time.monotonic()
+        found = _scenario(output, model, rate, arguments, budget_s)
+        row = {"model": model, "megabits": rate, "seconds": time.monotonic() - start, **found}
+        results["rows"].append(row)
+        (output / "results.json").write_text(json.dumps(results, indent=1))
+        print("\n".join(_lines(row)), file=sys.stderr, flush=True)
+    table = _table(results)
+    (output / "results.md").write_text(table + "\n")
+    print(table)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument(
+        "--megabits", nargs="+", type=float, default=[2000.0, 6000.0], help="of each link, Mbit/s"
+    )
+    parser.add_argument("--world", type=int, default=2, help="processes")
+    parser.add_argument("--pairs", type=int, default=5, help="of steps, per candidate")
+    parser.add_argument("--seconds", type=float, default=_FULL_S, help="for everything")
+    parser.add_argument("--smoke", action="store_true", help="one short scenario")
+    return parser.parse_args()
+
+
+def _scenario(
+    output: Path, model: str, rate: float, arguments: argparse.Namespace, budget_s: float
+) -> dict[str, Any]:
+    """Tune one model over one link; half of the time goes into the final figures."""
+    folder = output / f"{model}_{rate:g}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    world, pairs = arguments.world, 2 if arguments.smoke else arguments.pairs
+    command = [
+        sys.executable, str(_HERE / "gdat_worker.py"), "--model", model, "--world", str(world),
+        "--folder", str(folder), "--pairs", str(pairs), "--seconds", f"{budget_s:g}",
+    ]  # fmt: skip
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if rate:
+        env["GLOO_SOCKET_IFNAME"] = INTERFACE
+    print(f"{model}, {rate:g} Mbit/s, {world} processes", file=sys.stderr, flush=True)
+    with shaped_link(world, rate) if rate else nullcontext([[]] * world) as prefixes:
+        workers = [
+            subprocess.Popen([*prefix, *command, "--rank", str(rank)], env=env)
+            for rank, prefix in enumerate(prefixes)
+        ]
+        try:
+            codes = [worker.wait(timeout=20 * budget_s) for worker in workers]
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+    if any(codes):
+        raise SystemExit(f"{model}: a worker failed ({codes})")
+    found: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    return found
+
+
+def _machine(world: int) -> dict[str, Any]:
+    target = host_target()
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cpu": target.cpu_model,
+        "cores": target.core_num,
+        "processes": world,
+        "backend": "gloo",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def _table(results: dict[str, Any]) -> str:
+    facts = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    heading = (
+        "| model | link | grouping | segments | step ms | against default | 95 % interval | "
+        "tail ms | hidden |\n|---|---|---|---|---|---|---|---|---|"
+    )
+    lines = [line for row in results["rows"] for line in _lines(row)]
+    return "\n".join([facts, "", heading, *lines])
+
+
+def _lines(row: dict[str, Any]) -> list[str]:
+    figures = row["figures"]
+    link = f"{row['megabits']:g} Mbit/s" if row["megabits"] else "loopback"
+    head = f"| {row['model']}, {row['megabytes']:.0f} MB | {link}"
+    measured = [each["default_ms"] for each in figures.values() if "default_ms" in each]
+    default = figures["default"]
+    default_ms = f"{sum(measured) / len(measured):.0f}" if measured else "-"
+    lines = [
+        f"{head} | DDP default | {default['segments']} | {default_ms} | 1 | - | {_tail(default)} |"
+    ]
+    for name, label in (
+        ("grid", "best bucket_cap_mb"),
+        ("optimum", "optimum of the cost model"),
+        ("chosen", f"chosen ({row['reason']})"),
+    ):
+        each = figures[name]
+        if "same_as" in each:
+            lines.append(f"{head} | {label} | same as {each['same_as']} | | | | | |")
+            continue
+        lines.append(
+            f"{head} | {label} | {each['segments']} | {each['step_ms']:.0f} | "
+            f"{each['speedup']:.3f}x | {each['low']:.3f} to {each['high']:.3f} "
+            f"({each['pairs']} pairs) | {_tail(each)} |"
+        )
+    return lines
+
+
+def _tail(figure: dict[str, Any]) -> str:
+    if "measured_tail_ms" not in figure:
+        return "- | -"
+    return f"{figure['measured_tail_ms']:.1f} | {figure['measured_overlap_ratio']:.0%}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""`aoe --job_type=4 --script`: what is refused, and a training script that never notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aoe.cli import app as app_module
+from aoe.cli.gdat_command import split_script
+
+PREFIX = "--script_argument="
+
+
+def run(
+    arguments: Sequence[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[Any, str]:
+    """Run `aoe` in this process; return its exit code and standard error."""
+    monkeypatch.setattr(sys, "argv", ["aoe", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        app_module.main()
+    return ended.value.code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "split"),
+    [
+        ([], []),
+        (["--model=m.onnx"], ["--model=m.onnx"]),
+        (["--script", "t.py"], ["--script=t.py"]),
+        (["--script=t.py"], ["--script=t.py"]),
+        (["--script"], ["--script"]),
+        (["-j", "4", "--script=t.py", "--json"], ["-j", "4", "--script=t.py", f"{PREFIX}--json"]),
+        (
+            ["--script", "t.py", "--script", "x", "-q", "a b", ""],
+            ["--script=t.py", *(f"{PREFIX}{each}" for each in ("--script", "x", "-q", "a b", ""))],
+        ),
+    ],
+)
+def test_what_follows_the_script_is_the_script_s(arguments: list[str], split: list[str]) -> None:
+    assert split_script(arguments) == split
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--job_type=4"], "needs a training script"),
+        (["--job_type=3"], "needs a training script"),
+        (["--job_type=gdat"], "torchrun --nproc-per-node=2"),
+        (["--job_type=2,4", "--script=t.py"], "runs alone"),
+        (["--job_type=4", "--model=m.onnx", "--script=t.py"], "runs alone"),
+        (["--script=t.py"], "a script is for gradient tuning"),
+        (["--job_type=4", "--script=not_there.py"], "no such file"),
+        (["--job_type=4", "--script=."], "no such file"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_usage_errors(
+    arguments: list[str],
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code, error = run(arguments, capsys, monkeypatch)
+    assert code == 2 and text in error
+
+
+def test_missing_torch_is_named_with_the_way_to_get_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    monkeypatch.setattr("aoe.cli.gdat_command.find_spec", lambda name: None)
+    code, error = run(["--job_type=4", f"--script={script}"], capsys, monkeypatch)
+    assert code == 3
+    assert "PyTorch, which is not installed" in error and "aoebank[torch]" in error
+
+
+def test_help_imports_no_torch() -> None:
+    text = "import sys, aoe.cli.app, aoe.torch; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+TRAIN = """
+import sys, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+def net(): return DDP(torch.nn.Sequential(*[torch.nn.Linear(20, 20) for _ in range(6)]))
+tuned, plain = net(), net()
+plain.module.load_state_dict(tuned.module.state_dict())
+optimizers = [torch.optim.SGD(each.parameters(), lr=0.05, momentum=0.9) for each in (tuned, plain)]
+torch.manual_seed(dist.get_rank())
+for step in range(int(sys.argv[1])):
+    data = torch.randn(4, 20)
+    for ddp, optimizer in zip((tuned, plain), optimizers):
+        optimizer.zero_grad()
+        ddp(data).square().mean().backward()
+        optimizer.step()
+same = all(torch.equal(a, b) for a, b in zip(tuned.parameters(), plain.parameters()))
+open(f"same_{dist.get_rank()}", "w").write(str(same))
+print("trained", sys.argv[1:])
+dist.destroy_process_group()
+"""
+
+
+def test_script_under_torchrun_trains_bit_for_bit_as_plain_ddp(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(TRAIN)
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+        "-m", "aoe", "--job_type=4", "--output=out", "--tuning_time_limit=1", "--json",
+        "--script", "train.py", "600", "--json",
+    ]  # fmt: skip
+    env = {**os.environ, "TUNE_BANK_PATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema"] == "aoe.gdat/1" and document["steps"] > 0
+    assert (tmp_path / document["result_file"]).exists()
+    assert [(tmp_path / f"same_{rank}").read_text() for rank in (0, 1)] == ["True", "True"]

@@ -1,0 +1,278 @@
+"""`aoe inspect`: what it writes, in full, and that its page stands on its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import golden_harness
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aoe.cli import app as app_module
+from aoe.cli.errors import run_app
+from aoe.cli.inspect import inspect
+from aoe.cli.quantities import bytes_text, time_text
+from aoe.cli.timeline_drawing import draw_timeline
+from aoe.cli.timeline_page import render_page
+from aoe.cli.timeline_text import encodable, lanes
+from aoe.gradient_result import GdatReport, gdat_report_to_json
+from aoe.gradients.timeline import SegmentTime, Timeline
+from aoe.testing.gradients import make_gdat_report
+
+CASES = [case for case in golden_harness.cases("aoe") if case.startswith("inspect/")]
+REPORT = make_gdat_report()
+
+
+def make_app() -> typer.Typer:
+    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+    app.callback()(lambda: None)
+    app.command("inspect")(inspect)
+    return app
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the command without the rest of the program."""
+
+    def main(arguments: Sequence[str] = ()) -> int:
+        return run_app(make_app(), arguments)
+
+    monkeypatch.setattr(app_module, "main", main)
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Path:
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps(gdat_report_to_json(REPORT)))
+    return file
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_command_writes_what_it_did(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bool
+) -> None:
+    golden_harness.check_case("aoe", case, tmp_path, monkeypatch, update=update_golden)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.endswith("-json")])
+def test_json_output_is_one_document(case: str) -> None:
+    folder = golden_harness.GOLDEN / "aoe" / case
+    document = json.loads((folder / "stdout").read_text())
+    assert document["schema"] == ("aoe.error/1" if "error" in document else "aoe.inspect/1")
+    assert (folder / "stderr").read_text() == ""
+
+
+def test_there_are_cases() -> None:
+    assert len(CASES) >= 9
+
+
+class PageReader(HTMLParser):
+    """Collects what a page would load, and whether its elements close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in {"meta", "line"}:
+            self.open.append(tag)
+        names = {"src", "href", "action", "data", "xlink:href", "onclick", "onload"}
+        self.links += [f"{name}={value}" for name, value in attrs if name in names]
+        if tag in {"script", "link", "iframe", "object", "img"}:
+            self.links.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        return
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def read_page(report: GdatReport) -> PageReader:
+    reader = PageReader()
+    reader.feed(render_page(report))
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def test_page_needs_nothing_from_outside() -> None:
+    page = render_page(REPORT)
+    assert read_page(REPORT).links == []
+    assert not re.findall(r"url\(|@import|https?://|<script", page)
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_page_shows_both_timelines_and_their_tails() -> None:
+    page = render_page(REPORT)
+    assert page.count("<svg") == 2
+    assert REPORT.before is not None and REPORT.after is not None
+    for grouping in (REPORT.before, REPORT.after):
+        assert f"tail {time_text(grouping.timeline.tail_us)}" in page
+    assert "1.250x" in page
+
+
+HOSTILE = "\"><script>alert(1)</script>&amp;'<!--]]>"
+
+
+def test_hostile_names_stay_text() -> None:
+    assert REPORT.before is not None
+    report = replace(
+        REPORT, tuning_name=HOSTILE, backend=HOSTILE, versions={HOSTILE: HOSTILE},
+        before=replace(REPORT.before, name=HOSTILE),
+        candidates=tuple(replace(each, name=HOSTILE) for each in REPORT.candidates),
+    )  # fmt: skip
+    reader = read_page(report)
+    assert reader.links == []
+    assert HOSTILE in "".join(reader.text)
+
+
+def test_markup_in_names_is_printed_as_it_is(result: Path) -> None:
+    report = replace(REPORT, tuning_name="[bold]net[/] [link=x]")
+    result.write_text(json.dumps(gdat_report_to_json(report)))
+    outcome = golden_harness.run("aoe", ["inspect", str(result)])
+    assert outcome.exit_code == 0
+    assert outcome.stdout.startswith("[bold]net[/] [link=x]: ")
+
+
+@pytest.mark.parametrize("missing", ["before", "after", "estimate", "cost", "candidates"])
+def test_page_and_text_do_without_any_part(missing: str, result: Path) -> None:
+    empty = () if missing == "candidates" else None
+    report = replace(REPORT, **{missing: empty})  # type: ignore[arg-type]
+    read_page(report)
+    result.write_text(json.dumps(gdat_report_to_json(report)))
+    assert golden_harness.run("aoe", ["inspect", str(result)]).exit_code == 0
+
+
+TIMES = st.floats(0, 1e15)
+
+
+@st.composite
+def timelines(draw: st.DrawFn) -> Timeline:
+    pairs = [sorted(pair) for pair in draw(st.lists(st.tuples(TIMES, TIMES), max_size=12))]
+    segments = tuple(
+        SegmentTime(gradients=1, bytes=draw(st.integers(0, 2**62)), ready_us=draw(TIMES),
+                    start_us=start, end_us=end)
+        for start, end in pairs
+    )  # fmt: skip
+    return Timeline(segments=segments, backward_end_us=draw(TIMES))
+
+
+@given(timelines(), st.floats(0.1, 10))
+def test_any_timeline_can_be_drawn(timeline: Timeline, factor: float) -> None:
+    scale_us = timeline.end_us * factor
+    assert len(lanes(timeline, scale_us, 60)[1]) <= 60
+    svg = draw_timeline(timeline, scale_us)
+    assert "nan" not in svg and "inf" not in svg
+    assert svg.count("<line") <= 16
+    for x, width in re.findall(r'x="(-?[\d.e+]+)" y="[\d.]+" width="(-?[\d.e+]+)"', svg):
+        assert float(width) >= 0
+        assert 0 <= float(x) <= 1060
+
+
+def test_lanes_have_one_scale_and_mark_the_tail() -> None:
+    segments = (
+        SegmentTime(gradients=1, bytes=1, ready_us=20, start_us=20, end_us=60),
+        SegmentTime(gradients=1, bytes=1, ready_us=60, start_us=60, end_us=100),
+    )
+    drawn = lanes(Timeline(segments=segments, backward_end_us=80), 100, 40)
+    assert drawn[0] == "░" * 32
+    assert drawn[1] == " " * 8 + "█" * 16 + "▓" * 16
+    assert drawn[2].endswith("└──────┘")
+    assert drawn[2].strip().startswith("tail 20.0 us")
+
+
+def test_short_segments_stay_visible() -> None:
+    segments = (SegmentTime(gradients=1, bytes=1, ready_us=0, start_us=0, end_us=0.001),)
+    assert lanes(Timeline(segments=segments, backward_end_us=100), 100, 40)[1] == "█"
+
+
+def test_page_is_written_whole_or_not_at_all(
+    result: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    request.getfixturevalue("no_room")
+    outcome = golden_harness.run("aoe", ["inspect", str(result), "--html", str(page)])
+    assert outcome.exit_code == 3
+    assert "cannot be written: No space left on device" in outcome.stderr
+    assert page.read_text() == "old"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["page.html", "result.json"]
+
+
+def test_page_goes_where_it_was_wanted(result: Path, tmp_path: Path) -> None:
+    page = tmp_path / "new" / "page.html"
+    outcome = golden_harness.run("aoe", ["inspect", str(result), "--html", str(page)])
+    assert outcome.exit_code == 0
+    assert outcome.stdout.endswith(f"wrote {page}\n")
+    assert page.read_text(encoding="utf-8") == render_page(REPORT)
+
+
+def test_dry_run_writes_nothing(result: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    arguments = ["inspect", str(result), "--html", str(page), "--dry-run", "--json"]
+    outcome = golden_harness.run("aoe", arguments)
+    assert json.loads(outcome.stdout)["html"] is None
+    assert not page.exists()
+
+
+def test_page_never_takes_the_place_of_the_result(result: Path) -> None:
+    before = result.read_bytes()
+    detour = result.parent / "." / ".." / result.parent.name / result.name
+    outcome = golden_harness.run("aoe", ["inspect", str(result), "--html", str(detour)])
+    assert outcome.exit_code == 2
+    assert "would overwrite the result file" in outcome.stderr
+    assert result.read_bytes() == before
+
+
+def test_folder_in_the_way_is_an_error(result: Path, tmp_path: Path) -> None:
+    outcome = golden_harness.run("aoe", ["inspect", str(result), "--html", str(tmp_path)])
+    assert outcome.exit_code == 3
+    assert "cannot be written" in outcome.stderr
+
+
+def test_plain_output_has_no_escape_codes(result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    outcome = golden_harness.run("aoe", ["inspect", str(result)])
+    assert "\x1b" not in outcome.stdout
+    assert max(map(len, outcome.stdout.splitlines())) <= 100
+
+
+def test_encoding_without_blocks_gets_characters_it_has() -> None:
+    assert encodable("░█▓ └──┘ net│", "utf-8") == "░█▓ └──┘ net│"
+    assert encodable("░█▓ └──┘ ü", "ascii") == ".#= +--+ ?"
+    assert encodable("ü█", "iso-8859-1") == "ü#"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 40, "3072.0 GiB")],
+)
+def test_sizes_have_units(size: int, text: str) -> None:
+    assert bytes_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("time_us", "text"),
+    [(0, "0.0 us"), (999.9, "999.9 us"), (1000, "1.00 ms"), (123_456, "123.5 ms"), (2e6, "2.00 s")],
+)
+def test_times_have_units(time_us: float, text: str) -> None:
+    assert time_text(time_us) == text
+
+
+def test_page_of_the_manual_shows_the_real_output() -> None:
+    manual = Path(__file__).resolve().parents[3] / "docs" / "gradients_simulation.md"
+    shown = (golden_harness.GOLDEN / "aoe" / "inspect" / "text" / "stdout").read_text()
+    assert shown in manual.read_text(encoding="utf-8")

@@ -1,0 +1,112 @@
+"""Timelines: nothing is lost, nothing overlaps, nothing starts before it is ready."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aoe.gradients.cost import AllReduceCost
+from aoe.gradients.scaling import LABEL, ring_cost, scale_cost, simulate_scaling
+from aoe.gradients.segmentation import Segmentation, optimal
+from aoe.gradients.timeline import SegmentTime, Timeline, simulate
+from aoe.testing.gradients import make_gradient_trace
+
+COST = AllReduceCost(latency_us=10, us_per_byte=1)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.floats(0, 500)), min_size=1, max_size=30),
+    st.floats(0, 1e4), st.floats(0, 1e-2), st.data(),
+)  # fmt: skip
+def test_bytes_and_order_are_kept(
+    gradients: list[tuple[int, float]], latency_us: float, us_per_byte: float, data: st.DataObject
+) -> None:
+    ready, now = [], 0.0
+    for _, gap in gradients:
+        now += gap
+        ready.append(now)
+    trace = make_gradient_trace([size for size, _ in gradients], ready)
+    cuts = data.draw(st.sets(st.integers(1, len(gradients) - 1))) if len(gradients) > 1 else set()
+    segmentation = Segmentation(ends=(*sorted(cuts), len(gradients)))
+    cost = AllReduceCost(latency_us=latency_us, us_per_byte=us_per_byte)
+    timeline = simulate(trace, segmentation, cost)
+    assert sum(each.bytes for each in timeline.segments) == trace.total_bytes
+    assert sum(each.gradients for each in timeline.segments) == len(trace)
+    previous = 0.0
+    for each in timeline.segments:
+        assert each.start_us >= each.ready_us
+        assert each.start_us >= previous
+        assert each.end_us - each.start_us == pytest.approx(cost.cost_us(each.bytes))
+        previous = each.end_us
+    assert 0 <= timeline.overlap_ratio <= 1
+    exposed = timeline.communication_us * (1 - timeline.overlap_ratio)
+    assert timeline.tail_us >= exposed - 1e-6 * (1 + exposed)
+
+
+def test_tail_and_overlap_by_hand() -> None:
+    trace = make_gradient_trace([10, 20, 5], [10.0, 20.0, 40.0])
+    timeline = simulate(trace, Segmentation(ends=(1, 3)), COST)
+    first, second = timeline.segments
+    assert (first.start_us, first.end_us) == (10, 30)
+    assert (second.ready_us, second.start_us, second.end_us) == (40, 40, 75)
+    assert (timeline.tail_us, timeline.end_us) == (35, 75)
+    assert timeline.overlap_ratio == pytest.approx(20 / 55)
+
+
+def test_communication_that_ends_before_backward_has_no_tail() -> None:
+    segment = SegmentTime(gradients=1, bytes=1, ready_us=0, start_us=0, end_us=5)
+    timeline = Timeline(segments=(segment,), backward_end_us=9)
+    assert (timeline.tail_us, timeline.overlap_ratio) == (0, 1)
+
+
+def test_no_communication_is_all_hidden() -> None:
+    assert Timeline(segments=(), backward_end_us=9).overlap_ratio == 1
+    assert Timeline(segments=(), backward_end_us=9).tail_us == 0
+
+
+def test_segmentation_of_another_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="of 2 gradients, not 3"):
+        simulate(make_gradient_trace([1, 2, 3]), Segmentation(ends=(2,)), COST)
+
+
+@given(st.integers(2, 64), st.integers(1, 2048), st.floats(0, 1e3), st.floats(1, 1e5))
+def test_scaling_a_ring_gives_the_ring_of_that_size(
+    measured: int, workers: int, step_us: float, bytes_per_us: float
+) -> None:
+    ring = ring_cost(step_us=step_us, bytes_per_us=bytes_per_us, workers=measured)
+    scaled = scale_cost(ring, measured_workers=measured, workers=workers)
+    direct = ring_cost(step_us=step_us, bytes_per_us=bytes_per_us, workers=workers)
+    assert scaled.latency_us == pytest.approx(direct.latency_us)
+    assert scaled.us_per_byte == pytest.approx(direct.us_per_byte)
+
+
+def test_ring_of_two_sends_the_volume_once_and_one_worker_nothing() -> None:
+    two = ring_cost(step_us=5, bytes_per_us=100, workers=2)
+    assert (two.latency_us, two.us_per_byte) == (10, 0.01)
+    alone = ring_cost(step_us=5, bytes_per_us=100, workers=1)
+    assert (alone.latency_us, alone.us_per_byte) == (0, 0)
+
+
+def test_scaling_is_labelled_and_grows_with_the_workers() -> None:
+    trace = make_gradient_trace([10_000] * 20)
+    cost = AllReduceCost(latency_us=20, us_per_byte=1e-3)
+    points = simulate_scaling(
+        trace, cost, measured_workers=2, workers=(2, 8, 64, 1024), segment=optimal
+    )
+    assert {point.label for point in points} == {LABEL} == {"simulation"}
+    assert [point.workers for point in points] == [2, 8, 64, 1024]
+    ends = [point.timeline.end_us for point in points]
+    assert ends == sorted(ends)
+    assert len(points[0].segmentation) >= len(points[-1].segmentation)
+
+
+@pytest.mark.parametrize(("measured", "workers"), [(1, 4), (0, 4), (2, 0)])
+def test_odd_numbers_of_workers_are_refused(measured: int, workers: int) -> None:
+    with pytest.raises(ValueError):
+        scale_cost(COST, measured_workers=measured, workers=workers)
+
+
+def test_ring_without_bandwidth_is_refused() -> None:
+    with pytest.raises(ValueError, match="bytes_per_us"):
+        ring_cost(step_us=1, bytes_per_us=0, workers=4)

@@ -1,0 +1,139 @@
+"""Traces: averages as AOE takes them, order, identity."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aoe.errors import MeasurementError
+from aoe.gradients.trace import GradientTrace, average_loops, make_trace, model_hash
+from aoe.testing.gradients import make_gradient_trace
+
+TIMES = st.floats(0, 1e9)
+
+
+def test_slowest_three_of_each_gradient_do_not_count() -> None:
+    loops = [[1.0, 500.0], [3.0, 4.0], [100.0, 6.0], [200.0, 700.0], [300.0, 800.0]]
+    assert average_loops(loops) == (2.0, 5.0)
+
+
+def test_four_loops_leave_the_fastest() -> None:
+    assert average_loops([[4.0], [3.0], [2.0], [1.0]]) == (1.0,)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_three_loops_are_too_few(count: int) -> None:
+    with pytest.raises(MeasurementError, match=rf"too few loops \(got {count}, expected more than"):
+        average_loops([[1.0, 2.0]] * count)
+
+
+@pytest.mark.parametrize(
+    "loops",
+    [
+        [[1.0], [1.0], [1.0], [1.0, 2.0]],
+        [[], [], [], []],
+        [[1.0], [1.0], [1.0], [math.nan]],
+        [[1.0], [1.0], [1.0], [math.inf]],
+        [[1.0], [1.0], [1.0], [-1.0]],
+    ],
+)
+def test_loops_that_do_not_fit_are_refused(loops: list[list[float]]) -> None:
+    with pytest.raises(MeasurementError):
+        average_loops(loops)
+
+
+@given(st.lists(st.lists(TIMES, min_size=6, max_size=6), min_size=4, max_size=9))
+def test_means_of_ordered_loops_are_ordered(loops: list[list[float]]) -> None:
+    means = average_loops([sorted(loop) for loop in loops])
+    assert all(b >= a * (1 - 1e-12) for a, b in pairwise(means))
+
+
+@given(st.lists(st.lists(TIMES, min_size=4, max_size=4), min_size=4, max_size=8), st.randoms())
+def test_order_of_loops_does_not_matter(loops: list[list[float]], random: object) -> None:
+    shuffled = list(loops)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert average_loops(shuffled) == average_loops(loops)
+
+
+def test_trace_is_sorted_by_readiness_with_everything_that_belongs_together() -> None:
+    trace = make_trace(
+        names=["first", "last", "middle"], dtypes=["a", "c", "b"], sizes_bytes=[1, 3, 2],
+        loops=[[10.0, 30.0, 20.0]] * 4,
+    )  # fmt: skip
+    assert trace.names == ("first", "middle", "last")
+    assert trace.sizes_bytes == (1, 2, 3)
+    assert trace.dtypes == ("a", "b", "c")
+    assert trace.ready_us == (10.0, 20.0, 30.0)
+    assert (trace.loops, trace.total_bytes, trace.backward_end_us) == (4, 6, 30.0)
+
+
+@given(st.lists(st.lists(TIMES, min_size=5, max_size=5), min_size=4, max_size=8))
+def test_loops_in_any_order_make_a_trace(loops: list[list[float]]) -> None:
+    trace = make_trace(
+        names=list("abcde"), dtypes=["f"] * 5, sizes_bytes=[1, 2, 3, 4, 5], loops=loops
+    )
+    assert sorted(trace.names) == list("abcde")
+    assert all("abcde".index(name) + 1 == size for name, size in zip(
+        trace.names, trace.sizes_bytes, strict=True))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ready_us": (2.0, 1.0)},
+        {"ready_us": (1.0,)},
+        {"ready_us": (1.0, math.nan)},
+        {"ready_us": (-1.0, 1.0)},
+        {"sizes_bytes": (1, -1)},
+        {"sizes_bytes": (), "names": (), "dtypes": (), "ready_us": ()},
+    ],
+)
+def test_trace_refuses_what_no_backward_does(changes: dict[str, object]) -> None:
+    facts: dict[str, object] = {
+        "sizes_bytes": (1, 2), "names": ("a", "b"), "dtypes": ("f", "f"), "ready_us": (1.0, 2.0),
+        "loops": 4,
+    }  # fmt: skip
+    with pytest.raises(ValueError):
+        GradientTrace(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+def test_hash_is_the_documented_one() -> None:
+    # sha256("float32:4096") starts with 8d518eeba74a5163
+    assert model_hash(["float32"], [4096]) == 0x8D518EEBA74A5163
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["float32", "float16"]), st.integers(0, 2**40)),
+        min_size=1, max_size=20,
+    )
+)  # fmt: skip
+def test_hash_is_u64_and_depends_on_order(gradients: list[tuple[str, int]]) -> None:
+    dtypes, sizes = zip(*gradients, strict=True)
+    value = model_hash(dtypes, sizes)
+    assert 0 <= value < 2**64
+    assert value == model_hash(list(dtypes), list(sizes))
+    backwards = gradients[::-1]
+    if backwards != gradients:
+        assert model_hash(*map(list, zip(*backwards, strict=True))) != value  # type: ignore[arg-type]
+
+
+def test_hash_tells_dtypes_from_sizes_and_counts_apart() -> None:
+    values = {
+        model_hash(["f"], [12]), model_hash(["f1"], [2]), model_hash(["f", "f"], [1, 2]),
+        model_hash(["f", "f"], [12, 0]), model_hash(["g"], [12]),
+    }  # fmt: skip
+    assert len(values) == 5
+
+
+def test_hash_needs_a_size_per_dtype() -> None:
+    with pytest.raises(ValueError, match="one size per dtype"):
+        model_hash(["f"], [1, 2])
+
+
+def test_factory_makes_what_it_says() -> None:
+    assert make_gradient_trace([4, 8]).ready_us == (100.0, 200.0)

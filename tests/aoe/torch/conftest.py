@@ -1,0 +1,22 @@
+"""Fixtures for tests with PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_table_of_onnx_operators() -> Iterator[None]:
+    """Let PyTorch's exporter make its table of operators once, not for each of many exports."""
+    try:
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+    except ImportError:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        made_once = staticmethod(cache(ONNXRegistry.from_torchlib))
+        patch.setattr(ONNXRegistry, "from_torchlib", made_once)
+        yield
