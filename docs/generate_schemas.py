@@ -3,20 +3,27 @@
     python docs/generate_schemas.py
 
 Run it after adding or changing a file in `aoebank/schemas/runtime_kb/operators`.
+
+A record with an error is invalid: a member missing (AB205), one of a wrong type (AB206), a
+tiling field the operator reads missing (AB209), a number out of range (AB405). What is no
+error is an annotation: `default` and `description` of a tiling field.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from aoebank.formats.operator_schema import (
+    C_TYPES,
     OperatorSchema,
     SchemaField,
     StructFields,
     operator_schemas,
+    range_of,
     takes_boolean,
 )
 
@@ -26,18 +33,36 @@ TARGET = Path(__file__).resolve().parents[1] / "aoebank" / "schemas" / "runtime_
 def render() -> str:
     """Return the text of the schema with the rules of all operators."""
     document = json.loads(TARGET.read_text(encoding="utf-8"))
-    document["allOf"] = [_rule(schema) for schema in operator_schemas().values()]
-    rules = [json.dumps(rule) for rule in document.pop("allOf")]
+    for part in ("$defs", "allOf"):
+        document.pop(part, None)
+    types = ",\n    ".join(
+        f"{json.dumps(c_type)}: {json.dumps(_type(c_type))}" for c_type in C_TYPES
+    )
+    rules = ",\n    ".join(json.dumps(_rule(schema)) for schema in operator_schemas().values())
     head = json.dumps(document, indent=2).removesuffix("\n}")
-    return head + ',\n  "allOf": [\n    ' + ",\n    ".join(rules) + "\n  ]\n}\n"
+    return f'{head},\n  "$defs": {{\n    {types}\n  }},\n  "allOf": [\n    {rules}\n  ]\n}}\n'
+
+
+def _type(c_type: str) -> Mapping[str, Any]:
+    """Return which values reach the reader as a number of a C type, conversions included."""
+    field = SchemaField(name="", c_type=c_type)
+    if field.code == "?":
+        return {"type": "boolean"}
+    type_ = ["number", "boolean"] if takes_boolean(field) else "number"
+    low, high = range_of(field)
+    if field.code in "fd":
+        return {"type": type_, "minimum": low, "maximum": high}
+    # a fraction is cut, so what is less than 1 beyond the last number still fits
+    return {"type": type_, "exclusiveMinimum": low - 1, "exclusiveMaximum": high + 1}
 
 
 def _rule(schema: OperatorSchema) -> Mapping[str, Any]:
+    required = [field.name for field in schema.strategy.fields if field.is_required]
     then = {
         "info_dict": {
-            "required": [*schema.workload.names], "properties": _types(schema.workload),
+            "required": [*schema.workload.names], "properties": _properties(schema.workload),
         },
-        "knowledge": {"properties": _types(schema.strategy)},
+        "knowledge": {"required": required, "properties": _properties(schema.strategy)},
     }  # fmt: skip
     return {
         "if": {"properties": {"op": {"const": schema.op}}, "required": ["op"]},
@@ -45,15 +70,26 @@ def _rule(schema: OperatorSchema) -> Mapping[str, Any]:
     }
 
 
-def _types(struct: StructFields) -> dict[str, Any]:
-    return {name: {"type": _type(field)} for name, field in struct.names.items()}
+def _properties(struct: StructFields) -> dict[str, Any]:
+    return {field.name: _property(field) for field in struct.fields}
 
 
-def _type(field: SchemaField) -> str | list[str]:
-    if field.code == "?":
-        return "boolean"
-    return ["number", "boolean"] if takes_boolean(field) else "number"
+def _property(field: SchemaField) -> Mapping[str, Any]:
+    document: dict[str, Any] = {"$ref": f"#/$defs/{field.c_type}"}
+    if field.default is not None:
+        document["default"] = field.default
+    notes = [
+        "Not taken from records." if not field.is_read else "",
+        f"Counts on the {field.path} path only." if field.path else "",
+        f"{field.value}." if field.value else "",
+    ]
+    if any(notes):
+        document["description"] = " ".join(filter(None, notes))
+    return document
 
 
 if __name__ == "__main__":
-    TARGET.write_text(render(), encoding="utf-8")
+    text = render()
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(text != TARGET.read_text(encoding="utf-8"))
+    TARGET.write_text(text, encoding="utf-8")

@@ -78,12 +78,14 @@ def _recover(text: str, item_start: re.Pattern[str], index: ArrayIndex) -> None:
     """Collect the items that stand behind an error, one region per item."""
     done = index.ends[-1] if len(index.ends) else 0
     marks = [match.start() for match in item_start.finditer(text, done)]
+    known = {problem.offset for problem in index.problems}
     for start, end in pairwise([*marks, len(text)]):
         try:
             _, stop = scan(text[start:end], 0)
         except JsonTextError as error:
-            if all(problem.offset != start + error.offset for problem in index.problems):
-                error.offset += start
+            error.offset += start
+            if error.offset not in known:
+                known.add(error.offset)
                 index.problems.append(error)
             continue
         index.starts.append(start)

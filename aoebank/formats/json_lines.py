@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from aoebank.formats.text_checks import BOM, check_text
 from aoebank.model.file_name import BankName
 from aoebank.model.finding import Finding, make_finding
 from aoebank.model.json_value import JsonValue
+from aoebank.model.location import Location
 from aoebank.model.record import Record
 
+MOST_LISTED = 1000  # findings of one code about lines of a file; nobody reads on, memory ends
 _SPACE = b" \t\r\n"
 _MARKERS = (b"<<<<<<< ", b"=======", b"||||||| ", b">>>>>>> ")
 
@@ -27,6 +30,7 @@ class LineScan:
 
     Attributes:
         findings: What is odd about the text as a whole, and bad lines as they are met.
+        left_out: How many more bad lines there are, by code, beyond those listed.
     """
 
     data: bytes
@@ -36,6 +40,8 @@ class LineScan:
     starts: array[int] = field(default_factory=lambda: array("Q"))
     ends: array[int] = field(default_factory=lambda: array("Q"))
     findings: list[Finding] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    _listed: Counter[str] = field(default_factory=Counter)
 
     def add(self, key: str, start: int, end: int) -> None:
         """Note the record between two bytes."""
@@ -52,11 +58,17 @@ class LineScan:
 
     def report(self, problem: Problem, start: int, end: int) -> None:
         """Add a finding about a line."""
-        self.findings.append(self.text_at(start, end).finding(problem))
+        if not self._is_enough(problem.code):
+            self.findings.append(self.text_at(start, end).finding(problem))
+
+    def report_at(self, text: RecordText, problem: Problem) -> None:
+        """Add a finding about a text that is at hand already."""
+        if not self._is_enough(problem.code):
+            self.findings.append(text.finding(problem))
 
     def report_bad(self, error: json_text.JsonTextError, start: int, end: int) -> None:
         """Add the finding about a line that is no JSON; conflict markers have theirs."""
-        if self.data.startswith(_MARKERS, start):
+        if self.data.startswith(_MARKERS, start) or self._is_enough(error.code):
             return
         place = self.lines.location(
             self.path, self.text_at(start, end).byte(error.offset), end
@@ -64,13 +76,35 @@ class LineScan:
         hint = "restore the line from git, or remove it"
         self.findings.append(make_finding(error.code, place, error.problem, hint=hint))
 
+    def take_over(self, findings: Iterable[Finding], left_out: Mapping[str, int]) -> None:
+        """Add what a scan of later lines found."""
+        self.findings += [each for each in findings if not self._is_enough(each.code)]
+        self.left_out.update(left_out)
+
+    def _is_enough(self, code: str) -> bool:
+        """Return whether a further finding of a code is only counted."""
+        if self._listed[code] < MOST_LISTED:
+            self._listed[code] += 1
+            return False
+        self.left_out[code] += 1
+        return True
+
     def file(self, format_: Format, name: BankName | None) -> ParsedFile:
         """Return the file as scanned."""
+        self.findings += not_listed(self.path, self.left_out)
         return ParsedFile(
             path=self.path, format=format_, name=name, data=self.data,
             keys=self.keys, starts=self.starts, ends=self.ends,
             findings=tuple(self.findings), lines=self.lines,
         )  # fmt: skip
+
+
+def not_listed(path: Path, left_out: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield a finding per code about the lines that were only counted."""
+    for code, number in sorted(left_out.items()):
+        yield make_finding(
+            code, Location(path=path), "more lines like those listed", got=f"{number} more"
+        )
 
 
 def start_scan(data: bytes, path: Path) -> LineScan:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from aoebank.formats.json_lines import MOST_LISTED, not_listed
 from aoebank.formats.json_text import JsonTextError, scan, skip_space
 from aoebank.formats.lines import LineIndex
 from aoebank.formats.text_checks import BOM
@@ -146,16 +148,15 @@ def _recover(text: str, key_line: re.Pattern[str], index: ObjectIndex) -> None:
 
 
 def findings_of(
-    index: ObjectIndex, path: Path, lines: LineIndex, skip: Callable[[int], bool]
+    found: Iterable[JsonTextError], path: Path, lines: LineIndex, skip: Callable[[int], bool]
 ) -> list[Finding]:
     """Return the problems of an index as findings, save those at offsets to `skip`."""
     hint = "restore the file from git, or mend it in an editor"
-    problems = sorted(index.problems, key=lambda problem: problem.offset)
-    places = [
-        (problem, lines.location(path, problem.offset, problem.offset))
-        for problem in problems
-        if not skip(problem.offset)
-    ]
-    return [
-        make_finding(problem.code, place, problem.problem, hint=hint) for problem, place in places
-    ]
+    problems = [each for each in found if not skip(each.offset)]
+    problems.sort(key=lambda problem: problem.offset)
+    listed = [
+        make_finding(
+            each.code, lines.location(path, each.offset, each.offset), each.problem, hint=hint
+        ) for each in problems[:MOST_LISTED]
+    ]  # fmt: skip
+    return [*listed, *not_listed(path, Counter(each.code for each in problems[MOST_LISTED:]))]

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import math
 import struct
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from aoebank.formats.problem import kind_of
 from aoebank.model.json_value import JsonValue
@@ -23,6 +25,7 @@ _CODES = {
     "uint32_t": "I", "int64_t": "q", "uint64_t": "Q", "float": "f", "double": "d", "bool": "?",
     "ge::DataType": "i", "ge::Format": "i",
 }  # fmt: skip
+C_TYPES = tuple(_CODES)
 _ENUMS = ("ge::DataType", "ge::Format")
 _LARGEST_FLOAT = 3.4028234663852886e38
 _MOST_TYPES = 64  # combinations of JSON types remembered as good; real banks have two
@@ -34,11 +37,18 @@ class SchemaField:
 
     Attributes:
         default: What the reader's struct starts with; None if it is left uninitialised.
+        is_read: Whether the operator takes it from a record; else it computes the value
+            itself, takes it from the attributes of the operator, or has no use for it.
+        path: The only path of the operator on which the field counts; empty if on all.
+        value: What belongs there when it follows from other fields, as a formula.
     """
 
     name: str
     c_type: str
     default: int | None = None
+    is_read: bool = True
+    path: str = ""
+    value: str = ""
 
     @property
     def code(self) -> str:
@@ -49,6 +59,16 @@ class SchemaField:
     def is_reserved(self) -> bool:
         """Return whether the name says that nothing reads the field."""
         return self.name.lower().startswith(("reserved", "reserverd"))  # the header's spelling
+
+    @property
+    def has_fallback(self) -> bool:
+        """Return whether the operator works as before when the field is missing."""
+        return self.default is not None or self.is_reserved
+
+    @property
+    def is_required(self) -> bool:
+        """Return whether a tiling without the field runs with whatever was in memory."""
+        return self.is_read and not self.path and not self.has_fallback
 
 
 class FieldError(ValueError):
@@ -64,6 +84,16 @@ class FieldError(ValueError):
 def takes_boolean(field: SchemaField) -> bool:
     """Return whether the reader takes `true` for this field: bool, and narrow numbers."""
     return field.code not in "qQd" and field.c_type not in _ENUMS
+
+
+def range_of(field: SchemaField) -> tuple[float, float]:
+    """Return the least and the greatest number the C type of a field holds; it is no bool."""
+    if field.code in "fd":
+        largest = _LARGEST_FLOAT if field.code == "f" else sys.float_info.max
+        return -largest, largest
+    bits = 8 * struct.calcsize(f"<{field.code}")
+    low = -(1 << (bits - 1)) if field.code.islower() else 0
+    return low, low + (1 << bits) - 1
 
 
 def convert(field: SchemaField, value: JsonValue) -> int | float:
@@ -153,9 +183,22 @@ class StructFields:
         """Return whether all fields are there and reach the reader as they are; no is a maybe."""
         try:
             self.pack(values)
-            return self._pack_exact(self._get(values)) is not None
+            ordered = self._get(values)
+            if self._pack_exact(ordered) is None:
+                return False
+            return math.isfinite(sum(ordered))  # type: ignore[arg-type]  # all are numbers
         except (KeyError, FieldError):
             return False
+
+    def exact_packer(self, values: Mapping[str, JsonValue]) -> Callable[..., bytes] | None:
+        """Return what packs values of the types these have, in the order of `names`.
+
+        None if such values are converted. What it returns raises `struct.error` or
+        `OverflowError` for a value outside the range of its field.
+        """
+        if any(type(value) not in (int, float, bool) for value in self._get(values)):
+            return None
+        return self._pack if self.is_exact(values) else None
 
     def _pack_exact(self, ordered: Sequence[JsonValue]) -> bytes | None:
         if tuple(map(type, ordered)) not in self._good_types:
@@ -186,14 +229,26 @@ def operator_schemas() -> Mapping[str, OperatorSchema]:
     found = {}
     for path in sorted(FOLDER.glob("*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
-        workload, strategy = (
-            StructFields([_field(*row) for row in document[part]])
-            for part in ("info_dict", "knowledge")
+        reader = document.get("reader", {})
+        schema = OperatorSchema(
+            op=document["op"],
+            workload=StructFields([_field(*row) for row in document["info_dict"]]),
+            strategy=StructFields([_read_by(reader, *row) for row in document["knowledge"]]),
         )
-        schema = OperatorSchema(op=document["op"], workload=workload, strategy=strategy)
         found[schema.op] = schema
     return found
 
 
 def _field(name: str, c_type: str, default: int | None = None) -> SchemaField:
     return SchemaField(name=name, c_type=c_type, default=default)
+
+
+def _read_by(
+    reader: Mapping[str, Any], name: str, c_type: str, default: int | None = None
+) -> SchemaField:
+    """Return a tiling field with what the file says about how the operator reads it."""
+    return replace(
+        _field(name, c_type, default), is_read=name not in reader.get("not_read", ()),
+        path=reader.get("conditional", {}).get(name, ""),
+        value=reader.get("values", {}).get(name, ""),
+    )  # fmt: skip

@@ -10,6 +10,7 @@ import contextlib
 import os
 import pickle
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from aoebank.model.finding import Finding
 MIN_BYTES = 16 * 2**20  # forking costs some 20 ms, as much as scanning a megabyte
 
 Scan = Callable[[LineScan, int, int], None]
-_Found = tuple[list[str], "array[int]", "array[int]", list[Finding]]
+_Found = tuple[list[str], "array[int]", "array[int]", list[Finding], Counter[str]]
 
 
 def scan_lines(scan: LineScan, work: Scan) -> None:
@@ -31,7 +32,7 @@ def scan_lines(scan: LineScan, work: Scan) -> None:
     """
     size = len(scan.data)
     middle = scan.data.find(b"\n", size // 2) + 1
-    if size < MIN_BYTES or not middle or not _may_fork():
+    if size < MIN_BYTES or not middle or not may_fork():
         work(scan, 0, size)
         return
     child, pipe = _start_child(scan, work, middle)
@@ -44,14 +45,14 @@ def scan_lines(scan: LineScan, work: Scan) -> None:
     if found is None:
         work(scan, middle, size)
         return
-    keys, starts, ends, findings = found
+    keys, starts, ends, findings, left_out = found
     scan.keys += keys
     scan.starts += starts
     scan.ends += ends
-    scan.findings += findings
+    scan.take_over(findings, left_out)
 
 
-def _may_fork() -> bool:
+def may_fork() -> bool:
     """Return whether there is a second core, and no thread that a fork would tear apart."""
     try:
         threads = sum(1 for _ in Path("/proc/self/task").iterdir())
@@ -73,7 +74,8 @@ def _start_child(scan: LineScan, work: Scan, start: int) -> tuple[int, int]:
         own = LineScan(data=scan.data, path=scan.path, lines=scan.lines)
         work(own, start, len(scan.data))
         with os.fdopen(writing, "wb") as stream:
-            pickle.dump((own.keys, own.starts, own.ends, own.findings), stream, protocol=5)
+            found = (own.keys, own.starts, own.ends, own.findings, own.left_out)
+            pickle.dump(found, stream, protocol=5)
         code = 0
     finally:
         os._exit(code)  # neither exit handlers nor buffers of the parent are ours

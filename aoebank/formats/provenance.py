@@ -6,11 +6,13 @@ on, and their readers must not meet anything new. So that goes beside the file.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from aoebank.formats import json_text
+from aoebank.formats.json_lines import MOST_LISTED, not_listed
 from aoebank.formats.lines import LineIndex
 from aoebank.formats.text_checks import BOM, check_text
 from aoebank.model.finding import Finding, make_finding
@@ -52,6 +54,7 @@ def parse_provenance(data: bytes, path: Path) -> ProvenanceLog:
     findings = [each for each in check_text(data, path, lines) if each.code != "AB110"]
     marked = {finding.location.line for finding in findings if finding.code == "AB104"}
     entries: list[Provenance] = []
+    listed: Counter[str] = Counter()
     start = len(BOM) if data.startswith(BOM) else 0
     while start < len(data):
         end = data.find(b"\n", start)
@@ -61,8 +64,13 @@ def parse_provenance(data: bytes, path: Path) -> ProvenanceLog:
         if place.line not in marked:
             entry, problems = _read_line(data[start:end], place, is_torn=is_torn)
             entries += [entry] if entry else []
-            findings += problems
+            for problem in problems:
+                if listed[problem.code] < MOST_LISTED:
+                    findings.append(problem)
+                listed[problem.code] += 1
         start = end + 1
+    left_out = {code: number - MOST_LISTED for code, number in listed.items()}
+    findings += not_listed(path, {code: left_out[code] for code in listed if left_out[code] > 0})
     return ProvenanceLog(entries=tuple(entries), findings=tuple(findings))
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from aoebank.errors import RecordError
@@ -22,6 +23,8 @@ from aoebank.formats.json_lines import (
     splice_lines,
     start_scan,
 )
+from aoebank.formats.known_lines import KnownLines
+from aoebank.formats.line_template import LineTemplates
 from aoebank.formats.operator_schema import FieldError, OperatorSchema, operator_schemas
 from aoebank.formats.parallel_scan import scan_lines
 from aoebank.formats.problem import blank_line
@@ -68,11 +71,24 @@ class RuntimeKbFormat(NoCompanion):
         scan_lines(scan, _scan_part)
         return scan.file(self, find_bank_file_name(path.name))
 
+    def parse_like(
+        self, data: bytes, path: Path, like: ParsedFile | None, *, uses_all_cores: bool = True
+    ) -> ParsedFile:
+        """Parse another version of `like`: a line both have is not read twice."""
+        scan = start_scan(data, path)
+        work = partial(_scan_part, known=None if like is None else KnownLines(like))
+        if uses_all_cores:
+            scan_lines(scan, work)
+        else:
+            work(scan, 0, len(data))
+        return scan.file(self, find_bank_file_name(path.name))
+
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position; id, version and unknown members are in `extra`."""
         text = record_text(parsed, number)
         value = json_text.loads(text.text)
-        for problem in line_problems(value):  # undecodable bytes can make `loads` differ
+        problems = () if _is_sound(value) else line_problems(value)
+        for problem in problems:  # undecodable bytes can make `loads` differ
             place = text.finding(problem).location
             raise RecordError(
                 problem.message, path=parsed.path, line=place.line, column=place.column,
@@ -138,17 +154,42 @@ def render_runtime(record: Record) -> bytes:
     return json_text.dumps_compact(ordered).encode("utf-8")
 
 
-def _scan_part(scan: LineScan, first: int, stop: int) -> None:
+def _is_sound(value: JsonValue) -> bool:
+    """Return whether a line has nothing odd about it; no is a maybe."""
+    if not isinstance(value, dict) or not is_plain(value):
+        return False
+    schema = operator_schemas().get(value["op"])
+    if schema is None:
+        return True
+    try:
+        schema.workload.pack(value["info_dict"])
+    except (KeyError, FieldError):
+        return False
+    return True
+
+
+def _scan_part(
+    scan: LineScan, first: int, stop: int, *, known: KnownLines | None = None
+) -> None:  # fmt: skip
     """Add the records and findings of the lines between two bytes."""
     data, batch = scan.data, _Batch(scan.keys)
     for start, end in iter_lines(data, first, stop):
-        text = data[start:end].decode("utf-8", errors="replace")
+        raw = data[start:end]
+        key = known.find_key(raw) if known is not None else None
+        if key is not None:
+            scan.add(key, start, end)
+            continue
+        if batch.add_like(raw):
+            scan.starts.append(start)
+            scan.ends.append(end)
+            continue
+        text = raw.decode("utf-8", errors="replace")
         try:
             value = json_text.scan_line(text)
         except json_text.JsonTextError as error:
             _report_bad(scan, error, start, end)
             continue
-        if not isinstance(value, dict) or not is_plain(value) or not batch.add(value):
+        if not isinstance(value, dict) or not is_plain(value) or not batch.add(value, raw):
             problems = [*line_problems(value)]
             for problem in problems:
                 scan.report(problem, start, end)
@@ -188,8 +229,18 @@ class _Batch:
         self._keys = keys
         self._pending: dict[str, tuple[list[int], list[bytes]]] = {}
         self._schemas = operator_schemas()
+        self._templates = LineTemplates()
 
-    def add(self, value: Mapping[str, JsonValue]) -> bool:
+    def add_like(self, raw: bytes) -> bool:
+        """Add the record of a line written as an earlier one, or return False."""
+        found = self._templates.find(raw)
+        if found is None:
+            return False
+        template, packed = found
+        self._add_packed(template.schema.op, packed)
+        return True
+
+    def add(self, value: Mapping[str, JsonValue], raw: bytes) -> bool:
         """Add the record of a line, or return False if its workload needs a closer look."""
         op, workload = value["op"], value["info_dict"]
         schema = self._schemas.get(op)  # type: ignore[arg-type]
@@ -199,13 +250,17 @@ class _Batch:
             packed = schema.workload.pack(workload)  # type: ignore[arg-type]
         except (KeyError, FieldError):
             return False
-        numbers, structs = self._pending.setdefault(schema.op, ([], []))
+        self._add_packed(schema.op, packed)
+        self._templates.learn(raw, value, schema)
+        return True
+
+    def _add_packed(self, op: str, packed: bytes) -> None:
+        numbers, structs = self._pending.setdefault(op, ([], []))
         numbers.append(len(self._keys))
         structs.append(packed)
         self._keys.append("")
         if len(structs) >= _BATCH:
             self.flush()
-        return True
 
     def add_odd(self, value: Mapping[str, JsonValue]) -> None:
         """Add a record without problems that `add` did not take."""

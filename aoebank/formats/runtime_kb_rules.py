@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
 from aoebank.formats import json_text
 from aoebank.formats.json_lines import duplicate_identity, record_text
+from aoebank.formats.missing_fields import missing_fields
 from aoebank.formats.operator_schema import (
     FieldError,
     OperatorSchema,
@@ -179,34 +180,15 @@ def _strategy_problems(
     schema: OperatorSchema, strategy: Mapping[str, JsonValue], cores: int | None
 ) -> Iterator[Problem]:
     absent = [field for field in schema.strategy.fields if field.name not in strategy]
-    yield from _missing_fields(absent)
+    yield from missing_fields(absent)
     yield from _value_problems(schema.strategy, strategy, "knowledge")
     yield from _unknown_fields(schema.strategy, strategy, "knowledge")
     used = strategy.get("usedCoreNum")
-    if cores is not None and isinstance(used, int) and used > cores:
+    if cores is not None and isinstance(used, int | float) and used > cores:
         yield Problem(
             code="AB406", tokens=("knowledge", "usedCoreNum"),
             message="strategy uses more cores than the file is for",
             got=str(used), expected=f"<= {cores}", hint="tune again with these cores",
-        )  # fmt: skip
-
-
-def _missing_fields(absent: Sequence[SchemaField]) -> Iterator[Problem]:
-    unset = [field.name for field in absent if field.default is None and not field.is_reserved]
-    known = [field.name for field in absent if field.name not in unset]
-    if unset:
-        yield Problem(
-            code="AB209", tokens=("knowledge",),
-            message="tiling fields without a default are missing: "
-            "the reader leaves them uninitialised",
-            got=f"no {', '.join(unset)}", expected="every field of the tiling struct",
-            hint="tune again, or add the fields; a reader older than the field does not mind",
-        )  # fmt: skip
-    if known:
-        yield Problem(
-            code="AB210", tokens=("knowledge",),
-            message="tiling fields with a default, or reserved ones, are missing",
-            got=f"no {', '.join(known)}",
         )  # fmt: skip
 
 

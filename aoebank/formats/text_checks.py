@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from aoebank.formats.lines import LineIndex
@@ -11,6 +12,7 @@ from aoebank.model.finding import Finding, make_finding
 from aoebank.model.location import Location
 
 BOM = b"\xef\xbb\xbf"
+_MOST_MARKERS = 1000  # each is a finding; a file with more of them is no bank
 _BLANK = re.compile(rb"[ \t\r\n]*")
 _MARKER = re.compile(rb"^(?:<{7} |={7}\r?$|\|{7} |>{7} )[^\n]*", re.MULTILINE)
 
@@ -32,7 +34,8 @@ def check_text(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
 
 
 def _check_line_ends(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
-    first = data.find(b"\r\n")
+    # one byte is looked for ten times as fast as two
+    first = data.find(b"\r\n") if b"\r" in data else -1
     if first >= 0:
         number = data.count(b"\r\n")
         yield make_finding(
@@ -56,9 +59,11 @@ def _check_encoding(data: bytes, path: Path, lines: LineIndex) -> Iterator[Findi
 
 
 def _check_markers(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
+    if b"<" not in data and b">" not in data:
+        return
     if b"<<<<<<< " not in data and b">>>>>>> " not in data:
         return
-    for match in _MARKER.finditer(data):
+    for match in islice(_MARKER.finditer(data), _MOST_MARKERS):
         yield make_finding(
             "AB104", lines.location(path, match.start(), match.end()),
             "merge conflict marker left in the file",

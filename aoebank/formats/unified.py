@@ -65,7 +65,7 @@ class UnifiedFormat(NoCompanion):
             finding.location.line for finding in findings if finding.code in ("AB102", "AB104")
         }
         findings += findings_of(
-            index, path, lines, lambda place: lines.position(place)[0] in reported
+            index.problems, path, lines, lambda place: lines.position(place)[0] in reported
         )
         return ParsedFile(
             path=path, format=self, name=find_bank_file_name(path.name), data=data,

@@ -57,7 +57,7 @@ class VectorFormat(NoCompanion):
         index = index_object(data, _KEY_START)
         reported = {each.location.line for each in findings if each.code in ("AB102", "AB104")}
         findings += findings_of(
-            index, path, lines, lambda place: lines.position(place)[0] in reported
+            index.problems, path, lines, lambda place: lines.position(place)[0] in reported
         )
         return ParsedFile(
             path=path, format=self, name=_target(path), data=data, keys=index.keys,

@@ -76,6 +76,8 @@ CODES: dict[str, FindingCode] = {
     "AB213": _error("lists that belong together differ in length"),
     "AB214": _warning("header line is missing or not known"),
     "AB215": _error("op of the record is not the op of the file"),
+    "AB216": _note("missing tiling field is not taken from records"),
+    "AB217": _warning("missing tiling field counts on one path only"),
     "AB301": _error("same key twice in one file"),
     "AB302": _error("key is not 32 lower-case hexadecimal digits"),
     "AB303": _error("key is not the md5 of the info_dict text"),
@@ -106,8 +108,11 @@ CODES: dict[str, FindingCode] = {
     "AB508": _warning("binary twin is missing"),
     "AB509": _error("binary twin does not fit its bank file"),
     "AB510": _warning("strategy is slower than the built-in one it hides"),
-    "AB511": _warning("folder is a link back to a folder above it"),
+    "AB511": _warning("link to a folder that is in the tree already"),
     "AB512": _note("built-in bank to compare with cannot be used"),
+    "AB513": _error("record is in quarantine"),
+    "AB514": _note("quarantine entry is out of use"),
+    "AB515": _error("quarantine cannot be read"),
 }
 
 # codes a class mends; with --select or --ignore it acts only if one of them is selected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from aoebank.model.finding import Finding, make_finding
 from aoebank.model.location import Location
 from aoebank.model.provenance import Event
 from aoebank.storage.bank import UNIFIED_FOLDER
-from aoebank.storage.tree import FileKind, TreeEntry
+from aoebank.storage.tree import FileKind, TreeEntry, leads_back
 
 CUBE_FOLDER = "cube"
 VECTOR_FOLDER = "vector"
@@ -24,7 +23,7 @@ _WITHOUT_RECORD = (Event.UNSATISFIED, Event.DROPPED)
 
 
 def check_entry(entry: TreeEntry) -> Iterator[Finding]:
-    """Yield the finding about a file that is neither a bank file nor a side-car."""
+    """Yield the finding about what is neither a bank file nor a side-car."""
     place = Location(path=entry.path)
     match entry.kind:
         case FileKind.UNREADABLE:
@@ -34,6 +33,8 @@ def check_entry(entry: TreeEntry) -> Iterator[Finding]:
                 "AB505", place, "left-over of a write that died",
                 hint="compare it with the bank file, then remove it",
             )  # fmt: skip
+        case FileKind.LINK:
+            yield _link(entry)
         case FileKind.UNKNOWN:
             stray = make_finding(
                 "AB504", place, "file is no bank file", hint="keep other files elsewhere"
@@ -42,20 +43,19 @@ def check_entry(entry: TreeEntry) -> Iterator[Finding]:
             yield stray if in_bank else replace(stray, severity=Severity.NOTE)
 
 
-def check_loops(path: Path) -> Iterator[Finding]:
-    """Yield the links to a folder above themselves; a reader that follows them never ends."""
-    for folder, folders, _ in os.walk(path):
-        here = os.path.realpath(folder)
-        for name in sorted(folders):
-            link = Path(folder, name)
-            if not link.is_symlink():
-                continue
-            target = os.path.realpath(link)
-            if f"{here}/".startswith(f"{target}/"):
-                yield make_finding(
-                    "AB511", Location(path=link), "folder is a link back to a folder above it",
-                    got=target, hint="remove the link; nothing behind it is checked twice",
-                )  # fmt: skip
+def _link(entry: TreeEntry) -> Finding:
+    """Return the finding about a folder met a second time; readers that follow loops never end."""
+    if leads_back(entry.path):
+        return make_finding(
+            "AB511", Location(path=entry.path), "folder is a link back to a folder above it",
+            got=entry.reason, hint="remove the link; nothing behind it is checked twice",
+        )  # fmt: skip
+    return replace(
+        make_finding(
+            "AB511", Location(path=entry.path), "folder is in the tree a second time",
+            got=entry.reason, hint="nothing to do; what is in it is checked once, over there",
+        ), severity=Severity.NOTE,
+    )  # fmt: skip
 
 
 def check_name(parsed: ParsedFile) -> Iterator[Finding]:

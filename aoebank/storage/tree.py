@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,12 +48,24 @@ class TreeEntry:
 def iter_tree(root: Path) -> Iterator[TreeEntry]:
     """Yield every file below `root`, sorted; hidden ones are passed over.
 
-    A folder is walked once: a link to one that was seen before, a loop above all, is an entry
-    of its own and not followed.
+    A folder is walked once, and links come last: one to a folder above itself, or to a folder
+    that was walked before, is an entry of its own and not followed.
     """
     seen: dict[tuple[int, int], str] = {}
     closed: list[OSError] = []
-    for folder, folders, names in os.walk(root, followlinks=True, onerror=closed.append):
+    links = deque([root])
+    while links:
+        yield from _walk(links.popleft(), seen, links, closed)
+    for error in closed:
+        reason = str(error.strerror or error).lower()
+        yield TreeEntry(path=Path(error.filename), kind=FileKind.UNREADABLE, reason=reason)
+
+
+def _walk(
+    top: Path, seen: dict[tuple[int, int], str], links: deque[Path], closed: list[OSError]
+) -> Iterator[TreeEntry]:
+    """Yield the files below a folder, links to folders left for later."""
+    for folder, folders, names in os.walk(top, onerror=closed.append):
         try:
             status = Path(folder).stat()
         except OSError as gone:  # or closed to us, since it was listed
@@ -66,24 +79,31 @@ def iter_tree(root: Path) -> Iterator[TreeEntry]:
             yield TreeEntry(path=Path(folder), kind=FileKind.LINK, reason=f"leads to {before}")
             continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for link in (path for path in map(Path(folder).joinpath, folders) if path.is_symlink()):
+            if leads_back(link):
+                yield TreeEntry(path=link, kind=FileKind.LINK, reason=f"leads to {link.resolve()}")
+            else:
+                links.append(link)
         for name in sorted(names):
             if not name.startswith(".") or name.endswith(TEMPORARY_SUFFIX):
                 yield classify(Path(folder, name))
-    for error in closed:
-        reason = str(error.strerror or error).lower()
-        yield TreeEntry(path=Path(error.filename), kind=FileKind.UNREADABLE, reason=reason)
+
+
+def leads_back(link: Path) -> bool:
+    """Return whether a link points to the folder it is in, or to one above that."""
+    return link.parent.resolve().is_relative_to(link.resolve())
 
 
 def classify(path: Path) -> TreeEntry:
     """Return what a file is, by its name and, where that leaves it open, its first bytes."""
-    if path.name.endswith(SUFFIX):
-        return TreeEntry(path=path, kind=FileKind.SIDE_CAR)
     if path.name.endswith((BACKUP_SUFFIX, TEMPORARY_SUFFIX)):
         return TreeEntry(path=path, kind=FileKind.LEFT_OVER)
     try:
         if not path.is_file():  # a pipe would make us wait for ever
             reason = "no regular file" if path.exists() else "link to nowhere"
             return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason)
+        if path.name.endswith(SUFFIX):
+            return TreeEntry(path=path, kind=FileKind.SIDE_CAR)
         known = find_format(path) or find_format(path, _head(path))
     except OSError as error:
         reason = str(error.strerror or error).lower()

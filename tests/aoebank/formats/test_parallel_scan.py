@@ -24,6 +24,7 @@ FILES = {
     "a newline only in the first half": LINES[0] + b" " * 3000,
     "no newline": LINES[0].rstrip(),
     "equal records": EXAMPLE + EXAMPLE,
+    "more bad lines than are listed": b"\n" * 700 + b"x\n" * 3000 + b"\n" * 700 + EXAMPLE,
 }
 Forks = list[int]
 
@@ -36,7 +37,7 @@ def parse(data: bytes) -> ParsedFile:
 def forks(monkeypatch: pytest.MonkeyPatch) -> Forks:
     """Make every file a large one, and note the children."""
     monkeypatch.setattr(parallel_scan, "MIN_BYTES", 1)
-    monkeypatch.setattr(parallel_scan, "_may_fork", lambda: True)
+    monkeypatch.setattr(parallel_scan, "may_fork", lambda: True)
     children: Forks = []
     start = parallel_scan._start_child
 
@@ -60,7 +61,7 @@ def test_two_scans_find_what_one_finds(
 ) -> None:
     together = parse(FILES[name])
     assert len(forks) == ("only in the first" not in name and name != "no newline")
-    monkeypatch.setattr(parallel_scan, "_may_fork", lambda: False)
+    monkeypatch.setattr(parallel_scan, "may_fork", lambda: False)
     assert_same(together, parse(FILES[name]))
 
 
@@ -103,12 +104,12 @@ def test_process_with_threads_does_not_fork() -> None:
     thread = threading.Thread(target=done.wait)
     thread.start()
     try:
-        assert not parallel_scan._may_fork()
+        assert not parallel_scan.may_fork()
     finally:
         done.set()
         thread.join()
 
 
 def test_small_files_are_scanned_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_scan, "_may_fork", lambda: pytest.fail("asked to fork"))
+    monkeypatch.setattr(parallel_scan, "may_fork", lambda: pytest.fail("asked to fork"))
     assert len(parse(EXAMPLE)) == 6

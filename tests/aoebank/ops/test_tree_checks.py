@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from aoebank import Bank, Severity
-from aoebank.ops.tree_checks import check_loops
 from aoebank.ops.validate import check_bank, validate
 from aoebank.storage.bank import load_file
 from aoebank.testing.factories import make_record
@@ -71,11 +70,34 @@ def test_link_to_a_folder_above_is_told_once(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_link_to_another_folder_is_no_loop(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
+def test_link_to_a_folder_outside_is_walked_and_nothing_to_tell(tmp_path: Path) -> None:
+    put(tmp_path / "outside", "Ascend910B3")
     (tmp_path / "ab").mkdir()
-    (tmp_path / "ab" / "link").symlink_to(tmp_path / "a", target_is_directory=True)
-    assert list(check_loops(tmp_path)) == []
+    (tmp_path / "ab" / "link").symlink_to(tmp_path / "outside", target_is_directory=True)
+    result = validate([tmp_path / "ab"])
+    assert (result.files, result.findings) == (1, ())
+
+
+def test_link_to_a_folder_above_the_tree_is_told_and_not_followed(tmp_path: Path) -> None:
+    file = put(tmp_path / "bank", "Ascend910B3")
+    put(tmp_path / "other", "Ascend910B3")
+    (tmp_path / "bank" / "up").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "bank" / "root").symlink_to("/", target_is_directory=True)
+    result = validate([tmp_path / "bank"])
+    assert result.checked == (file,)
+    assert [(each.code, each.severity) for each in result.findings] == [
+        ("AB511", Severity.WARNING), ("AB511", Severity.WARNING)
+    ]  # fmt: skip
+
+
+def test_loop_behind_a_link_is_told(tmp_path: Path) -> None:
+    put(tmp_path / "outside" / "deep", "Ascend910B3")
+    (tmp_path / "outside" / "deep" / "loop").symlink_to(tmp_path / "outside")
+    (tmp_path / "bank").mkdir()
+    (tmp_path / "bank" / "link").symlink_to(tmp_path / "outside")
+    (finding,) = validate([tmp_path / "bank"]).findings
+    assert (finding.code, finding.severity) == ("AB511", Severity.WARNING)
+    assert finding.location.path == tmp_path / "bank" / "link" / "deep" / "loop"
 
 
 def test_missing_path_is_told_apart_from_an_empty_one(tmp_path: Path) -> None:
@@ -131,11 +153,18 @@ def test_model_file_beside_cube_banks_is_a_stranger(tmp_path: Path) -> None:
     assert codes(tmp_path) == ["AB504"]
 
 
-def test_folder_linked_twice_is_looked_at_once(tmp_path: Path) -> None:
-    put(tmp_path / "a", "Ascend910B3")
-    (tmp_path / "b").symlink_to(tmp_path / "a", target_is_directory=True)
+@pytest.mark.parametrize("link", ["a", "z"])  # before and behind the folder it leads to
+def test_folder_linked_twice_is_looked_at_once_and_the_link_is_told(
+    tmp_path: Path, link: str
+) -> None:
+    file = put(tmp_path / "m", "Ascend910B3")
+    (tmp_path / link).symlink_to(tmp_path / "m", target_is_directory=True)
     result = validate([tmp_path])
-    assert (result.files, result.records, result.findings) == (1, 1, ())
+    assert (result.files, result.records, result.checked) == (1, 1, (file,))
+    (finding,) = result.findings
+    assert (finding.code, finding.severity) == ("AB511", Severity.NOTE)
+    assert finding.location.path == tmp_path / link
+    assert finding.got == f"leads to {tmp_path / 'm'}"
 
 
 def test_byte_order_mark_is_as_bad_as_its_reader_takes_it(tmp_path: Path) -> None:

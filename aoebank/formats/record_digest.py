@@ -1,0 +1,51 @@
+"""Digests of records and of sets of them, equal however a file spells or orders them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+from aoebank.model.canonical import canonical_text
+from aoebank.model.json_value import JsonValue
+
+DIGEST_BYTES = 32
+
+
+def record_digest(raw: bytes) -> bytes:
+    """Return the sha256 of a record as a value: its bytes parsed and written canonically.
+
+    White space, order of members, escapes and the spelling of floats do not count; of equal
+    member names the last counts, as for the readers. What cannot be parsed counts as bytes.
+
+    Args:
+        raw: One JSON value, or one member of a JSON object with its name.
+    """
+    try:
+        text = raw.decode("utf-8")
+        value = _loads(text)
+    except (ValueError, RecursionError):
+        return hashlib.sha256(raw).digest()
+    return hashlib.sha256(canonical_text(value).encode("ascii")).digest()
+
+
+def record_set_hash(digests: Iterable[bytes]) -> str:
+    """Return the hash of a multiset of digests: sha256 over all of them, sorted.
+
+    Sorting makes it independent of order; unlike a sum or an exclusive or of the digests it
+    offers no way to make up another set with the same hash.
+    """
+    return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
+
+
+def _loads(text: str) -> JsonValue:
+    """Return the value of a text, a member as an object of it alone: its name counts."""
+    value: JsonValue
+    if text.startswith('"'):
+        try:
+            value = json.loads(f"{{{text}}}")
+            return value
+        except ValueError:
+            pass  # a string
+    value = json.loads(text)
+    return value
