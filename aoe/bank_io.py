@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from aoebank import (
     Bank,
     Event,
     Provenance,
+    Quarantine,
     Record,
     current_environment,
+    load_quarantine,
     make_unified_record,
     resolve_bank,
     workload_key,
@@ -97,6 +99,7 @@ class TuningBank:
         self._model = dict(model)
         self._engine = f"{_ENGINE} {engine_version}"
         self._clock = clock
+        self._loaded_quarantine: Quarantine | None = None
 
     def file(self, op_type: str) -> Path:
         """Return the bank file of a kernel family."""
@@ -109,13 +112,28 @@ class TuningBank:
     def find(self, workload: Workload) -> StoredAnswer | None:
         """Return the stored answer for a workload, None on a miss.
 
-        A record whose strategy this version cannot replay is a miss: it gets replaced.
+        A record whose strategy this version cannot replay is a miss: it gets replaced. So is
+        one in quarantine, see `quarantine_reason`.
 
         Raises:
-            BankFormatError: the bank file is corrupt.
+            BankFormatError: the bank file or the quarantine is corrupt.
         """
         record = self._bank.find(self.file(workload.op_type), key_of(workload))
-        return self._answer(record) if record is not None else None
+        if record is None or self._is_quarantined(record):
+            return None
+        return self._answer(record)
+
+    def quarantine_reason(self, workload: Workload) -> str | None:
+        """Return why the record of a workload is passed over, None if it is not."""
+        record = self._bank.find(self.file(workload.op_type), key_of(workload))
+        return None if record is None else self._reason(record)
+
+    def refusal(
+        self, workload: Workload, schedule: Schedule, configuration: Configuration
+    ) -> str | None:
+        """Return why a strategy must not be saved for a workload, None if it may be."""
+        strategy = _strategy(schedule, configuration)
+        return self._reason(self._record(workload, strategy, cost_us=None))
 
     def nearest(self, workload: Workload, limit: int = 3) -> tuple[Configuration, ...]:
         """Return knobs that were best for the most similar workloads, most similar first."""
@@ -124,6 +142,8 @@ class TuningBank:
             other = _workload_of(record)
             answer = self._answer(record)
             if other is None or answer is None or _operators(other) != _operators(workload):
+                continue
+            if self._is_quarantined(record):
                 continue
             distance = abs(math.log(other.output.size / workload.output.size))
             ranked.append((distance, record.key, answer.configuration))
@@ -157,19 +177,18 @@ class TuningBank:
     def save(
         self, workload: Workload, schedule: Schedule, configuration: Configuration, verdict: Verdict
     ) -> None:
-        """Write a record and its provenance; the record is whole on disk when this returns."""
+        """Write a record and its provenance; the record is whole on disk when this returns.
+
+        Raises:
+            ValueError: the strategy is in quarantine; ask `refusal` first.
+        """
         assert verdict.measurement is not None
-        record = make_unified_record(
-            workload=workload_to_json(workload),
-            strategy={
-                "engine": _ENGINE,
-                "version": STRATEGY_VERSION,
-                "knobs": dict(configuration),
-                "steps": schedule_to_json(schedule),
-            },
-            cost_us=round(verdict.measurement.latency_us, 3),
-            origin=self._engine,
-        )
+        strategy = _strategy(schedule, configuration)
+        cost_us = round(verdict.measurement.latency_us, 3)
+        record = self._record(workload, strategy, cost_us=cost_us)
+        reason = self._reason(record)
+        if reason is not None:
+            raise ValueError(f"{record.key} is {reason}")
         self._bank.put(self.file(workload.op_type), [record])
         self.note([(workload, verdict)])
 
@@ -181,6 +200,26 @@ class TuningBank:
             by_file.setdefault(self.file(workload.op_type), []).append(entry)
         for file, entries in by_file.items():
             self._bank.append_provenance(file, entries)
+
+    def _record(
+        self, workload: Workload, strategy: Mapping[str, Any], *, cost_us: float | None
+    ) -> Record:
+        record = make_unified_record(
+            workload=workload_to_json(workload), strategy=strategy, cost_us=cost_us,
+            origin=self._engine,
+        )  # fmt: skip
+        return replace(record, soc_version=self._target.soc_version, op_type=workload.op_type)
+
+    def _is_quarantined(self, record: Record) -> bool:
+        return self._reason(record) is not None
+
+    def _reason(self, record: Record) -> str | None:
+        if self._loaded_quarantine is None:
+            self._loaded_quarantine = load_quarantine(self.root)
+        entry = self._loaded_quarantine.find(record, today=self._clock().date())
+        if entry is None:
+            return None
+        return f"in quarantine: {entry.reason}" + (f" ({entry.ticket})" if entry.ticket else "")
 
     def _entries(self, workload: Workload) -> Iterator[Provenance]:
         """Yield what was noted about a workload in this environment, oldest first."""
@@ -251,6 +290,15 @@ def bank_root(env: Mapping[str, str], cwd: Path) -> Path:
 def key_of(workload: Workload) -> str:
     """Return the record key of a workload."""
     return workload_key(workload_to_json(workload))
+
+
+def _strategy(schedule: Schedule, configuration: Configuration) -> dict[str, Any]:
+    return {
+        "engine": _ENGINE,
+        "version": STRATEGY_VERSION,
+        "knobs": dict(configuration),
+        "steps": schedule_to_json(schedule),
+    }
 
 
 def _workload_of(record: Record) -> Workload | None:

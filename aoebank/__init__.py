@@ -9,23 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aoebank.errors import (
-        AoebankError,
-        BankFormatError,
-        BankLockedError,
-        BankNotFoundError,
-        BankPathError,
-        BankPermissionError,
-        RecordError,
-    )
+    from aoebank.errors import AoebankError, BankFormatError, BankLockedError, BankNotFoundError
+    from aoebank.errors import BankPathError, BankPermissionError, RecordError  # isort: skip
+    from aoebank.formats.gradient import make_gradient_record
     from aoebank.formats.unified import make_unified_record, workload_key
     from aoebank.model.codes import Severity
     from aoebank.model.finding import Finding
     from aoebank.model.json_value import JsonObject, JsonValue
     from aoebank.model.provenance import Event, Provenance
+    from aoebank.model.quarantine import Quarantine
     from aoebank.model.record import Alternative, Record
     from aoebank.model.resolution import Reader, Resolution, Tier
     from aoebank.storage.bank import Bank
+    from aoebank.storage.quarantine import load_quarantine
     from aoebank.storage.tiers import current_environment, resolve_bank
 
     __version__: str
@@ -33,20 +29,23 @@ if TYPE_CHECKING:
 __all__ = [
     "Alternative", "AoebankError", "Bank", "BankFormatError", "BankLockedError",
     "BankNotFoundError", "BankPathError", "BankPermissionError", "Event", "Finding",
-    "JsonObject", "JsonValue", "Provenance", "Reader", "Record", "RecordError", "Resolution",
-    "Severity", "Tier", "__version__", "current_environment", "make_unified_record",
-    "resolve_bank", "workload_key",
+    "JsonObject", "JsonValue", "Provenance", "Quarantine", "Reader", "Record", "RecordError",
+    "Resolution", "Severity", "Tier", "__version__", "current_environment", "load_quarantine",
+    "make_gradient_record", "make_unified_record", "resolve_bank", "workload_key",
 ]  # fmt: skip
 
 _HOMES = {
+    "formats.gradient": ("make_gradient_record",),
     "formats.unified": ("make_unified_record", "workload_key"),
     "model.codes": ("Severity",),
     "model.finding": ("Finding",),
     "model.json_value": ("JsonObject", "JsonValue"),
     "model.provenance": ("Event", "Provenance"),
+    "model.quarantine": ("Quarantine",),
     "model.record": ("Alternative", "Record"),
     "model.resolution": ("Reader", "Resolution", "Tier"),
     "storage.bank": ("Bank",),
+    "storage.quarantine": ("load_quarantine",),
     "storage.tiers": ("current_environment", "resolve_bank"),
 }
 

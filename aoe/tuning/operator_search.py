@@ -40,6 +40,7 @@ class SearchSettings:
         screen: Policy for candidates.
         final: Policy for the fresh measurement of the winner.
         warm_starts: Configurations that were best for similar workloads.
+        refusal: Says why a candidate must not even be run, None if it may: the quarantine.
     """
 
     method: str
@@ -48,6 +49,7 @@ class SearchSettings:
     screen: MeasurePolicy
     final: MeasurePolicy
     warm_starts: tuple[Configuration, ...] = ()
+    refusal: Callable[[Schedule, Configuration], str | None] = lambda schedule, configuration: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,16 @@ class OperatorSearch:
             self._family.schedule(self._workload, configuration, self._target)
             for configuration in configurations
         ]
-        return self.measure_schedules(schedules, policy, best)
+        refusals = [
+            self._settings.refusal(schedule, configuration)
+            for schedule, configuration in zip(schedules, configurations, strict=True)
+        ]
+        allowed = [s for s, reason in zip(schedules, refusals, strict=True) if reason is None]
+        found = iter(self.measure_schedules(allowed, policy, best) if allowed else ())
+        return [
+            next(found) if reason is None else Measurement.failure(Outcome.CONSTRAINTS, reason)
+            for reason in refusals
+        ]
 
     def measure_schedules(
         self, schedules: Sequence[Schedule], policy: MeasurePolicy, best: float | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from aoe.bank_io import Event, TuningBank, Verdict
 from aoe.execute.runner import Runner
@@ -91,6 +92,9 @@ class OperatorTuner:
             repeat_tune=self._settings.repeat_tune,
             trials=self._settings.trials,
         )
+        quarantined = self._bank.quarantine_reason(operator.workload)
+        if quarantined is not None:
+            self._progress.warn(f"{operator.op_name}: its record counts as a miss, {quarantined}")
         if lookup.tune and not self._out_of_time():
             return self._search(operator, lookup, budget)
         return self._from_bank(operator, lookup)
@@ -205,6 +209,7 @@ class OperatorTuner:
             screen=screen_policy(self._runner.target.core_num),
             final=final_policy(self._runner.target.core_num),
             warm_starts=warm,
+            refusal=partial(self._bank.refusal, operator.workload),
         )
 
 

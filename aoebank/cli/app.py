@@ -11,20 +11,51 @@ from typing import Annotated, TextIO
 
 import typer
 
-from aoebank.cli import diff, explain, ls, resolve, show, validate
+from aoebank.cli import (
+    blame,
+    diff,
+    explain,
+    git,
+    log,
+    ls,
+    merge,
+    merge_driver,
+    quarantine,
+    resolve,
+    restore,
+    revert,
+    show,
+    snapshot,
+    tag,
+    textconv,
+    validate,
+)
 from aoebank.cli.options import Session
 from aoebank.errors import AoebankError, UsageError
 from aoebank.report.output import ColorMode, error_document, printable, write_document
 
-COMMANDS: dict[str, Callable[..., int]] = {
+# a typer.Typer is a group of commands, such as `aoebank git check`
+COMMANDS: dict[str, Callable[..., int] | typer.Typer] = {
     "resolve": resolve.command,
     "validate": validate.command,
     "explain": explain.command,
     "ls": ls.command,
     "show": show.command,
     "diff": diff.command,
+    "textconv": textconv.command,
+    "merge": merge.command,
+    "git": git.group,
+    "merge-driver": merge_driver.command,
+    "snapshot": snapshot.command,
+    "log": log.command,
+    "tag": tag.command,
+    "restore": restore.command,
+    "revert": revert.command,
+    "blame": blame.command,
+    "quarantine": quarantine.group,
 }
 EXIT_BUG = 4
+EXIT_DRIVER = 129  # git reads more than 128 as: not merged; 2 to 4 would mean conflicts
 EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
@@ -32,7 +63,10 @@ app = typer.Typer(
     add_completion=False,
 )  # fmt: skip
 for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        app.command(_name)(_command)
 
 
 @app.callback()
@@ -62,6 +96,11 @@ def _print_version(asked: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    code = _run(arguments)
+    return EXIT_DRIVER if code > 1 and _verb(arguments) == "merge-driver" else code
+
+
+def _run(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -94,14 +133,27 @@ def _usage_error(error: Exception) -> UsageError | None:
 
 def _tell(arguments: list[str], error: AoebankError) -> int:
     if _wants_json(arguments):
-        verb = next((word for word in arguments if word in COMMANDS), "error")
-        write_document({"schema": f"aoebank.{verb}/1", "error": error_document(error)})
+        schema = f"aoebank.{_verb(arguments)}/1"
+        write_document({"schema": schema, "error": error_document(error)})
     else:
         for line in f"error: {error}".splitlines():
             print(printable(line), file=sys.stderr)
     if "--debug" in arguments:
         _print_traceback(error)
     return error.exit_code
+
+
+def _verb(arguments: list[str]) -> str:
+    """Return the name of the command, of one in a group as in `git-check`."""
+    place = next((n for n, word in enumerate(arguments) if word in COMMANDS), None)
+    if place is None:
+        return "error"
+    verb, group = arguments[place], COMMANDS[arguments[place]]
+    if not isinstance(group, typer.Typer):
+        return verb
+    members = {command.name for command in group.registered_commands}
+    member = next((word for word in arguments[place + 1 :] if word in members), None)
+    return f"{verb}-{member}" if member else verb
 
 
 def _wants_json(arguments: list[str]) -> bool:

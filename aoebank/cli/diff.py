@@ -2,22 +2,113 @@
 
 from __future__ import annotations
 
+import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aoebank.cli.options import AsJson, finish
+from aoebank.cli.options import AsJson, default_root, finish
+from aoebank.errors import UsageError
+
+if TYPE_CHECKING:
+    from aoebank.report.diff import DiffReport
+
+
+class DiffFormat(StrEnum):
+    """How to write a difference."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
+_SIDE = "a path, git:REV, git:REV:PATH, snapshot:REF or snapshot:REF:ROOT"
 
 
 def command(
     context: typer.Context,
-    a: Annotated[Path, typer.Argument(metavar="A", help="Old bank file or tree.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="New bank file or tree.")],
+    a: Annotated[str, typer.Argument(metavar="A", help=f"Old side: {_SIDE}.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="New side, written likewise.")],
+    noise: Annotated[
+        str, typer.Option("--noise", metavar="RATIO",
+                          help="Times this close are the same; a wider recorded spread counts.")
+    ] = "3%",
+    fail_on_regression: Annotated[
+        str | None,
+        typer.Option("--fail-on-regression", metavar="RATIO", show_default=False,
+                     help="Exit with 1 only for records slower by more than this."),
+    ] = None,
+    soc: Annotated[
+        list[str] | None,
+        typer.Option("--soc", metavar="GLOB", show_default=False, help="Only these targets."),
+    ] = None,
+    op: Annotated[
+        list[str] | None,
+        typer.Option("--op", metavar="GLOB", show_default=False, help="Only these op_types."),
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="GLOB", show_default=False,
+                     help="Only these keys, or keys that start like this."),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option("--weights", metavar="FILE", show_default=False,
+                     help="JSON object: how often each key is used."),
+    ] = None,
+    no_renames: Annotated[
+        bool, typer.Option("--no-renames", help="Do not look for files with another name in B.")
+    ] = False,
+    stat: Annotated[
+        bool, typer.Option("--stat", help="Only the figures per soc_version and op_type.")
+    ] = False,
+    output: Annotated[
+        DiffFormat, typer.Option("--format", help="How to write the difference.")
+    ] = DiffFormat.TEXT,
     as_json: AsJson = False,
-) -> int:
+) -> int:  # fmt: skip
     """Compare two bank files or trees, record by record."""
-    from aoebank.ops.diff import diff
+    from aoebank.ops.diff import DiffOptions, diff, parse_ratio
+    from aoebank.ops.diff.weights import load_weights
+    from aoebank.ops.record_filter import RecordFilter
     from aoebank.report.diff import DiffReport
+    from aoebank.storage.sides import open_side
 
-    return finish(context, DiffReport(result=diff(a, b)), as_json=as_json)
+    output = _check_format(output, as_json=as_json)
+    options = DiffOptions(
+        noise_ratio=parse_ratio(noise, option="--noise"),
+        only=RecordFilter(soc=tuple(soc or ()), op=tuple(op or ()), key=tuple(key or ())),
+        weights=load_weights(weights) if weights else None,
+        has_renames=not no_renames, has_fields=not stat,
+    )  # fmt: skip
+    limit = fail_on_regression
+    fail_on = None if limit is None else parse_ratio(limit, option="--fail-on-regression")
+    here = Path()  # messages then name paths as they were typed
+    left = open_side(a, beside=b, cwd=here, default_root=default_root)
+    right = open_side(b, beside=a, cwd=here, default_root=default_root)
+    report = DiffReport(result=diff(left, right, options), is_stat=stat, fail_on_ratio=fail_on)
+    if output in (DiffFormat.TEXT, DiffFormat.JSON):
+        return finish(context, report, as_json=output is DiffFormat.JSON)
+    return _write_page(report, output)
+
+
+def _check_format(output: DiffFormat, *, as_json: bool) -> DiffFormat:
+    """Return the format, or raise because two are asked for."""
+    if as_json and output not in (DiffFormat.TEXT, DiffFormat.JSON):
+        raise UsageError("two formats asked for", where="--json", got=f"--format {output} too")
+    return DiffFormat.JSON if as_json else output
+
+
+def _write_page(report: DiffReport, output: DiffFormat) -> int:
+    """Write a page for a browser or a pull request, errors to standard error too."""
+    if output is DiffFormat.HTML:
+        from aoebank.report.diff_html import diff_html as render
+    else:
+        from aoebank.report.diff_markdown import diff_markdown as render
+    sys.stdout.write(render(report))
+    if report.error is not None:
+        print(f"error: {report.error}", file=sys.stderr)
+    return report.exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,13 +76,17 @@ def command(
     tier = find_built_in(built_in, env=current_environment(), cwd=Path.cwd())
     fixes = _fix(paths, selection, fix_class, dry_run=dry_run) if fix else None
     report = ValidateReport(
-        result=validate(paths, selection=selection, built_in=tier),
+        result=validate(paths, selection=selection, built_in=tier, today=_today()),
         fail_on=Severity.NOTE if strict else fail_on,
         fixes=fixes, is_dry_run=dry_run, has_statistics=statistics,
     )  # fmt: skip
     if output in (OutputFormat.TEXT, OutputFormat.JSON):
         return finish(context, report, as_json=output is OutputFormat.JSON)
     return _write_for_programs(report, output)
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
 
 
 def _check_options(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
 from aoebank.errors import BankPathError
@@ -13,8 +14,9 @@ from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, make_finding
 from aoebank.model.location import Location
 from aoebank.model.record import FormatName
-from aoebank.ops.tree_checks import check_entry, check_loops, check_name, check_side_car
+from aoebank.ops.tree_checks import check_entry, check_name, check_side_car
 from aoebank.ops.validate_built_in import BuiltInBank
+from aoebank.ops.validate_quarantine import QuarantineCheck
 from aoebank.ops.validate_selection import Selection
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
@@ -55,6 +57,7 @@ class ValidateResult:
 @dataclass(slots=True)
 class _Run:
     built_in: BuiltInBank
+    quarantine: QuarantineCheck
     findings: list[Finding] = field(default_factory=list)
     checked: list[Path] = field(default_factory=list)
     missing: list[Path] = field(default_factory=list)
@@ -65,18 +68,19 @@ class _Run:
 
 def validate(
     paths: Iterable[Path], *, selection: Selection | None = None,
-    built_in: BuiltInBank | None = None,
+    built_in: BuiltInBank | None = None, today: date | None = None,
 ) -> ValidateResult:  # fmt: skip
     """Return the findings of files and of all files below directories.
 
     Args:
         selection: Codes to report; all by default.
         built_in: Bank the records checked would hide when installed beside it.
+        today: Day by which quarantine entries expire; None: none does.
     """
-    paths = tuple(paths)
-    run = _Run(built_in or BuiltInBank(None))
+    run = _Run(built_in or BuiltInBank(None), QuarantineCheck(today))
     for entry in iter_entries(paths, run.missing):
-        run.checked.append(entry.path)
+        if entry.kind is not FileKind.LINK:
+            run.checked.append(entry.path)
         try:
             _check(entry, run)
         except (BankPathError, OSError) as error:
@@ -84,7 +88,7 @@ def validate(
     for stray in run.strays:
         if stray.path not in run.companions:
             run.findings += check_entry(stray)
-    run.findings += _tree_findings(run, paths)
+    run.findings += _tree_findings(run)
     findings = (selection or Selection()).keep(run.findings)
     findings.sort(key=lambda each: (str(each.location.path), each.location.start, each.code))
     return ValidateResult(
@@ -94,7 +98,7 @@ def validate(
 
 
 def iter_entries(paths: Iterable[Path], missing: list[Path]) -> Iterator[TreeEntry]:
-    """Yield each file of paths and trees once; paths that are not there go to `missing`."""
+    """Yield each entry of paths and trees once; paths that are not there go to `missing`."""
     seen: set[Path] = set()
     for path in paths:
         try:
@@ -105,7 +109,7 @@ def iter_entries(paths: Iterable[Path], missing: list[Path]) -> Iterator[TreeEnt
             missing.append(path)
             continue
         for entry in iter_tree(path) if is_tree else (classify(path),):
-            if entry.path not in seen and entry.kind is not FileKind.LINK:
+            if entry.path not in seen:
                 seen.add(entry.path)
                 yield entry
 
@@ -129,6 +133,7 @@ def _check(entry: TreeEntry, run: _Run) -> None:
         run.findings += check_name(parsed)
         run.findings += _companion(parsed, run)
         run.findings += run.built_in.check(parsed)
+        run.findings += run.quarantine.check(parsed)
     else:
         run.strays.append(entry)
 
@@ -154,13 +159,11 @@ def _side_car(path: Path) -> Iterator[Finding]:
     yield from check_side_car(path, log, bank)
 
 
-def _tree_findings(run: _Run, paths: Iterable[Path]) -> Iterator[Finding]:
+def _tree_findings(run: _Run) -> Iterator[Finding]:
     for path in run.missing:
         yield make_finding("AB501", Location(path=path), "no such file or directory")
-    for path in dict.fromkeys(paths):
-        if path not in run.missing:
-            yield from check_loops(path)
     yield from run.built_in.findings()
+    yield from run.quarantine.findings()
 
 
 def _unreadable(path: Path, error: BankPathError | OSError) -> Finding:

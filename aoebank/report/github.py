@@ -25,17 +25,30 @@ def github_annotations(findings: Iterable[Finding]) -> str:
     return "".join(f"{_command(finding)}\n" for finding in findings)
 
 
+def annotation(
+    severity: Severity, text: str, *, title: str, path: str = "", line: int = 0, column: int = 0
+) -> str:
+    """Return one command; without a path GitHub shows it with the run."""
+    properties = {"file": path} if path else {}
+    if line:
+        properties["line"] = str(line)
+    if column:
+        properties["col"] = str(column)
+    properties["title"] = title
+    members = ",".join(f"{name}={_escape(value, _PROPERTY)}" for name, value in properties.items())
+    return f"::{_COMMANDS[severity]} {members}::{_escape(text, _DATA)}"
+
+
 def _command(finding: Finding) -> str:
     place = finding.location
-    properties = {"file": str(place.path)}
-    if place.line:
-        properties |= {"line": str(place.line), "col": str(place.column)}
-    properties["title"] = f"{finding.code} {CODES[finding.code].title}"
-    members = ",".join(f"{name}={_escape(value, _PROPERTY)}" for name, value in properties.items())
     text = printable(f"{finding.message}{facts(finding)}")
     if finding.hint:
         text = f"{text}\nhint: {printable(finding.hint)}"
-    return f"::{_COMMANDS[finding.severity]} {members}::{_escape(text, _DATA)}"
+    return annotation(
+        finding.severity, text, path=str(place.path), line=place.line,
+        column=place.column if place.line else 0,
+        title=f"{finding.code} {CODES[finding.code].title}",
+    )  # fmt: skip
 
 
 def _escape(text: str, table: dict[str, str]) -> str:

@@ -69,10 +69,11 @@ def _write(text: Text, shown: ShownRecord) -> None:
         if value is not None:
             text.line((f"  {name + ':':<13}", "dim"), value)
     for entry in shown.provenance:
-        _write_provenance(text, entry)
+        write_provenance(text, entry)
 
 
-def _write_provenance(text: Text, entry: Provenance) -> None:
+def write_provenance(text: Text, entry: Provenance) -> None:
+    """Write when and by what a record was made, in one line."""
     speedup = ""
     if entry.speedup is not None:
         speedup = f", {entry.speedup:.2f}x"
@@ -102,11 +103,12 @@ def _document(shown: ShownRecord) -> dict[str, object]:
             for each in record.alternatives
         ],
         "location": location_document(record.location) if record.location else None,
-        "provenance": [_history(entry) for entry in shown.provenance],
+        "provenance": [provenance_document(entry) for entry in shown.provenance],
     }  # fmt: skip
 
 
-def _history(entry: Provenance) -> dict[str, object]:
+def provenance_document(entry: Provenance) -> dict[str, object]:
+    """Return the members of an entry, its key left out."""
     members = {
         each.name: _plain(getattr(entry, each.name))
         for each in fields(entry)

@@ -27,7 +27,7 @@ def update_file(
             be called again when another writer was first to create the file.
     """
     path = Path(os.path.realpath(path))  # a link stays one, what it points to is replaced
-    with _system_errors_explained(path):
+    with system_errors_explained(path):
         make_directories(path.parent)
         while True:
             with hold_lock(path, timeout_s=timeout_s) as exists:
@@ -60,23 +60,23 @@ def _replace(path: Path, edit: Callable[[bytes | None], bytes]) -> None:
     if new == old:
         return
     status = path.stat()
-    with _temporary(path, new, mode=status.st_mode & 0o777) as temporary:
+    with synced_temporary(path, new, mode=status.st_mode & 0o777) as temporary:
         with contextlib.suppress(OSError):  # keep a shared group if we may
             os.chown(temporary, -1, status.st_gid)
         temporary.replace(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _create(path: Path, data: bytes) -> bool:
     """Give `path` its first content; return False if somebody else just did."""
-    with _temporary(path, data, mode=FILE_MODE) as temporary:
+    with synced_temporary(path, data, mode=FILE_MODE) as temporary:
         try:
             os.link(temporary, path)
         except FileExistsError:
             return False
         except OSError:  # a file system without hard links
             return _create_without_links(temporary, path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
     return True
 
 
@@ -89,12 +89,12 @@ def _create_without_links(temporary: Path, path: Path) -> bool:
         if not exists or path.stat().st_size:
             return False
         temporary.replace(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
     return True
 
 
 @contextmanager
-def _temporary(path: Path, data: bytes, *, mode: int) -> Iterator[Path]:
+def synced_temporary(path: Path, data: bytes, *, mode: int) -> Iterator[Path]:
     """Give a synced file with `data` beside `path`; gone afterwards under that name."""
     temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
     try:
@@ -103,12 +103,14 @@ def _temporary(path: Path, data: bytes, *, mode: int) -> Iterator[Path]:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
+        del data  # may be large, and who waits for the end of many files need not keep it
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Make renames in a directory last through a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -117,7 +119,8 @@ def _sync_directory(path: Path) -> None:
 
 
 @contextmanager
-def _system_errors_explained(path: Path) -> Iterator[None]:
+def system_errors_explained(path: Path) -> Iterator[None]:
+    """Turn errors of the system about writing `path` into ours."""
     try:
         yield
     except AoebankError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,12 +193,12 @@ def load_file(path: Path) -> ParsedFile:
 def load_provenance(file: Path) -> ProvenanceLog:
     """Read the side-car of a bank file; an absent one has no entries."""
     side_car = provenance_path(file)
-    return parse_provenance(_read(side_car) or b"", side_car)
+    return parse_provenance(read_file(side_car) or b"", side_car)
 
 
 def _parse(path: Path) -> ParsedFile | None:
     """Read and parse a file; one that looks torn is read again when no writer holds it."""
-    data = _read(path)
+    data = read_file(path)
     if data is None:
         return None
     parsed = _format_of(path, data).parse(data, path)
@@ -221,7 +222,7 @@ def _demand_no_twin(twin: Path | None) -> None:
 def _demand_no_backup(file: Path) -> None:
     """Raise if a file is empty because a writer of CANN died over it."""
     backup = file.with_name(f"{file.name}.aoe")
-    if (_read(backup) or b"").strip():
+    if (read_file(backup) or b"").strip():
         raise BankFormatError(
             "file is empty, its content is in the backup of a write that died", path=file,
             got=backup.name, hint=f"mv {backup} {file}, or remove the backup",
@@ -240,8 +241,16 @@ def _signature(path: Path) -> _Signature | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _read(path: Path) -> bytes | None:
+def read_file(path: Path) -> bytes | None:
+    """Return the bytes of a file, or None if there is none.
+
+    Raises:
+        BankPermissionError: it cannot be read.
+        BankPathError: another error of the system.
+    """
     try:
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+            raise BankPathError("is no regular file", path=path)  # a pipe would make us wait
         return path.read_bytes()
     except FileNotFoundError:
         return None

@@ -18,12 +18,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from aoebank.errors import BankNotFoundError
+from aoebank.errors import BankNotFoundError, BankPermissionError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.formats.unified import UnifiedFormat
-from aoebank.storage.bank import load_file, load_provenance
+from aoebank.storage.bank import load_file, load_provenance, read_file
 from aoebank.storage.tree import FileKind, iter_tree
 
 
@@ -65,6 +65,10 @@ class Side(Protocol):
         """Read the side-car of a bank file; an absent one has no entries."""
         ...
 
+    def read_bytes(self, name: str) -> bytes | None:
+        """Return the bytes of any file of the side, a side-car for one; None if it has none."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathSide:
@@ -84,8 +88,17 @@ class PathSide:
     def names(self) -> tuple[str, ...]:
         if not self.is_tree:
             return (self.path.name,)
-        found = (each.path for each in iter_tree(self.path) if each.kind is FileKind.BANK)
-        return tuple(sorted(path.relative_to(self.path).as_posix() for path in found))
+        found = []
+        for entry in iter_tree(self.path):
+            if entry.kind is FileKind.UNREADABLE and entry.path.is_dir():
+                # passed over, its records would count as removed
+                raise BankPermissionError(
+                    f"folder cannot be listed: {entry.reason}", path=entry.path,
+                    hint=f"chmod u+rx {entry.path}",
+                )  # fmt: skip
+            if entry.kind is FileKind.BANK:
+                found.append(entry.path.relative_to(self.path).as_posix())
+        return tuple(sorted(found))
 
     def load(self, name: str) -> ParsedFile | None:
         path = self._place(name)
@@ -93,6 +106,9 @@ class PathSide:
 
     def load_provenance(self, name: str) -> ProvenanceLog:
         return load_provenance(self._place(name))
+
+    def read_bytes(self, name: str) -> bytes | None:
+        return read_file(self._place(name))
 
     def _place(self, name: str) -> Path:
         return self.path / name if self.is_tree else self.path.with_name(name)
@@ -133,6 +149,10 @@ class StoredSide:
         side_car = f"{name}{SUFFIX}"
         stored = self.contents.get(side_car)
         return parse_provenance(self.read(stored) if stored else b"", Path(self.place, side_car))
+
+    def read_bytes(self, name: str) -> bytes | None:
+        stored = self.contents.get(name)
+        return None if stored is None else self.read(stored)
 
     def _is_bank_file(self, name: str) -> bool:
         parts = name.split("/")

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import golden_harness
 import pytest
+import typer
 
 import aoebank
+from aoebank.cli.app import COMMANDS
 
 VERSION = (re.compile(rf'"version": "{re.escape(aoebank.__version__)}"'), '"version": "$VERSION"')
 CASES = golden_harness.cases("aoebank")
@@ -29,6 +31,8 @@ def test_json_output_is_one_document_with_its_schema(case: str) -> None:
     folder = golden_harness.GOLDEN / "aoebank" / case
     words = (folder / "cmd").read_text().split()
     document = json.loads((folder / "stdout").read_text())
-    verb = words[words.index("aoebank") + 1]
+    verb, below = words[words.index("aoebank") + 1 :][:2]
+    if isinstance(COMMANDS[verb], typer.Typer):
+        verb = f"{verb}-{below}"
     assert document["schema"] == f"aoebank.{verb}/1"
     assert (folder / "stderr").read_text() == ""

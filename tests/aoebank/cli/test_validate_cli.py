@@ -118,7 +118,8 @@ HOOKS = Path(__file__).resolve().parents[3] / ".pre-commit-hooks.yaml"
 def test_hooks_run_this_command_on_files_of_every_format() -> None:
     text = HOOKS.read_text(encoding="utf-8")
     assert "- id: aoebank-validate\n" in text
-    assert set(re.findall(r"entry: (\w+ \w+)", text)) == {"aoebank validate"}
+    commands = {"aoebank validate", "aoebank git"}
+    assert set(re.findall(r"entry: (\w+ \w+)", text)) == commands
     samples = [path.as_posix() for path in (HOOKS.parent / "sample_banks").rglob("*.json")]
     assert samples
     for pattern in re.findall(r"files: (.*)", text):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoebank import Bank, BankNotFoundError, Event, Severity
-from aoebank.formats.json_text import loads
-from aoebank.model.json_value import ExactFloat
-from aoebank.ops.diff import ChangeKind, RecordChange, diff
-from aoebank.ops.field_diff import diff_fields, plain
+from aoebank import Bank, Event, Severity
 from aoebank.ops.ls import list_bank
 from aoebank.ops.show import show
 from aoebank.ops.validate import validate
@@ -29,104 +24,6 @@ def make_bank(root: Path, *records: Any, soc: str = SOC, op_type: str = "Softmax
     file = bank.unified_file(soc_version=soc, core_num=2, op_type=op_type)
     bank.put(file, records)
     return file
-
-
-def changes_between(tmp_path: Path, a: Any, b: Any) -> tuple[RecordChange, ...]:
-    make_bank(tmp_path / "a", a)
-    make_bank(tmp_path / "b", b)
-    return diff(tmp_path / "a", tmp_path / "b").changes
-
-
-@pytest.mark.parametrize(
-    ("changes", "kind"),
-    [
-        ({"strategy": {"tile": [99]}}, ChangeKind.STRATEGY),
-        ({"strategy": {"tile": [16.0, 4], "vectorize": True}}, ChangeKind.STRATEGY),
-        ({"strategy": {"tile": [16, 4], "vectorize": 1}}, ChangeKind.STRATEGY),
-        ({"strategy": {"tile": [99]}, "cost_us": 1.0}, ChangeKind.STRATEGY),
-        ({"cost_us": 1.0}, ChangeKind.FASTER),
-        ({"cost_us": 99.0}, ChangeKind.SLOWER),
-        ({"cost_us": None}, ChangeKind.RETIMED),
-        ({"origin": "someone"}, ChangeKind.DETAILS),
-        ({"extra": {"more": 1}}, ChangeKind.DETAILS),
-    ],
-)
-def test_diff_names_the_kind_of_a_change(
-    tmp_path: Path, changes: dict[str, Any], kind: ChangeKind
-) -> None:
-    found = changes_between(tmp_path, make_record(), make_record(**changes))
-    assert [change.kind for change in found] == [kind]
-    assert bool(found[0].fields) == (kind is ChangeKind.STRATEGY)
-
-
-def test_diff_gives_the_ratio_of_times_b_over_a(tmp_path: Path) -> None:
-    (change,) = changes_between(tmp_path, make_record(cost_us=10.0), make_record(cost_us=15.0))
-    assert change.cost_ratio == 1.5
-    assert replace(change, cost_a_us=None).cost_ratio is None
-
-
-def test_diff_takes_another_spelling_for_no_change(tmp_path: Path) -> None:
-    a = make_bank(tmp_path / "a", make_record())
-    b = make_bank(tmp_path / "b", make_record())
-    b.write_bytes(b.read_bytes().replace(b": ", b":  ").replace(b"10.5", b"1.05e1"))
-    result = diff(a, b)
-    assert (result.changes, result.unchanged) == ((), 1)
-
-
-def test_diff_goes_on_after_a_record_that_cannot_be_read(tmp_path: Path) -> None:
-    a = make_bank(tmp_path / "a", make_record(0), make_record(1))
-    b = make_bank(tmp_path / "b", make_record(0), make_record(1, cost_us=1.0))
-    b.write_bytes(b.read_bytes().replace(b'"knowledge"', b'"knowlege"', 1))
-    result = diff(a, b)
-    assert [change.kind for change in result.changes] == [ChangeKind.FASTER, ChangeKind.BROKEN]
-    assert "member knowledge is missing" in result.changes[1].problem
-
-
-def test_diff_of_what_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BankNotFoundError, match="no such file or directory"):
-        diff(tmp_path, tmp_path / "gone")
-
-
-def test_slowest_change_comes_first(tmp_path: Path) -> None:
-    a = make_bank(tmp_path / "a", *(make_record(number, cost_us=10.0) for number in range(3)))
-    b = make_bank(
-        tmp_path / "b",
-        *(make_record(number, cost_us=cost) for number, cost in enumerate((11.0, 30.0, 20.0))),
-    )
-    assert [change.cost_ratio for change in diff(a, b).changes] == [3.0, 2.0, 1.1]
-
-
-json_values: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab/~'", max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text("ab/~'", max_size=3), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-
-
-@given(json_values)
-def test_value_has_no_change_to_itself(value: Any) -> None:
-    assert diff_fields({"top": value}, {"top": value}) == ()
-
-
-@given(json_values, json_values)
-def test_different_values_always_have_a_change(a: Any, b: Any) -> None:
-    if repr(a) != repr(b) and a != b:
-        assert diff_fields({"top": a}, {"top": b})
-
-
-def test_field_changes_tell_absent_from_null() -> None:
-    gone, changed, new = diff_fields({"a": None, "b": [1, 2]}, {"b": [1, 3], "c": None})
-    assert (gone.pointer, gone.has_a, gone.has_b) == ("/a", True, False)
-    assert (changed.pointer, changed.a, changed.b) == ("/b/1", 2, 3)
-    assert (new.pointer, new.has_a, new.has_b) == ("/c", False, True)
-
-
-def test_plain_keeps_numbers_and_spells_those_too_big() -> None:
-    assert plain(loads("[1e-4, 1e999, [7]]")) == [0.0001, "1e999", [7]]
-    assert not isinstance(plain(ExactFloat("1e-4")), ExactFloat)
 
 
 def test_validate_sees_a_file_once_however_often_it_is_named(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aoebank.errors import BankNotFoundError, HistoryError
+from aoebank.errors import BankNotFoundError, BankPermissionError, HistoryError
 from aoebank.storage.sides import Side, SideKind, open_side
+from aoebank.storage.tree import FileKind, TreeEntry
 
 FILE = "Ascend910B2/unified_bank/Ascend910B2_24_AiCore_matmul.json"
 EMPTY = b"{}\n"
@@ -95,6 +96,16 @@ def test_what_git_does_not_have_is_one_clear_error(work_tree: Path, text: str, w
 def test_revision_outside_of_git_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="not in a git work tree"):
         side("git:main", tmp_path)
+
+
+def test_folder_that_cannot_be_listed_is_not_an_empty_one(
+    work_tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = work_tree / "banks" / "Ascend910B2" / "unified_bank"
+    entries = [TreeEntry(path=closed, kind=FileKind.UNREADABLE, reason="permission denied")]
+    monkeypatch.setattr("aoebank.storage.sides.iter_tree", lambda _: iter(entries))
+    with pytest.raises(BankPermissionError, match="cannot be listed"):
+        side("banks", work_tree).names()
 
 
 def test_absent_path_names_the_forms_a_side_has(tmp_path: Path) -> None:

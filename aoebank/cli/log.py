@@ -1,0 +1,45 @@
+"""`aoebank log`"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+from aoebank.cli.options import AsJson, finish
+from aoebank.cli.version_options import Key, Op, Root, Soc, bank_root, make_filter
+from aoebank.model.snapshot import HistorySource
+
+Source: TypeAlias = Annotated[
+    HistorySource,
+    typer.Option("--from", help="Which history; auto takes git's where the bank is committed."),
+]
+
+
+def command(
+    context: typer.Context,
+    root: Root = None,
+    soc: Soc = None,
+    op: Op = None,
+    key: Key = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", min=1, metavar="N", show_default=False,
+                     help="At most so many versions."),
+    ] = None,
+    source: Source = HistorySource.AUTO,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check that the snapshots are what was stored.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:  # fmt: skip
+    """List the versions of a bank, newest first, with what each changed."""
+    from aoebank.ops.log import log
+    from aoebank.ops.verify_history import verify_history
+    from aoebank.report.log import LogReport, VerifyReport
+
+    place = bank_root(root)
+    if verify:
+        return finish(context, VerifyReport(result=verify_history(place)), as_json=as_json)
+    result = log(place, wanted=make_filter(soc, op, key), limit=limit, source=source)
+    return finish(context, LogReport(result=result), as_json=as_json)

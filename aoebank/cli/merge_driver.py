@@ -1,0 +1,49 @@
+"""`aoebank merge-driver`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aoebank.cli.options import AsJson, finish
+from aoebank.storage.tiers import current_environment
+
+
+def command(
+    context: typer.Context,
+    base: Annotated[Path, typer.Argument(metavar="%O", help="Common ancestor; may be empty.")],
+    ours: Annotated[Path, typer.Argument(metavar="%A", help="Our version, and the result.")],
+    theirs: Annotated[Path, typer.Argument(metavar="%B", help="Their version.")],
+    marker_size: Annotated[
+        int, typer.Argument(metavar="%L", help="Length of conflict markers; there are none.")
+    ],
+    path: Annotated[str, typer.Argument(metavar="%P", help="Where the file will lie.")],
+    inner: Annotated[
+        bool, typer.Option("--inner", help="Merge two ancestors of a merge that has several.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would be done, write nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Merge one bank file for git; `aoebank git install` tells git about it.
+
+    Exit code 0: merged; 1: conflicts, the result has our records for them; 129: not merged,
+    the result is our version.
+    """
+    from datetime import UTC, datetime
+
+    from aoebank.ops.merge_driver import DriverCall, DriverFiles, run_merge_driver
+    from aoebank.report.merge_driver import DriverReport
+
+    call = DriverCall(
+        cwd=Path.cwd(), env=current_environment(), today=datetime.now(UTC).date(), is_inner=inner,
+        is_dry_run=dry_run, says_all=as_json,
+    )  # fmt: skip
+    outcome = run_merge_driver(DriverFiles(base=base, ours=ours, theirs=theirs, path=path), call)
+    report = DriverReport(outcome=outcome)
+    if report.is_silent and not as_json:  # git starts us for every file: no need to load rich
+        return report.exit_code
+    return finish(context, report, as_json=as_json)

@@ -1,0 +1,43 @@
+"""`aoebank snapshot`"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from aoebank.cli.options import AsJson, finish
+from aoebank.cli.version_options import DryRun, Root, Soc, bank_root, current_author
+
+
+def command(
+    context: typer.Context,
+    root: Root = None,
+    message: Annotated[
+        str, typer.Option("--message", "-m", metavar="TEXT", help="Why; shown by log and blame.")
+    ] = "",
+    tag: Annotated[
+        str | None,
+        typer.Option("--tag", metavar="NAME", show_default=False, help="Name it at once."),
+    ] = None,
+    soc: Soc = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Move the tag if another snapshot has it.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Record the state of a bank in .aoebank/history.db beside it."""
+    from aoebank.ops.snapshot import preview_snapshot, take_snapshot
+    from aoebank.report.snapshot import SnapshotReport
+
+    place = bank_root(root)
+    patterns = tuple(soc or ())
+    if dry_run:
+        result = preview_snapshot(place, soc=patterns)
+    else:
+        author = current_author(place)
+        result = take_snapshot(
+            place, author, message=message, tag=tag, soc=patterns, force=force
+        )  # fmt: skip
+    return finish(context, SnapshotReport(result=result), as_json=as_json)

@@ -1,0 +1,30 @@
+"""`aoebank textconv`"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aoebank.cli.options import AsJson
+
+
+def command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A bank file, broken or not.")],
+    as_json: AsJson = False,
+) -> int:
+    """Print a bank file as text, one line per member, as git shows it in diffs."""
+    from aoebank.report.output import write_document
+    from aoebank.report.record_text import textconv
+    from aoebank.storage.bank import load_file
+
+    parsed = load_file(file)
+    text = textconv(parsed)
+    if as_json:
+        facts = {"format": str(parsed.format.name), "records": len(parsed), "text": text}
+        write_document({"schema": "aoebank.textconv/1", **facts})
+    else:
+        sys.stdout.write(text)
+    return 0

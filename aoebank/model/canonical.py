@@ -1,0 +1,28 @@
+"""One text per JSON value, however a file spells it: what digests are made of."""
+
+from __future__ import annotations
+
+import json
+
+from aoebank.model.json_value import JsonValue
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def canonical_text(value: JsonValue) -> str:
+    """Return the text two values share if and only if they are the same.
+
+    Order of members, white space, escapes and the spelling of a float do not count; `1` and
+    `1.0` are two values, since readers in C++ tell them apart.
+
+    >>> canonical_text({"b": 1e-4, "a": [1, "x"]})
+    '{"a":[1,"x"],"b":0.0001}'
+    """
+    return _ENCODER.encode(value)
+
+
+def digest_of(value: JsonValue) -> str:
+    """Return the sha256 of the canonical text of a value, in hexadecimal."""
+    import hashlib
+
+    return hashlib.sha256(canonical_text(value).encode("ascii")).hexdigest()

@@ -1,0 +1,54 @@
+"""What is wrong with a merge that was committed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class MergeFault(StrEnum):
+    """What a merge must not do, whoever made it."""
+
+    LOST = "lost"
+    RETURNED = "returned"
+    INVENTED = "invented"
+    DIFFERENT = "different"
+    DUPLICATE = "duplicate"
+    MARKERS = "markers"
+    BROKEN = "broken"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeProblem:
+    """One record, or one file, that is not as the merge should have left it.
+
+    Attributes:
+        path: From the top of the work tree.
+        key: Of the record; empty if it is about the file.
+        line: 1-based, in the committed file; 0 means the file as a whole.
+    """
+
+    fault: MergeFault
+    path: str
+    message: str
+    key: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeVerdict:
+    """What was found out about one commit.
+
+    Attributes:
+        note: Why the merge could not be computed again; empty if it was.
+        files: How many bank files differ between its parents or from them.
+        choices: How many keys nobody but a person could decide.
+    """
+
+    commit: str
+    subject: str
+    files: int = 0
+    choices: int = 0
+    note: str = ""
+    problems: tuple[MergeProblem, ...] = ()

@@ -1,0 +1,119 @@
+"""Quarantine: records that are known to be bad and have to stay out of a bank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+
+from aoebank.model.canonical import digest_of
+from aoebank.model.json_value import JsonObject, JsonValue
+from aoebank.model.location import Location
+from aoebank.model.provenance import check_time
+from aoebank.model.record import FormatName, Record
+
+_EMPTY: Mapping[str, JsonValue] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineEntry:
+    """One known-bad record, by its key and what narrows it down.
+
+    Attributes:
+        soc_version: None for any target; so for `op_type` and `format`.
+        strategy_sha256: `digest_of` the bad strategy; None for any strategy of this key.
+        ticket: Where people discuss it.
+        until: Last day it holds; None for ever.
+        who: Who put it there.
+        when: RFC 3339 in UTC.
+        evidence: What was seen: a log, a command, a file.
+        extra: Members this version does not know, kept as they are.
+    """
+
+    key: str
+    reason: str
+    who: str
+    when: str
+    soc_version: str | None = None
+    op_type: str | None = None
+    format: FormatName | None = None
+    strategy_sha256: str | None = None
+    ticket: str | None = None
+    until: date | None = None
+    evidence: str | None = None
+    extra: JsonObject = field(default_factory=lambda: _EMPTY)
+    location: Location | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.key or not self.reason.strip():
+            raise ValueError("a quarantine entry needs a key and a reason")
+        check_time(self.when)
+
+    @property
+    def sort_key(self) -> tuple[str, ...]:
+        """Return what entries are sorted by, so that files of two branches merge well."""
+        names = (
+            self.soc_version, self.op_type, self.key, self.strategy_sha256, self.format,
+            self.when, self.reason, self.ticket, self.who, self.evidence, self.until,
+        )  # fmt: skip
+        return tuple(str(name or "") for name in names)
+
+    @property
+    def identity(self) -> tuple[str | None, ...]:
+        """Return what it names; a second entry of the same identity replaces the first."""
+        return (self.key, self.soc_version, self.op_type, self.format, self.strategy_sha256)
+
+    def is_active(self, today: date) -> bool:
+        """Return whether it still holds on a day."""
+        return self.until is None or today <= self.until
+
+    def holds(self, record: Record) -> bool:
+        """Return whether it names this record; what a record does not tell cannot differ."""
+        pairs = (
+            (self.soc_version, record.soc_version), (self.op_type, record.op_type),
+            (self.format, record.format),
+        )  # fmt: skip
+        if record.key != self.key:
+            return False
+        if any(None not in pair and pair[0] != pair[1] for pair in pairs):
+            return False
+        return self.strategy_sha256 in (None, digest_of(record.strategy))
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """The known-bad records of one bank."""
+
+    entries: tuple[QuarantineEntry, ...] = ()
+    _by_key: dict[str, list[QuarantineEntry]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        for entry in self.entries:
+            self._by_key.setdefault(entry.key, []).append(entry)
+
+    def __iter__(self) -> Iterator[QuarantineEntry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def holds_key(self, key: str) -> bool:
+        """Return whether any entry is about this key: cheap, before a record is read."""
+        return key in self._by_key
+
+    def find(self, record: Record, *, today: date) -> QuarantineEntry | None:
+        """Return the entry that keeps a record out on a day, or None."""
+        for entry in self._by_key.get(record.key, ()):
+            if entry.is_active(today) and entry.holds(record):
+                return entry
+        return None
+
+
+def sorted_entries(entries: Iterable[QuarantineEntry]) -> tuple[QuarantineEntry, ...]:
+    """Return entries in the order of the file, the newest of each identity only."""
+    newest: dict[tuple[str | None, ...], QuarantineEntry] = {}
+    for entry in sorted(entries, key=lambda each: (each.when, each.sort_key)):
+        newest[entry.identity] = entry
+    return tuple(sorted(newest.values(), key=lambda each: each.sort_key))

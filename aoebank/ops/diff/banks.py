@@ -1,0 +1,160 @@
+"""Compare two banks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aoebank.errors import (
+    AoebankError,
+    BankFormatError,
+    BankNotFoundError,
+    BankPathError,
+)
+from aoebank.formats.protocol import raise_if_broken
+from aoebank.ops.diff.change import ChangeKind, RecordChange, Verdict
+from aoebank.ops.diff.compare import FileComparison
+from aoebank.ops.diff.measured import MeasuredPair
+from aoebank.ops.diff.options import DiffOptions
+from aoebank.ops.diff.pair_files import FilePair, pair_files
+from aoebank.ops.diff.result import DiffResult, RollupRow, RollupTally
+from aoebank.storage.sides import PathSide, Side, SideKind
+
+_STORED = (SideKind.GIT, SideKind.SNAPSHOT)
+_RowKey = tuple[str | None, str | None]
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was found so far."""
+
+    changes: list[RecordChange] = field(default_factory=list)
+    rows: dict[_RowKey, RollupTally] = field(default_factory=dict)
+    compared: list[FilePair] = field(default_factory=list)
+    problems: list[AoebankError] = field(default_factory=list)
+
+    def add(self, comparison: FileComparison, *, is_moved: bool) -> None:
+        """Add the records of two files."""
+        file_row = (comparison.soc_version, comparison.op_type)
+        equal = 0
+        for change in comparison.iter_changes():
+            if change is None:
+                equal += 1
+            else:
+                self.changes.append(change)
+                self.rows.setdefault(_row_of(change), RollupTally())
+        row = self.rows.setdefault(file_row, RollupTally())
+        if is_moved:
+            row.moved += equal
+        else:
+            row.unchanged += equal
+
+    def rollup(self) -> tuple[RollupRow, ...]:
+        """Return a row per target and operator type."""
+        changes: dict[_RowKey, list[RecordChange]] = {}
+        for change in self.changes:
+            changes.setdefault(_row_of(change), []).append(change)
+        names = sorted(self.rows, key=lambda names: (names[0] or "", names[1] or ""))
+        return tuple(self.rows[each].row(*each, changes.get(each, [])) for each in names)
+
+
+def diff(a: Side, b: Side, options: DiffOptions | None = None) -> DiffResult:
+    """Return what changed from `a` to `b`.
+
+    In trees, a file that cannot be compared is one of `problems` and hides no other.
+
+    Raises:
+        BankNotFoundError: one is a tree and the other a file that is not in it, or a tree
+            holds no bank file.
+        BankFormatError: a side that is one file is broken.
+    """
+    options = options or DiffOptions()
+    tally = _Tally()
+    is_one_file = not (a.is_tree and b.is_tree)
+    for pair in _pairs(a, b, options):
+        try:
+            comparison = _load_pair(a, b, pair, options)
+            if not comparison.is_wanted():
+                continue
+            _demand_comparable(comparison)
+        except (BankPathError, BankFormatError) as error:
+            if is_one_file:
+                raise
+            tally.problems.append(error)
+            continue
+        tally.add(comparison, is_moved=pair.move is not None)
+        tally.compared.append(pair)
+    return DiffResult(
+        a=a.label, b=b.label, changes=tuple(sorted(tally.changes, key=_order)),
+        moves=tuple(pair.move for pair in tally.compared if pair.move), rollup=tally.rollup(),
+        problems=tuple(tally.problems), noise_ratio=options.noise_ratio,
+    )  # fmt: skip
+
+
+def _pairs(a: Side, b: Side, options: DiffOptions) -> list[FilePair]:
+    for side in (a, b):
+        if side.is_tree and not side.names():
+            raise BankNotFoundError(
+                "no bank file in this tree",
+                path=Path(side.label),
+                hint=f"aoebank validate {side.label}" if side.kind is SideKind.TREE else "",
+            )
+    if a.is_tree and b.is_tree:
+        return pair_files(a, b, has_renames=options.has_renames)
+    return [FilePair(a=_name_beside(a, b), b=_name_beside(b, a))]
+
+
+def _name_beside(side: Side, other: Side) -> str:
+    """Return the one file meant by a side, which may be a stored tree against a file on disk."""
+    if not side.is_tree:
+        return side.names()[0]
+    (name,) = other.names()
+    if side.kind in _STORED:
+        place = other.path.absolute().as_posix() if isinstance(other, PathSide) else name
+        inside = [each for each in side.names() if f"/{place}".endswith(f"/{each}")]
+        if inside:
+            return max(inside, key=len)
+        same = [each for each in side.names() if each.rpartition("/")[2] == name]
+        if len(same) == 1:
+            return same[0]
+    raise BankNotFoundError(
+        "cannot compare a file with a tree", path=Path(other.label), got="a file",
+        expected="a directory",
+    )  # fmt: skip
+
+
+def _load_pair(a: Side, b: Side, pair: FilePair, options: DiffOptions) -> FileComparison:
+    measured = MeasuredPair(
+        load_a=lambda: a.load_provenance(pair.a or ""),
+        load_b=lambda: b.load_provenance(pair.b or ""),
+        noise_ratio=options.noise_ratio, weights=options.weights,
+    )  # fmt: skip
+    return FileComparison(
+        name=pair.name, name_a=pair.a if pair.a != pair.b else None,
+        old=None if pair.a is None else a.load(pair.a),
+        new=None if pair.b is None else b.load(pair.b), measured=measured, options=options,
+    )  # fmt: skip
+
+
+def _demand_comparable(comparison: FileComparison) -> None:
+    old, new = comparison.old, comparison.new
+    for parsed in (old, new):
+        if parsed is not None:
+            raise_if_broken(parsed)
+    if old is not None and new is not None and old.format.name is not new.format.name:
+        raise BankFormatError(
+            "cannot compare files of different formats", path=new.path,
+            got=new.format.name, expected=old.format.name,
+        )  # fmt: skip
+
+
+def _row_of(change: RecordChange) -> _RowKey:
+    return change.soc_version, change.op_type
+
+
+def _order(change: RecordChange) -> tuple[bool, float, int, str, float, str]:
+    """Return what puts regressions first, then breakage, the worst first."""
+    is_slower = change.verdict is Verdict.SLOWER
+    ratio = change.cost_ratio or 0.0
+    rank = list(ChangeKind).index(change.kind)
+    return not is_slower, -ratio if is_slower else 0.0, rank, change.file, -ratio, change.key

@@ -1,0 +1,174 @@
+"""Compare the records of two files; what is equal byte for byte is never parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from aoebank.errors import RecordError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.workload_text import workload_text
+from aoebank.model.canonical import canonical_text
+from aoebank.model.file_name import BankName
+from aoebank.model.json_value import JsonValue
+from aoebank.model.record import Record
+from aoebank.ops.diff.change import ChangeKind, RecordChange, Verdict
+from aoebank.ops.diff.measured import MeasuredPair
+from aoebank.ops.diff.options import DiffOptions
+from aoebank.ops.field_diff import diff_fields
+
+_Place: TypeAlias = "tuple[ParsedFile, int]"
+_KINDS = {Verdict.SLOWER: ChangeKind.SLOWER, Verdict.FASTER: ChangeKind.FASTER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileComparison:
+    """Two files that belong together; one of them may be absent.
+
+    Attributes:
+        name: What to call them.
+        name_a: The name in A, if it has another one there.
+        measured: What their side-cars say.
+    """
+
+    name: str
+    name_a: str | None
+    old: ParsedFile | None
+    new: ParsedFile | None
+    measured: MeasuredPair
+    options: DiffOptions
+
+    @property
+    def soc_version(self) -> str | None:
+        """Return the target, as the file names tell."""
+        return next((each.soc_version for each in self._names()), None)
+
+    @property
+    def op_type(self) -> str | None:
+        """Return the operator type, as the file names tell."""
+        return next((each.op_type for each in self._names() if each.op_type), None)
+
+    def is_wanted(self) -> bool:
+        """Return whether the filter asks for any record of these files."""
+        only = self.options.only
+        socs = (each.soc_version for each in self._names())
+        return only.holds_soc(*socs) and (self.op_type is None or only.holds_op(self.op_type))
+
+    def iter_changes(self) -> Iterator[RecordChange | None]:
+        """Yield what happened to each wanted record; None where it is the same."""
+        has_all_ops = self.op_type is not None or not self.options.only.op
+        for key, before, after in self._pairs():
+            if before is not None and after is not None:
+                if before[0].raw(before[1]) == after[0].raw(after[1]):
+                    if has_all_ops or self._holds_op(after):
+                        yield None
+                    continue
+                change = self._compare(key, before, after)
+                if change is None or self.options.only.holds_op(change.op_type):
+                    yield change
+            else:
+                change = self._lone(key, before, after)
+                if self.options.only.holds_op(change.op_type):
+                    yield change
+
+    def _names(self) -> Iterator[BankName]:
+        for parsed in (self.new, self.old):
+            if parsed is not None and parsed.name is not None:
+                yield parsed.name
+
+    def _pairs(self) -> Iterator[tuple[str, _Place | None, _Place | None]]:
+        """Yield each wanted key once, with the record readers use for it on both sides."""
+        for key, before in _iter_used(self.old):
+            if self.options.only.holds_key(key):
+                yield key, before, _find(self.new, key)
+        for key, after in _iter_used(self.new):
+            if _find(self.old, key) is None and self.options.only.holds_key(key):
+                yield key, None, after
+
+    def _holds_op(self, place: _Place) -> bool:
+        """Return whether an unchanged record is of a wanted operator type."""
+        try:
+            return self.options.only.holds_op(_record(place).op_type)
+        except RecordError:
+            return False
+
+    def _lone(self, key: str, before: _Place | None, after: _Place | None) -> RecordChange:
+        place = after or before
+        assert place is not None
+        try:
+            record = _record(place)
+        except RecordError as error:
+            return self._broken(key, error)
+        return RecordChange(
+            kind=ChangeKind.REMOVED if after is None else ChangeKind.ADDED,
+            file=self.name, file_a=self.name_a, key=key, soc_version=self.soc_version,
+            op_type=record.op_type or self.op_type, workload=self._describe(record),
+            cost_a_us=record.cost_us if after is None else None,
+            cost_b_us=None if after is None else record.cost_us,
+        )  # fmt: skip
+
+    def _compare(self, key: str, before: _Place, after: _Place) -> RecordChange | None:
+        try:
+            a, b = _record(before), _record(after)
+        except RecordError as error:
+            return self._broken(key, error)
+        verdict, band = self.measured.judge(key, a.cost_us, b.cost_us)
+        kind = _kind(a, b, verdict)
+        if kind is None:
+            return None
+        has_fields = kind is ChangeKind.STRATEGY and self.options.has_fields
+        return RecordChange(
+            kind=kind, file=self.name, file_a=self.name_a, key=key,
+            soc_version=self.soc_version, op_type=b.op_type or a.op_type or self.op_type,
+            workload=self._describe(b), cost_a_us=a.cost_us, cost_b_us=b.cost_us,
+            verdict=verdict, noise_ratio=band,
+            weight=1.0 if verdict is Verdict.UNKNOWN else self.measured.weight(key),
+            fields=diff_fields(a.strategy, b.strategy) if has_fields else (),
+        )  # fmt: skip
+
+    def _broken(self, key: str, error: RecordError) -> RecordChange:
+        return RecordChange(
+            kind=ChangeKind.BROKEN, file=self.name, file_a=self.name_a, key=key,
+            soc_version=self.soc_version, op_type=self.op_type, problem=error.headline,
+        )  # fmt: skip
+
+    def _describe(self, record: Record) -> str:
+        return workload_text(record) if self.options.has_fields else ""
+
+
+def _iter_used(parsed: ParsedFile | None) -> Iterator[tuple[str, _Place]]:
+    """Yield the keys of a file with the record readers use for each."""
+    if parsed is not None:
+        for number, key in enumerate(parsed.keys):
+            if parsed.find(key) == number:
+                yield key, (parsed, number)
+
+
+def _find(parsed: ParsedFile | None, key: str) -> _Place | None:
+    number = parsed.find(key) if parsed is not None else None
+    return None if parsed is None or number is None else (parsed, number)
+
+
+def _record(place: _Place) -> Record:
+    parsed, number = place
+    return parsed.format.record(parsed, number)
+
+
+def _kind(a: Record, b: Record, verdict: Verdict) -> ChangeKind | None:
+    if canonical_text(a.strategy) != canonical_text(b.strategy):
+        return ChangeKind.STRATEGY
+    if a.cost_us != b.cost_us:
+        return _KINDS.get(verdict, ChangeKind.RETIMED)
+    return (
+        None if canonical_text(_details(a)) == canonical_text(_details(b)) else ChangeKind.DETAILS
+    )
+
+
+def _details(record: Record) -> JsonValue:
+    """Return what is neither strategy nor time; the target is told by the file."""
+    others: list[JsonValue] = [
+        [each.workload, each.strategy, each.cost_us, each.origin, each.extra]
+        for each in record.alternatives
+    ]
+    return [record.workload, record.origin, record.extra, others]

@@ -1,0 +1,1 @@
+"""Merge banks record by record: decide, decisions as data, apply."""

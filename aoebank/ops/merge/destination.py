@@ -1,0 +1,162 @@
+"""Where a merge goes: checked before anything is read, filled when all of it is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.errors import BankNotFoundError, BankPathError, UsageError
+from aoebank.formats.provenance import provenance_path
+from aoebank.formats.registry import FORMATS
+from aoebank.ops.merge.conflicts import conflict_document, conflict_path
+from aoebank.ops.merge.plan import Source
+from aoebank.ops.merge.steps import QUARANTINE_NAME, Found, MergedFile, sha256_of
+from aoebank.storage.sides import PathSide, Side, is_stored
+from aoebank.storage.staged import StagedChanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """A file or a tree to write.
+
+    Attributes:
+        number: Which of the sides it is; None if it is a new path.
+    """
+
+    path: Path
+    is_tree: bool
+    number: int | None = None
+
+    def version(self, step: int) -> Source | None:
+        """Return which version of a step this is, if it is one.
+
+        Args:
+            step: The side with the next number comes into those before it.
+        """
+        if self.number == step + 1:
+            return Source.THEIRS
+        return Source.OURS if step == 0 and self.number == 0 else None
+
+    def place(self, name: str) -> Path:
+        """Return where a file of the result goes."""
+        return self.path / name if self.is_tree else self.path
+
+    def stage(self, file: MergedFile, found: Found, changes: StagedChanges) -> None:
+        """Prepare to write a merged file and what stands beside it.
+
+        Args:
+            found: What was here when the file was read; what came since is not overwritten.
+
+        Raises:
+            BankPathError: conflicts of an earlier merge are waiting, or it cannot be written.
+        """
+        place = self.place(file.plan.name)
+        conflicts = conflict_document(file.conflicts, _written(file))
+        if conflicts:
+            _demand_settled(conflict_path(place))
+        _demand_same_twin(file, found, place)
+        _stage(changes, place, found.bank, file.data)
+        _stage(changes, provenance_path(place), found.side_car, file.side_car)
+        if file.twin is not None:
+            _stage(changes, place.with_suffix(".bin"), found.twin, file.twin)
+        if conflicts:
+            _stage(changes, conflict_path(place), None, conflicts)
+
+    def stage_quarantine(
+        self, data: bytes | None, found: str | None, changes: StagedChanges
+    ) -> None:  # fmt: skip
+        """Prepare to write the quarantine of a tree; `found` is the digest of what was here."""
+        if data is not None:
+            _stage(changes, self.path / QUARANTINE_NAME, found, data)
+
+
+def find_destination(text: str, sides: Sequence[Side], *, cwd: Path) -> Destination:
+    """Return where a person wants the result.
+
+    Args:
+        text: A new path, or that of a side.
+        sides: Those to merge; ours is the first.
+
+    Raises:
+        UsageError: it is a revision or a snapshot.
+        BankPathError: something else is there, which would be lost.
+    """
+    if is_stored(text):
+        raise UsageError("cannot be written", where=text, expected="a path for the result")
+    path, is_tree = cwd / text, sides[0].is_tree
+    if path.exists() and path.is_dir() != is_tree:
+        raise BankNotFoundError(
+            "result is of another kind than the sides", path=path,
+            got="a directory" if path.is_dir() else "a file",
+            expected="a directory" if is_tree else "a file",
+        )  # fmt: skip
+    number = next((n for n, side in enumerate(sides) if _is_at(side, path)), None)
+    if number is None:
+        _demand_free(path, sides)
+    return Destination(path=path, is_tree=is_tree, number=number)
+
+
+def _is_at(side: Side, path: Path) -> bool:
+    if not isinstance(side, PathSide) or not path.exists():
+        return False
+    return side.path.samefile(path)
+
+
+def _demand_free(path: Path, sides: Sequence[Side]) -> None:
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise BankPathError(
+            "exists already and is none of the sides", path=path,
+            expected="a new path, or one of the sides",
+            hint="remove it, or merge it too: name it as a side",
+        )  # fmt: skip
+    for side in sides:
+        if isinstance(side, PathSide) and side.is_tree:
+            inner = path.resolve()
+            if side.path.resolve() in inner.parents:
+                raise BankPathError(
+                    "lies inside of a side, and would become part of it", path=path,
+                    expected=f"a place outside of {side.label}",
+                )  # fmt: skip
+
+
+def _written(file: MergedFile) -> dict[str, str | None]:
+    """Return what keys got that were a conflict in an earlier step."""
+    last = {each.key for each in file.plan.conflicts}
+    keys = [each.key for each in file.conflicts if each.key not in last]
+    if not keys or file.data is None or file.plan.format is None:
+        return dict.fromkeys(keys)
+    parsed = FORMATS[file.plan.format].parse(file.data, Path(file.plan.name))
+    numbers = {key: parsed.find(key) for key in keys}
+    return {
+        key: None if number is None else sha256_of(parsed.raw(number))
+        for key, number in numbers.items()
+    }
+
+
+def _demand_settled(place: Path) -> None:
+    if place.exists():
+        raise BankPathError(
+            "conflicts of an earlier merge are not settled yet", path=place,
+            hint=f"settle them: aoebank merge --apply {place}",
+        )  # fmt: skip
+
+
+def _demand_same_twin(file: MergedFile, found: Found, place: Path) -> None:
+    """Raise if readers would go on using a twin that belongs to another content."""
+    if found.twin is None or file.twin is not None:
+        return
+    if sha256_of(file.data) != found.bank:
+        raise BankPathError(
+            "readers open this twin of the bank file, which only its tuner can write",
+            path=place.with_suffix(".bin"),
+            hint="change the bank with the tuner, or remove both files",
+        )  # fmt: skip
+
+
+def _stage(changes: StagedChanges, place: Path, old: str | None, new: bytes | None) -> None:
+    if new is None:
+        if old is not None:
+            changes.remove(place, old_sha256=old)
+    elif old is None or sha256_of(new) != old:
+        changes.write(place, new, old_sha256=old)

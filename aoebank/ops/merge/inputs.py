@@ -1,0 +1,188 @@
+"""The sides of a merge, checked, and the versions of a file they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError
+from aoebank.formats.parse_like import parse_like
+from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.raw_splice import is_blank
+from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.ops.merge.conflicts import SUFFIX as CONFLICT_SUFFIX
+from aoebank.ops.merge.plan import Source
+from aoebank.ops.merge.versions import Versions
+from aoebank.storage.folders import size_of
+from aoebank.storage.sides import PathSide, Side, SideKind, StoredSide
+from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, iter_tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trio:
+    """The three sides of one merge; `name` is what a single file is called in the result."""
+
+    base: Side | None
+    ours: Side
+    theirs: Side
+    name: str = ""
+
+    @property
+    def is_tree(self) -> bool:
+        return self.ours.is_tree
+
+    def of(self, source: Source) -> Side | None:
+        """Return one of them."""
+        return {Source.BASE: self.base, Source.OURS: self.ours}.get(source, self.theirs)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the files of the result, sorted, those that may be gone too."""
+        if not self.is_tree:
+            return (self.name,)
+        sides = [each for each in (self.base, self.ours, self.theirs) if each is not None]
+        return tuple(sorted({name for side in sides for name in side.names()}))
+
+    def size(self) -> int:
+        """Return the bytes of bank files on disk; those of stored sides do not count."""
+        sides = [each for each in (self.base, self.ours, self.theirs)
+                 if isinstance(each, PathSide)]  # fmt: skip
+        return sum(size_of(_path_of(side, name)) for side in sides for name in side.names())
+
+    def load(self, name: str, *, uses_all_cores: bool = True) -> Versions:
+        """Read and parse the versions of a file; what they share is parsed once.
+
+        Args:
+            uses_all_cores: False where another process has the other core already.
+
+        Raises:
+            BankFormatError: one is no bank file, or lost its content to a writer that died.
+            BankPathError: one cannot be read.
+        """
+        parse = partial(parse_like, uses_all_cores=uses_all_cores)
+        ours = self._load(self.ours, name, None, parse)
+        theirs = self._load(self.theirs, name, ours, parse)
+        base = self._load(self.base, name, ours if ours is not None else theirs, parse)
+        return Versions(base=base, ours=ours, theirs=theirs)
+
+    def read(self, source: Source, name: str) -> bytes | None:
+        """Return the bytes of a file that stands beside bank files, or None."""
+        side = self.of(source)
+        return None if side is None else side.read_bytes(name)
+
+    def name_in(self, source: Source, name: str) -> str:
+        """Return what a file of the result is called on a side."""
+        side = self.of(source)
+        return name if side is None or side.is_tree else side.names()[0]
+
+    def _load(
+        self, side: Side | None, name: str, like: ParsedFile | None,
+        parse: Callable[[bytes, Path, ParsedFile | None], ParsedFile],
+    ) -> ParsedFile | None:  # fmt: skip
+        if side is None:
+            return None
+        own = name if side.is_tree else side.names()[0]
+        data = side.read_bytes(own)
+        if data is None:
+            return None
+        path = _path_of(side, own)
+        if not side.is_tree and not is_blank(data) and find_format(path, data[:HEAD_BYTES]) is None:
+            raise BankFormatError(
+                "is no bank file", path=path, expected="a file of a format of docs/formats.md"
+            )
+        parsed = parse(data, path, like)
+        if is_blank(data) or find_error(parsed) is not None:
+            parsed = side.load(own) or parsed  # a torn file is read again when no writer is at it
+        _demand_no_backup(side, parsed)
+        return parsed
+
+
+def demand_banks(sides: Sequence[Side]) -> None:
+    """Raise unless all sides are files or all are trees, each with a bank file to read.
+
+    Raises:
+        BankNotFoundError: one is of another kind, or no bank.
+        BankPathError: something in one cannot be read, so what is there is not known.
+    """
+    for side in sides:
+        if side.is_tree != sides[0].is_tree:
+            raise BankNotFoundError(
+                "cannot merge a file with a tree", where=side.label,
+                got="a tree" if side.is_tree else "a file",
+                expected="a tree" if sides[0].is_tree else "a file",
+            )  # fmt: skip
+        for entry in iter_strays(side):
+            _demand_readable(side, entry)
+        if side.is_tree and not side.names():
+            raise BankNotFoundError(
+                "holds no bank file", where=side.label, expected="a tree with bank files"
+            )
+
+
+def iter_strays(side: Side) -> tuple[TreeEntry, ...]:
+    """Return what lies in a tree and is neither a bank file nor a side-car."""
+    if isinstance(side, PathSide) and side.is_tree:
+        return tuple(
+            each
+            for each in iter_tree(side.path)
+            if each.kind is not FileKind.BANK and not _belongs_to_a_bank(each.path)
+        )
+    if isinstance(side, StoredSide) and side.is_tree:
+        banks = {*side.names()}
+        return tuple(
+            TreeEntry(path=Path(side.place, name), kind=FileKind.UNKNOWN)
+            for name in sorted(side.contents)
+            if name not in banks and not _is_hidden(name) and banks.isdisjoint(_owners(name))
+        )
+    return ()
+
+
+def _belongs_to_a_bank(path: Path) -> bool:
+    return any(Path(owner).is_file() for owner in _owners(str(path)))
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def _owners(name: str) -> Iterator[str]:
+    """Yield the bank file a side-car, a conflict file or a binary twin is of, by its name."""
+    for suffix in (SUFFIX, CONFLICT_SUFFIX):
+        if name.endswith(suffix):
+            yield name.removesuffix(suffix)
+    if name.endswith(".bin"):
+        yield f"{name.removesuffix('.bin')}.json"
+
+
+def _demand_readable(side: Side, entry: TreeEntry) -> None:
+    if entry.kind is not FileKind.UNREADABLE:
+        return
+    is_nothing = entry.reason in ("link to nowhere", "no regular file")
+    if is_nothing and find_format(entry.path) is None:
+        return
+    raise BankPathError(
+        f"cannot be read: {entry.reason}", path=entry.path,
+        expected=f"all of {side.label} to be readable: what is missing would count as removed",
+    )  # fmt: skip
+
+
+def _demand_no_backup(side: Side, parsed: ParsedFile) -> None:
+    """Raise if a file is empty because a writer of CANN died over it."""
+    if not is_blank(parsed.data) or side.kind not in (SideKind.FILE, SideKind.TREE):
+        return
+    backup = parsed.path.with_name(parsed.path.name.removesuffix(".json") + BACKUP_SUFFIX)
+    if backup.exists() and backup.stat().st_size:
+        raise BankFormatError(
+            "file is empty, its content is in the backup of a write that died",
+            path=parsed.path, got=backup.name,
+            hint=f"mv {backup} {parsed.path}, or remove the backup",
+        )  # fmt: skip
+
+
+def _path_of(side: Side, name: str) -> Path:
+    if isinstance(side, PathSide):
+        return side.path / name if side.is_tree else side.path
+    place = side.place if isinstance(side, StoredSide) else side.label
+    return Path(place, name)

@@ -1,0 +1,171 @@
+"""What a merge is going to do, as values: decisions, and the plan of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from aoebank.model.json_value import JsonValue
+from aoebank.model.record import FormatName
+
+
+class Source(StrEnum):
+    """Which of the three versions something comes from."""
+
+    BASE = "base"
+    OURS = "ours"
+    THEIRS = "theirs"
+
+
+class Action(StrEnum):
+    """What becomes of a key; a person may choose another one in a saved decision."""
+
+    KEEP_OURS = "keep-ours"
+    TAKE_THEIRS = "take-theirs"
+    TAKE_BASE = "take-base"
+    KEEP_BOTH = "keep-both"
+    REMOVE = "remove"
+
+
+class Reason(StrEnum):
+    """Why: the clean ones first, then policies, then the conflicts."""
+
+    SAME = "same"
+    OURS_CHANGED = "ours-changed"
+    THEIRS_ADDED = "theirs-added"
+    THEIRS_CHANGED = "theirs-changed"
+    THEIRS_REMOVED = "theirs-removed"
+    FASTER = "faster"
+    INSIDE_NOISE = "inside-noise"
+    SAME_STRATEGY = "same-strategy"
+    POLICY = "policy"
+    BOTH_KEPT = "both-kept"
+    QUARANTINE = "quarantine"
+    BUILT_IN_FASTER = "built-in-faster"
+    PERSON = "person"
+    DELETED_AND_CHANGED = "deleted-and-changed"
+    NO_TIMES = "no-times"
+    OTHER_MACHINE = "other-machine"
+    NO_ROOM = "no-room-for-both"
+    POLICY_FAIL = "policy-fail"
+    UNREADABLE = "unreadable"
+
+
+CLEAN = (
+    Reason.SAME, Reason.OURS_CHANGED, Reason.THEIRS_ADDED, Reason.THEIRS_CHANGED,
+    Reason.THEIRS_REMOVED,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One side's record of a key.
+
+    Attributes:
+        raw: Its bytes.
+        sha256: Of these bytes.
+        cost_us: Its time, None if it has none or cannot be read.
+        strategy: None if it cannot be read.
+    """
+
+    raw: bytes
+    sha256: str
+    cost_us: float | None = None
+    strategy: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is to become of one key, and why; a side without the key has no version.
+
+    Attributes:
+        file: Name of the bank file in the result.
+        conflict: Nobody decided yet; the result has what `action` says until somebody does.
+        note: More about the reason, for people.
+    """
+
+    file: str
+    key: str
+    action: Action
+    reason: Reason
+    conflict: bool = False
+    soc_version: str | None = None
+    op_type: str | None = None
+    base: Version | None = None
+    ours: Version | None = None
+    theirs: Version | None = None
+    note: str = ""
+
+    @property
+    def cost_base_us(self) -> float | None:
+        return self.base.cost_us if self.base else None
+
+    @property
+    def cost_ours_us(self) -> float | None:
+        return self.ours.cost_us if self.ours else None
+
+    @property
+    def cost_theirs_us(self) -> float | None:
+        return self.theirs.cost_us if self.theirs else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The record a key gets: the one at a position of a version, or bytes made of two.
+
+    Attributes:
+        raw: A record with the alternatives of both sides; None for all others.
+    """
+
+    source: Source
+    number: int
+    raw: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """A record that comes into the frame.
+
+    Attributes:
+        after: Position of the record of the frame it follows; -1 for the start.
+    """
+
+    after: int
+    pick: Pick
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePlan:
+    """What the merged file is: the text of one side, its frame, with some records edited.
+
+    Attributes:
+        frame: Whose file the edits are made to; None if no version has the file.
+        is_gone: Whether the result has no such file.
+        replaced: What comes in the place of records of the frame, by their position.
+        removed: Positions of records of the frame that go.
+        decisions: One per key that needs saying.
+        counts: How many keys were decided for which reason, clean ones included.
+        hidden: Records no reader uses, because another one of their side has their key.
+    """
+
+    name: str
+    format: FormatName | None = None
+    frame: Source | None = None
+    is_gone: bool = False
+    replaced: Mapping[int, Pick] = field(default_factory=dict)
+    removed: frozenset[int] = frozenset()
+    added: tuple[Added, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    counts: Mapping[Reason, int] = field(default_factory=dict)
+    hidden: Mapping[Source, int] = field(default_factory=dict)
+
+    @property
+    def is_frame(self) -> bool:
+        """Return whether the result is the frame as it is, byte for byte."""
+        return not (self.replaced or self.removed or self.added)
+
+    @property
+    def conflicts(self) -> tuple[Decision, ...]:
+        """Return the decisions nobody made yet."""
+        return tuple(each for each in self.decisions if each.conflict)

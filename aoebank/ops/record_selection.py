@@ -1,0 +1,82 @@
+"""Which files of a bank a filter is about: by what their paths tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.registry import find_format
+from aoebank.model.record import Record
+from aoebank.ops.record_filter import RecordFilter
+
+_TWIN_SUFFIX = ".bin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameParts:
+    """What the path of a file below the root of a bank tells.
+
+    Attributes:
+        soc_versions: By the first folder and by the name; those may differ in spelling.
+        op_type: None where the path is silent.
+    """
+
+    soc_versions: frozenset[str]
+    op_type: str | None
+
+
+def is_whole(wanted: RecordFilter) -> bool:
+    """Return whether a filter leaves nothing out."""
+    return not (wanted.soc or wanted.op or wanted.key)
+
+
+def holds_file(wanted: RecordFilter, name: str) -> bool:
+    """Return whether records of a file may be meant; False is certain.
+
+    Args:
+        name: Path below the root of a bank file, a side-car or a binary twin.
+    """
+    parts = parts_of(name)
+    if not wanted.holds_soc(*sorted(parts.soc_versions)):
+        return False
+    return parts.op_type is None or wanted.holds_op(parts.op_type)
+
+
+def holds_whole_file(wanted: RecordFilter, name: str) -> bool:
+    """Return whether all records of a file are meant, and so the file itself."""
+    knows_op = not wanted.op or parts_of(name).op_type is not None
+    return not wanted.key and knows_op and holds_file(wanted, name)
+
+
+def holds_record(wanted: RecordFilter, record: Record) -> bool:
+    """Return whether a record of a file that `holds_file` is meant."""
+    return wanted.holds_key(record.key) and wanted.holds_op(record.op_type)
+
+
+def parts_of(name: str) -> NameParts:
+    """Return what the path of a file below the root tells.
+
+    >>> sorted(parts_of("Ascend910B2/cube/x.json").soc_versions)
+    ['Ascend910B2']
+    """
+    path = Path(bank_name_of(name))
+    folder = {path.parts[0]} if len(path.parts) > 1 else set()
+    format_ = find_format(path)
+    found = format_.parse(b"", path).name if format_ else None
+    if found is None:
+        return NameParts(soc_versions=frozenset(folder), op_type=None)
+    return NameParts(soc_versions=frozenset({found.soc_version, *folder}), op_type=found.op_type)
+
+
+def bank_name_of(name: str) -> str:
+    """Return the bank file that a side-car or a binary twin belongs to, or the name itself."""
+    if name.endswith(SUFFIX):
+        return name.removesuffix(SUFFIX)
+    return f"{name.removesuffix(_TWIN_SUFFIX)}.json" if name.endswith(_TWIN_SUFFIX) else name
+
+
+def soc_versions_of(names: Iterable[str]) -> frozenset[str]:
+    """Return the soc_versions files are for, by folder and by name."""
+    return frozenset(soc for name in names for soc in parts_of(name).soc_versions)

@@ -1,0 +1,137 @@
+"""Compare a merged file that was committed with the one the driver would have left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aoebank.errors import RecordError
+from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.model.merge_verdict import MergeFault, MergeProblem
+from aoebank.ops.merge.choose import is_same
+
+_MARKERS = "AB104"
+_FACTS = {
+    MergeFault.LOST: "record is lost: {}",
+    MergeFault.RETURNED: "record is back: {}",
+    MergeFault.INVENTED: "record is of no parent",
+    MergeFault.DIFFERENT: "record is not the one to take: {}",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedFile:
+    """One bank file of a merge: what was committed, what should have been, where both are from.
+
+    Attributes:
+        contested: Keys a person may have decided: any answer of a parent will do.
+    """
+
+    path: str
+    committed: ParsedFile | None
+    expected: ParsedFile | None
+    base: ParsedFile | None
+    ours: ParsedFile | None
+    theirs: ParsedFile | None
+    contested: frozenset[str]
+
+    @property
+    def sides(self) -> tuple[ParsedFile, ...]:
+        """Return the versions that were merged, base included."""
+        return tuple(each for each in (self.base, self.ours, self.theirs) if each is not None)
+
+
+def compare_records(file: CommittedFile) -> Iterator[MergeProblem]:
+    """Yield each record that is not as it should be, in the order of the committed file."""
+    if file.committed is not None:
+        broken = _find_broken(file)
+        if broken is not None:
+            yield broken
+            return
+        yield from _duplicates(file, file.committed)
+    keys = dict.fromkeys(
+        [*(file.committed.keys if file.committed else ()),
+         *(file.expected.keys if file.expected else ())]
+    )  # fmt: skip
+    for key in keys:
+        problem = _compare(file, key)
+        if problem is not None:
+            yield problem
+
+
+def _find_broken(file: CommittedFile) -> MergeProblem | None:
+    assert file.committed is not None
+    marks = [each for each in file.committed.findings if each.code == _MARKERS]
+    finding = marks[0] if marks else find_error(file.committed)
+    if finding is None:
+        return None
+    return MergeProblem(
+        fault=MergeFault.MARKERS if marks else MergeFault.BROKEN, path=file.path,
+        message=finding.message, line=finding.location.line,
+    )  # fmt: skip
+
+
+def _duplicates(file: CommittedFile, committed: ParsedFile) -> Iterator[MergeProblem]:
+    known = [Counter(side.keys) for side in file.sides]
+    for key, number in Counter(committed.keys).items():
+        before = max((counts[key] for counts in known), default=0)
+        if number > max(before, 1):
+            yield MergeProblem(
+                fault=MergeFault.DUPLICATE, path=file.path, key=key, line=_line(committed, key),
+                message=f"key is there {number} times, in no parent more than {max(before, 1)}",
+            )  # fmt: skip
+
+
+def _compare(file: CommittedFile, key: str) -> MergeProblem | None:
+    """Return what is wrong with one key.
+
+    | committed | expected | of a parent or the base | verdict |
+    |---|---|---|---|
+    | no | yes | | lost |
+    | yes | same | | |
+    | yes | | no | invented |
+    | yes | no | yes | returned |
+    | yes | another | yes | different |
+    """
+    if _is_same(file.committed, file.expected, key):
+        return None
+    parents = (file.ours, file.theirs)
+    if key in file.contested and any(_is_same(file.committed, each, key) for each in parents):
+        return None
+    is_there = _has(file.committed, key)
+    is_known = any(_is_same(file.committed, side, key) for side in file.sides)
+    fault, fact = MergeFault.DIFFERENT, "a parent has a better answer"
+    if not is_there:
+        fault, fact = MergeFault.LOST, "the merge has it"
+    elif not is_known:
+        fault, fact = MergeFault.INVENTED, ""
+    elif not _has(file.expected, key):
+        fault, fact = MergeFault.RETURNED, "the merge takes it out"
+    line = _line(file.committed, key) if is_there and file.committed else 0
+    return MergeProblem(
+        fault=fault, path=file.path, key=key, line=line, message=_FACTS[fault].format(fact)
+    )
+
+
+def _has(file: ParsedFile | None, key: str) -> bool:
+    return file is not None and file.find(key) is not None
+
+
+def _is_same(a: ParsedFile | None, b: ParsedFile | None, key: str) -> bool:
+    """Return whether two files answer a key alike, however the answer is spelled."""
+    left = a.find(key) if a else None
+    right = b.find(key) if b else None
+    if a is None or b is None or left is None or right is None:
+        return left is right is None
+    if a.raw(left) == b.raw(right):
+        return True
+    try:
+        return is_same(a.format.record(a, left), b.format.record(b, right))
+    except RecordError:
+        return False
+
+
+def _line(file: ParsedFile, key: str) -> int:
+    number = file.find(key)
+    return 0 if number is None else file.lines.position(file.starts[number])[0]

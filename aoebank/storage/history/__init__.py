@@ -1,0 +1,1 @@
+"""The store of snapshots beside a bank: `<root>/.aoebank/history.db`."""

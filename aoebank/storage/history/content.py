@@ -1,0 +1,290 @@
+"""Contents of files in a history: pieces in chunks, each piece stored once.
+
+A file is cut behind each record (a side-car behind each line). Pieces the file had in the
+snapshot before are named by where they are; the others go, in their order, into new chunks
+that are compressed as a whole. So a million records of which ten thousand changed cost those
+ten thousand and a list of runs, and a file comes back byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+from aoebank.errors import HistoryError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.record_digest import DIGEST_BYTES, record_digest, record_set_hash
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+CHUNK_BYTES = 256 * 1024
+_LEVEL = 6
+_NO_RECORD = bytes(DIGEST_BYTES)
+
+Place = tuple[int, int]  # number of a chunk, number of a piece in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Pieces one behind the other.
+
+    Attributes:
+        lengths: Bytes of each piece.
+        records: Digest of the record each piece ends with, zeros for none.
+        data: Their bytes, compressed.
+        id: In the store; 0 before it is there.
+    """
+
+    digest: bytes
+    lengths: array[int]
+    records: bytes
+    data: bytes
+    id: int = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes of each piece."""
+        data = self.unpack()
+        start = 0
+        for length in self.lengths:
+            yield data[start : start + length]
+            start += length
+
+    def unpack(self) -> bytes:
+        """Return the bytes of all pieces.
+
+        Raises:
+            HistoryError: they are not what was stored.
+        """
+        size = sum(self.lengths)
+        try:
+            data = zlib.decompressobj().decompress(self.data, size + 1)
+        except zlib.error as error:
+            raise _damaged(f"chunk {self.id}") from error
+        if len(data) != size or _digest(self.lengths, self.records, data) != self.digest:
+            raise _damaged(f"chunk {self.id}")
+        return data
+
+
+@dataclass(slots=True)
+class Packing:
+    """A file on its way into the store.
+
+    Attributes:
+        runs: Pieces of the file, as first place and number; chunks not stored yet count down
+            from -1.
+        chunks: Those, in order.
+    """
+
+    sha256: str
+    format: str
+    size_bytes: int
+    records: int = 0
+    record_set: str = ""
+    runs: list[tuple[int, int, int]] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
+
+
+def pack(data: bytes, parsed: ParsedFile | None, known: dict[bytes, Place],
+         digests: dict[int, bytes]) -> Packing:  # fmt: skip
+    """Return how to store a file.
+
+    Args:
+        parsed: The file as a bank file; None for any other, which is cut into lines.
+        known: Places of pieces that are stored, by `piece_name`.
+        digests: Record digests of each chunk `known` speaks of.
+    """
+    packing = Packing(
+        sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data),
+        format=str(parsed.format.name) if parsed else "",
+    )  # fmt: skip
+    fresh = _Fresh(packing)
+    records: list[bytes] = []
+    if parsed is not None and not all(a < b for a, b in pairwise([0, *parsed.ends])):
+        parsed = None  # so broken that its records overlap
+    for number, (start, end) in enumerate(pairwise(_cuts(data, parsed))):
+        piece = data[start:end]
+        place = known.get(piece_name(piece)) if known else None
+        if place is not None:
+            chunk, position = place
+            digest = _digest_at(digests[chunk], position)
+            _add_run(packing.runs, chunk, position)
+        else:
+            has_record = parsed is not None and number < len(parsed)
+            digest = record_digest(parsed.raw(number)) if parsed and has_record else _NO_RECORD
+            fresh.add(piece, digest)
+        if digest != _NO_RECORD:
+            records.append(digest)
+    fresh.flush()
+    packing.records = len(records)
+    packing.record_set = record_set_hash(records) if parsed else ""
+    return packing
+
+
+def piece_name(piece: bytes) -> bytes:
+    """Return a short name for the bytes of a piece."""
+    return hashlib.blake2b(piece, digest_size=16).digest()
+
+
+def load_chunks(database: Database, numbers: Iterable[int]) -> Iterator[Chunk]:
+    """Yield stored chunks one by one."""
+    for number in numbers:
+        found = database.conn.execute(
+            "SELECT digest, lengths, records, data FROM chunk WHERE id = ?", [number]
+        ).fetchone()
+        if found is None:
+            raise _damaged(f"chunk {number}")
+        digest, lengths, records, data = found
+        yield Chunk(
+            id=number, digest=digest, lengths=unpack_numbers(lengths), records=records, data=data
+        )
+
+
+def read_content(database: Database, number: int) -> bytes:
+    """Return the bytes of a stored file.
+
+    Raises:
+        HistoryError: they are not what was stored.
+    """
+    found = database.conn.execute(
+        "SELECT sha256, runs FROM content WHERE id = ?", [number]
+    ).fetchone()
+    if found is None:
+        raise _damaged(f"file {number}")
+    sha256, data = found[0], _join(database, decode_runs(found[1]))
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise _damaged(f"file {number}")
+    return data
+
+
+def _join(database: Database, runs: list[tuple[int, int, int]]) -> bytes:
+    """Return the bytes of runs; each chunk is unpacked once, one at a time."""
+    by_chunk: dict[int, list[int]] = {}
+    for place, (chunk, _, _) in enumerate(runs):
+        by_chunk.setdefault(chunk, []).append(place)
+    parts = [b""] * len(runs)
+    for each in load_chunks(database, by_chunk):
+        data, ends = each.unpack(), [0, *accumulate(each.lengths)]
+        for place in by_chunk[each.id]:
+            _, first, count = runs[place]
+            if first + count >= len(ends):
+                raise _damaged("run of pieces")
+            parts[place] = data[ends[first] : ends[first + count]]
+    return b"".join(parts)
+
+
+def encode_runs(runs: Iterable[tuple[int, int, int]]) -> bytes:
+    """Return runs as bytes; column by column, since columns compress."""
+    columns = list(zip(*runs, strict=True)) or [(), (), ()]
+    return pack_numbers(array("Q", (number for column in columns for number in column)))
+
+
+def decode_runs(data: bytes) -> list[tuple[int, int, int]]:
+    """Return what `encode_runs` was given."""
+    numbers = unpack_numbers(data)
+    count, rest = divmod(len(numbers), 3)
+    if rest:
+        raise _damaged("list of runs")
+    return list(
+        zip(numbers[:count], numbers[count : 2 * count], numbers[2 * count :], strict=True)
+    )  # fmt: skip
+
+
+def pack_numbers(numbers: array[int]) -> bytes:
+    """Return numbers as compressed little-endian 64-bit words, differences of neighbours."""
+    words = array("Q", ((b - a) % 2**64 for a, b in pairwise([0, *numbers])))
+    if sys.byteorder == "big":
+        words.byteswap()
+    return zlib.compress(words.tobytes(), _LEVEL)
+
+
+def unpack_numbers(data: bytes) -> array[int]:
+    """Return what `pack_numbers` was given."""
+    words = array("Q")
+    try:
+        words.frombytes(zlib.decompress(data))
+    except (zlib.error, ValueError) as error:
+        raise _damaged("list of numbers") from error
+    if sys.byteorder == "big":
+        words.byteswap()
+    return array("Q", accumulate(words, lambda total, word: (total + word) % 2**64))
+
+
+class _Fresh:
+    """Collects new pieces into chunks and notes where they went."""
+
+    def __init__(self, packing: Packing) -> None:
+        self._packing = packing
+        self._pieces: list[bytes] = []
+        self._digests: list[bytes] = []
+        self._size = 0
+
+    def add(self, piece: bytes, digest: bytes) -> None:
+        packing = self._packing
+        _add_run(packing.runs, -1 - len(packing.chunks), len(self._pieces))
+        self._pieces.append(piece)
+        self._digests.append(digest)
+        self._size += len(piece)
+        if self._size >= CHUNK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._pieces:
+            return
+        lengths, data = array("Q", map(len, self._pieces)), b"".join(self._pieces)
+        has_records = any(digest != _NO_RECORD for digest in self._digests)
+        records = b"".join(self._digests) if has_records else b""
+        self._packing.chunks.append(
+            Chunk(
+                digest=_digest(lengths, records, data), lengths=lengths, records=records,
+                data=zlib.compress(data, _LEVEL),
+            )
+        )  # fmt: skip
+        self._pieces, self._digests, self._size = [], [], 0
+
+
+def _add_run(runs: list[tuple[int, int, int]], chunk: int, position: int) -> None:
+    if runs:
+        last, first, count = runs[-1]
+        if last == chunk and first + count == position:
+            runs[-1] = (last, first, count + 1)
+            return
+    runs.append((chunk, position, 1))
+
+
+def _cuts(data: bytes, parsed: ParsedFile | None) -> Iterator[int]:
+    """Yield 0, where each record ends, and the end of the file, each once."""
+    yield 0
+    if parsed is not None:
+        yield from parsed.ends
+        if not len(parsed) or parsed.ends[-1] < len(data):
+            yield len(data)
+        return
+    place = data.find(b"\n") + 1
+    while 0 < place < len(data):
+        yield place
+        place = data.find(b"\n", place) + 1
+    yield len(data)
+
+
+def _digest_at(records: bytes, position: int) -> bytes:
+    start = position * DIGEST_BYTES
+    return records[start : start + DIGEST_BYTES] or _NO_RECORD
+
+
+def _digest(lengths: array[int], records: bytes, data: bytes) -> bytes:
+    head = ",".join(map(str, lengths)).encode("ascii")
+    return hashlib.sha256(b"%s;%d;%s%s" % (head, len(records), records, data)).digest()
+
+
+def _damaged(what: str) -> HistoryError:
+    return HistoryError(
+        f"history is damaged: {what} is not what was stored",
+        hint="the bank itself is untouched; `aoebank log --verify` tells what can still be read",
+    )

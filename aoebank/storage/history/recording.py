@@ -1,0 +1,227 @@
+"""Take a snapshot: read every file whole, pack what is new, add it in one transaction."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aoebank.errors import BankNotFoundError, BankPathError
+from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.registry import find_format
+from aoebank.model.snapshot import Member, Snapshot, bank_record_set, snapshot_id
+from aoebank.storage.bank import load_file
+from aoebank.storage.history.content import (
+    Packing,
+    Place,
+    decode_runs,
+    load_chunks,
+    pack,
+    piece_name,
+)
+from aoebank.storage.history.database import transaction
+from aoebank.storage.history.store import (
+    add_snapshot,
+    find_content,
+    list_snapshots,
+    members_of,
+    put_tag,
+)
+from aoebank.storage.tree import FileKind, iter_tree
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankFile:
+    """One file of a bank as a snapshot sees it.
+
+    Attributes:
+        name: Path below the root.
+        parsed: Of a bank file; None for a side-car or a binary twin.
+    """
+
+    name: str
+    data: bytes
+    parsed: ParsedFile | None
+
+    @property
+    def is_broken(self) -> bool:
+        """Return whether readers cannot use it."""
+        return self.parsed is not None and find_error(self.parsed) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What became of taking a snapshot.
+
+    Attributes:
+        snapshot: The new one, or the latest when nothing has changed since.
+        is_new: False when nothing has changed.
+        broken: Bank files that are recorded as they are, though readers cannot use them.
+    """
+
+    snapshot: Snapshot
+    members: Mapping[str, Member]
+    is_new: bool
+    broken: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTag:
+    """A name for a snapshot, and whether it may be taken from another one."""
+
+    name: str
+    force: bool = False
+
+
+def iter_bank_files(root: Path, wanted: Callable[[str], bool]) -> Iterator[BankFile]:
+    """Yield the bank files below `root`, their side-cars and binary twins, each read whole.
+
+    Args:
+        wanted: Given a path below the root, whether to read that file.
+
+    Raises:
+        BankPathError: a folder, or what by its name is a bank file, cannot be read. Left out
+            it would count as removed.
+    """
+    for entry in iter_tree(root):
+        name = entry.path.relative_to(root).as_posix()
+        if entry.kind is FileKind.UNREADABLE and (entry.path.is_dir() or _is_ours(name)):
+            raise BankPathError(f"cannot be read: {entry.reason}", path=entry.path)
+        if entry.kind is FileKind.SIDE_CAR and wanted(name):
+            yield BankFile(name=name, data=_read(entry.path), parsed=None)
+        elif entry.kind is FileKind.BANK and wanted(name):
+            parsed = load_file(entry.path)
+            yield BankFile(name=name, data=parsed.data, parsed=parsed)
+            twin = parsed.format.companion(entry.path)
+            if twin is not None and twin.is_file():
+                place = twin.relative_to(root).as_posix()
+                yield BankFile(name=place, data=_read(twin), parsed=None)
+
+
+def record(
+    database: Database, root: Path, draft: Snapshot, *, wanted: Callable[[str], bool],
+    tag: NewTag | None = None,
+) -> Recorded:  # fmt: skip
+    """Add the present state of a bank to its history, unless nothing has changed.
+
+    Packing is done before the write lock is taken: others wait for the adding alone.
+
+    Args:
+        draft: Says who, when, why and what scope; the rest is filled in here.
+        wanted: Which files are looked at; the others stay as the snapshot before had them.
+        tag: Name for the snapshot.
+
+    Raises:
+        BankPathError: something cannot be read.
+        HistoryError: the tag is taken; then nothing is recorded either.
+    """
+    if not root.is_dir():
+        raise BankNotFoundError("no such bank", path=root, expected="a directory")
+    snapshots = list_snapshots(database)
+    before = members_of(database, snapshots[-1]) if snapshots else {}
+    files: dict[str, Member | Packing] = {}
+    broken = []
+    for file in iter_bank_files(root, wanted):
+        files[file.name] = _pack(database, file, before)
+        broken += [file.name] if file.is_broken else []
+    with transaction(database):
+        recorded = _add(database, draft, files, wanted, tuple(broken))
+        if tag is not None:
+            put_tag(database, tag.name, recorded.snapshot, who=draft.who, time=draft.time,
+                    force=tag.force)  # fmt: skip
+    return recorded
+
+
+def _add(
+    database: Database, draft: Snapshot, files: Mapping[str, Member | Packing],
+    wanted: Callable[[str], bool], broken: tuple[str, ...],
+) -> Recorded:  # fmt: skip
+    snapshots = list_snapshots(database)  # another process may have been first
+    latest = snapshots[-1] if snapshots else None
+    before = members_of(database, latest) if latest else {}
+    kept = {name: member for name, member in before.items() if not wanted(name)}
+    members: dict[str, Member | Packing] = dict(sorted({**kept, **files}.items()))
+    final = {name: _member(name, each) for name, each in members.items()}
+    scope = _scope(latest, draft)
+    if latest and scope == latest.scope and _digests(final) == _digests(before):
+        return Recorded(snapshot=latest, members=before, is_new=False, broken=broken)
+    snapshot = replace(
+        draft, parent=latest.id if latest else "", scope=scope,
+        records=sum(member.records for member in final.values()),
+        record_set=bank_record_set(final),
+    )  # fmt: skip
+    snapshot = replace(snapshot, id=snapshot_id(snapshot, final))
+    add_snapshot(database, snapshot, members)
+    return Recorded(
+        snapshot=snapshot, members=members_of(database, snapshot), is_new=True, broken=broken
+    )
+
+
+def _is_ours(name: str) -> bool:
+    return name.endswith(SUFFIX) or find_format(Path(name)) is not None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        raise BankPathError(problem, path=path) from error
+
+
+def _pack(database: Database, file: BankFile, before: Mapping[str, Member]) -> Member | Packing:
+    """Return where a file is stored already, or how to store it."""
+    sha256 = hashlib.sha256(file.data).hexdigest()
+    format_name = str(file.parsed.format.name) if file.parsed else ""
+    stored = find_content(database, sha256, format_name)
+    if stored is not None:
+        return replace(stored, name=file.name)
+    known, digests = _known_pieces(database, before.get(file.name), format_name)
+    return pack(file.data, file.parsed, known, digests)
+
+
+def _known_pieces(
+    database: Database, member: Member | None, format_name: str
+) -> tuple[dict[bytes, Place], dict[int, bytes]]:
+    """Return the pieces a file had in the snapshot before."""
+    known: dict[bytes, Place] = {}
+    digests: dict[int, bytes] = {}
+    if member is None or member.format != format_name:
+        return known, digests
+    for chunk in load_chunks(database, _chunks_of(database, member)):
+        digests[chunk.id] = chunk.records
+        for position, piece in enumerate(chunk.pieces()):
+            known.setdefault(piece_name(piece), (chunk.id, position))
+    return known, digests
+
+
+def _chunks_of(database: Database, member: Member) -> Iterable[int]:
+    query = "SELECT runs FROM content WHERE id = ?"
+    runs = decode_runs(database.conn.execute(query, [member.content]).fetchone()[0])
+    return dict.fromkeys(chunk for chunk, _, _ in runs)
+
+
+def _member(name: str, each: Member | Packing) -> Member:
+    if isinstance(each, Member):
+        return each
+    return Member(
+        name=name, content=0, sha256=each.sha256, size_bytes=each.size_bytes, format=each.format,
+        records=each.records, record_set=each.record_set,
+    )  # fmt: skip
+
+
+def _digests(members: Mapping[str, Member]) -> dict[str, tuple[str, str]]:
+    return {name: (member.sha256, member.format) for name, member in members.items()}
+
+
+def _scope(latest: Snapshot | None, draft: Snapshot) -> tuple[str, ...] | None:
+    """Return the soc_versions a snapshot knows about, those of the one before included."""
+    if draft.scope is None or (latest is not None and latest.scope is None):
+        return None
+    return tuple(sorted({*draft.scope, *(latest.scope or () if latest else ())}))

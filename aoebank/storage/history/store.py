@@ -1,0 +1,267 @@
+"""Snapshots, their files and their tags, as the database holds them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from aoebank.errors import HistoryError
+from aoebank.model.snapshot import Member, Snapshot
+from aoebank.storage.history.content import Packing, encode_runs, pack_numbers
+from aoebank.storage.history.database import transaction
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+MIN_PREFIX = 4
+LATEST = "latest"
+_RELATIVE = re.compile(r"latest(?:~(?P<back>\d{1,9}))?", re.ASCII)
+_HEX = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,99}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagChange:
+    """A tag that was set, or with `snapshot` None removed."""
+
+    name: str
+    snapshot: str | None
+    who: str
+    time: str
+
+
+def list_snapshots(database: Database) -> tuple[Snapshot, ...]:
+    """Return all snapshots, oldest first."""
+    tags: dict[str, list[str]] = {}
+    for name, id_ in sorted(list_tags(database).items()):
+        tags.setdefault(id_, []).append(name)
+    columns = "id, parent, who, time, message, environment, scope, records, record_set"
+    query = f"SELECT {columns} FROM snapshot ORDER BY number"
+    return tuple(_snapshot(each, tags) for each in database.query(query))
+
+
+def list_tags(database: Database) -> dict[str, str]:
+    """Return the id of the snapshot each tag means now."""
+    tags: dict[str, str] = {}
+    for change in list_tag_changes(database):
+        tags.pop(change.name, None)
+        if change.snapshot is not None:
+            tags[change.name] = change.snapshot
+    return tags
+
+
+def list_tag_changes(database: Database) -> list[TagChange]:
+    """Return every setting, moving and removing of a tag, oldest first."""
+    query = "SELECT name, snapshot, who, time FROM tag ORDER BY number"
+    return [TagChange(**found) for found in database.query(query)]
+
+
+def find_snapshot(snapshots: tuple[Snapshot, ...], reference: str) -> Snapshot:
+    """Return the snapshot a tag, an id, the start of one, `latest` or `latest~N` means.
+
+    Args:
+        snapshots: All, oldest first.
+
+    Raises:
+        HistoryError: none is meant, or more than one.
+    """
+    match = _RELATIVE.fullmatch(reference)
+    if match:
+        back = int(match["back"] or 0)
+        if back < len(snapshots):
+            return snapshots[-1 - back]
+        raise _unknown(reference, snapshots)
+    for snapshot in snapshots:
+        if reference in snapshot.tags:
+            return snapshot
+    found = [each for each in snapshots if each.id.startswith(reference.lower())]
+    if not _HEX.fullmatch(reference.lower()) or not found:
+        raise _unknown(reference, snapshots)
+    if len(found) > 1:
+        ids = ", ".join(each.id[: len(reference) + 8] for each in found[:5])
+        raise HistoryError(
+            "more than one snapshot starts like this", where=f"snapshot:{reference}", got=ids,
+            hint="give more digits",
+        )  # fmt: skip
+    return found[0]
+
+
+def members_of(database: Database, snapshot: Snapshot) -> dict[str, Member]:
+    """Return the files of a snapshot by their path below the root, sorted.
+
+    Raises:
+        HistoryError: a name would lead out of the bank.
+    """
+    query = """
+        SELECT member.name, content.id AS content, sha256, format, size_bytes,
+               content.records AS records, content.record_set AS record_set
+        FROM member JOIN content ON content.id = member.content
+        JOIN snapshot ON snapshot.number = member.snapshot
+        WHERE snapshot.id = ? ORDER BY member.name
+    """
+    members = (
+        Member(**{**found, "name": _name(found["name"])})
+        for found in database.query(query, [snapshot.id])
+    )
+    return {member.name: member for member in members}
+
+
+def add_snapshot(
+    database: Database, snapshot: Snapshot, members: Mapping[str, Member | Packing]
+) -> None:
+    """Store a snapshot and what is new of its files; the caller holds the write lock.
+
+    Args:
+        members: Files by name; stored ones and new ones.
+    """
+    scope = None if snapshot.scope is None else json.dumps(list(snapshot.scope))
+    cursor = database.conn.execute(
+        "INSERT INTO snapshot (id, parent, who, time, message, environment, scope, records, "
+        "record_set) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [snapshot.id, snapshot.parent, snapshot.who, snapshot.time, snapshot.message,
+         json.dumps(dict(snapshot.environment), sort_keys=True), scope, snapshot.records,
+         snapshot.record_set],
+    )  # fmt: skip
+    for name, member in members.items():
+        content = member.content if isinstance(member, Member) else add_content(database, member)
+        database.conn.execute(
+            "INSERT INTO member (snapshot, name, content) VALUES (?, ?, ?)",
+            [cursor.lastrowid, os.fsencode(name), content],
+        )
+
+
+def add_content(database: Database, packing: Packing) -> int:
+    """Store the bytes of a file unless they are there already; return their number."""
+    found = find_content(database, packing.sha256, packing.format)
+    if found is not None:
+        return found.content
+    numbers = [_add_chunk(database, packing, place) for place in range(len(packing.chunks))]
+    runs = (
+        (numbers[-1 - chunk] if chunk < 0 else chunk, first, count)
+        for chunk, first, count in packing.runs
+    )
+    cursor = database.conn.execute(
+        "INSERT INTO content (sha256, format, size_bytes, records, record_set, runs) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        [packing.sha256, packing.format, packing.size_bytes, packing.records,
+         packing.record_set, encode_runs(runs)],
+    )  # fmt: skip
+    return int(cursor.lastrowid or 0)
+
+
+def find_content(database: Database, sha256: str, format_name: str) -> Member | None:
+    """Return stored bytes by their digest, as a file without a name."""
+    query = """
+        SELECT id AS content, sha256, format, size_bytes, records, record_set
+        FROM content WHERE sha256 = ? AND format = ?
+    """
+    found = next(iter(database.query(query, [sha256, format_name])), None)
+    return Member(name="", **found) if found else None
+
+
+def put_tag(
+    database: Database, name: str, snapshot: Snapshot, *, who: str, time: str, force: bool = False
+) -> None:
+    """Let a tag mean a snapshot; the caller holds the write lock.
+
+    Raises:
+        HistoryError: the name cannot be one, or means another snapshot and `force` is not set.
+    """
+    check_tag(name)
+    now = list_tags(database).get(name)
+    if now == snapshot.id:
+        return
+    if now is not None and not force:
+        raise HistoryError(
+            "tag exists and means another snapshot", where=name, got=now[:12],
+            hint="move it with --force",
+        )  # fmt: skip
+    _change_tag(database, TagChange(name=name, snapshot=snapshot.id, who=who, time=time))
+
+
+def remove_tag(database: Database, name: str, *, who: str, time: str) -> str:
+    """Let a tag mean nothing any more; return the id it meant.
+
+    Raises:
+        HistoryError: there is no such tag.
+    """
+    with transaction(database):
+        tags = list_tags(database)
+        if name not in tags:
+            raise HistoryError(
+                "no such tag", where=name, expected=", ".join(sorted(tags)) or "none is there"
+            )
+        _change_tag(database, TagChange(name=name, snapshot=None, who=who, time=time))
+    return tags[name]
+
+
+def check_tag(name: str) -> None:
+    """Raise `HistoryError` unless a tag can have this name."""
+    if not _TAG.fullmatch(name) or _HEX.fullmatch(name) or name.startswith(LATEST):
+        raise HistoryError(
+            "is no name for a tag", where=name,
+            expected="letters, digits and . _ / + -, nothing that looks like an id or `latest`",
+        )  # fmt: skip
+
+
+def _add_chunk(database: Database, packing: Packing, place: int) -> int:
+    chunk = packing.chunks[place]
+    find = "SELECT id FROM chunk WHERE digest = ?"
+    found = database.conn.execute(find, [chunk.digest]).fetchone()
+    if found is not None:
+        return int(found[0])
+    cursor = database.conn.execute(
+        "INSERT INTO chunk (digest, lengths, records, data) VALUES (?, ?, ?, ?)",
+        [chunk.digest, pack_numbers(chunk.lengths), chunk.records, chunk.data],
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def _change_tag(database: Database, change: TagChange) -> None:
+    database.conn.execute(
+        "INSERT INTO tag (name, snapshot, who, time) VALUES (?, ?, ?, ?)",
+        [change.name, change.snapshot, change.who, change.time],
+    )
+
+
+def _snapshot(found: Mapping[str, str], tags: Mapping[str, Iterable[str]]) -> Snapshot:
+    try:
+        environment = {str(k): str(v) for k, v in json.loads(found["environment"]).items()}
+        scope = None if found["scope"] is None else tuple(map(str, json.loads(found["scope"])))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise HistoryError("history is damaged", where=f"snapshot:{found['id']}") from error
+    return Snapshot(
+        id=found["id"], parent=found["parent"], who=found["who"], time=found["time"],
+        message=found["message"], environment=environment, scope=scope,
+        records=int(found["records"]), record_set=found["record_set"],
+        tags=tuple(tags.get(found["id"], ())),
+    )  # fmt: skip
+
+
+def _name(stored: bytes) -> str:
+    name = os.fsdecode(stored)
+    path = PurePosixPath(name)
+    parts = path.parts
+    if not parts or path.is_absolute() or any(each.startswith(".") for each in parts):
+        raise HistoryError("history is damaged: a file would lie outside of the bank", got=name)
+    return name
+
+
+def _unknown(reference: str, snapshots: tuple[Snapshot, ...]) -> HistoryError:
+    return HistoryError(
+        "unknown snapshot or tag", where=f"snapshot:{reference}",
+        expected=", ".join(_offers(snapshots)) or "none: the bank has no snapshot yet",
+        hint="aoebank log",
+    )  # fmt: skip
+
+
+def _offers(snapshots: tuple[Snapshot, ...]) -> Iterator[str]:
+    """Yield what could have been meant: tags, then the newest ids."""
+    tags = [tag for each in reversed(snapshots) for tag in each.tags]
+    yield from tags[:8]
+    yield from (each.short_id for each in snapshots[:-6:-1])

@@ -1,0 +1,183 @@
+"""The quarantine of a bank: `<root>/.aoebank/quarantine.jsonl`, committed with the bank.
+
+One JSON object per line, sorted, so that two branches rarely touch the same lines. A line that
+cannot be read is an error and not passed over: it may be the one that keeps a bad record out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
+from pathlib import Path
+
+from aoebank.errors import BankFormatError, BankPathError, BankPermissionError
+from aoebank.formats import json_text
+from aoebank.formats.text_checks import BOM
+from aoebank.model.json_value import JsonValue
+from aoebank.model.location import Location
+from aoebank.model.quarantine import Quarantine, QuarantineEntry, sorted_entries
+from aoebank.model.record import FormatName
+from aoebank.storage.atomic import update_file
+
+FOLDER = ".aoebank"
+FILE = "quarantine.jsonl"
+SCHEMA = "aoebank.quarantine_entry/1"
+_TEXTS = ("key", "reason", "who", "when", "soc_version", "op_type", "strategy_sha256", "ticket",
+          "evidence")  # fmt: skip
+_REQUIRED = ("key", "reason", "who", "when")
+_MEMBERS = ("schema", "soc_version", "op_type", "format", "key", "strategy_sha256", "reason",
+            "ticket", "until", "who", "when", "evidence")  # fmt: skip
+
+
+def quarantine_path(root: Path) -> Path:
+    """Return where the quarantine of a bank is."""
+    return root / FOLDER / FILE
+
+
+def find_quarantine_root(path: Path) -> Path | None:
+    """Return the bank root at or above `path` that has a quarantine, or None."""
+    # as far as a relative path goes it is kept, so that messages name files as people do
+    for folder in (path, *path.parents, *path.absolute().parents):
+        try:
+            if quarantine_path(folder).is_file():
+                return folder
+        except OSError:
+            return None
+    return None
+
+
+def load_quarantine(root: Path) -> Quarantine:
+    """Read the quarantine of a bank; a bank without one has no entries.
+
+    Raises:
+        BankFormatError: a line is no entry; the first one is named.
+        BankPermissionError: the file cannot be read.
+    """
+    path = quarantine_path(root)
+    return parse_quarantine(_read(path) or b"", path)
+
+
+def parse_quarantine(data: bytes, path: Path) -> Quarantine:
+    """Return the entries of a quarantine file.
+
+    Raises:
+        BankFormatError: a line is no entry.
+    """
+    return Quarantine(tuple(_iter_entries(data, path)))
+
+
+def serialize_quarantine(entries: Iterable[QuarantineEntry]) -> bytes:
+    """Return the file of these entries: sorted, one line each."""
+    lines = (json_text.dumps(entry_document(entry)) for entry in sorted_entries(entries))
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+def entry_document(entry: QuarantineEntry) -> dict[str, JsonValue]:
+    """Return an entry as the members of its line, empty ones left out."""
+    until = entry.until.isoformat() if entry.until else None
+    format_ = str(entry.format) if entry.format else None
+    known: dict[str, JsonValue] = {"schema": SCHEMA, "until": until, "format": format_}
+    known |= {name: getattr(entry, name) for name in _TEXTS}
+    members = {name: known[name] for name in _MEMBERS if known[name] is not None}
+    return {**members, **entry.extra}
+
+
+def update_quarantine(
+    root: Path, change: Callable[[Quarantine], Iterable[QuarantineEntry]]
+) -> Quarantine:
+    """Replace the entries of a bank by what `change` makes of them, under the file's lock.
+
+    Raises:
+        BankFormatError: the file is broken; it is left as it is.
+        BankPathError: it cannot be written.
+    """
+    path = quarantine_path(root)
+    result = Quarantine()
+
+    def edit(old: bytes | None) -> bytes:
+        nonlocal result
+        result = Quarantine(sorted_entries(change(parse_quarantine(old or b"", path))))
+        return serialize_quarantine(result)
+
+    update_file(path, edit)
+    return result
+
+
+def _iter_entries(data: bytes, path: Path) -> Iterator[QuarantineEntry]:
+    for number, line in enumerate(data.removeprefix(BOM).split(b"\n"), 1):
+        if line.strip():
+            yield _entry(line, Location(path=path, line=number, column=1))
+
+
+def _entry(line: bytes, place: Location) -> QuarantineEntry:
+    try:
+        value = json_text.loads(line.decode("utf-8"))
+    except (UnicodeDecodeError, json_text.JsonTextError) as error:
+        raise _bad(place, "line is not one JSON object", str(error)) from error
+    if not isinstance(value, Mapping):
+        raise _bad(place, "line is not one JSON object", json_text.dumps(value)[:40])
+    if value.get("schema") != SCHEMA:
+        raise _bad(place, "unknown schema", value.get("schema"), SCHEMA)
+    for name in _TEXTS:
+        _check_text(value, name, place)
+    try:
+        return QuarantineEntry(
+            **{name: value[name] for name in _TEXTS if value.get(name)},  # type: ignore[arg-type]
+            until=_date(value.get("until")), format=_format(value.get("format")),
+            extra={name: value[name] for name in value if name not in _MEMBERS},
+            location=place,
+        )  # fmt: skip
+    except ValueError as error:
+        raise _bad(place, str(error)) from error
+
+
+def _check_text(value: Mapping[str, JsonValue], name: str, place: Location) -> None:
+    found = value.get(name)
+    if name in _REQUIRED and not found:
+        raise _bad(place, f"member {name} is missing")
+    if found is not None and not isinstance(found, str):
+        raise _bad(place, f"{name} must be a text", json_text.dumps(found)[:40])
+
+
+def _date(value: JsonValue) -> date | None:
+    if value is None:
+        return None
+    try:
+        day = date.fromisoformat(str(value))
+    except ValueError:
+        day = None
+    if day is None or day.isoformat() != value:  # Python also takes 20270131 and week dates
+        raise ValueError(f"until must be a date such as 2027-01-31, not {value!r}")
+    return day
+
+
+def _format(value: JsonValue) -> FormatName | None:
+    if value is None:
+        return None
+    try:
+        return FormatName(str(value))
+    except ValueError as error:
+        raise ValueError(f"format must be one of {', '.join(FormatName)}, not {value!r}") from error
+
+
+def _bad(
+    place: Location, problem: str, got: object = None, expected: object = None
+) -> BankFormatError:  # fmt: skip
+    return BankFormatError(
+        problem, path=place.path, line=place.line, column=place.column, got=got, expected=expected,
+        hint="restore the line from git, or remove it: then it no longer keeps a record out",
+    )  # fmt: skip
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError as error:
+        raise BankPermissionError(
+            "quarantine cannot be read", path=path, hint=f"chmod u+r {path}"
+        ) from error
+    except OSError as error:
+        problem = f"quarantine cannot be read: {(error.strerror or str(error)).lower()}"
+        raise BankPathError(problem, path=path) from error

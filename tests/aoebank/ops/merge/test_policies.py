@@ -1,0 +1,338 @@
+"""Who wins where both sides changed a key: times, noise, machines, policies, overrides."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import merge_files
+import pytest
+from merge_files import Answer, make_file
+
+from aoebank.errors import BankFormatError, UsageError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.provenance import ProvenanceLog, parse_provenance, serialize_provenance
+from aoebank.model.provenance import Event, Provenance
+from aoebank.model.record import FormatName
+from aoebank.ops.diff.options import NOISE_RATIO
+from aoebank.ops.merge.apply import apply_file
+from aoebank.ops.merge.decide import decide_file
+from aoebank.ops.merge.plan import Action, Decision, Reason
+from aoebank.ops.merge.policy import (
+    Incumbent,
+    MergeRules,
+    Override,
+    Policy,
+    Times,
+    parse_noise,
+    parse_override,
+)
+
+UNIFIED = FormatName.UNIFIED
+A, B = Answer(tile=1, cost_us=100.0), Answer(tile=2, cost_us=100.0)
+KEY = merge_files.key_of(UNIFIED, 0)
+
+
+def decide(
+    ours: Answer, theirs: Answer, rules: MergeRules | None = None, *, base: Answer | None = None,
+    name: FormatName = UNIFIED, logs: tuple[ProvenanceLog, ProvenanceLog] | None = None,
+) -> Decision:  # fmt: skip
+    """Return the decision about one key; two-way without a base."""
+    none = ProvenanceLog(entries=(), findings=())
+    logs = logs or (none, none)
+    files = {
+        side: merge_files.parse(name, make_file(name, {0: each}) if each else None)
+        for side, each in (("base", base), ("ours", ours), ("theirs", theirs))
+    }
+    plan = decide_file(
+        merge_files.NAMES[name], **files, rules=rules or MergeRules(), is_two_way=base is None,
+        log_of_ours=lambda: logs[0], log_of_theirs=lambda: logs[1], says_all=True,
+    )  # fmt: skip
+    (decision,) = plan.decisions
+    return decision
+
+
+def versions(
+    base: bytes | None, ours: bytes, theirs: bytes, name: FormatName = UNIFIED
+) -> dict[str, ParsedFile | None]:
+    """Return the files as `decide_file` and `apply_file` want them."""
+    texts = {"base": base, "ours": ours, "theirs": theirs}
+    return {side: merge_files.parse(name, each) for side, each in texts.items()}
+
+
+def log(
+    cost_us: float, fingerprint: dict[str, str] | None = None, *, scatter: float = 0.0
+) -> ProvenanceLog:  # fmt: skip
+    samples = tuple(cost_us * (1 + scatter * step) for step in (-2, -1, 0, 1, 2))
+    entry = Provenance(
+        key=KEY, event=Event.ADD, time="2026-01-02T03:04:05Z", engine="aoe 1",
+        fingerprint=fingerprint or {}, tuned_us=samples,
+    )  # fmt: skip
+    return parse_provenance(serialize_provenance(entry), Path("x.provenance.jsonl"))
+
+
+@pytest.mark.parametrize("base", [None, Answer(tile=9, cost_us=500.0)])
+def test_faster_record_wins_when_the_gap_exceeds_noise(base: Answer | None) -> None:
+    slow, fast = A, replace(B, cost_us=90.0)
+    assert decide(slow, fast, base=base).action is Action.TAKE_THEIRS
+    assert decide(fast, slow, base=base).action is Action.KEEP_OURS
+    assert decide(slow, fast, base=base).reason is Reason.FASTER
+
+
+def test_ours_wins_a_two_way_merge_inside_the_noise_band() -> None:
+    decision = decide(A, replace(B, cost_us=98.0))
+    assert decision.action is Action.KEEP_OURS
+    assert decision.reason is Reason.INSIDE_NOISE
+    assert decision.note == "2.0 % is within 3.0 %"
+
+
+def test_without_incumbent_the_smaller_time_wins_inside_the_noise_band() -> None:
+    rules = MergeRules(incumbent=Incumbent.NONE)
+    assert decide(A, replace(B, cost_us=98.0), rules).action is Action.TAKE_THEIRS
+    assert decide(replace(B, cost_us=98.0), A, rules).action is Action.KEEP_OURS
+
+
+def test_with_a_base_the_side_that_kept_its_strategy_wins_inside_the_noise_band() -> None:
+    base = replace(A, cost_us=101.0)
+    other = replace(B, cost_us=98.0)
+    assert decide(A, other, base=base).action is Action.KEEP_OURS
+    assert decide(other, A, base=base).action is Action.TAKE_THEIRS
+
+
+def test_noise_band_is_what_the_rules_say() -> None:
+    theirs = replace(B, cost_us=98.0)
+    assert decide(A, theirs, MergeRules(noise_ratio=0.01)).reason is Reason.FASTER
+    assert decide(A, replace(B, cost_us=60.0), MergeRules(noise_ratio=1)).reason is (
+        Reason.INSIDE_NOISE
+    )
+
+
+def test_recorded_scatter_widens_the_noise_band() -> None:
+    theirs = replace(B, cost_us=90.0)
+    logs = (log(100.0, scatter=0.2), log(90.0))
+    assert decide(A, theirs, logs=logs).reason is Reason.INSIDE_NOISE
+    assert decide(A, theirs, logs=(log(100.0), log(90.0))).reason is Reason.FASTER
+
+
+def test_times_of_different_machines_are_not_compared() -> None:
+    theirs = replace(B, cost_us=10.0)
+    logs = (log(100.0, {"cpu": "a"}), log(10.0, {"cpu": "b"}))
+    decision = decide(A, theirs, logs=logs)
+    assert decision.conflict
+    assert decision.reason is Reason.OTHER_MACHINE
+    same = (log(100.0, {"cpu": "a"}), log(10.0, {"cpu": "a"}))
+    assert decide(A, theirs, logs=same).reason is Reason.FASTER
+
+
+def test_time_of_a_known_machine_is_not_compared_with_one_of_nobody_knows_which() -> None:
+    theirs = replace(B, cost_us=10.0)
+    logs = (log(100.0, {"cpu": "a"}), ProvenanceLog(entries=(), findings=()))
+    assert decide(A, theirs, logs=logs).reason is Reason.OTHER_MACHINE
+    assert decide(A, theirs, MergeRules(times=Times.ANY), logs=logs).reason is Reason.FASTER
+
+
+def test_strict_times_need_known_machines() -> None:
+    theirs = replace(B, cost_us=10.0)
+    assert decide(A, theirs, MergeRules(times=Times.STRICT)).reason is Reason.OTHER_MACHINE
+
+
+def test_entry_meant_is_the_one_with_the_time_of_the_record() -> None:
+    """After a merge a side-car holds the entries of both sides."""
+    both = ProvenanceLog(
+        entries=(*log(100.0, {"cpu": "a"}).entries, *log(90.0, {"cpu": "b"}).entries), findings=()
+    )
+    assert decide(A, replace(B, cost_us=90.0), logs=(both, both)).reason is Reason.OTHER_MACHINE
+    assert decide(A, replace(B, cost_us=90.0), logs=(both, log(90.0, {"cpu": "a"}))).reason is (
+        Reason.FASTER
+    )
+
+
+def test_two_strategies_without_two_times_are_a_conflict() -> None:
+    for ours, theirs in (
+        (A, Answer(tile=2)),
+        (Answer(tile=1), B),
+        (Answer(tile=1), Answer(tile=2)),
+    ):
+        decision = decide(ours, theirs)
+        assert decision.conflict
+        assert decision.reason is Reason.NO_TIMES
+        assert decision.action is Action.KEEP_OURS
+
+
+@pytest.mark.parametrize(
+    ("untimed", "action"),
+    [(Policy.OURS, Action.KEEP_OURS), (Policy.THEIRS, Action.TAKE_THEIRS),
+     (Policy.UNION, Action.KEEP_BOTH)],
+)  # fmt: skip
+def test_untimed_policy_decides_where_times_do_not(untimed: Policy, action: Action) -> None:
+    decision = decide(A, Answer(tile=2), MergeRules(untimed=untimed))
+    assert (decision.action, decision.conflict) == (action, False)
+
+
+def test_same_strategy_is_never_a_conflict_and_keeps_the_time() -> None:
+    decision = decide(Answer(tile=1), A)
+    assert decision.reason is Reason.SAME_STRATEGY
+    assert decision.action is Action.TAKE_THEIRS
+    assert decide(A, Answer(tile=1)).action is Action.KEEP_OURS
+
+
+@pytest.mark.parametrize("name", [FormatName.RUNTIME_KB, FormatName.GRAPH, FormatName.GRADIENT])
+def test_formats_without_times_ask_for_a_policy(name: FormatName) -> None:
+    assert decide(Answer(tile=1), Answer(tile=2), name=name).conflict
+    rules = MergeRules(untimed=Policy.THEIRS)
+    assert decide(Answer(tile=1), Answer(tile=2), rules, name=name).action is Action.TAKE_THEIRS
+    union = decide(Answer(tile=1), Answer(tile=2), MergeRules(policy=Policy.UNION), name=name)
+    assert union.reason is Reason.NO_ROOM
+    assert union.conflict
+
+
+def test_removed_against_changed_is_a_conflict_unless_a_side_is_chosen() -> None:
+    file = {0: A, 1: A}
+    base, ours = make_file(UNIFIED, file), make_file(UNIFIED, {1: A})
+    theirs = make_file(UNIFIED, {0: B, 1: A})
+    for policy, conflict in (
+        (Policy.KEEP_BEST, True), (Policy.UNION, True), (Policy.FAIL, True),
+        (Policy.OURS, False), (Policy.THEIRS, False),
+    ):  # fmt: skip
+        for left, right in ((ours, theirs), (theirs, ours)):
+            files = versions(base, left, right)
+            plan = decide_file("x", **files, rules=MergeRules(policy=policy))
+            assert bool(plan.conflicts) is conflict
+            merged = apply_file(plan, **files)
+            chosen = right if policy is Policy.THEIRS else left
+            assert merge_files.records_of(UNIFIED, merged) == merge_files.records_of(
+                UNIFIED, chosen
+            )
+
+
+def test_last_override_that_fits_counts() -> None:
+    overrides = (
+        parse_override("soc=Ascend910*:ours"), parse_override("op=mat*,key=*:theirs"),
+        parse_override("op=Softmax:fail"),
+    )  # fmt: skip
+    assert decide(A, B, MergeRules(overrides=overrides)).action is Action.TAKE_THEIRS
+    assert decide(A, B, MergeRules(overrides=overrides[:1])).action is Action.KEEP_OURS
+    key = parse_override(f"key={KEY[:8]}*:fail")
+    assert decide(A, B, MergeRules(policy=Policy.OURS, overrides=(key,))).conflict
+
+
+def test_override_is_read_as_written() -> None:
+    assert parse_override("soc=A*,op=B:union") == Override(
+        policy=Policy.UNION, soc_version="A*", op_type="B"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":ours", "op=:ours", "op=a", "op=a:best", "a:ours", "op=a,op=b:ours", "op=a:"]
+)
+def test_anything_else_is_no_override(text: str) -> None:
+    with pytest.raises(UsageError, match="is no override"):
+        parse_override(text)
+
+
+def test_noise_is_that_of_diff() -> None:
+    assert MergeRules().noise_ratio == NOISE_RATIO
+    assert parse_noise("3%") == NOISE_RATIO
+    with pytest.raises(UsageError):
+        parse_noise("three")
+
+
+def test_rules_without_a_meaning_are_refused() -> None:
+    with pytest.raises(ValueError, match="keep-best"):
+        MergeRules(untimed=Policy.KEEP_BEST)
+    with pytest.raises(ValueError, match="noise_ratio"):
+        MergeRules(noise_ratio=-0.1)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        ("Ascend910B2_24_AiCore_matmul.json", "Ascend910B1_24_AiCore_matmul.json", "soc_version"),
+        ("Ascend910B2_24_AiCore_matmul.json", "Ascend910B2_20_AiCore_matmul.json", "core_num"),
+        ("Ascend910B2_24_AiCore_matmul.json", "Ascend910B2_24_AiCore_conv.json", "op_type"),
+    ],
+)
+def test_banks_for_other_targets_are_not_merged_unless_told(a: str, b: str, words: str) -> None:
+    ours, theirs = merge_files.get(UNIFIED, make_file(UNIFIED, {0: A})), None
+    ours = ours.format.parse(ours.data, Path(a))
+    theirs = ours.format.parse(ours.data, Path(b))
+    with pytest.raises(BankFormatError, match=words):
+        decide_file("x", base=None, ours=ours, theirs=theirs, rules=MergeRules(), is_two_way=True)
+    rules = MergeRules(may_differ_in_soc=True)
+    if words == "op_type":
+        with pytest.raises(BankFormatError, match=words):
+            decide_file("x", base=None, ours=ours, theirs=theirs, rules=rules, is_two_way=True)
+    else:
+        decide_file("x", base=None, ours=ours, theirs=theirs, rules=rules, is_two_way=True)
+
+
+def test_version_lines_of_graph_banks_must_agree_where_both_changed() -> None:
+    base = make_file(FormatName.GRAPH, {0: Answer()})
+    ours = make_file(FormatName.GRAPH, {0: Answer(tile=2)})
+    theirs = make_file(FormatName.GRAPH, {1: Answer()}).replace(b"2.1", b"3.0")
+    files = versions(base, ours, theirs, FormatName.GRAPH)
+    with pytest.raises(BankFormatError, match="version line differs"):
+        decide_file("x", **files, rules=MergeRules())
+    plan = decide_file("x", **{**files, "ours": files["base"]}, rules=MergeRules())
+    assert apply_file(plan, **{**files, "ours": files["base"]}) == theirs
+
+
+def test_union_keeps_every_candidate_of_both_sides_byte_for_byte() -> None:
+    ours = make_file(UNIFIED, {0: Answer(tile=1, cost_us=20.0)})
+    theirs = make_file(UNIFIED, {0: Answer(tile=2, cost_us=10)}, merge_files.Style(is_spaced=True))
+    files = versions(None, ours, theirs)
+    plan = decide_file("x", **files, rules=MergeRules(policy=Policy.UNION), is_two_way=True)
+    merged = apply_file(plan, **files)
+    assert merged is not None
+    parsed = merge_files.get(UNIFIED, merged)
+    candidates = json.loads(merged)[KEY]
+    assert [each["cost_time"] for each in candidates] == [10, 20.0]
+    for side in (ours, theirs):
+        (raw,) = merge_files.records_of(UNIFIED, side).values()
+        assert raw[raw.index(b"[{") + 1 : -1] in parsed.raw(0)
+    assert [*parsed.format.check(parsed)] == []
+
+
+def test_union_does_not_repeat_what_both_sides_have() -> None:
+    one = make_file(UNIFIED, {0: Answer(tile=1, cost_us=20.0)})
+    other = one.replace(b",", b" , ")
+    files = versions(None, one, other)
+    plan = decide_file("x", **files, rules=MergeRules(policy=Policy.UNION), is_two_way=True)
+    assert apply_file(plan, **files) == one
+
+
+def test_record_that_cannot_be_read_is_a_conflict_and_stays_byte_for_byte() -> None:
+    ours = make_file(UNIFIED, {0: A, 1: A}).replace(b'"knowledge"', b'"knowlege"', 1)
+    theirs = make_file(UNIFIED, {0: B, 1: A})
+    files = versions(None, ours, theirs)
+    plan = decide_file("x", **files, rules=MergeRules(), is_two_way=True)
+    assert [each.reason for each in plan.conflicts] == [Reason.UNREADABLE]
+    assert apply_file(plan, **files) == ours
+    plan = decide_file("x", **files, rules=MergeRules(policy=Policy.THEIRS), is_two_way=True)
+    assert apply_file(plan, **files) == theirs
+
+
+def test_records_no_reader_uses_are_counted_and_go_with_the_one_they_hide_behind() -> None:
+    texts = [merge_files.record_text(UNIFIED, 0, each) for each in (A, B)]
+    ours = merge_files.write_file(UNIFIED, texts)  # readers use the last one
+    theirs = make_file(UNIFIED, {0: Answer(tile=3, cost_us=10.0)})
+    files = versions(None, ours, theirs)
+    plan = decide_file("x", **files, rules=MergeRules(), is_two_way=True)
+    assert dict(plan.hidden) == {"ours": 1}
+    assert apply_file(plan, **files) is not None
+    assert merge_files.get(UNIFIED, apply_file(plan, **files) or b"").keys == [KEY]
+    plan = decide_file("x", **{**files, "theirs": files["ours"]}, rules=MergeRules())
+    assert apply_file(plan, **{**files, "theirs": files["ours"]}) == ours
+
+
+@pytest.mark.parametrize("name", [*FormatName])
+def test_broken_file_is_refused(name: FormatName) -> None:
+    good = make_file(name, {0: A, 1: A} if name in merge_files.TIMED else {0: Answer()})
+    broken = good[: len(good) // 2 - 5]
+    for ours, theirs in ((good, broken), (broken, good)):
+        with pytest.raises(BankFormatError):
+            decide_file(
+                "x", base=None, ours=merge_files.get(name, ours),
+                theirs=merge_files.get(name, theirs), rules=MergeRules(),
+            )  # fmt: skip
