@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import accumulate, pairwise
@@ -25,6 +25,7 @@ from aoebank import (
     Reader,
     Record,
     RecordError,
+    load_quarantine,
     make_gradient_record,
     resolve_bank,
 )
@@ -44,6 +45,7 @@ class Miss(StrEnum):
     TWICE = "same modelhash twice: readers would join the lists"
     BROKEN = "lists are broken or do not fit together"
     FOREIGN = "record is of a model with other gradients"
+    QUARANTINED = "record is in quarantine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,7 @@ class GradientBank:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.file = folder / f"{soc_version}_gradient_fusion.json"
+        self._soc_version = soc_version
         self._bank = Bank(folder)
         self._fingerprint = dict(fingerprint)
         self._model = dict(model)
@@ -185,6 +188,8 @@ class GradientBank:
             return GradientLookup(miss=Miss.BROKEN)
         if record is None:
             return GradientLookup(miss=Miss.ABSENT)
+        if self._is_quarantined(record):
+            return GradientLookup(miss=Miss.QUARANTINED)
         if self._count(key) > 1:
             return GradientLookup(miss=Miss.TWICE)
         lists = _usable_lists(record)
@@ -196,8 +201,14 @@ class GradientBank:
         return GradientLookup(stored=_stored(key, sizes, times, self._last_entry(key, record)))
 
     def save(self, modelhash: int, trace: GradientTrace, verdict: GradientVerdict) -> None:
-        """Write the record of a model and its provenance, in place of all older ones of it."""
+        """Write the record of a model and its provenance, in place of all older ones of it.
+
+        Where the quarantine wants no record of this model at all, only the provenance is written.
+        """
         record = _record_of(modelhash, trace, self._clock())
+        if self._is_quarantined(record):
+            self._append(modelhash, replace(verdict, event=Event.UNSATISFIED), trace, None)
+            return
         self._bank.put(self.file, [record])
         self._append(modelhash, verdict, trace, _digest(record))
 
@@ -215,6 +226,11 @@ class GradientBank:
             if entry.key == str(modelhash) and same == (world_size, backend):
                 last = entry.event
         return last is Event.UNSATISFIED
+
+    def _is_quarantined(self, record: Record) -> bool:
+        quarantine = load_quarantine(self._bank.root)
+        record = replace(record, soc_version=self._soc_version)
+        return quarantine.find(record, today=self._clock().date()) is not None
 
     def _count(self, key: str) -> int:
         """Return how many records have a key; broken ones of other models do not matter."""

@@ -1,6 +1,7 @@
 """Gradient tuning against DDP's default and the best bucket size, over shaped links.
 
     python benchmarks/gdat.py --output /tmp/gdat            # about 11 minutes, needs root for links
+    python benchmarks/gdat.py --output /tmp/gdat --latencies-us 500 3000 --models bert
     python benchmarks/gdat.py --output /tmp/gdat --smoke    # does it work, figures mean nothing
 
 Processes on this machine, one thread each, every one in a network namespace of its own behind a
@@ -9,7 +10,9 @@ link of the given bandwidth. Each model is tuned; then DDP's default (1 MiB, 25 
 fresh pairs. Prints a Markdown table; `results.json` in the output folder has everything.
 
 The models are smaller than the networks they stand for, so DDP's 25 MiB are coarser for them; the
-sizes of the grid hold what 25 MiB would be in scale. Only bandwidth is shaped, not latency.
+sizes of the grid hold what 25 MiB would be in scale. Only the bandwidth of links is shaped; with
+`--latencies-us` the processes are joined by a group that delays every all-reduce instead, by a
+latency and by what its bytes take at the given bandwidth.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import sys
 import time
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,17 +52,19 @@ def main() -> int:
     shaped = is_permitted()
     if not shaped:
         print("no permission to make namespaces: loopback as it is", file=sys.stderr)
-    rates = arguments.megabits if shaped else [0.0]
+    latencies = arguments.latencies_us or [0.0]
+    rates = arguments.megabits if shaped or arguments.latencies_us else [0.0]
     models = ["bert"] if arguments.smoke else arguments.models
-    scenarios = [(model, rate) for model in models for rate in rates]
+    scenarios = [(model, *link) for model in models for link in product(rates, latencies)]
     if arguments.smoke:
         scenarios = scenarios[:1]
     budget_s = (_SMOKE_S if arguments.smoke else arguments.seconds) / len(scenarios)
     results: dict[str, Any] = {"machine": _machine(arguments.world), "rows": []}
-    for model, rate in scenarios:
+    for model, rate, latency_us in scenarios:
         start = time.monotonic()
-        found = _scenario(output, model, rate, arguments, budget_s)
-        row = {"model": model, "megabits": rate, "seconds": time.monotonic() - start, **found}
+        found = _scenario(output, model, rate, latency_us, arguments, budget_s)
+        link = {"megabits": rate, "latency_us": latency_us}
+        row = {"model": model, **link, "seconds": time.monotonic() - start, **found}
         results["rows"].append(row)
         (output / "results.json").write_text(json.dumps(results, indent=1))
         print("\n".join(_lines(row)), file=sys.stderr, flush=True)
@@ -75,6 +81,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--megabits", nargs="+", type=float, default=[2000.0, 6000.0], help="of each link, Mbit/s"
     )
+    parser.add_argument(
+        "--latencies-us", nargs="+", type=float, help="delay of every all-reduce, instead of links"
+    )
     parser.add_argument("--world", type=int, default=2, help="processes")
     parser.add_argument("--pairs", type=int, default=5, help="of steps, per candidate")
     parser.add_argument("--seconds", type=float, default=_FULL_S, help="for everything")
@@ -83,22 +92,29 @@ def _arguments() -> argparse.Namespace:
 
 
 def _scenario(
-    output: Path, model: str, rate: float, arguments: argparse.Namespace, budget_s: float
+    output: Path,
+    model: str,
+    rate: float,
+    latency_us: float,
+    arguments: argparse.Namespace,
+    budget_s: float,
 ) -> dict[str, Any]:
     """Tune one model over one link; half of the time goes into the final figures."""
-    folder = output / f"{model}_{rate:g}"
+    folder = output / f"{model}_{rate:g}_{latency_us:g}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     world, pairs = arguments.world, 2 if arguments.smoke else arguments.pairs
     command = [
         sys.executable, str(_HERE / "gdat_worker.py"), "--model", model, "--world", str(world),
         "--folder", str(folder), "--pairs", str(pairs), "--seconds", f"{budget_s:g}",
+        "--latency-us", f"{latency_us:g}", "--megabits", f"{rate:g}",
     ]  # fmt: skip
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if rate:
+    is_shaped = rate and not latency_us
+    if is_shaped:
         env["GLOO_SOCKET_IFNAME"] = INTERFACE
-    print(f"{model}, {rate:g} Mbit/s, {world} processes", file=sys.stderr, flush=True)
-    with shaped_link(world, rate) if rate else nullcontext([[]] * world) as prefixes:
+    print(f"{model}, {_link(rate, latency_us)}, {world} processes", file=sys.stderr, flush=True)
+    with shaped_link(world, rate) if is_shaped else nullcontext([[]] * world) as prefixes:
         workers = [
             subprocess.Popen([*prefix, *command, "--rank", str(rank)], env=env)
             for rank, prefix in enumerate(prefixes)
@@ -142,7 +158,7 @@ def _table(results: dict[str, Any]) -> str:
 
 def _lines(row: dict[str, Any]) -> list[str]:
     figures = row["figures"]
-    link = f"{row['megabits']:g} Mbit/s" if row["megabits"] else "loopback"
+    link = _link(row["megabits"], row["latency_us"])
     head = f"| {row['model']}, {row['megabytes']:.0f} MB | {link}"
     measured = [each["default_ms"] for each in figures.values() if "default_ms" in each]
     default = figures["default"]
@@ -165,6 +181,11 @@ def _lines(row: dict[str, Any]) -> list[str]:
             f"({each['pairs']} pairs) | {_tail(each)} |"
         )
     return lines
+
+
+def _link(rate: float, latency_us: float) -> str:
+    link = f"{rate:g} Mbit/s" if rate else "loopback"
+    return f"{link} and {latency_us:g} us, injected" if latency_us else link
 
 
 def _tail(figure: dict[str, Any]) -> str:

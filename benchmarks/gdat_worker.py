@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from delayed_group import BACKEND, register_delayed
 from gdat_models import MODELS, make_step
 from torch.nn.parallel import DistributedDataParallel
 
@@ -33,8 +34,12 @@ _MIB = 1 << 20
 def main() -> None:
     """Join the group, tune, compare, and let the first process write what was found."""
     arguments = _arguments()
+    backend = "gloo"
+    if arguments.latency_us:
+        register_delayed(latency_us=arguments.latency_us, megabits=arguments.megabits)
+        backend = BACKEND
     dist.init_process_group(
-        "gloo",
+        backend,
         init_method=f"file://{arguments.folder / 'rendezvous'}",
         rank=arguments.rank,
         world_size=arguments.world,
@@ -78,6 +83,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--pairs", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--latency-us", type=float, default=0.0)
+    parser.add_argument("--megabits", type=float, default=0.0)
     return parser.parse_args()
 
 

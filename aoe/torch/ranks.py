@@ -137,9 +137,11 @@ class Ranks:
 
 def _timeout_of(group: Any, device: Any) -> timedelta | None:
     """Return the time-out of a group, None where torch does not tell."""
-    find = getattr(group, "_get_backend", None)
-    options = getattr(find(torch.device(device)), "options", None) if find else None
-    found = getattr(options, "_timeout", None)
+    try:
+        backend = group._get_backend(torch.device(device))
+    except (AttributeError, RuntimeError):  # a group written in Python is its own backend
+        return None
+    found = getattr(getattr(backend, "options", None), "_timeout", None)
     return found if isinstance(found, timedelta) else None
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Protocol
 
 from aoebank.errors import BankNotFoundError, BankPermissionError
-from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.parse_like import parse_like
+from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
 from aoebank.formats.registry import HEAD_BYTES, find_format
-from aoebank.formats.unified import UnifiedFormat
 from aoebank.storage.bank import load_file, load_provenance, read_file
 from aoebank.storage.tree import FileKind, iter_tree
 
@@ -57,8 +57,16 @@ class Side(Protocol):
         """Return the bank files, sorted: paths below the side, `/` between the parts."""
         ...
 
-    def load(self, name: str) -> ParsedFile | None:
-        """Read and parse a bank file, broken or not; None if the side has none of this name."""
+    def load(
+        self, name: str, *, like: ParsedFile | None = None, uses_all_cores: bool = True
+    ) -> ParsedFile | None:
+        """Read and parse a bank file, broken or not; None if the side has none of this name.
+
+        Args:
+            name: As `names` gives it.
+            like: Another version of it: lines both have are parsed once.
+            uses_all_cores: False where another process has the other core already.
+        """
         ...
 
     def load_provenance(self, name: str) -> ProvenanceLog:
@@ -100,9 +108,17 @@ class PathSide:
                 found.append(entry.path.relative_to(self.path).as_posix())
         return tuple(sorted(found))
 
-    def load(self, name: str) -> ParsedFile | None:
+    def load(
+        self, name: str, *, like: ParsedFile | None = None, uses_all_cores: bool = True
+    ) -> ParsedFile | None:
         path = self._place(name)
-        return load_file(path) if path.exists() else None
+        data = read_file(path)
+        if data is None:
+            return None
+        parsed = parse_like(data, path, like, uses_all_cores=uses_all_cores)
+        if data.strip() and find_error(parsed) is None:
+            return parsed
+        return load_file(path)  # a torn file is read again when no writer is at it
 
     def load_provenance(self, name: str) -> ProvenanceLog:
         return load_provenance(self._place(name))
@@ -136,14 +152,14 @@ class StoredSide:
             return tuple(name for name in self.contents if not name.endswith(SUFFIX))
         return tuple(sorted(filter(self._is_bank_file, self.contents)))
 
-    def load(self, name: str) -> ParsedFile | None:
+    def load(
+        self, name: str, *, like: ParsedFile | None = None, uses_all_cores: bool = True
+    ) -> ParsedFile | None:
         stored = self.contents.get(name)
         if stored is None:
             return None
-        data = self.read(stored)
-        path = Path(self.place, name)
-        known = find_format(path, data[:HEAD_BYTES]) or UnifiedFormat()
-        return known.parse(data, path)
+        data, path = self.read(stored), Path(self.place, name)
+        return parse_like(data, path, like, uses_all_cores=uses_all_cores)
 
     def load_provenance(self, name: str) -> ProvenanceLog:
         side_car = f"{name}{SUFFIX}"

@@ -27,7 +27,10 @@ from aoe.gradients.segmentation import Segmentation, optimal
 from aoe.gradients.trace import GradientTrace, model_hash
 from aoe.measurement import SpeedupEstimate
 from aoe.testing.gradients import hash_of, make_gradient_trace
-from aoebank import BankFormatError, BankNotFoundError, BankPathError, Event
+from aoebank import Bank, BankFormatError, BankNotFoundError, BankPathError, Event
+from aoebank.model.canonical import digest_of
+from aoebank.model.quarantine import QuarantineEntry
+from aoebank.storage.quarantine import update_quarantine
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 COST = AllReduceCost(latency_us=100, us_per_byte=0.002, residuals=(0.01, -0.01))
@@ -360,3 +363,34 @@ def test_real_bank_reads_as_a_trace(shared_data: Path) -> None:
 
 def test_hash_of_the_fixture_is_that_of_its_lists() -> None:
     assert model_hash(TRACE.dtypes, TRACE.sizes_bytes) == KEY
+
+
+def quarantine(bank: GradientBank, *, any_strategy: bool) -> None:
+    """Put the record of TRACE into quarantine; it stays in the file."""
+    (record,) = Bank(bank.file.parent).iter_records(bank.file)
+    entry = QuarantineEntry(
+        key=record.key, reason="times of a broken machine", who="Ann",
+        when="2026-01-01T00:00:00Z", soc_version="x86-64-test",
+        strategy_sha256=None if any_strategy else digest_of(record.strategy),
+    )  # fmt: skip
+    update_quarantine(bank.file.parent, lambda old: [*old, entry])
+
+
+def test_record_in_quarantine_is_a_miss_and_gets_replaced_by_other_times(
+    bank: GradientBank,
+) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    quarantine(bank, any_strategy=False)
+    assert bank.look_up(KEY).miss is Miss.QUARANTINED
+    later = replace(TRACE, ready_us=(50.25, 150.0, 160.0, 500.0))
+    bank.save(KEY, later, make_verdict())
+    assert bank.look_up(KEY).stored is not None
+
+
+def test_model_in_quarantine_as_a_whole_gets_no_record_back(bank: GradientBank) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    quarantine(bank, any_strategy=True)
+    before = bank.file.read_bytes()
+    bank.save(KEY, replace(TRACE, ready_us=(1.0, 2.0, 3.0, 4.0)), make_verdict())
+    assert bank.file.read_bytes() == before
+    assert bank.look_up(KEY).miss is Miss.QUARANTINED

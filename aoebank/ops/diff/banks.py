@@ -18,10 +18,33 @@ from aoebank.ops.diff.measured import MeasuredPair
 from aoebank.ops.diff.options import DiffOptions
 from aoebank.ops.diff.pair_files import FilePair, pair_files
 from aoebank.ops.diff.result import DiffResult, RollupRow, RollupTally
+from aoebank.ops.file_workers import map_files, takes_two
+from aoebank.storage.folders import size_of
 from aoebank.storage.sides import PathSide, Side, SideKind
 
 _STORED = (SideKind.GIT, SideKind.SNAPSHOT)
 _RowKey = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """What came of two files.
+
+    Attributes:
+        row: Target and operator type, as the file names tell.
+        equal: How many records are the same.
+    """
+
+    row: _RowKey
+    changes: tuple[RecordChange, ...]
+    equal: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Problem:
+    """Why two files could not be compared; as a value, so that it hides no other file."""
+
+    error: AoebankError
 
 
 @dataclass(slots=True)
@@ -33,21 +56,16 @@ class _Tally:
     compared: list[FilePair] = field(default_factory=list)
     problems: list[AoebankError] = field(default_factory=list)
 
-    def add(self, comparison: FileComparison, *, is_moved: bool) -> None:
+    def add(self, compared: _Compared, *, is_moved: bool) -> None:
         """Add the records of two files."""
-        file_row = (comparison.soc_version, comparison.op_type)
-        equal = 0
-        for change in comparison.iter_changes():
-            if change is None:
-                equal += 1
-            else:
-                self.changes.append(change)
-                self.rows.setdefault(_row_of(change), RollupTally())
-        row = self.rows.setdefault(file_row, RollupTally())
+        self.changes += compared.changes
+        for change in compared.changes:
+            self.rows.setdefault(_row_of(change), RollupTally())
+        row = self.rows.setdefault(compared.row, RollupTally())
         if is_moved:
-            row.moved += equal
+            row.moved += compared.equal
         else:
-            row.unchanged += equal
+            row.unchanged += compared.equal
 
     def rollup(self) -> tuple[RollupRow, ...]:
         """Return a row per target and operator type."""
@@ -71,19 +89,23 @@ def diff(a: Side, b: Side, options: DiffOptions | None = None) -> DiffResult:
     options = options or DiffOptions()
     tally = _Tally()
     is_one_file = not (a.is_tree and b.is_tree)
-    for pair in _pairs(a, b, options):
+    pairs = _pairs(a, b, options)
+    in_two = takes_two(pairs, _size_of(a, b))
+
+    def work(pair: FilePair) -> _Compared | _Problem | None:
         try:
-            comparison = _load_pair(a, b, pair, options)
-            if not comparison.is_wanted():
-                continue
-            _demand_comparable(comparison)
+            return _compare_files(a, b, pair, options, uses_all_cores=not in_two)
         except (BankPathError, BankFormatError) as error:
             if is_one_file:
                 raise
-            tally.problems.append(error)
-            continue
-        tally.add(comparison, is_moved=pair.move is not None)
-        tally.compared.append(pair)
+            return _Problem(error=error)
+
+    for pair, found in zip(pairs, map_files(pairs, work, in_two=in_two), strict=True):
+        if isinstance(found, _Problem):
+            tally.problems.append(found.error)
+        elif found is not None:
+            tally.add(found, is_moved=pair.move is not None)
+            tally.compared.append(pair)
     return DiffResult(
         a=a.label, b=b.label, changes=tuple(sorted(tally.changes, key=_order)),
         moves=tuple(pair.move for pair in tally.compared if pair.move), rollup=tally.rollup(),
@@ -123,17 +145,38 @@ def _name_beside(side: Side, other: Side) -> str:
     )  # fmt: skip
 
 
-def _load_pair(a: Side, b: Side, pair: FilePair, options: DiffOptions) -> FileComparison:
+def _compare_files(
+    a: Side, b: Side, pair: FilePair, options: DiffOptions, *, uses_all_cores: bool
+) -> _Compared | None:
+    """Return what came of two files, None if no record of them is asked for."""
     measured = MeasuredPair(
         load_a=lambda: a.load_provenance(pair.a or ""),
         load_b=lambda: b.load_provenance(pair.b or ""),
         noise_ratio=options.noise_ratio, weights=options.weights,
     )  # fmt: skip
-    return FileComparison(
+    old = None if pair.a is None else a.load(pair.a, uses_all_cores=uses_all_cores)
+    new = None if pair.b is None else b.load(pair.b, like=old, uses_all_cores=uses_all_cores)
+    comparison = FileComparison(
         name=pair.name, name_a=pair.a if pair.a != pair.b else None,
-        old=None if pair.a is None else a.load(pair.a),
-        new=None if pair.b is None else b.load(pair.b), measured=measured, options=options,
+        old=old, new=new, measured=measured, options=options,
     )  # fmt: skip
+    if not comparison.is_wanted():
+        return None
+    _demand_comparable(comparison)
+    found = [*comparison.iter_changes()]
+    changes = tuple(each for each in found if each is not None)
+    row = (comparison.soc_version, comparison.op_type)
+    return _Compared(row=row, changes=changes, equal=len(found) - len(changes))
+
+
+def _size_of(a: Side, b: Side) -> int:
+    """Return the bytes of bank files on disk; those of stored sides do not count."""
+    return sum(
+        size_of(side.path / name)
+        for side in (a, b)
+        if isinstance(side, PathSide) and side.is_tree
+        for name in side.names()
+    )
 
 
 def _demand_comparable(comparison: FileComparison) -> None:

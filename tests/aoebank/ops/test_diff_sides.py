@@ -150,7 +150,7 @@ def test_file_that_cannot_be_read_is_told_and_not_taken_for_removed(
 ) -> None:
     write(tmp_path / file_name(), unified(make_record()))
 
-    def refuse(self: PathSide, name: str) -> ParsedFile:
+    def refuse(self: PathSide, name: str, **_: object) -> ParsedFile:
         raise BankPermissionError("file cannot be read", path=self.path / name)
 
     monkeypatch.setattr(PathSide, "load", refuse)
@@ -158,3 +158,28 @@ def test_file_that_cannot_be_read_is_told_and_not_taken_for_removed(
                   PathSide(label="b", path=tmp_path))  # fmt: skip
     assert result.changes == ()
     assert [type(problem) for problem in result.problems] == [BankPermissionError]
+
+
+def test_large_trees_are_compared_by_two_processes_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(7):
+        name = file_name(f"Op{number}")
+        old = [make_record(row, cost_us=10.0) for row in range(1, 5)]
+        new = [make_record(row, cost_us=10.0 + number) for row in range(2, 6)]
+        write(tmp_path / "a" / name, unified(*old))
+        write(tmp_path / "b" / name, unified(*new) if number != 3 else b"{")
+
+    def compared() -> DiffResult:
+        sides = [PathSide(label=each, path=tmp_path / each) for each in "ab"]
+        return diff(*sides)
+
+    alone = compared()
+    monkeypatch.setattr("aoebank.ops.file_workers._LARGE_BYTES", 0)
+    monkeypatch.setattr("aoebank.ops.file_workers.may_fork", lambda: True)
+    together = compared()
+    assert len(alone.changes) > 10
+    assert together.changes == alone.changes
+    assert together.rollup == alone.rollup
+    assert [str(each) for each in together.problems] == [str(each) for each in alone.problems]
+    assert len(alone.problems) == 1

@@ -514,8 +514,8 @@ def test_large_trees_are_merged_by_two_processes_with_the_same_result(
         write(banks / "a", {name: unified({number: A, 1: A})})
         write(banks / "b", {name: unified({number: B, 2: A})})
     alone = run(banks, "a", "b", out="alone", says_all=True)
-    monkeypatch.setattr("aoebank.ops.merge.parallel._LARGE_BYTES", 0)
-    monkeypatch.setattr("aoebank.ops.merge.parallel.may_fork", lambda: True)
+    monkeypatch.setattr("aoebank.ops.file_workers._LARGE_BYTES", 0)
+    monkeypatch.setattr("aoebank.ops.file_workers.may_fork", lambda: True)
     together = run(banks, "a", "b", out="together", says_all=True)
     assert content(banks / "together") == content(banks / "alone")
     assert together.steps == alone.steps

@@ -18,37 +18,38 @@ from aoebank.errors import AoebankError
 from aoebank.formats.parallel_scan import may_fork
 
 _LARGE_BYTES = 16 * 2**20  # forking costs some 20 ms, as much as a megabyte
+_File = TypeVar("_File")
 _Result = TypeVar("_Result")
 
 
-def takes_two(names: Sequence[str], size_bytes: int) -> bool:
+def takes_two(files: Sequence[object], size_bytes: int) -> bool:
     """Return whether a second process can be had, and pays."""
-    return size_bytes >= _LARGE_BYTES and len(names) > 1 and may_fork()
+    return size_bytes >= _LARGE_BYTES and len(files) > 1 and may_fork()
 
 
 def map_files(
-    names: Sequence[str], work: Callable[[str], _Result], *, in_two: bool
+    files: Sequence[_File], work: Callable[[_File], _Result], *, in_two: bool
 ) -> Iterator[_Result]:
-    """Yield what `work` gives for each name, in order.
+    """Yield what `work` gives for each file, in order.
 
     Args:
         work: May raise `AoebankError`; its results and errors can be pickled.
         in_two: Whether to let a second process help.
     """
     if not in_two:
-        yield from map(work, names)
+        yield from map(work, files)
         return
-    child, pipe = _start_child(names[1::2], work)
+    child, pipe = _start_child(files[1::2], work)
     stream = os.fdopen(pipe, "rb")
     try:
-        for number, name in enumerate(names):
-            yield _receive(stream, work, name) if number % 2 else work(name)
+        for number, file in enumerate(files):
+            yield _receive(stream, work, file) if number % 2 else work(file)
     finally:
         stream.close()  # a child that still writes ends with that
         os.waitpid(child, 0)
 
 
-def _start_child(names: Sequence[str], work: Callable[[str], _Result]) -> tuple[int, int]:
+def _start_child(files: Sequence[_File], work: Callable[[_File], _Result]) -> tuple[int, int]:
     reading, writing = os.pipe()
     child = os.fork()
     if child:
@@ -57,25 +58,25 @@ def _start_child(names: Sequence[str], work: Callable[[str], _Result]) -> tuple[
     try:
         os.close(reading)
         with os.fdopen(writing, "wb") as stream, contextlib.suppress(BrokenPipeError):
-            for name in names:
-                pickle.dump(_attempt(work, name), stream, protocol=5)
+            for file in files:
+                pickle.dump(_attempt(work, file), stream, protocol=5)
                 stream.flush()
     finally:
         os._exit(0)  # neither exit handlers nor buffers of the parent are ours
 
 
-def _attempt(work: Callable[[str], _Result], name: str) -> _Result | AoebankError:
+def _attempt(work: Callable[[_File], _Result], file: _File) -> _Result | AoebankError:
     try:
-        return work(name)
+        return work(file)
     except AoebankError as error:
         return error
 
 
-def _receive(stream: BufferedReader, work: Callable[[str], _Result], name: str) -> _Result:
+def _receive(stream: BufferedReader, work: Callable[[_File], _Result], file: _File) -> _Result:
     try:
         found: _Result | AoebankError = pickle.load(stream)
     except (EOFError, pickle.UnpicklingError):
-        return work(name)  # the child is gone, for lack of memory most likely
+        return work(file)  # the child is gone, for lack of memory most likely
     if isinstance(found, AoebankError):
         raise found
     return found
