@@ -75,7 +75,7 @@ def command(
     from aoebank.ops.diff.weights import load_weights
     from aoebank.ops.record_filter import RecordFilter
     from aoebank.report.diff import DiffReport
-    from aoebank.storage.sides import open_side
+    from aoebank.storage.open_side import open_side
 
     output = _check_format(output, as_json=as_json)
     options = DiffOptions(

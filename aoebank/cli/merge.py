@@ -119,7 +119,7 @@ def _request(
     from aoebank.ops.merge.outsiders import find_outsiders
     from aoebank.ops.merge.run import MergeRequest
     from aoebank.ops.merge.saved import SavedVerdicts, load_verdicts
-    from aoebank.storage.sides import open_side
+    from aoebank.storage.open_side import open_side
 
     if len(texts) < 2:
         raise UsageError("needs two sides or more", where="merge", got=f"{len(texts)}",

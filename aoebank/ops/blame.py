@@ -14,8 +14,9 @@ from aoebank.ops.record_filter import RecordFilter
 from aoebank.ops.record_selection import holds_file
 from aoebank.ops.version_changes import Move, is_same_record, raw_of, read_record
 from aoebank.storage.bank import load_provenance
+from aoebank.storage.open_versions import open_versions
 from aoebank.storage.sides import PathSide, Side, StoredSide
-from aoebank.storage.versions import History, Version, open_versions
+from aoebank.storage.versions import History, Version
 
 _KEPT_FILES = 8  # a walk looks at a version and its parents; a merge has two, rarely more
 

@@ -11,9 +11,10 @@ from aoebank.model.snapshot import HistorySource, Snapshot
 from aoebank.ops.record_filter import RecordFilter
 from aoebank.ops.record_selection import is_whole, parts_of
 from aoebank.ops.version_changes import Move, RecordMove, iter_moves
+from aoebank.storage.open_versions import open_versions
 from aoebank.storage.sides import SideKind
 from aoebank.storage.snapshot_versions import SnapshotHistory
-from aoebank.storage.versions import History, Version, open_versions
+from aoebank.storage.versions import History, Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

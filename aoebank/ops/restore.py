@@ -26,10 +26,11 @@ from aoebank.ops.record_selection import (
 from aoebank.ops.snapshot import Author
 from aoebank.ops.version_changes import RecordMove, file_moves
 from aoebank.storage.history.recording import iter_bank_files
+from aoebank.storage.open_versions import open_versions, split_reference
 from aoebank.storage.quarantine import load_quarantine
 from aoebank.storage.sides import PathSide, SideKind, StoredSide
 from aoebank.storage.snapshot_side import get_snapshot
-from aoebank.storage.versions import Version, open_versions, split_reference
+from aoebank.storage.versions import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,10 @@ from aoebank.ops.version_changes import (
     iter_moves,
     raw_of,
 )
+from aoebank.storage.open_versions import open_versions, split_reference
 from aoebank.storage.quarantine import load_quarantine
 from aoebank.storage.sides import StoredSide
-from aoebank.storage.versions import Version, open_versions, split_reference
+from aoebank.storage.versions import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,6 @@
-"""The sides of a comparison or a merge: a file, a tree, a git revision, a snapshot.
+"""The sides of a comparison or a merge, all read the same way: bank files by their names.
 
-How a side is written:
-
-- `PATH`: a bank file or a tree;
-- `git:REV`: the bank as it was at a revision; which path is meant comes from the other side
-  if that one is in the work tree, else it is the current directory;
-- `git:REV:PATH`: as git writes it, from the top of the work tree, or `./PATH` from here;
-- `snapshot:REF`: a snapshot or a tag of the bank the environment names;
-- `snapshot:REF:ROOT`: the same of the bank at ROOT.
+`storage.open_side` makes one of what a person wrote.
 """
 
 from __future__ import annotations
@@ -18,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from aoebank.errors import BankNotFoundError, BankPermissionError
+from aoebank.errors import BankPermissionError
 from aoebank.formats.parse_like import parse_like
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
@@ -179,39 +172,3 @@ class StoredSide:
         return known is not None or (
             find_format(path, self.read(self.contents[name])[:HEAD_BYTES]) is not None
         )
-
-
-def open_side(text: str, *, beside: str = "", cwd: Path, default_root: Callable[[], Path]) -> Side:
-    """Return the side a person wrote.
-
-    Args:
-        beside: How the other side was written; decides the path of a `git:REV`.
-        default_root: Gives the bank of a `snapshot:REF` without a root.
-
-    Raises:
-        BankNotFoundError: the path does not exist.
-        HistoryError: the revision, snapshot or tag does not, or nothing of that path is in it.
-    """
-    kind, _, rest = text.partition(":")
-    if kind == "git" and rest:
-        from aoebank.storage.git_side import open_git_side
-
-        other = "" if is_stored(beside) else beside
-        return open_git_side(rest, beside=cwd / other, cwd=cwd)
-    if kind == "snapshot" and rest:
-        from aoebank.storage.snapshot_side import open_snapshot_side
-
-        reference, _, root = rest.partition(":")
-        return open_snapshot_side(reference, root=cwd / root if root else default_root())
-    path = cwd / text
-    if not path.exists():
-        raise BankNotFoundError(
-            "no such file or directory", path=Path(text),
-            expected="a path, git:REV, git:REV:PATH, snapshot:REF or snapshot:REF:ROOT",
-        )  # fmt: skip
-    return PathSide(label=text, path=path)
-
-
-def is_stored(text: str) -> bool:
-    """Return whether a side is written as one of a store of versions, not as a path."""
-    return text.startswith(("git:", "snapshot:"))

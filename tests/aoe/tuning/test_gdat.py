@@ -62,6 +62,7 @@ class FakeTraining:
         self.applied: list[Segmentation | None] = []
         self.recorded = 0
         self.penalty = 1.0
+        self.lucky_once: set[int] = set()  # numbers of comparisons that flatter a candidate
 
     def order_by(self, trace: GradientTrace) -> bool:
         """Say whether the trace fits."""
@@ -82,7 +83,10 @@ class FakeTraining:
     ) -> Measurement:
         """Return exact pairs."""
         self.compared.append(candidate)
-        tuned_us = finish_us(self.trace, candidate, self.cost) * self.penalty
+        is_again = candidate in self.compared[:-1]
+        luck = 0.5 if len(self.compared) - 1 in self.lucky_once else 1.0
+        cost = 1.5 if is_again and self.lucky_once and candidate == self.first_lucky else 1.0
+        tuned_us = finish_us(self.trace, candidate, self.cost) * self.penalty * luck * cost
         baseline_us = finish_us(self.trace, self.default, self.cost)
         self.steps += 2 * policy.pairs_min
         return Measurement(
@@ -90,6 +94,11 @@ class FakeTraining:
             baseline_us=(baseline_us,) * policy.pairs_min,
             tuned_us=(tuned_us,) * policy.pairs_min,
         )
+
+    @property
+    def first_lucky(self) -> Segmentation:
+        """Return the candidate that was flattered first."""
+        return self.compared[min(self.lucky_once)]
 
     def timeline(self, segmentation: Segmentation | None) -> Timeline | None:
         """Return what a clock would have seen, if there is one."""
@@ -168,6 +177,16 @@ def test_nothing_is_measured_twice_but_the_winner(tmp_path: Path) -> None:
     *screened, confirmed = training.compared
     assert len(set(screened)) == len(screened) and training.default not in screened
     assert confirmed == result.segmentation
+
+
+def test_next_best_is_confirmed_where_the_best_was_only_lucky(tmp_path: Path) -> None:
+    training = FakeTraining()
+    training.lucky_once = {1}
+    result = run(tmp_path, training)
+    *_, first, second = training.compared
+    assert first == training.first_lucky
+    assert result.segmentation == second != first
+    assert result.outcome is RepoOutcome.ADD
 
 
 def test_known_model_is_applied_without_a_step(tmp_path: Path) -> None:

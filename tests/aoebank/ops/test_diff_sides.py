@@ -18,7 +18,8 @@ from aoebank.errors import (
 )
 from aoebank.formats.protocol import ParsedFile
 from aoebank.ops.diff import ChangeKind, DiffResult, diff
-from aoebank.storage.sides import PathSide, open_side
+from aoebank.storage.open_side import open_side
+from aoebank.storage.sides import PathSide
 from aoebank.testing.factories import make_record
 
 FILE = f"banks/{file_name()}"

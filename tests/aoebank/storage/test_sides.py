@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from aoebank.errors import BankNotFoundError, BankPermissionError, HistoryError
-from aoebank.storage.sides import Side, SideKind, open_side
+from aoebank.storage.open_side import open_side
+from aoebank.storage.sides import Side, SideKind
 from aoebank.storage.tree import FileKind, TreeEntry
 
 FILE = "Ascend910B2/unified_bank/Ascend910B2_24_AiCore_matmul.json"

@@ -9,7 +9,8 @@ import version_banks as banks
 
 from aoebank.errors import HistoryError
 from aoebank.storage.bank import Bank
-from aoebank.storage.sides import Side, SideKind, open_side
+from aoebank.storage.open_side import open_side
+from aoebank.storage.sides import Side, SideKind
 from aoebank.testing.factories import make_provenance, make_record
 
 FILE = "x86-64-v4/unified_bank/x86-64-v4_2_AiCore_Softmax.json"

@@ -8,7 +8,8 @@ from aoebank.ops.merge.destination import find_destination
 from aoebank.ops.merge.plan import Reason
 from aoebank.ops.merge.policy import MergeRules, Policy
 from aoebank.ops.merge.run import MergeRequest, MergeResult, merge
-from aoebank.storage.sides import Side, open_side
+from aoebank.storage.open_side import open_side
+from aoebank.storage.sides import Side
 from aoebank.storage.tree import FileKind, iter_tree
 
 RELEASES = ("v8.5.0", "v9.0.0")

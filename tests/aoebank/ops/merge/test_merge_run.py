@@ -38,8 +38,9 @@ from aoebank.ops.merge.policy import MergeRules, Policy
 from aoebank.ops.merge.run import MergeRequest, MergeResult, merge
 from aoebank.ops.merge.saved import load_verdicts, serialize_decisions
 from aoebank.ops.merge.steps import QUARANTINE_NAME
+from aoebank.storage.open_side import open_side
 from aoebank.storage.quarantine import serialize_quarantine
-from aoebank.storage.sides import Side, open_side
+from aoebank.storage.sides import Side
 
 UNIFIED = FormatName.UNIFIED
 FILE = f"Ascend910B2/unified_bank/{NAMES[UNIFIED]}"

@@ -26,8 +26,8 @@ from aoebank.ops.merge.run import MergeRequest, MergeResult, merge
 from aoebank.ops.merge.saved import load_verdicts, serialize_decisions
 from aoebank.ops.merge.settle import settle
 from aoebank.ops.merge.steps import QUARANTINE_NAME
+from aoebank.storage.open_side import open_side
 from aoebank.storage.quarantine import serialize_quarantine
-from aoebank.storage.sides import open_side
 
 UNIFIED = FormatName.UNIFIED
 TODAY = date(2026, 3, 1)
