@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,8 +15,10 @@ from aoebank.errors import BankPermissionError
 from aoebank.formats.parse_like import parse_like
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
+from aoebank.formats.raw_splice import is_blank
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.storage.bank import load_file, load_provenance, read_file
+from aoebank.storage.folders import size_of
 from aoebank.storage.tree import FileKind, iter_tree
 
 
@@ -109,7 +111,7 @@ class PathSide:
         if data is None:
             return None
         parsed = parse_like(data, path, like, uses_all_cores=uses_all_cores)
-        if data.strip() and find_error(parsed) is None:
+        if not is_blank(data) and find_error(parsed) is None:
             return parsed
         return load_file(path)  # a torn file is read again when no writer is at it
 
@@ -118,6 +120,10 @@ class PathSide:
 
     def read_bytes(self, name: str) -> bytes | None:
         return read_file(self._place(name))
+
+    def size_bytes(self) -> int:
+        """Return the size of all bank files."""
+        return sum(size_of(self._place(name)) for name in self.names())
 
     def _place(self, name: str) -> Path:
         return self.path / name if self.is_tree else self.path.with_name(name)
@@ -172,3 +178,8 @@ class StoredSide:
         return known is not None or (
             find_format(path, self.read(self.contents[name])[:HEAD_BYTES]) is not None
         )
+
+
+def size_on_disk(sides: Iterable[Side | None]) -> int:
+    """Return the bytes of bank files on disk; those of stored sides do not count."""
+    return sum(side.size_bytes() for side in sides if isinstance(side, PathSide))

@@ -19,8 +19,7 @@ from aoebank.ops.diff.options import DiffOptions
 from aoebank.ops.diff.pair_files import FilePair, pair_files
 from aoebank.ops.diff.result import DiffResult, RollupRow, RollupTally
 from aoebank.ops.file_workers import map_files, takes_two
-from aoebank.storage.folders import size_of
-from aoebank.storage.sides import PathSide, Side, SideKind
+from aoebank.storage.sides import PathSide, Side, SideKind, size_on_disk
 
 _STORED = (SideKind.GIT, SideKind.SNAPSHOT)
 _RowKey = tuple[str | None, str | None]
@@ -90,7 +89,7 @@ def diff(a: Side, b: Side, options: DiffOptions | None = None) -> DiffResult:
     tally = _Tally()
     is_one_file = not (a.is_tree and b.is_tree)
     pairs = _pairs(a, b, options)
-    in_two = takes_two(pairs, _size_of(a, b))
+    in_two = takes_two(pairs, size_on_disk((a, b)))
 
     def work(pair: FilePair) -> _Compared | _Problem | None:
         try:
@@ -167,16 +166,6 @@ def _compare_files(
     changes = tuple(each for each in found if each is not None)
     row = (comparison.soc_version, comparison.op_type)
     return _Compared(row=row, changes=changes, equal=len(found) - len(changes))
-
-
-def _size_of(a: Side, b: Side) -> int:
-    """Return the bytes of bank files on disk; those of stored sides do not count."""
-    return sum(
-        size_of(side.path / name)
-        for side in (a, b)
-        if isinstance(side, PathSide) and side.is_tree
-        for name in side.names()
-    )
 
 
 def _demand_comparable(comparison: FileComparison) -> None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError
-from aoebank.formats.parse_like import parse_like
-from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.raw_splice import is_blank
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.ops.merge.conflicts import SUFFIX as CONFLICT_SUFFIX
 from aoebank.ops.merge.plan import Source
 from aoebank.ops.merge.versions import Versions
-from aoebank.storage.folders import size_of
-from aoebank.storage.sides import PathSide, Side, SideKind, StoredSide
+from aoebank.storage.sides import PathSide, Side, SideKind, StoredSide, size_on_disk
 from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, iter_tree
 
 
@@ -47,9 +45,7 @@ class Trio:
 
     def size(self) -> int:
         """Return the bytes of bank files on disk; those of stored sides do not count."""
-        sides = [each for each in (self.base, self.ours, self.theirs)
-                 if isinstance(each, PathSide)]  # fmt: skip
-        return sum(size_of(_path_of(side, name)) for side in sides for name in side.names())
+        return size_on_disk((self.base, self.ours, self.theirs))
 
     def load(self, name: str, *, uses_all_cores: bool = True) -> Versions:
         """Read and parse the versions of a file; what they share is parsed once.
@@ -61,10 +57,10 @@ class Trio:
             BankFormatError: one is no bank file, or lost its content to a writer that died.
             BankPathError: one cannot be read.
         """
-        parse = partial(parse_like, uses_all_cores=uses_all_cores)
-        ours = self._load(self.ours, name, None, parse)
-        theirs = self._load(self.theirs, name, ours, parse)
-        base = self._load(self.base, name, ours if ours is not None else theirs, parse)
+        load = partial(_load, name=name, uses_all_cores=uses_all_cores)
+        ours = load(self.ours, like=None)
+        theirs = load(self.theirs, like=ours)
+        base = load(self.base, like=ours if ours is not None else theirs)
         return Versions(base=base, ours=ours, theirs=theirs)
 
     def read(self, source: Source, name: str) -> bytes | None:
@@ -77,26 +73,24 @@ class Trio:
         side = self.of(source)
         return name if side is None or side.is_tree else side.names()[0]
 
-    def _load(
-        self, side: Side | None, name: str, like: ParsedFile | None,
-        parse: Callable[[bytes, Path, ParsedFile | None], ParsedFile],
-    ) -> ParsedFile | None:  # fmt: skip
-        if side is None:
-            return None
-        own = name if side.is_tree else side.names()[0]
-        data = side.read_bytes(own)
-        if data is None:
-            return None
-        path = _path_of(side, own)
-        if not side.is_tree and not is_blank(data) and find_format(path, data[:HEAD_BYTES]) is None:
-            raise BankFormatError(
-                "is no bank file", path=path, expected="a file of a format of docs/formats.md"
-            )
-        parsed = parse(data, path, like)
-        if is_blank(data) or find_error(parsed) is not None:
-            parsed = side.load(own) or parsed  # a torn file is read again when no writer is at it
-        _demand_no_backup(side, parsed)
-        return parsed
+
+def _load(
+    side: Side | None, *, name: str, like: ParsedFile | None, uses_all_cores: bool
+) -> ParsedFile | None:
+    """Return one version of a file, known to be of a bank; None where a side has none."""
+    if side is None:
+        return None
+    own = name if side.is_tree else side.names()[0]
+    parsed = side.load(own, like=like, uses_all_cores=uses_all_cores)
+    if parsed is None:
+        return None
+    head, path = parsed.data[:HEAD_BYTES], parsed.path
+    if not side.is_tree and not is_blank(parsed.data) and find_format(path, head) is None:
+        raise BankFormatError(
+            "is no bank file", path=path, expected="a file of a format of docs/formats.md"
+        )
+    _demand_no_backup(side, parsed)
+    return parsed
 
 
 def demand_banks(sides: Sequence[Side]) -> None:
@@ -179,10 +173,3 @@ def _demand_no_backup(side: Side, parsed: ParsedFile) -> None:
             path=parsed.path, got=backup.name,
             hint=f"mv {backup} {parsed.path}, or remove the backup",
         )  # fmt: skip
-
-
-def _path_of(side: Side, name: str) -> Path:
-    if isinstance(side, PathSide):
-        return side.path / name if side.is_tree else side.path
-    place = side.place if isinstance(side, StoredSide) else side.label
-    return Path(place, name)

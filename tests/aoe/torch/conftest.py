@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from aoe.testing.untuned import UntunedEngine
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -20,3 +24,14 @@ def _one_table_of_onnx_operators() -> Iterator[None]:
         made_once = staticmethod(cache(ONNXRegistry.from_torchlib))
         patch.setattr(ONNXRegistry, "from_torchlib", made_once)
         yield
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> UntunedEngine:
+    """Return the engine that `aoe.torch.optimize` uses: it tunes nothing."""
+    from aoe.testing.untuned import UntunedEngine
+    from aoe.torch import optimization
+
+    fake = UntunedEngine()
+    monkeypatch.setattr(optimization, "run_engine", fake)
+    return fake
