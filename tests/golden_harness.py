@@ -1,8 +1,9 @@
-"""Golden tests of commands: `tests/golden/<program>/<command>/<case>/`.
+"""Golden tests of commands: `tests/golden/<program>/<command>/<case>.txt`.
 
-A case holds `cmd` (one line as typed into a shell, variables in front allowed), `stdout`,
-`stderr` and `exit_code`. It runs in a copy of `tests/golden/<program>/inputs/`, so paths in
-the output are relative. Absolute ones become `$WORK` and `$HOME`.
+A case is one file: `$ ` and the command (one line as typed into a shell, variables in front
+allowed), `exit code: N`, then what it writes behind the lines `--- stdout` and `--- stderr`; a
+stream that stays empty has no line. It runs in a copy of `tests/golden/<program>/inputs/`, so
+paths in the output are relative. Absolute ones become `$WORK` and `$HOME`.
 `pytest --update-golden` rewrites what is expected; review that as a diff.
 """
 
@@ -33,10 +34,50 @@ class Outcome:
     exit_code: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A command and what it is to write and return."""
+
+    command: str
+    expected: Outcome
+
+
+_CASE = re.compile(
+    r"\$ (?P<command>[^\n]*)\n(exit code: (?P<exit_code>\d+)\n)?"
+    r"(--- stdout\n(?P<stdout>.*?))?(--- stderr\n(?P<stderr>.*))?",
+    re.DOTALL,
+)
+
+
 def cases(program: str) -> list[str]:
     """Return the cases of a program as `command/case`, for parametrize."""
-    found = sorted((GOLDEN / program).glob("*/*/cmd"))
-    return [path.parent.relative_to(GOLDEN / program).as_posix() for path in found]
+    folder = GOLDEN / program
+    found = sorted(path for path in folder.glob("*/*.txt") if path.parent.name != "inputs")
+    return [path.relative_to(folder).with_suffix("").as_posix() for path in found]
+
+
+def read_case(program: str, case: str) -> Case:
+    """Return a case; one that was never run expects nothing."""
+    text = _place(program, case).read_text()
+    found = _CASE.fullmatch(text)
+    assert found is not None, f"{case}: no golden case"
+    expected = Outcome(
+        stdout=found["stdout"] or "",
+        stderr=found["stderr"] or "",
+        exit_code=int(found["exit_code"] or 0),
+    )
+    return Case(command=found["command"], expected=expected)
+
+
+def _place(program: str, case: str) -> Path:
+    return GOLDEN / program / f"{case}.txt"
+
+
+def _text(case: Case) -> str:
+    expected = case.expected
+    streams = (("stdout", expected.stdout), ("stderr", expected.stderr))
+    written = "".join(f"--- {name}\n{text}" for name, text in streams if text)
+    return f"$ {case.command}\nexit code: {expected.exit_code}\n{written}"
 
 
 def check_case(
@@ -44,21 +85,16 @@ def check_case(
     update: bool, substitutions: Sequence[Substitution] = (),
 ) -> None:  # fmt: skip
     """Run a case in `work` and compare, or rewrite what is expected."""
-    folder = GOLDEN / program / case
-    outcome = _run((folder / "cmd").read_text(), program, work, monkeypatch, substitutions)
+    known = read_case(program, case)
+    outcome = _run(known.command, program, work, monkeypatch, substitutions)
     if update:
-        (folder / "stdout").write_text(outcome.stdout)
-        (folder / "stderr").write_text(outcome.stderr)
-        (folder / "exit_code").write_text(f"{outcome.exit_code}\n")
+        text = _text(Case(command=known.command, expected=outcome))
+        _place(program, case).write_text(text)
+        assert read_case(program, case).expected == outcome, "a marker line is in the output"
         return
-    expected = Outcome(
-        stdout=(folder / "stdout").read_text(),
-        stderr=(folder / "stderr").read_text(),
-        exit_code=int((folder / "exit_code").read_text()),
-    )
-    assert outcome.stdout == expected.stdout
-    assert outcome.stderr == expected.stderr
-    assert outcome.exit_code == expected.exit_code
+    assert outcome.stdout == known.expected.stdout
+    assert outcome.stderr == known.expected.stderr
+    assert outcome.exit_code == known.expected.exit_code
 
 
 def run(program: str, arguments: Sequence[str]) -> Outcome:

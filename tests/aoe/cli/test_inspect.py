@@ -63,10 +63,10 @@ def test_command_writes_what_it_did(
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.endswith("-json")])
 def test_json_output_is_one_document(case: str) -> None:
-    folder = golden_harness.GOLDEN / "aoe" / case
-    document = json.loads((folder / "stdout").read_text())
+    expected = golden_harness.read_case("aoe", case).expected
+    document = json.loads(expected.stdout)
     assert document["schema"] == ("aoe.error/1" if "error" in document else "aoe.inspect/1")
-    assert (folder / "stderr").read_text() == ""
+    assert expected.stderr == ""
 
 
 def test_there_are_cases() -> None:
@@ -274,5 +274,5 @@ def test_times_have_units(time_us: float, text: str) -> None:
 
 def test_page_of_the_manual_shows_the_real_output() -> None:
     manual = Path(__file__).resolve().parents[3] / "docs" / "gradients_simulation.md"
-    shown = (golden_harness.GOLDEN / "aoe" / "inspect" / "text" / "stdout").read_text()
+    shown = golden_harness.read_case("aoe", "inspect/text").expected.stdout
     assert shown in manual.read_text(encoding="utf-8")

@@ -28,11 +28,11 @@ def test_command_writes_what_it_did(
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.endswith("-json")])
 def test_json_output_is_one_document_with_its_schema(case: str) -> None:
-    folder = golden_harness.GOLDEN / "aoebank" / case
-    words = (folder / "cmd").read_text().split()
-    document = json.loads((folder / "stdout").read_text())
+    known = golden_harness.read_case("aoebank", case)
+    words = known.command.split()
+    document = json.loads(known.expected.stdout)
     verb, below = words[words.index("aoebank") + 1 :][:2]
     if isinstance(COMMANDS[verb], typer.Typer):
         verb = f"{verb}-{below}"
     assert document["schema"] == f"aoebank.{verb}/1"
-    assert (folder / "stderr").read_text() == ""
+    assert known.expected.stderr == ""
