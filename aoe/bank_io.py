@@ -205,9 +205,11 @@ class TuningBank:
         self, workload: Workload, strategy: Mapping[str, Any], *, cost_us: float | None
     ) -> Record:
         record = make_unified_record(
-            workload=workload_to_json(workload), strategy=strategy, cost_us=cost_us,
+            workload=workload_to_json(workload),
+            strategy=strategy,
+            cost_us=cost_us,
             origin=self._engine,
-        )  # fmt: skip
+        )
         return replace(record, soc_version=self._target.soc_version, op_type=workload.op_type)
 
     def _is_quarantined(self, record: Record) -> bool:

@@ -254,9 +254,12 @@ class GradientBank:
         estimate = verdict.estimate
         cluster: dict[str, Any] = {"world_size": verdict.world_size, "backend": verdict.backend}
         entry = Provenance(
-            key=str(modelhash), event=verdict.event,
-            time=self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"), engine=self._engine,
-            fingerprint=self._fingerprint | cluster, model=self._model,
+            key=str(modelhash),
+            event=verdict.event,
+            time=self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            engine=self._engine,
+            fingerprint=self._fingerprint | cluster,
+            model=self._model,
             op_names=trace.names if trace else (),
             baseline_us=tuple(round(each, 3) for each in verdict.baseline_us),
             tuned_us=tuple(round(each, 3) for each in verdict.tuned_us),
@@ -264,7 +267,7 @@ class GradientBank:
             speedup_low=round(estimate.low, 4) if estimate else None,
             speedup_high=round(estimate.high, 4) if estimate else None,
             search=_search(verdict, trace, digest),
-        )  # fmt: skip
+        )
         self._bank.append_provenance(self.file, [entry])
 
 
@@ -327,13 +330,18 @@ def _stored(
         return StoredGradients(key=key, trace=trace)
     world_size, backend = entry.fingerprint.get("world_size"), entry.fingerprint.get("backend")
     return StoredGradients(
-        key=key, trace=trace,
+        key=key,
+        trace=trace,
         world_size=world_size if isinstance(world_size, int) else None,
         backend=backend if isinstance(backend, str) else None,
-        cost=noted.cost(), segmentation=noted.segmentation(len(sizes)), origin=noted.origin(),
-        inflation=noted.number("inflation", 1.0), speedup=entry.speedup,
-        speedup_low=entry.speedup_low, speedup_high=entry.speedup_high,
-    )  # fmt: skip
+        cost=noted.cost(),
+        segmentation=noted.segmentation(len(sizes)),
+        origin=noted.origin(),
+        inflation=noted.number("inflation", 1.0),
+        speedup=entry.speedup,
+        speedup_low=entry.speedup_low,
+        speedup_high=entry.speedup_high,
+    )
 
 
 class _Noted:

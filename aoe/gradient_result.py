@@ -157,7 +157,7 @@ def load_gdat_report(file: Path) -> GdatReport:
         text = str(error)
         raise ResultFileError(
             str(file), text, hint="give an aoe_result_gdat_<timestamp>_<pid>.json"
-        ) from error  # fmt: skip
+        ) from error
 
 
 def gdat_report_from_json(value: Any) -> GdatReport:
@@ -170,25 +170,31 @@ def gdat_report_from_json(value: Any) -> GdatReport:
     _validate(sections)
     basic, body = sections["basic"], sections["GDAT"]
     return GdatReport(
-        tuning_name=printable(basic["tuning_name"]), tuning_time_s=float(basic["tuning_time(s)"]),
-        result=TuningResult(body["gdat_tuning_result"]), modelhash=body["modelhash"],
+        tuning_name=printable(basic["tuning_name"]),
+        tuning_time_s=float(basic["tuning_time(s)"]),
+        result=TuningResult(body["gdat_tuning_result"]),
+        modelhash=body["modelhash"],
         gradients=int(body["gradients"]["count"]),
         total_bytes=int(body["gradients"]["total_bytes"]),
-        world_size=int(body["world_size"]), backend=printable(body["backend"]),
+        world_size=int(body["world_size"]),
+        backend=printable(body["backend"]),
         cost=cost_from_json(body["cost"]) if body.get("cost") is not None else None,
         outcome=RepoOutcome(body["outcome"]) if body.get("outcome") else None,
-        before=_grouping(body.get("before")), after=_grouping(body.get("after")),
+        before=_grouping(body.get("before")),
+        after=_grouping(body.get("after")),
         estimate=_estimate(body.get("speedup")),
         candidates=tuple(
             CandidateReport(
-                name=printable(each["name"]), segments=int(each["segments"]),
-                predicted_us=each.get("predicted_us"), estimate=_estimate(each.get("speedup")),
+                name=printable(each["name"]),
+                segments=int(each["segments"]),
+                predicted_us=each.get("predicted_us"),
+                estimate=_estimate(each.get("speedup")),
             )
             for each in body.get("candidates", ())
         ),
         machine=body.get("machine", {}),
         versions={printable(k): printable(v) for k, v in body.get("versions", {}).items()},
-    )  # fmt: skip
+    )
 
 
 def printable(text: str) -> str:
@@ -270,20 +276,23 @@ def _grouping(value: Mapping[str, Any] | None) -> GroupingReport | None:
         return None
     segments = tuple(
         SegmentTime(
-            gradients=int(each["gradients"]), bytes=int(each["bytes"]),
-            ready_us=float(each["ready_us"]), start_us=float(each["start_us"]),
+            gradients=int(each["gradients"]),
+            bytes=int(each["bytes"]),
+            ready_us=float(each["ready_us"]),
+            start_us=float(each["start_us"]),
             end_us=float(each["end_us"]),
         )
         for each in value["segments"]
-    )  # fmt: skip
+    )
     late = next((each for each in segments if each.end_us < each.start_us), None)
     if late is not None:
         raise ValueError(f"a segment ends before it starts (got {late.start_us}..{late.end_us} us)")
     return GroupingReport(
-        name=printable(value["name"]), source=TimelineSource(value["source"]),
+        name=printable(value["name"]),
+        source=TimelineSource(value["source"]),
         step_us=value.get("step_us"),
         timeline=Timeline(segments=segments, backward_end_us=float(value["backward_end_us"])),
-    )  # fmt: skip
+    )
 
 
 def _estimate(value: Mapping[str, Any] | None) -> SpeedupEstimate | None:

@@ -30,8 +30,14 @@ SCHEMA = "aoe.om/1"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _CHUNK_BYTES = 1 << 20
 _UNREADABLE = (
-    OSError, EOFError, KeyError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+    OSError,
+    EOFError,
+    KeyError,
+    ValueError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 """What `zipfile` and `json` raise on damaged files, encryption and unknown compression included."""
 
 
@@ -108,9 +114,10 @@ def read_manifest(file: Path) -> Manifest:
             value = json.loads(archive.read(MANIFEST))
     except _UNREADABLE as error:
         raise OfflineModelError(
-            str(file), f"not a tuned model of this engine: {error}",
+            str(file),
+            f"not a tuned model of this engine: {error}",
             hint="an .om file is written by `aoe --model=...`",
-        ) from error  # fmt: skip
+        ) from error
     return _parse_manifest(file, value)
 
 
@@ -170,9 +177,12 @@ def unpack_part(file: Path, manifest: Manifest, name: str, directory: Path) -> N
     found = digest.hexdigest()
     if found != manifest.parts[name]:
         raise OfflineModelError(
-            f"{file}:{name}", "damaged part", got=f"sha256 {found}",
-            expected=manifest.parts[name], hint="copy the file again, or tune the model again",
-        )  # fmt: skip
+            f"{file}:{name}",
+            "damaged part",
+            got=f"sha256 {found}",
+            expected=manifest.parts[name],
+            hint="copy the file again, or tune the model again",
+        )
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

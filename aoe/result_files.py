@@ -200,6 +200,7 @@ def write_text(file: Path, text: str) -> None:
             sink.write(text.encode("utf-8"))
     except OSError as error:
         raise OutputError(
-            str(file), f"cannot be written: {error.strerror or error}",
+            str(file),
+            f"cannot be written: {error.strerror or error}",
             hint="free some space, or give a directory you may write to with --output",
-        ) from error  # fmt: skip
+        ) from error

@@ -139,9 +139,11 @@ def work_path(env: Mapping[str, str], cwd: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
-            "ASCEND_WORK_PATH", f"cannot be used: {error}", got=named,
+            "ASCEND_WORK_PATH",
+            f"cannot be used: {error}",
+            got=named,
             hint="give a directory you may write to, or unset it",
-        ) from error  # fmt: skip
+        ) from error
     return path
 
 

@@ -27,12 +27,34 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "Alternative", "AoebankError", "Bank", "BankFormatError", "BankLockedError",
-    "BankNotFoundError", "BankPathError", "BankPermissionError", "Event", "Finding",
-    "JsonObject", "JsonValue", "Provenance", "Quarantine", "Reader", "Record", "RecordError",
-    "Resolution", "Severity", "Tier", "__version__", "current_environment", "load_quarantine",
-    "make_gradient_record", "make_unified_record", "resolve_bank", "workload_key",
-]  # fmt: skip
+    "Alternative",
+    "AoebankError",
+    "Bank",
+    "BankFormatError",
+    "BankLockedError",
+    "BankNotFoundError",
+    "BankPathError",
+    "BankPermissionError",
+    "Event",
+    "Finding",
+    "JsonObject",
+    "JsonValue",
+    "Provenance",
+    "Quarantine",
+    "Reader",
+    "Record",
+    "RecordError",
+    "Resolution",
+    "Severity",
+    "Tier",
+    "__version__",
+    "current_environment",
+    "load_quarantine",
+    "make_gradient_record",
+    "make_unified_record",
+    "resolve_bank",
+    "workload_key",
+]
 
 _HOMES = {
     "formats.gradient": ("make_gradient_record",),

@@ -17,9 +17,15 @@ class AoebankError(Exception):
     exit_code = 3
 
     def __init__(
-        self, problem: str, *, where: str = "", got: object = None, expected: object = None,
-        hint: str = "", path: Path | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        problem: str,
+        *,
+        where: str = "",
+        got: object = None,
+        expected: object = None,
+        hint: str = "",
+        path: Path | None = None,
+    ) -> None:
         self.problem = problem
         self.where = where or (str(path) if path else "")
         self.got = got
@@ -63,13 +69,18 @@ class BankPathError(AoebankError):
     code = "bank_path"
 
     def __init__(
-        self, problem: str, *, variable: str | None = None, where: str = "",
-        got: object = None, expected: object = None, hint: str = "", path: Path | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        problem: str,
+        *,
+        variable: str | None = None,
+        where: str = "",
+        got: object = None,
+        expected: object = None,
+        hint: str = "",
+        path: Path | None = None,
+    ) -> None:
         place = where or ": ".join(str(part) for part in (variable, path) if part)
-        super().__init__(
-            problem, where=place, got=got, expected=expected, hint=hint, path=path
-        )  # fmt: skip
+        super().__init__(problem, where=place, got=got, expected=expected, hint=hint, path=path)
         self.variable = variable
 
 
@@ -97,13 +108,18 @@ class BankFormatError(AoebankError, ValueError):
     code = "bank_format"
 
     def __init__(
-        self, problem: str, *, path: Path, line: int = 0, column: int = 0,
-        got: object = None, expected: object = None, hint: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        problem: str,
+        *,
+        path: Path,
+        line: int = 0,
+        column: int = 0,
+        got: object = None,
+        expected: object = None,
+        hint: str = "",
+    ) -> None:
         where = f"{path}:{line}:{column}" if line else str(path)
-        super().__init__(
-            problem, where=where, got=got, expected=expected, hint=hint, path=path
-        )  # fmt: skip
+        super().__init__(problem, where=where, got=got, expected=expected, hint=hint, path=path)
         self.line = line
         self.column = column
 
@@ -120,9 +136,17 @@ class RecordError(BankFormatError):
     code = "record"
 
     def __init__(
-        self, problem: str, *, path: Path, line: int = 0, column: int = 0, pointer: str = "",
-        got: object = None, expected: object = None, hint: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        problem: str,
+        *,
+        path: Path,
+        line: int = 0,
+        column: int = 0,
+        pointer: str = "",
+        got: object = None,
+        expected: object = None,
+        hint: str = "",
+    ) -> None:
         super().__init__(
             problem, path=path, line=line, column=column, got=got, expected=expected, hint=hint
         )

@@ -78,8 +78,11 @@ def versions_of(path: Path, name: FormatName) -> Iterator[bytes]:
     numbers = range(len(parsed))
 
     def changed(text: bytes, wanted: Callable[[int], bool]) -> dict[int, bytes]:
-        return {each: NUMBER[name].sub(rb"\g<0>" + text, parsed.raw(each), count=1)
-                for each in numbers if wanted(each)}  # fmt: skip
+        return {
+            each: NUMBER[name].sub(rb"\g<0>" + text, parsed.raw(each), count=1)
+            for each in numbers
+            if wanted(each)
+        }
 
     added = {each for each in numbers if each % 100 == 77}
     removed = {each for each in numbers if each % 100 == 55}
@@ -127,16 +130,26 @@ def run(name: FormatName, records: int, repeat: int, root: Path) -> Iterator[Fig
             best = min(best, measure([*command, str(out)] if command[-1] == "-o" else command))
             shutil.rmtree(out, ignore_errors=True)
         yield Figure(
-            format=name, records=records, files=files, size_mb=round(size / 1e6, 1),
-            command=title, seconds=round(best[0], 2), peak_mib=round(best[1]),
-        )  # fmt: skip
+            format=name,
+            records=records,
+            files=files,
+            size_mb=round(size / 1e6, 1),
+            command=title,
+            seconds=round(best[0], 2),
+            peak_mib=round(best[1]),
+        )
 
 
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
-    parser.add_argument("--formats", type=FormatName, choices=[*LAYOUTS], nargs="+",
-                        default=[FormatName.RUNTIME_KB, FormatName.UNIFIED])  # fmt: skip
+    parser.add_argument(
+        "--formats",
+        type=FormatName,
+        choices=[*LAYOUTS],
+        nargs="+",
+        default=[FormatName.RUNTIME_KB, FormatName.UNIFIED],
+    )
     parser.add_argument("--records", type=int, nargs="+", default=[10**4, 10**5, 10**6])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", type=Path)

@@ -63,8 +63,9 @@ def measure(paths: list[Path], *, check: bool) -> None:
     print(f"look-up     {look_up_us(files):.2f} us (median)")
     if check:
         start = time.perf_counter()
-        findings = sum(len(each.findings) + sum(1 for _ in each.format.check(each))
-                       for each in files)  # fmt: skip
+        findings = sum(
+            len(each.findings) + sum(1 for _ in each.format.check(each)) for each in files
+        )
         print(f"check       {time.perf_counter() - start:.3f} s, {findings} findings")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
@@ -73,8 +74,9 @@ def main() -> None:
     """Measure the bank the command line names, or a synthetic one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("bank", type=Path, nargs="?")
-    parser.add_argument("--format", type=FormatName, choices=[*LAYOUTS],
-                        default=FormatName.RUNTIME_KB)  # fmt: skip
+    parser.add_argument(
+        "--format", type=FormatName, choices=[*LAYOUTS], default=FormatName.RUNTIME_KB
+    )
     parser.add_argument("--records", type=int, default=4397)
     parser.add_argument("--files", type=int, default=1)
     parser.add_argument("--check", action="store_true")
@@ -83,9 +85,7 @@ def main() -> None:
         measure([*Bank(given.bank).iter_files()], check=given.check)
         return
     with tempfile.TemporaryDirectory() as folder:
-        paths = make_bank(
-            Path(folder), given.format, records=given.records, files=given.files
-        )  # fmt: skip
+        paths = make_bank(Path(folder), given.format, records=given.records, files=given.files)
         measure(paths, check=given.check)
 
 

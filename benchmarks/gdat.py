@@ -105,10 +105,23 @@ def _scenario(
     folder.mkdir()
     world, pairs = arguments.world, 2 if arguments.smoke else arguments.pairs
     command = [
-        sys.executable, str(_HERE / "gdat_worker.py"), "--model", model, "--world", str(world),
-        "--folder", str(folder), "--pairs", str(pairs), "--seconds", f"{budget_s:g}",
-        "--latency-us", f"{latency_us:g}", "--megabits", f"{rate:g}",
-    ]  # fmt: skip
+        sys.executable,
+        str(_HERE / "gdat_worker.py"),
+        "--model",
+        model,
+        "--world",
+        str(world),
+        "--folder",
+        str(folder),
+        "--pairs",
+        str(pairs),
+        "--seconds",
+        f"{budget_s:g}",
+        "--latency-us",
+        f"{latency_us:g}",
+        "--megabits",
+        f"{rate:g}",
+    ]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     is_shaped = rate and not latency_us
     if is_shaped:

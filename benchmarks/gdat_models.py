@@ -20,10 +20,15 @@ class Bottleneck(nn.Module):
         super().__init__()
         outputs = 4 * width
         self.body = nn.Sequential(
-            nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-            nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-            nn.Conv2d(width, outputs, 1, bias=False), nn.BatchNorm2d(outputs),
-        )  # fmt: skip
+            nn.Conv2d(inputs, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
             self.shortcut = nn.Sequential(
@@ -39,9 +44,11 @@ def resnet50(divisor: int) -> nn.Module:
     """Return ResNet-50 with widths divided: 161 gradients, most bytes ready first."""
     inputs = 64 // divisor
     layers: list[nn.Module] = [
-        nn.Conv2d(3, inputs, 7, 2, 3, bias=False), nn.BatchNorm2d(inputs), nn.ReLU(),
+        nn.Conv2d(3, inputs, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(inputs),
+        nn.ReLU(),
         nn.MaxPool2d(3, 2, 1),
-    ]  # fmt: skip
+    ]
     for stage, count in enumerate((3, 4, 6, 3)):
         width = (64 << stage) // divisor
         for block in range(count):

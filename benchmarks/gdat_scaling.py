@@ -72,15 +72,18 @@ def _table(name: str, stored: StoredGradients, workers: Sequence[int]) -> Iterat
     yield "\n| workers | DDP default | best bucket_cap_mb | optimum | segments | default/optimum |"
     yield "|---|---|---|---|---|---|"
     rules: tuple[Rule, ...] = (
-        lambda trace, _: from_bucket_caps(trace.sizes_bytes), _best_of_grid, optimal,
-    )  # fmt: skip
+        lambda trace, _: from_bucket_caps(trace.sizes_bytes),
+        _best_of_grid,
+        optimal,
+    )
     points = [
         simulate_scaling(trace, cost, measured_workers=world, workers=workers, segment=rule)
         for rule in rules
     ]
     for default, grid, best in zip(*points, strict=True):
-        ends = [each.timeline.backward_end_us + each.timeline.tail_us
-                for each in (default, grid, best)]  # fmt: skip
+        ends = [
+            each.timeline.backward_end_us + each.timeline.tail_us for each in (default, grid, best)
+        ]
         times = " | ".join(f"{end / 1e3:.1f}" for end in ends)
         segments = len(best.segmentation)
         yield f"| {best.workers} | {times} | {segments} | {ends[0] / ends[2]:.3f}x |"

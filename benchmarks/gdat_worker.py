@@ -151,13 +151,16 @@ def _compared(ddp: Any, step: Any, tuned: TunedGradients, policy: MeasurePolicy)
         "tuning_s": report.tuning_time_s,
         "all_reduce_us": {str(size): report.cost.cost_us(size) for size in (0, _MIB, 16 * _MIB)},
         "candidates": [
-            {"name": each.name, "segments": each.segments,
-             "speedup": each.estimate.median if each.estimate else None}
+            {
+                "name": each.name,
+                "segments": each.segments,
+                "speedup": each.estimate.median if each.estimate else None,
+            }
             for each in report.candidates
         ],
         "figures": figures,
         "load_average": os.getloadavg()[0],
-    }  # fmt: skip
+    }
 
 
 def _best_of_grid(

@@ -77,8 +77,10 @@ def vgg16() -> Iterator[Parameter]:
             channels = width
         side //= 2
     for name, inputs, outputs in (
-        ("dense0", channels * side**2, 4096), ("dense1", 4096, 4096), ("classes", 4096, 1000),
-    ):  # fmt: skip
+        ("dense0", channels * side**2, 4096),
+        ("dense1", 4096, 4096),
+        ("classes", 4096, 1000),
+    ):
         yield from _dense(name, inputs, outputs, 1)
 
 

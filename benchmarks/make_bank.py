@@ -54,9 +54,14 @@ def runtime_lines(numbers: range, rng: Random, cores: int) -> Iterator[str]:
         for workload, id_ in zip(workloads, hashes, strict=True):
             strategy = matmul_strategy(rng, cores)
             yield _compact(
-                {"id": id_, "info_dict": workload, "knowledge": strategy, "op": "MatMulV3",
-                 "version": 0}
-            )  # fmt: skip
+                {
+                    "id": id_,
+                    "info_dict": workload,
+                    "knowledge": strategy,
+                    "op": "MatMulV3",
+                    "version": 0,
+                }
+            )
 
 
 def unified_members(numbers: range, rng: Random, cores: int) -> Iterator[str]:
@@ -65,8 +70,9 @@ def unified_members(numbers: range, rng: Random, cores: int) -> Iterator[str]:
         workload = {"op_type": "matmul", "A_shape": [number + 1, 16], "B_shape": [16, 64]}
         answer = {
             "knowledge": {"block_dim": [cores, 1], "tile": rng.choice((8, 16, 32))},
-            "info_dict": workload, "cost_time": _microseconds(rng),
-        }  # fmt: skip
+            "info_dict": workload,
+            "cost_time": _microseconds(rng),
+        }
         yield f'"{workload_key(workload)}": {json.dumps([answer])}'
 
 
@@ -74,9 +80,12 @@ def cube_lines(numbers: range, rng: Random, cores: int) -> Iterator[str]:
     """Yield lines of format C."""
     for number in numbers:
         shape = {
-            "op_type": "matmul", "A_shape": [number + 1, 4, 16, 16], "B_shape": [4, 4, 16, 16],
-            "A_dtype": "float16", "kernel_name": f"matmul_{number}",
-        }  # fmt: skip
+            "op_type": "matmul",
+            "A_shape": [number + 1, 4, 16, 16],
+            "B_shape": [4, 4, 16, 16],
+            "A_dtype": "float16",
+            "kernel_name": f"matmul_{number}",
+        }
         tiling = [rng.choice((1, 2, 4, 16)) for _ in range(20)] + [cores]
         yield json.dumps({"shape": shape, "tiling": tiling, "cost_time": _microseconds(rng)})
 
@@ -93,18 +102,21 @@ def graph_lines(numbers: range, rng: Random, cores: int) -> Iterator[str]:
     """Yield lines of format E, the version line left out."""
     for number in numbers:
         nodes = rng.randrange(1, 6)
-        struct = [
-            {"op": "Conv2D", "in": [[cores, number + 1, 7, 7, 16]], "dsize": [2, 0]}
-        ] * nodes  # fmt: skip
+        struct = [{"op": "Conv2D", "in": [[cores, number + 1, 7, 7, 16]], "dsize": [2, 0]}] * nodes
         group = {
-            "cut": [1] * nodes, "fusionType": [True] * nodes,
-            "scopeId": [-1 - node for node in range(nodes)], "ubPass": {},
-        }  # fmt: skip
+            "cut": [1] * nodes,
+            "fusionType": [True] * nodes,
+            "scopeId": [-1 - node for node in range(nodes)],
+            "ubPass": {},
+        }
         time = rng.randrange(10**5, 10**8)
         yield _compact(
-            {"feature": {"feature": [{"struct": struct}]}, "graphID": str(2**40 + number),
-             "strategy": {"modelName": "synthetic", "end2EndTime": time, "group": [group]}}
-        )  # fmt: skip
+            {
+                "feature": {"feature": [{"struct": struct}]},
+                "graphID": str(2**40 + number),
+                "strategy": {"modelName": "synthetic", "end2EndTime": time, "group": [group]},
+            }
+        )
 
 
 def gradient_items(numbers: range, rng: Random, cores: int) -> Iterator[str]:
@@ -120,32 +132,49 @@ Texts = Callable[[range, Random, int], Iterator[str]]
 # what makes the records, folder, file name, and what opens, separates and closes a file
 LAYOUTS: dict[FormatName, tuple[Texts, str, str, tuple[str, str, str]]] = {
     FormatName.RUNTIME_KB: (
-        runtime_lines, "unified_bank", "{soc}_{cores}_AiCore_MatMulV3_runtime_kb.json",
+        runtime_lines,
+        "unified_bank",
+        "{soc}_{cores}_AiCore_MatMulV3_runtime_kb.json",
         ("", "\n", "\n"),
     ),
     FormatName.UNIFIED: (
-        unified_members, "unified_bank", "{soc}_{cores}_AiCore_matmul.json", ("{\n", ",\n", "\n}\n")
+        unified_members,
+        "unified_bank",
+        "{soc}_{cores}_AiCore_matmul.json",
+        ("{\n", ",\n", "\n}\n"),
     ),
     FormatName.CUBE: (
-        cube_lines, "cube", "AIC_{cores}_L1_SIZE_512_repository_{soc}_matmul.json", ("", "\n", "\n")
+        cube_lines,
+        "cube",
+        "AIC_{cores}_L1_SIZE_512_repository_{soc}_matmul.json",
+        ("", "\n", "\n"),
     ),
     FormatName.VECTOR: (
-        vector_members, "vector", "{soc}_AiCore_{cores}_v001_20260101_000000_000000.json",
+        vector_members,
+        "vector",
+        "{soc}_AiCore_{cores}_v001_20260101_000000_000000.json",
         ("{\n    ", ",\n    ", "\n}"),
     ),
     FormatName.GRAPH: (
-        graph_lines, "graph", "{lower}_l2cache.json", ('{"version": "2.1"}\n', "\n", "\n")
+        graph_lines,
+        "graph",
+        "{lower}_l2cache.json",
+        ('{"version": "2.1"}\n', "\n", "\n"),
     ),
-    FormatName.GRADIENT: (
-        gradient_items, "graph", "{soc}_gradient_fusion.json", ("[", ",", "]")
-    ),
-}  # fmt: skip
+    FormatName.GRADIENT: (gradient_items, "graph", "{soc}_gradient_fusion.json", ("[", ",", "]")),
+}
 
 
 def make_bank(
-    root: Path, format_name: FormatName, *, records: int, files: int = 1,
-    soc_version: str = "Ascend910B2", cores: int = 24, seed: int = 0,
-) -> list[Path]:  # fmt: skip
+    root: Path,
+    format_name: FormatName,
+    *,
+    records: int,
+    files: int = 1,
+    soc_version: str = "Ascend910B2",
+    cores: int = 24,
+    seed: int = 0,
+) -> list[Path]:
     """Write a bank and return its files; each file is a soc_version of its own."""
     texts, folder, pattern, (opening, separator, closing) = LAYOUTS[format_name]
     rng = Random(seed)
@@ -185,9 +214,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     for path in make_bank(
-        given.root, given.format, records=given.records, files=given.files,
-        soc_version=given.soc, cores=given.cores, seed=given.seed,
-    ):  # fmt: skip
+        given.root,
+        given.format,
+        records=given.records,
+        files=given.files,
+        soc_version=given.soc,
+        cores=given.cores,
+        seed=given.seed,
+    ):
         print(path)
 
 

@@ -89,12 +89,20 @@ class Case:
 
     def __post_init__(self) -> None:
         keys = self.base.keys() | self.ours.keys() | self.theirs.keys()
-        values = {key: tuple(each.get(key) for each in (self.base, self.ours, self.theirs))
-                  for key in keys}  # fmt: skip
-        contested = {key for key, (base, ours, theirs) in values.items()
-                     if ours != theirs and base not in (ours, theirs)}  # fmt: skip
-        kept = {key for key, (base, ours, theirs) in values.items()
-                if (theirs if ours == base else ours) is not None}  # fmt: skip
+        values = {
+            key: tuple(each.get(key) for each in (self.base, self.ours, self.theirs))
+            for key in keys
+        }
+        contested = {
+            key
+            for key, (base, ours, theirs) in values.items()
+            if ours != theirs and base not in (ours, theirs)
+        }
+        kept = {
+            key
+            for key, (base, ours, theirs) in values.items()
+            if (theirs if ours == base else ours) is not None
+        }
         object.__setattr__(self, "contested", frozenset(contested))
         object.__setattr__(self, "expected", frozenset(kept - contested))
 
@@ -111,11 +119,17 @@ class Outcome:
 def make_record(rng: Random, number: int) -> tuple[str, Any]:
     """Return key and value of a record for a workload, freshly tuned."""
     workload = {"op_type": "matmul", "A_shape": [number + 1, 16], "B_shape": [16, 64]}
-    strategy = {"block_dim": [rng.choice((8, 16, 24)), 1], "tile": rng.choice((8, 16, 32, 64)),
-                "double_buffer": rng.random() < 0.5}  # fmt: skip
-    answer = {"knowledge": strategy, "info_dict": workload,
-              "cost_time": round(rng.uniform(5, 500), 2),
-              "origin": f"tuner {rng.randrange(4)}"}  # fmt: skip
+    strategy = {
+        "block_dim": [rng.choice((8, 16, 24)), 1],
+        "tile": rng.choice((8, 16, 32, 64)),
+        "double_buffer": rng.random() < 0.5,
+    }
+    answer = {
+        "knowledge": strategy,
+        "info_dict": workload,
+        "cost_time": round(rng.uniform(5, 500), 2),
+        "origin": f"tuner {rng.randrange(4)}",
+    }
     return workload_key(workload), [answer]
 
 
@@ -238,14 +252,16 @@ def _plain(value: Any) -> Any:
 def merge_records(case: Case) -> Outcome:
     """Merge record by record."""
     format_ = FORMATS[FormatName.UNIFIED]
-    base, ours, theirs = (format_.parse(one_line(bank).encode(), Path(NAME))
-                          for bank in (case.base, case.ours, case.theirs))  # fmt: skip
+    base, ours, theirs = (
+        format_.parse(one_line(bank).encode(), Path(NAME))
+        for bank in (case.base, case.ours, case.theirs)
+    )
     plan = decide_file(NAME, base=base, ours=ours, theirs=theirs, rules=MergeRules())
     data = apply_file(plan, base=base, ours=ours, theirs=theirs)
     outcome = read(data or b"{}")
     return Outcome(
         records=outcome.records, is_broken=outcome.is_broken, has_conflict=bool(plan.conflicts)
-    )  # fmt: skip
+    )
 
 
 def replay(*, merges: int, seed: int) -> dict[str, Counts]:
@@ -278,8 +294,10 @@ def main() -> None:
     counts = replay(merges=given.merges, seed=given.seed)
     print("\n".join(table(counts)))
     if given.json is not None:
-        document = {way: {name: getattr(each, name) for name in Counts.__slots__}
-                    for way, each in counts.items()}  # fmt: skip
+        document = {
+            way: {name: getattr(each, name) for name in Counts.__slots__}
+            for way, each in counts.items()
+        }
         given.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 

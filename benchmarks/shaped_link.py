@@ -49,9 +49,21 @@ def shaped_link(world_size: int, megabits: float) -> Iterator[list[list[str]]]:
             # a burst of 1 ms at full rate, or two full segments: enough for the timer, not more
             burst = max(int(megabits * 1e6 / 8 * 0.001), 2 * 65536)
             _inside(
-                name, "tc", "qdisc", "add", "dev", INTERFACE, "root", "tbf",
-                "rate", f"{megabits:g}mbit", "burst", str(burst), "latency", "100ms",
-            )  # fmt: skip
+                name,
+                "tc",
+                "qdisc",
+                "add",
+                "dev",
+                INTERFACE,
+                "root",
+                "tbf",
+                "rate",
+                f"{megabits:g}mbit",
+                "burst",
+                str(burst),
+                "latency",
+                "100ms",
+            )
         yield [["ip", "netns", "exec", name] for name in names]
     finally:
         for name in names:  # takes its interfaces, and their other ends, with it

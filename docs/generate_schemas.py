@@ -60,10 +60,11 @@ def _rule(schema: OperatorSchema) -> Mapping[str, Any]:
     required = [field.name for field in schema.strategy.fields if field.is_required]
     then = {
         "info_dict": {
-            "required": [*schema.workload.names], "properties": _properties(schema.workload),
+            "required": [*schema.workload.names],
+            "properties": _properties(schema.workload),
         },
         "knowledge": {"required": required, "properties": _properties(schema.strategy)},
-    }  # fmt: skip
+    }
     return {
         "if": {"properties": {"op": {"const": schema.op}}, "required": ["op"]},
         "then": {"properties": then},

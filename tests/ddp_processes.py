@@ -29,10 +29,12 @@ def run_processes(folder: Path, *cases: str, world: int = 2) -> Found:
                 *(str(folder), str(rank), str(world), *cases),
             ],
             env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         for rank in range(world)
-    ]  # fmt: skip
+    ]
     try:
         outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in processes]
     finally:

@@ -24,17 +24,23 @@ def unified(*records: Record) -> bytes:
 
 
 def make_side(
-    files: Mapping[str, bytes], *, label: str = "side",
+    files: Mapping[str, bytes],
+    *,
+    label: str = "side",
     provenance: Mapping[str, Iterable[Provenance]] | None = None,
-) -> StoredSide:  # fmt: skip
+) -> StoredSide:
     """Return a tree of these files and side-cars."""
     contents = dict(files)
     for name, entries in (provenance or {}).items():
         contents[f"{name}{SUFFIX}"] = b"".join(map(serialize_provenance, entries))
     return StoredSide(
-        label=label, kind=SideKind.SNAPSHOT, is_tree=True, place=label,
-        contents={name: name for name in contents}, read=contents.__getitem__,
-    )  # fmt: skip
+        label=label,
+        kind=SideKind.SNAPSHOT,
+        is_tree=True,
+        place=label,
+        contents={name: name for name in contents},
+        read=contents.__getitem__,
+    )
 
 
 def side_of(*records: Record, **facts: Iterable[Provenance]) -> StoredSide:

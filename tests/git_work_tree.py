@@ -37,10 +37,14 @@ class WorkTree:
         self.home = folder / "home"
         programs = self.home / "bin"
         self.env: Mapping[str, str] = {
-            "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home),
-            "GIT_CONFIG_GLOBAL": str(self.home / ".gitconfig"), "GIT_CONFIG_NOSYSTEM": "1",
-            "LC_ALL": "C.UTF-8", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true",
-        }  # fmt: skip
+            "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.home),
+            "GIT_CONFIG_GLOBAL": str(self.home / ".gitconfig"),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "LC_ALL": "C.UTF-8",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_EDITOR": "true",
+        }
         if self.top.exists():
             return
         programs.mkdir(parents=True)
@@ -62,9 +66,14 @@ class WorkTree:
     def run(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run a program whatever it says."""
         return subprocess.run(
-            words, cwd=cwd or self.top, env=dict(self.env), capture_output=True, text=True,
-            check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            words,
+            cwd=cwd or self.top,
+            env=dict(self.env),
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
 
     def git(self, *arguments: str, cwd: Path | None = None) -> str:
         """Run git, which must succeed; return what it wrote."""
@@ -120,9 +129,11 @@ class WorkTree:
         return self.git("rev-parse", "HEAD").strip()
 
     def fork(
-        self, base: Mapping[str, bytes], ours: Mapping[str, bytes | None],
+        self,
+        base: Mapping[str, bytes],
+        ours: Mapping[str, bytes | None],
         theirs: Mapping[str, bytes | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Commit `base`, then `theirs` on the branch of that name and `ours` on main."""
         self.commit("base", base)
         self.git("checkout", "-q", "-b", "theirs")
@@ -171,7 +182,7 @@ class SampleBank:
         """Return the file with the first integer in a strategy changed."""
         return self.changed(
             number, lambda record: replace(record, strategy=_bump(record.strategy, by)[0]), of=of
-        )  # fmt: skip
+        )
 
     def edit(self, changes: Mapping[str, Record | None], of: bytes | None = None) -> bytes:
         """Return the file with changes."""

@@ -81,9 +81,14 @@ def _text(case: Case) -> str:
 
 
 def check_case(
-    program: str, case: str, work: Path, monkeypatch: pytest.MonkeyPatch, *,
-    update: bool, substitutions: Sequence[Substitution] = (),
-) -> None:  # fmt: skip
+    program: str,
+    case: str,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    update: bool,
+    substitutions: Sequence[Substitution] = (),
+) -> None:
     """Run a case in `work` and compare, or rewrite what is expected."""
     known = read_case(program, case)
     outcome = _run(known.command, program, work, monkeypatch, substitutions)
@@ -111,9 +116,12 @@ def run(program: str, arguments: Sequence[str]) -> Outcome:
 
 
 def _run(
-    command: str, program: str, work: Path, monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    program: str,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
     substitutions: Sequence[Substitution],
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     inputs = GOLDEN / program / "inputs"
     if inputs.is_dir():
         shutil.copytree(inputs, work, dirs_exist_ok=True)

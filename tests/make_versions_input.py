@@ -51,10 +51,17 @@ def _entry(
     record: Record, op: str, soc: str, reason: str, ticket: str | None, until: date | None = None
 ) -> QuarantineEntry:
     return QuarantineEntry(
-        key=record.key, reason=reason, who="Ann <ann@example.org>", when="2026-01-03T03:04:05Z",
-        soc_version=soc, op_type=op, strategy_sha256=digest_of(record.strategy), ticket=ticket,
-        until=until, format=record.format,
-    )  # fmt: skip
+        key=record.key,
+        reason=reason,
+        who="Ann <ann@example.org>",
+        when="2026-01-03T03:04:05Z",
+        soc_version=soc,
+        op_type=op,
+        strategy_sha256=digest_of(record.strategy),
+        ticket=ticket,
+        until=until,
+        format=record.format,
+    )
 
 
 if __name__ == "__main__":

@@ -78,8 +78,15 @@ def record_text(name: FormatName, key: int, answer: Answer, style: Style | None 
     tile, cost = answer.tile, answer.cost_us
     time: dict[str, Any] = {} if cost is None else {"cost_time": cost}
     if name is FormatName.RUNTIME_KB:
-        return dump({"id": key, "info_dict": {**_matmul(), "m": key + 1}, "knowledge":
-                     {**_tiling(), "baseM": tile}, "op": "MatMulV3", "version": 0})  # fmt: skip
+        return dump(
+            {
+                "id": key,
+                "info_dict": {**_matmul(), "m": key + 1},
+                "knowledge": {**_tiling(), "baseM": tile},
+                "op": "MatMulV3",
+                "version": 0,
+            }
+        )
     if name is FormatName.UNIFIED:
         workload = {"op_type": "matmul", "A_shape": [key + 1, 16]}
         candidate = {"knowledge": {"tile": tile}, "info_dict": workload, **time}

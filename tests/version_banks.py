@@ -19,9 +19,10 @@ START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 def author(minutes: int = 0) -> Author:
     """Return somebody some time after `START`."""
     return Author(
-        who="Ann <ann@example.org>", now=START + timedelta(minutes=minutes),
+        who="Ann <ann@example.org>",
+        now=START + timedelta(minutes=minutes),
         machine={"aoebank": "0", "host": "h"},
-    )  # fmt: skip
+    )
 
 
 def file_of(root: Path, op: str = "Softmax", soc: str = SOC) -> Path:

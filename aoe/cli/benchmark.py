@@ -23,8 +23,11 @@ def benchmark(
     model: Annotated[Path, typer.Argument(help="An .om or .onnx file.")],
     versus: Annotated[
         Path | None,
-        typer.Option("--vs", help="Compare with this .om or .onnx; default for an .om is the "
-                     "untuned model inside it."),
+        typer.Option(
+            "--vs",
+            help="Compare with this .om or .onnx; default for an .om is the "
+            "untuned model inside it.",
+        ),
     ] = None,
     pairs: Annotated[int, typer.Option("--pairs", min=6, help="Most pairs of runs.")] = 100,
     threads: Annotated[
@@ -35,7 +38,7 @@ def benchmark(
     ] = None,
     seed: SeedOption = 0,
     as_json: JsonFlag = False,
-) -> None:  # fmt: skip
+) -> None:
     """Time a model against another one, interleaved, with a confidence interval."""
     from aoe.execute.runner import Runner
     from aoe.execute.toolchain import Toolchain
@@ -53,14 +56,21 @@ def benchmark(
             name = str(versus or model)
         target = host_target(threads)
         policy = MeasurePolicy(
-            pairs_min=min(20, pairs), pairs_max=pairs, warmup=3, target_half_width=0.002,
+            pairs_min=min(20, pairs),
+            pairs_max=pairs,
+            warmup=3,
+            target_half_width=0.002,
             threads=target.core_num,
-        )  # fmt: skip
+        )
         with Runner(target, Toolchain(command=())) as runner:
             comparison: ModelComparison = runner.call(
-                "compare_models", timeout_s=_TIMEOUT_S, baseline=baseline, tuned=tuned,
-                policy=policy, seed=seed,
-            )  # fmt: skip
+                "compare_models",
+                timeout_s=_TIMEOUT_S,
+                baseline=baseline,
+                tuned=tuned,
+                policy=policy,
+                seed=seed,
+            )
     document = _document(model, name, comparison, target.core_num)
     typer.echo(json.dumps(document) if as_json else _text(document))
 

@@ -86,21 +86,24 @@ def _checked(script: Path | None, job_types: Sequence[JobType], model: Path | No
         )
     if len(job_types) > 1 or model is not None:
         raise UsageError(
-            "--job_type", "gradient tuning needs a training script and runs alone",
+            "--job_type",
+            "gradient tuning needs a training script and runs alone",
             hint="aoe --job_type=4 --script TRAIN.py",
-        )  # fmt: skip
+        )
     if script is None:
         raise UsageError(
-            _OPTION, "gradient tuning needs a training script",
+            _OPTION,
+            "gradient tuning needs a training script",
             hint="torchrun --nproc-per-node=2 -m aoe --job_type=4 --script TRAIN.py",
-        )  # fmt: skip
+        )
     if not script.is_file():
         raise UsageError(_OPTION, "no such file", got=script)
     if find_spec("torch") is None:
         raise EngineNotInstalledError(
-            "--job_type", "gradient tuning needs PyTorch, which is not installed",
+            "--job_type",
+            "gradient tuning needs PyTorch, which is not installed",
             hint="python -m pip install 'aoebank[torch]'",
-        )  # fmt: skip
+        )
     return script
 
 
@@ -112,9 +115,11 @@ def _print(outcome: ScriptOutcome, *, as_json: bool) -> None:
 
     tuned, result = outcome.tuned, outcome.tuned.result
     report, estimate = result.report, result.estimate
-    segments = "DDP's own buckets" if result.segmentation is None else (
-        f"{len(result.segmentation)} segments"
-    )  # fmt: skip
+    segments = (
+        "DDP's own buckets"
+        if result.segmentation is None
+        else (f"{len(result.segmentation)} segments")
+    )
     typer.echo(f"{result.outcome.value}: {result.reason}; {segments}")
     if estimate is not None:
         typer.echo(

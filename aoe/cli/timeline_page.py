@@ -54,15 +54,17 @@ def _cards(report: GdatReport) -> Iterator[str]:
     if before is not None and after is not None:
         was, now = before.timeline, after.timeline
         yield _card(
-            "Tail after backward", _change(time_text(was.tail_us), time_text(now.tail_us)),
+            "Tail after backward",
+            _change(time_text(was.tail_us), time_text(now.tail_us)),
             ", ".join(dict.fromkeys((before.source.value, after.source.value))),
             now.tail_us < was.tail_us,
-        )  # fmt: skip
+        )
         yield _card(
             "Communication hidden",
             _change(f"{was.overlap_ratio:.1%}", f"{now.overlap_ratio:.1%}"),
-            "behind backward", now.overlap_ratio > was.overlap_ratio,
-        )  # fmt: skip
+            "behind backward",
+            now.overlap_ratio > was.overlap_ratio,
+        )
         yield _card(
             "All-reduces", _change(str(len(was.segments)), str(len(now.segments))), "per step"
         )
@@ -96,11 +98,18 @@ def _grouping(title: str, grouping: GroupingReport | None, scale_us: float) -> I
     yield f"<section><h2>{escape(f'{title}: {grouping.name}')}</h2><p>{escape(facts)}</p>"
     yield f'<div class="scroll">{draw_timeline(timeline, scale_us)}</div>'
     rows = [
-        (str(number), str(each.gradients), bytes_text(each.bytes), time_text(each.ready_us),
-         time_text(each.start_us), time_text(each.end_us), time_text(each.end_us - each.start_us),
-         time_text(max(0.0, each.start_us - each.ready_us)))
+        (
+            str(number),
+            str(each.gradients),
+            bytes_text(each.bytes),
+            time_text(each.ready_us),
+            time_text(each.start_us),
+            time_text(each.end_us),
+            time_text(each.end_us - each.start_us),
+            time_text(max(0.0, each.start_us - each.ready_us)),
+        )
         for number, each in enumerate(timeline.segments, start=1)
-    ]  # fmt: skip
+    ]
     heads = ("all-reduce", "gradients", "size", "ready", "start", "end", "takes", "waits")
     shown = " open" if len(rows) <= _MOST_OPEN_ROWS else ""
     yield f"<details{shown}><summary>{len(rows)} all-reduces</summary>"

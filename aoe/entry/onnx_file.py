@@ -65,9 +65,11 @@ def _read(path: Path) -> onnx.ModelProto:
         raise ModelImportError(f"--model={path}", f"cannot be read: {error}") from error
     if size > _MAX_BYTES:
         raise ModelImportError(
-            f"--model={path}", "the model with its weights is too large", got=f"{size} bytes",
+            f"--model={path}",
+            "the model with its weights is too large",
+            got=f"{size} bytes",
             expected=f"at most {_MAX_BYTES} bytes",
-        )  # fmt: skip
+        )
     _check(path, proto)
     return proto
 

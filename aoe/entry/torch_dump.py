@@ -91,9 +91,10 @@ def _add(whole: onnx.ModelProto, part: onnx.ModelProto, number: int, where: str)
     """Add a graph to the model; its names get a prefix, so that nothing meets."""
     if whole.ByteSize() + part.ByteSize() > _MAX_BYTES:
         raise ModelImportError(
-            where, "the graphs with their weights are too large for one model",
+            where,
+            "the graphs with their weights are too large for one model",
             hint="collect fewer modules into one dump",
-        )  # fmt: skip
+        )
     onnx.compose.add_prefix(part, f"g{number}/", inplace=True)
     _add_opsets(whole, part, where)
     whole.ir_version = max(whole.ir_version, part.ir_version)
@@ -111,6 +112,9 @@ def _add_opsets(whole: onnx.ModelProto, part: onnx.ModelProto, where: str) -> No
             whole.opset_import.append(opset)
         elif known[opset.domain] != opset.version:
             raise ModelImportError(
-                where, "graphs of several opsets, from several versions of PyTorch",
-                got=opset.version, expected=known[opset.domain], hint="collect the dump again",
-            )  # fmt: skip
+                where,
+                "graphs of several opsets, from several versions of PyTorch",
+                got=opset.version,
+                expected=known[opset.domain],
+                hint="collect the dump again",
+            )

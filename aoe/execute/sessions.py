@@ -112,9 +112,11 @@ def random_feed(session: ort.InferenceSession, seed: int) -> dict[str, np.ndarra
         dtype = _NUMPY_TYPES.get(value.type)
         if dtype is None or not all(isinstance(d, int) and d > 0 for d in value.shape):
             raise RunError(
-                f"input {value.name}", "no random value can be made up for it",
-                got=f"{value.type} {value.shape}", hint="give a file: --input x.npy",
-            )  # fmt: skip
+                f"input {value.name}",
+                "no random value can be made up for it",
+                got=f"{value.type} {value.shape}",
+                hint="give a file: --input x.npy",
+            )
         if np.issubdtype(dtype, np.floating):
             feed[value.name] = rng.standard_normal(value.shape).astype(dtype)
         else:

@@ -85,9 +85,11 @@ def choose_candidates(
             continue
         seen.add(segmentation)
         found[segmentation] = SegmentationCandidate(
-            segmentation=segmentation, origin=origin, inflation=inflation,
+            segmentation=segmentation,
+            origin=origin,
+            inflation=inflation,
             predicted_us=finish_us(trace, segmentation, cost),
-        )  # fmt: skip
+        )
     return tuple(found.values())
 
 

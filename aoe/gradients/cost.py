@@ -239,9 +239,11 @@ def _checked(samples: Sequence[CostSample]) -> list[CostSample]:
             raise MeasurementError("all-reduce cost", "not a measured time", got=tuple(sample))
     if len({sample.bytes for sample in samples}) < 2:
         raise MeasurementError(
-            "all-reduce cost", "too few sizes were measured",
-            got=len({sample.bytes for sample in samples}), expected="two or more",
-        )  # fmt: skip
+            "all-reduce cost",
+            "too few sizes were measured",
+            got=len({sample.bytes for sample in samples}),
+            expected="two or more",
+        )
     return sorted(samples)
 
 

@@ -75,15 +75,20 @@ def average_loops(
     """
     if len(loops) <= dropped:
         raise MeasurementError(
-            "gradient times", "too few loops", got=len(loops), expected=f"more than {dropped}",
+            "gradient times",
+            "too few loops",
+            got=len(loops),
+            expected=f"more than {dropped}",
             hint="record more backward passes",
-        )  # fmt: skip
+        )
     lengths = sorted({len(loop) for loop in loops})
     if len(lengths) > 1 or not lengths[0]:
         raise MeasurementError(
-            "gradient times", "loops do not hold the same gradients", got=f"lengths {lengths}",
+            "gradient times",
+            "loops do not hold the same gradients",
+            got=f"lengths {lengths}",
             hint="every recorded step must use the same parameters",
-        )  # fmt: skip
+        )
     if not all(math.isfinite(time) and time >= 0 for loop in loops for time in loop):
         raise MeasurementError("gradient times", "a time is negative or not finite")
     kept = len(loops) - dropped

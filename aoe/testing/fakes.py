@@ -109,9 +109,13 @@ class ScriptedRunner:
     def sibling(self) -> ScriptedRunner:
         """Return a runner with the same scripts that notes its calls here too."""
         return ScriptedRunner(
-            candidate=self.candidate, model=self.model, compile_error=self.compile_error,
-            seed=self.seed, target=self.target, calls=self.calls,
-        )  # fmt: skip
+            candidate=self.candidate,
+            model=self.model,
+            compile_error=self.compile_error,
+            seed=self.seed,
+            target=self.target,
+            calls=self.calls,
+        )
 
     def restart(self) -> None:
         """Count the request."""
@@ -175,9 +179,12 @@ class ScriptedRunner:
         assert not isinstance(scripted, RunError)
         self.seed += 1
         fake = FakeRunner(
-            rng=random.Random(self.seed), baseline_us=BASELINE_US,
-            tuned_us=BASELINE_US / scripted, jitter=self.jitter, spike_chance=0.0,
-        )  # fmt: skip
+            rng=random.Random(self.seed),
+            baseline_us=BASELINE_US,
+            tuned_us=BASELINE_US / scripted,
+            jitter=self.jitter,
+            spike_chance=0.0,
+        )
         samples = run_pairs(fake.baseline, fake.tuned, policy, best)
         return Measurement(
             outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us

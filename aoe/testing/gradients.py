@@ -47,24 +47,38 @@ def make_gdat_report() -> GdatReport:
     default, best = from_bucket_caps(trace.sizes_bytes), optimal(trace, cost)
     estimate = SpeedupEstimate(median=1.25, low=1.2, high=1.3, pairs=40, coverage=0.96)
     return GdatReport(
-        tuning_name="net_20260301", tuning_time_s=42.0, result=TuningResult.SUCCESSFUL,
-        modelhash=str(hash_of(trace)), gradients=len(trace), total_bytes=trace.total_bytes,
-        world_size=4, backend="gloo", cost=cost, outcome=RepoOutcome.ADD,
+        tuning_name="net_20260301",
+        tuning_time_s=42.0,
+        result=TuningResult.SUCCESSFUL,
+        modelhash=str(hash_of(trace)),
+        gradients=len(trace),
+        total_bytes=trace.total_bytes,
+        world_size=4,
+        backend="gloo",
+        cost=cost,
+        outcome=RepoOutcome.ADD,
         before=GroupingReport(
-            name="DDP default (1 MiB, 25 MiB)", timeline=simulate(trace, default, cost),
-            source=TimelineSource.SIMULATION, step_us=20_000,
+            name="DDP default (1 MiB, 25 MiB)",
+            timeline=simulate(trace, default, cost),
+            source=TimelineSource.SIMULATION,
+            step_us=20_000,
         ),
         after=GroupingReport(
-            name="optimum", timeline=simulate(trace, best, cost),
-            source=TimelineSource.SIMULATION, step_us=16_000,
+            name="optimum",
+            timeline=simulate(trace, best, cost),
+            source=TimelineSource.SIMULATION,
+            step_us=16_000,
         ),
         estimate=estimate,
         candidates=(
             CandidateReport(
-                name="optimum", segments=len(best), estimate=estimate,
+                name="optimum",
+                segments=len(best),
+                estimate=estimate,
                 predicted_us=finish_us(trace, best, cost),
             ),
             CandidateReport(name="one all-reduce", segments=1),
         ),
-        machine={"cpu_model": "Example CPU"}, versions={"torch": "2.13.0"},
-    )  # fmt: skip
+        machine={"cpu_model": "Example CPU"},
+        versions={"torch": "2.13.0"},
+    )

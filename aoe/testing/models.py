@@ -138,10 +138,14 @@ def slow_chain_net(
             helper.make_node("Mul", [source, f"t{i}"], [f"m{i}"], name=f"mul{i}"),
             helper.make_node("PRelu", [f"m{i}", "slope"], [f"p{i}"], name=f"prelu{i}"),
             helper.make_node(
-                "MaxPool", [f"p{i}"], [f"q{i}"], name=f"pool{i}", kernel_shape=[3, 3],
+                "MaxPool",
+                [f"p{i}"],
+                [f"q{i}"],
+                name=f"pool{i}",
+                kernel_shape=[3, 3],
                 pads=[1, 1, 1, 1],
             ),
-        ]  # fmt: skip
+        ]
         source = f"q{i}"
     return make_model(nodes, {"x": [1, channels, extent, extent]}, [source], weights=weights)
 

@@ -117,9 +117,13 @@ class CompiledGraph:
         fixed = GraphWithWeights(self._graph_module, static, weights).eval()
         try:
             module = optimize_call(
-                fixed, tuple(values), {}, self._options,
-                progress=SilentProgress(), engine=self._engine,
-            )  # fmt: skip
+                fixed,
+                tuple(values),
+                {},
+                self._options,
+                progress=SilentProgress(),
+                engine=self._engine,
+            )
         except (AoeError, AoebankError) as error:
             self._give_up(f"{_user_place(self._graph_module, str(error))}{error}")
             return None

@@ -16,11 +16,22 @@ from aoe.errors import ModelImportError
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device)
 """Types of arguments whose value never changes behind our back."""
-EXCHANGED = frozenset({
-    torch.float16, torch.float32, torch.float64, torch.bool,
-    torch.int8, torch.int16, torch.int32, torch.int64,
-    torch.uint8, torch.uint16, torch.uint32, torch.uint64,
-})  # fmt: skip
+EXCHANGED = frozenset(
+    {
+        torch.float16,
+        torch.float32,
+        torch.float64,
+        torch.bool,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.uint8,
+        torch.uint16,
+        torch.uint32,
+        torch.uint64,
+    }
+)
 """Element types that NumPy, ONNX and PyTorch have in common, so tensors can change hands."""
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
@@ -170,9 +181,11 @@ def _leaf_form(leaf: Any, where: str) -> TensorForm | Constant:
         return TensorForm(shape=tuple(leaf.shape), dtype=leaf.dtype)
     if not is_plain(leaf):
         raise ModelImportError(
-            where, "an argument is neither a tensor nor a plain value", got=type(leaf).__name__,
+            where,
+            "an argument is neither a tensor nor a plain value",
+            got=type(leaf).__name__,
             expected="tensors, numbers, strings and None, nested in tuples, lists and dicts",
-        )  # fmt: skip
+        )
     return Constant(value=leaf)
 
 

@@ -19,10 +19,15 @@ from aoe.torch.served import ServedModel
 
 _OWN = ("_original", "_served", "_convention", "_warned", "_lock")
 _SHARED = (
-    "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set",
-    "_state_dict_hooks", "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
-)  # fmt: skip
+    "_parameters",
+    "_buffers",
+    "_modules",
+    "_non_persistent_buffers_set",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
 """Tables of the original that are the wrapper's too, so that changes to either reach both."""
 
 

@@ -31,14 +31,25 @@ _FORGET_STEPS = 1000
 16 bytes a gradient and step are dropped after so many steps."""
 
 _NEEDED = (
-    "reducer", "process_group", "static_graph", "find_unused_parameters", "bucket_bytes_cap",
-    "bucket_bytes_cap_default", "_comm_hooks", "_module_parameters", "_build_params_for_reducer",
-    "_build_debug_param_to_name_mapping", "_get_ddp_logging_data",
-)  # fmt: skip
+    "reducer",
+    "process_group",
+    "static_graph",
+    "find_unused_parameters",
+    "bucket_bytes_cap",
+    "bucket_bytes_cap_default",
+    "_comm_hooks",
+    "_module_parameters",
+    "_build_params_for_reducer",
+    "_build_debug_param_to_name_mapping",
+    "_get_ddp_logging_data",
+)
 _NEEDED_OF_REDUCER = (
-    "prepare_for_forward", "_rebuild_buckets", "_remove_autograd_hooks", "_check_reducer_finalized",
+    "prepare_for_forward",
+    "_rebuild_buckets",
+    "_remove_autograd_hooks",
+    "_check_reducer_finalized",
     "_reset_state",
-)  # fmt: skip
+)
 """Parts of DDP that are not its public interface. Source: torch 2.13, and as far as they can be
 read, all versions since 2.6 (pull request 128262 mended `_reset_state` before that)."""
 

@@ -256,9 +256,10 @@ class DdpTraining:
 
 def _no_backward() -> RunError:
     return RunError(
-        "step", "no gradient of the model was computed in it",
+        "step",
+        "no gradient of the model was computed in it",
         hint="a step has to run forward and backward of the DistributedDataParallel module",
-    )  # fmt: skip
+    )
 
 
 def _wait_for_device(device: Any) -> None:

@@ -252,9 +252,10 @@ def _check_module(module: torch.nn.Module) -> None:
     for name, each in module.named_modules():
         if isinstance(each, torch.jit.ScriptModule):
             raise ModelImportError(
-                module_place(module, name), "is a script module, which cannot be exported",
+                module_place(module, name),
+                "is a script module, which cannot be exported",
                 hint="give the Python module it was made of",
-            )  # fmt: skip
+            )
     for name, tensor in tensors_of(module):
         place = module_place(module, name.rpartition(".")[0])
         if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
@@ -263,9 +264,11 @@ def _check_module(module: torch.nn.Module) -> None:
             )
         if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
             raise ModelImportError(
-                place, f"{name} is not a dense CPU tensor", got=f"{tensor.device}, {tensor.layout}",
+                place,
+                f"{name} is not a dense CPU tensor",
+                got=f"{tensor.device}, {tensor.layout}",
                 hint="move the module with .cpu()",
-            )  # fmt: skip
+            )
 
 
 @contextmanager

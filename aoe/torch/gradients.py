@@ -99,9 +99,12 @@ def tune_gradients(
     ranks = Ranks(ddp.process_group, ddp.device, timeout_s=timeout_s)
     if ranks.world_size < 2:
         raise UsageError(
-            "process group", "one process reduces nothing", got=1, expected="2 or more",
+            "process group",
+            "one process reduces nothing",
+            got=1,
+            expected="2 or more",
             hint="torchrun --nproc-per-node=2 TRAIN.py",
-        )  # fmt: skip
+        )
     with ranks.watched():
         training = DdpTraining(ddp, step, ranks)
         output = Path(output) if output is not None else None
@@ -170,9 +173,11 @@ def _apply_given(
     count = len(training.sizes_bytes)
     if segmentation.ends[-1] != count:
         raise UsageError(
-            "segmentation", "is of another number of gradients",
-            got=segmentation.ends[-1], expected=count,
-        )  # fmt: skip
+            "segmentation",
+            "is of another number of gradients",
+            got=segmentation.ends[-1],
+            expected=count,
+        )
     if trace is not None and not training.order_by(trace):
         raise UsageError("trace", "is of another model")
     training.apply(segmentation)
@@ -216,9 +221,11 @@ def _is_of(stored: StoredGradients | None, ranks: Ranks) -> bool:
 def _checked(model: Any) -> Any:
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
-            "model", "not a DistributedDataParallel module", got=type(model).__name__,
+            "model",
+            "not a DistributedDataParallel module",
+            got=type(model).__name__,
             hint="wrap it in torch.nn.parallel.DistributedDataParallel, and run that in `step`",
-        )  # fmt: skip
+        )
     return model
 
 
@@ -227,10 +234,11 @@ def _wrapped(model: Any, process_group: Any | None, options: Mapping[str, Any]) 
         return DistributedDataParallel(model, process_group=process_group, **options)
     if process_group is not None or options:
         raise UsageError(
-            "apply_gradient_strategy", "the model is DistributedDataParallel already",
+            "apply_gradient_strategy",
+            "the model is DistributedDataParallel already",
             got=", ".join(["process_group"] * (process_group is not None) + sorted(options)),
             hint="give these options where the model is wrapped",
-        )  # fmt: skip
+        )
     return model
 
 

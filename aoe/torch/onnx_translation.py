@@ -37,9 +37,10 @@ def translate(program: torch.export.ExportedProgram, input_names: Sequence[str])
             import onnxscript  # noqa: F401
     except ImportError as error:
         raise EngineNotInstalledError(
-            "onnxscript", "not installed, and PyTorch needs it to write ONNX",
+            "onnxscript",
+            "not installed, and PyTorch needs it to write ONNX",
             hint="pip install 'aoebank[torch]'",
-        ) from error  # fmt: skip
+        ) from error
     with quiet_exporter():
         exported: Any = torch.onnx.export(
             program, dynamo=True, verbose=False, input_names=[f"in_{name}" for name in input_names]

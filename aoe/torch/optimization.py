@@ -128,9 +128,12 @@ def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
     options = OptimizeOptions(**given)
     if parse_job_types(str(options.job_type)) != (JobType.OPAT,):
         raise UsageError(
-            "job_type", "only operator tuning works on one module", got=options.job_type,
-            expected="2 (or opat)", hint="for gradients: aoe.torch.tune_gradients",
-        )  # fmt: skip
+            "job_type",
+            "only operator tuning works on one module",
+            got=options.job_type,
+            expected="2 (or opat)",
+            hint="for gradients: aoe.torch.tune_gradients",
+        )
     return options
 
 
@@ -227,9 +230,10 @@ def _check(module: torch.nn.Module, served: ServedModel, call: FlatCall, where: 
     )
     if not deviation.acceptable:
         raise AccuracyError(
-            where, f"the exported model computes something else: {deviation.detail}",
+            where,
+            f"the exported model computes something else: {deviation.detail}",
             hint="this is a fault of the export: please report the module",
-        )  # fmt: skip
+        )
 
 
 def _tensors(returned: Any) -> list[torch.Tensor]:

@@ -38,9 +38,10 @@ class Ranks:
     def __init__(self, group: Any | None, device: Any, *, timeout_s: float | None) -> None:
         if not dist.is_available() or not dist.is_initialized():
             raise UsageError(
-                "torch.distributed", "there is no process group",
+                "torch.distributed",
+                "there is no process group",
                 hint="call torch.distributed.init_process_group first, or start with torchrun",
-            )  # fmt: skip
+            )
         self.group = group if group is not None else dist.group.WORLD
         self.device = device
         self.rank: int = dist.get_rank(self.group)

@@ -68,10 +68,11 @@ def tune_script(
         raise gate.error
     if gate.result is None:
         raise RunError(
-            str(script), f"ended after {gate.steps} training steps of DistributedDataParallel",
+            str(script),
+            f"ended after {gate.steps} training steps of DistributedDataParallel",
             expected="enough to tune with: some hundred",
             hint="train with torch.nn.parallel.DistributedDataParallel, in this process, longer",
-        )  # fmt: skip
+        )
     return ScriptOutcome(tuned=gate.result, is_first=is_first, exit_code=exit_code)
 
 

@@ -119,9 +119,10 @@ class StepGate(Generic[T]):
         self._go.put(None)
         if not self._arrived.get():
             raise RunError(
-                "script", f"ended after {self.steps} steps, before tuning was finished",
+                "script",
+                f"ended after {self.steps} steps, before tuning was finished",
                 hint="let it train longer, or give --tuning_time_limit",
-            )  # fmt: skip
+            )
 
     def _end(self) -> None:
         for handle in self._handles:

@@ -157,12 +157,14 @@ def _writable(directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
-            str(directory), f"cannot be created: {error.strerror}",
+            str(directory),
+            f"cannot be created: {error.strerror}",
             hint="give a directory you may write to with --output",
-        ) from error  # fmt: skip
+        ) from error
     if not os.access(directory, os.W_OK | os.X_OK):
         raise OutputError(
-            str(directory), "no permission to write there",
+            str(directory),
+            "no permission to write there",
             hint="give a directory you may write to with --output",
-        )  # fmt: skip
+        )
     return directory

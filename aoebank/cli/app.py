@@ -59,9 +59,11 @@ EXIT_DRIVER = 129  # git reads more than 128 as: not merged; 2 to 4 would mean c
 EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
-    name="aoebank", pretty_exceptions_enable=False, rich_markup_mode=None,
+    name="aoebank",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     add_completion=False,
-)  # fmt: skip
+)
 for _name, _command in COMMANDS.items():
     if isinstance(_command, typer.Typer):
         app.add_typer(_command, name=_name)
@@ -77,10 +79,15 @@ def start(
     ] = ColorMode.AUTO,
     debug: Annotated[bool, typer.Option("--debug", help="Print tracebacks.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True,
-                           callback=lambda asked: _print_version(asked))
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version.",
+            is_eager=True,
+            callback=lambda asked: _print_version(asked),
+        ),
     ] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Manage tuning knowledge banks: find, check, read and compare them."""
     context.obj = Session(color=color, debug=debug)
 

@@ -33,13 +33,21 @@ def command(
     a: Annotated[str, typer.Argument(metavar="A", help=f"Old side: {_SIDE}.")],
     b: Annotated[str, typer.Argument(metavar="B", help="New side, written likewise.")],
     noise: Annotated[
-        str, typer.Option("--noise", metavar="RATIO",
-                          help="Times this close are the same; a wider recorded spread counts.")
+        str,
+        typer.Option(
+            "--noise",
+            metavar="RATIO",
+            help="Times this close are the same; a wider recorded spread counts.",
+        ),
     ] = "3%",
     fail_on_regression: Annotated[
         str | None,
-        typer.Option("--fail-on-regression", metavar="RATIO", show_default=False,
-                     help="Exit with 1 only for records slower by more than this."),
+        typer.Option(
+            "--fail-on-regression",
+            metavar="RATIO",
+            show_default=False,
+            help="Exit with 1 only for records slower by more than this.",
+        ),
     ] = None,
     soc: Annotated[
         list[str] | None,
@@ -51,13 +59,21 @@ def command(
     ] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option("--key", metavar="GLOB", show_default=False,
-                     help="Only these keys, or keys that start like this."),
+        typer.Option(
+            "--key",
+            metavar="GLOB",
+            show_default=False,
+            help="Only these keys, or keys that start like this.",
+        ),
     ] = None,
     weights: Annotated[
         Path | None,
-        typer.Option("--weights", metavar="FILE", show_default=False,
-                     help="JSON object: how often each key is used."),
+        typer.Option(
+            "--weights",
+            metavar="FILE",
+            show_default=False,
+            help="JSON object: how often each key is used.",
+        ),
     ] = None,
     no_renames: Annotated[
         bool, typer.Option("--no-renames", help="Do not look for files with another name in B.")
@@ -69,7 +85,7 @@ def command(
         DiffFormat, typer.Option("--format", help="How to write the difference.")
     ] = DiffFormat.TEXT,
     as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> int:
     """Compare two bank files or trees, record by record."""
     from aoebank.ops.diff import DiffOptions, diff, parse_ratio
     from aoebank.ops.diff.weights import load_weights
@@ -82,8 +98,9 @@ def command(
         noise_ratio=parse_ratio(noise, option="--noise"),
         only=RecordFilter(soc=tuple(soc or ()), op=tuple(op or ()), key=tuple(key or ())),
         weights=load_weights(weights) if weights else None,
-        has_renames=not no_renames, has_fields=not stat,
-    )  # fmt: skip
+        has_renames=not no_renames,
+        has_fields=not stat,
+    )
     limit = fail_on_regression
     fail_on = None if limit is None else parse_ratio(limit, option="--fail-on-regression")
     here = Path()  # messages then name paths as they were typed

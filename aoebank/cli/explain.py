@@ -13,11 +13,12 @@ def command(
     context: typer.Context,
     codes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CODE]...", help="Finding codes, or how they start.",
-                       show_default=False),
+        typer.Argument(
+            metavar="[CODE]...", help="Finding codes, or how they start.", show_default=False
+        ),
     ] = None,
     as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> int:
     """Tell what finding codes mean, why they matter and what to do; without CODE, list them."""
     from aoebank.ops.explain import explain
     from aoebank.report.explain import ExplainReport

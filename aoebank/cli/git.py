@@ -25,8 +25,10 @@ class VerdictFormat(StrEnum):
 
 group = typer.Typer(
     help="Let git merge and show banks record by record, and check merges it made.",
-    no_args_is_help=True, add_completion=False, rich_markup_mode=None,
-)  # fmt: skip
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 _Global: TypeAlias = Annotated[
     bool, typer.Option("--global", help="For all repositories of this user, not for this one.")
@@ -41,12 +43,14 @@ def install(
     context: typer.Context,
     is_global: _Global = False,
     command: Annotated[
-        str, typer.Option("--command", metavar="TEXT",
-                          help="How git starts aoebank, where it is not on its PATH.")
+        str,
+        typer.Option(
+            "--command", metavar="TEXT", help="How git starts aoebank, where it is not on its PATH."
+        ),
     ] = "aoebank",
     dry_run: _DryRun = False,
     as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> int:
     """Register the merge and diff drivers, and write .gitattributes."""
     from aoebank.ops.git_install import apply_plan, plan_install
     from aoebank.report.git import InstallReport
@@ -84,11 +88,13 @@ def uninstall(
 def check(
     context: typer.Context,
     committed: Annotated[
-        bool, typer.Option("--committed", help="Only what is committed, not the settings of this "
-                                               "clone: for CI.")
+        bool,
+        typer.Option(
+            "--committed", help="Only what is committed, not the settings of this clone: for CI."
+        ),
     ] = False,
     as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> int:
     """Tell whether git will merge the banks of this work tree record by record."""
     from aoebank.ops.git_check import check_git
     from aoebank.report.git import CheckReport
@@ -102,35 +108,61 @@ def verify_merge(
     context: typer.Context,
     revisions: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[REV|RANGE]...", show_default=False,
-                       help="Merge commits, or ranges of them such as main..HEAD; default HEAD."),
+        typer.Argument(
+            metavar="[REV|RANGE]...",
+            show_default=False,
+            help="Merge commits, or ranges of them such as main..HEAD; default HEAD.",
+        ),
     ] = None,
     output: Annotated[
         VerdictFormat, typer.Option("--format", help="How to write what is wrong.")
     ] = VerdictFormat.TEXT,
     policy: Annotated[
-        str, typer.Option("--policy", metavar="POLICY", show_default=False,
-                          help="As for aoebank merge; default: aoebank.merge.policy of git config.")
+        str,
+        typer.Option(
+            "--policy",
+            metavar="POLICY",
+            show_default=False,
+            help="As for aoebank merge; default: aoebank.merge.policy of git config.",
+        ),
     ] = "",
     untimed: Annotated[
-        str, typer.Option("--untimed", metavar="POLICY", show_default=False,
-                          help="For records without comparable times.")
+        str,
+        typer.Option(
+            "--untimed",
+            metavar="POLICY",
+            show_default=False,
+            help="For records without comparable times.",
+        ),
     ] = "",
     noise: Annotated[
-        str, typer.Option("--noise", metavar="SHARE", show_default=False,
-                          help="Gap between two times that says nothing, such as 3%.")
+        str,
+        typer.Option(
+            "--noise",
+            metavar="SHARE",
+            show_default=False,
+            help="Gap between two times that says nothing, such as 3%.",
+        ),
     ] = "",
     override: Annotated[
         list[str] | None,
-        typer.Option("--override", metavar="PATTERN:POLICY", show_default=False,
-                     help="Policy of some records, such as op=MatMulV3:theirs; repeat it."),
+        typer.Option(
+            "--override",
+            metavar="PATTERN:POLICY",
+            show_default=False,
+            help="Policy of some records, such as op=MatMulV3:theirs; repeat it.",
+        ),
     ] = None,
     allow_choice: Annotated[
-        bool, typer.Option("--allow-choice", help="A key both sides changed may have either "
-                                                  "side's record, whatever the policy says.")
+        bool,
+        typer.Option(
+            "--allow-choice",
+            help="A key both sides changed may have either "
+            "side's record, whatever the policy says.",
+        ),
     ] = False,
     as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> int:
     """Merge the banks of merge commits again and compare with what was committed."""
     from aoebank.ops.verify_merge import verify_merges
     from aoebank.report.verify_merge import VerifyReport
@@ -138,7 +170,7 @@ def verify_merge(
     rules = _rules(policy, untimed, noise, override or [])
     verdicts = verify_merges(
         revisions or ["HEAD"], cwd=Path.cwd(), rules=rules, may_choose=allow_choice
-    )  # fmt: skip
+    )
     report = VerifyReport(verdicts=verdicts)
     if output is VerdictFormat.GITHUB and not as_json:
         print("\n".join(report.annotations()))

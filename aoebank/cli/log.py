@@ -24,15 +24,21 @@ def command(
     key: Key = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", "-n", min=1, metavar="N", show_default=False,
-                     help="At most so many versions."),
+        typer.Option(
+            "--limit",
+            "-n",
+            min=1,
+            metavar="N",
+            show_default=False,
+            help="At most so many versions.",
+        ),
     ] = None,
     source: Source = HistorySource.AUTO,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check that the snapshots are what was stored.")
     ] = False,
     as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> int:
     """List the versions of a bank, newest first, with what each changed."""
     from aoebank.ops.log import log
     from aoebank.ops.verify_history import verify_history

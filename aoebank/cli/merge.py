@@ -22,20 +22,31 @@ def command(
     sides: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="A B...", show_default=False,
+            metavar="A B...",
+            show_default=False,
             help="Files or trees: PATH, git:REV[:PATH], snapshot:REF[:ROOT]. A is ours; the "
             "others come into it one after the other.",
         ),
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", metavar="DST", show_default=False,
-                     help="Where the result goes: a new path, or one of the sides."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="DST",
+            show_default=False,
+            help="Where the result goes: a new path, or one of the sides.",
+        ),
     ] = None,
     base: Annotated[
         str | None,
-        typer.Option("-b", "--base", metavar="BASE", show_default=False,
-                     help="What all sides started from; makes it a three-way merge."),
+        typer.Option(
+            "-b",
+            "--base",
+            metavar="BASE",
+            show_default=False,
+            help="What all sides started from; makes it a three-way merge.",
+        ),
     ] = None,
     policy: Annotated[
         Policy, typer.Option("--policy", help="Who wins where both changed a key.")
@@ -49,8 +60,11 @@ def command(
     ] = "3%",
     times: Annotated[
         Times,
-        typer.Option("--times", help="Compare times of the same known machine (strict), of "
-                     "that or of machines nobody knows (alike), or any."),
+        typer.Option(
+            "--times",
+            help="Compare times of the same known machine (strict), of "
+            "that or of machines nobody knows (alike), or any.",
+        ),
     ] = Times.ALIKE,
     incumbent: Annotated[
         Incumbent,
@@ -58,14 +72,22 @@ def command(
     ] = Incumbent.OURS,
     override: Annotated[
         list[str] | None,
-        typer.Option("--override", metavar="PATTERN:POLICY", show_default=False,
-                     help="A policy for some: soc=, op= or key= and a shell pattern, as in "
-                     "op=MatMulV3:theirs. Repeatable; the last that fits counts."),
+        typer.Option(
+            "--override",
+            metavar="PATTERN:POLICY",
+            show_default=False,
+            help="A policy for some: soc=, op= or key= and a shell pattern, as in "
+            "op=MatMulV3:theirs. Repeatable; the last that fits counts.",
+        ),
     ] = None,
     drop_worse_than: Annotated[
         Path | None,
-        typer.Option("--drop-worse-than", metavar="DIR", show_default=False,
-                     help="Leave out records slower than those of this built-in bank."),
+        typer.Option(
+            "--drop-worse-than",
+            metavar="DIR",
+            show_default=False,
+            help="Leave out records slower than those of this built-in bank.",
+        ),
     ] = None,
     allow_other_soc: Annotated[
         bool, typer.Option("--allow-other-soc", help="Merge banks of different targets.")
@@ -78,16 +100,24 @@ def command(
     ] = False,
     decisions: Annotated[
         Path | None,
-        typer.Option("--decisions", metavar="FILE", show_default=False,
-                     help="Save all decisions, to edit them and --apply them."),
+        typer.Option(
+            "--decisions",
+            metavar="FILE",
+            show_default=False,
+            help="Save all decisions, to edit them and --apply them.",
+        ),
     ] = None,
     apply: Annotated[
         Path | None,
-        typer.Option("--apply", metavar="FILE", show_default=False,
-                     help="Apply edited decisions; a conflict file needs no sides."),
+        typer.Option(
+            "--apply",
+            metavar="FILE",
+            show_default=False,
+            help="Apply edited decisions; a conflict file needs no sides.",
+        ),
     ] = None,
     as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> int:
     """Merge banks record by record, with a base or without."""
     from aoebank.ops.merge.policy import MergeRules, parse_noise, parse_override
     from aoebank.ops.merge.settle import is_conflict_file
@@ -98,21 +128,39 @@ def command(
     if untimed is Policy.KEEP_BEST:
         raise UsageError("without times there is no best", where="--untimed", got=untimed)
     rules = MergeRules(
-        policy=policy, untimed=untimed, noise_ratio=parse_noise(noise), times=times,
-        incumbent=incumbent, overrides=tuple(map(parse_override, override or ())),
-        may_differ_in_soc=allow_other_soc, may_be_unrelated=allow_unrelated,
-    )  # fmt: skip
+        policy=policy,
+        untimed=untimed,
+        noise_ratio=parse_noise(noise),
+        times=times,
+        incumbent=incumbent,
+        overrides=tuple(map(parse_override, override or ())),
+        may_differ_in_soc=allow_other_soc,
+        may_be_unrelated=allow_unrelated,
+    )
     request = _request(
-        sides or [], base, output, rules, drop_worse_than, apply,
-        says_all=dry_run or as_json or decisions is not None, writes=not dry_run,
-    )  # fmt: skip
+        sides or [],
+        base,
+        output,
+        rules,
+        drop_worse_than,
+        apply,
+        says_all=dry_run or as_json or decisions is not None,
+        writes=not dry_run,
+    )
     return _merge(context, request, decisions, dry_run=dry_run, as_json=as_json)
 
 
 def _request(
-    texts: list[str], base: str | None, output: str | None, rules: MergeRules,
-    built_in: Path | None, apply: Path | None, *, says_all: bool, writes: bool,
-) -> MergeRequest:  # fmt: skip
+    texts: list[str],
+    base: str | None,
+    output: str | None,
+    rules: MergeRules,
+    built_in: Path | None,
+    apply: Path | None,
+    *,
+    says_all: bool,
+    writes: bool,
+) -> MergeRequest:
     from datetime import UTC, datetime
 
     from aoebank.ops.merge.destination import find_destination
@@ -122,32 +170,51 @@ def _request(
     from aoebank.storage.open_side import open_side
 
     if len(texts) < 2:
-        raise UsageError("needs two sides or more", where="merge", got=f"{len(texts)}",
-                         hint="aoebank merge A B -o DST")  # fmt: skip
+        raise UsageError(
+            "needs two sides or more",
+            where="merge",
+            got=f"{len(texts)}",
+            hint="aoebank merge A B -o DST",
+        )
     if writes and output is None:
-        raise UsageError("does not say where the result goes", where="merge",
-                         hint=f"-o DST, -o {texts[0]} for in place, or --dry-run")  # fmt: skip
+        raise UsageError(
+            "does not say where the result goes",
+            where="merge",
+            hint=f"-o DST, -o {texts[0]} for in place, or --dry-run",
+        )
     cwd = Path()  # so that messages name paths as they were typed
 
     def side(text: str, beside: str) -> Side:
         return open_side(text, beside=beside, cwd=cwd, default_root=default_root)
 
-    sides = tuple(side(text, texts[1] if number == 0 else texts[0])
-                  for number, text in enumerate(texts))  # fmt: skip
+    sides = tuple(
+        side(text, texts[1] if number == 0 else texts[0]) for number, text in enumerate(texts)
+    )
     destination = find_destination(output, sides, cwd=cwd) if output is not None else None
     return MergeRequest(
-        sides=sides, base=side(base, texts[0]) if base is not None else None, rules=rules,
-        destination=destination if writes else None, says_all=says_all,
-        outsiders=find_outsiders(sides, output=Path(output) if output else None,
-                                 built_in=built_in, today=datetime.now(UTC).date()),
+        sides=sides,
+        base=side(base, texts[0]) if base is not None else None,
+        rules=rules,
+        destination=destination if writes else None,
+        says_all=says_all,
+        outsiders=find_outsiders(
+            sides,
+            output=Path(output) if output else None,
+            built_in=built_in,
+            today=datetime.now(UTC).date(),
+        ),
         verdicts=load_verdicts(apply) if apply is not None else SavedVerdicts(),
-    )  # fmt: skip
+    )
 
 
 def _merge(
-    context: typer.Context, request: MergeRequest, decisions: Path | None, *, dry_run: bool,
+    context: typer.Context,
+    request: MergeRequest,
+    decisions: Path | None,
+    *,
+    dry_run: bool,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     from aoebank.ops.merge.run import merge
     from aoebank.ops.merge.saved import serialize_decisions
     from aoebank.report.merge import MergeReport
@@ -176,6 +243,7 @@ def _demand_alone(
 ) -> None:
     if sides or output or base or decisions:
         raise UsageError(
-            "a conflict file is applied to the bank beside it", where="--apply",
+            "a conflict file is applied to the bank beside it",
+            where="--apply",
             hint="name no sides, base or output",
-        )  # fmt: skip
+        )

@@ -39,9 +39,13 @@ def command(
     from aoebank.report.merge_driver import DriverReport
 
     call = DriverCall(
-        cwd=Path.cwd(), env=current_environment(), today=datetime.now(UTC).date(), is_inner=inner,
-        is_dry_run=dry_run, says_all=as_json,
-    )  # fmt: skip
+        cwd=Path.cwd(),
+        env=current_environment(),
+        today=datetime.now(UTC).date(),
+        is_inner=inner,
+        is_dry_run=dry_run,
+        says_all=as_json,
+    )
     outcome = run_merge_driver(DriverFiles(base=base, ours=ours, theirs=theirs, path=path), call)
     report = DriverReport(outcome=outcome)
     if report.is_silent and not as_json:  # git starts us for every file: no need to load rich

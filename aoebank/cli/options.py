@@ -11,9 +11,7 @@ import typer
 from aoebank.report.output import ColorMode, Report, emit
 from aoebank.storage.tiers import current_environment, resolve_bank
 
-AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Write exactly one JSON document.")
-]  # fmt: skip
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write exactly one JSON document.")]
 BankPath: TypeAlias = Annotated[
     Path | None, typer.Argument(metavar="[PATH]", help="Bank file or tree.", show_default=False)
 ]

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 group = typer.Typer(
     help="Keep known-bad records out of a bank, whoever brings them back.",
-    no_args_is_help=True, add_completion=False, rich_markup_mode=None,
-)  # fmt: skip
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 
 @group.command("add")
@@ -64,9 +66,12 @@ def add(
     if not reason.strip():
         raise UsageError("is empty", where="--reason", expected="what is wrong with the record")
     complaint = Complaint(
-        reason=reason.strip(), ticket=ticket, until=_parse_day(until), evidence=evidence,
+        reason=reason.strip(),
+        ticket=ticket,
+        until=_parse_day(until),
+        evidence=evidence,
         any_strategy=any_strategy,
-    )  # fmt: skip
+    )
     author = current_author(place)
     plan = plan_add(place, key, complaint, author, wanted=make_filter(soc, op), keep=keep)
     return _finish(context, plan, author, dry_run=dry_run, as_json=as_json)

@@ -20,8 +20,13 @@ def command(
     ] = None,
     core_num: Annotated[
         int | None,
-        typer.Option("--core-num", min=0, max=999_999_999, metavar="N",
-                     help="Only files for this number of cores."),
+        typer.Option(
+            "--core-num",
+            min=0,
+            max=999_999_999,
+            metavar="N",
+            help="Only files for this number of cores.",
+        ),
     ] = None,
     op: Annotated[
         str | None, typer.Option("--op", help="Only files of this op_type.", metavar="OP_TYPE")
@@ -54,7 +59,7 @@ def command(
         bool, typer.Option("--explain", help="Tell every place tried, and why.")
     ] = False,
     as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> int:
     """Print which bank directories and files each reader would use."""
     from aoebank.ops.resolve import resolve
     from aoebank.ops.resolve_records import workload_from_file, workload_from_text
@@ -69,9 +74,12 @@ def command(
     if record is not None:
         workload = workload_from_file(record)
     around = surroundings(
-        env=current_environment(), cwd=Path.cwd(), op_bank_path=op_bank_path,
-        mdl_bank_path=mdl_bank_path, opp_path=opp_path,
-    )  # fmt: skip
+        env=current_environment(),
+        cwd=Path.cwd(),
+        op_bank_path=op_bank_path,
+        mdl_bank_path=mdl_bank_path,
+        opp_path=opp_path,
+    )
     query = Query(soc_version=soc, core_num=core_num, op_type=op)
     result = resolve(
         around=around, query=query, readers=reader or (), writers=writer, workload=workload

@@ -25,9 +25,7 @@ def command(
     context: typer.Context,
     version: Annotated[
         str,
-        typer.Argument(
-            metavar="SNAPSHOT", help="Id, start of one, tag, latest~N, or git:COMMIT."
-        ),
+        typer.Argument(metavar="SNAPSHOT", help="Id, start of one, tag, latest~N, or git:COMMIT."),
     ],
     root: Root = None,
     soc: Soc = None,
@@ -36,7 +34,7 @@ def command(
     with_quarantined: WithQuarantined = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> int:
     """Take back what one version changed, record by record; later changes stay."""
     from aoebank.ops.revert import RevertResult, plan_revert, revert
     from aoebank.report.restore import RevertReport

@@ -29,7 +29,8 @@ def command(
     selectors = [target for target in targets if not Path(target).is_dir()]
     if not selectors:
         raise typer.BadParameter("give at least one KEY, FILE or FILE:KEY")
-    needs_tree = not trees and any(":" not in each and not Path(each).is_file()
-                                   for each in selectors)  # fmt: skip
+    needs_tree = not trees and any(
+        ":" not in each and not Path(each).is_file() for each in selectors
+    )
     result = show(selectors, trees or ([default_root()] if needs_tree else []))
     return finish(context, ShowReport(result=result), as_json=as_json)

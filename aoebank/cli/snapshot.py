@@ -37,7 +37,5 @@ def command(
         result = preview_snapshot(place, soc=patterns)
     else:
         author = current_author(place)
-        result = take_snapshot(
-            place, author, message=message, tag=tag, soc=patterns, force=force
-        )  # fmt: skip
+        result = take_snapshot(place, author, message=message, tag=tag, soc=patterns, force=force)
     return finish(context, SnapshotReport(result=result), as_json=as_json)

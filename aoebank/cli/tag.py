@@ -23,15 +23,19 @@ def command(
     ] = "latest",
     root: Annotated[
         Path | None,
-        typer.Option("--root", metavar="ROOT", show_default=False,
-                     help="Root of the bank; by default the one the environment names."),
+        typer.Option(
+            "--root",
+            metavar="ROOT",
+            show_default=False,
+            help="Root of the bank; by default the one the environment names.",
+        ),
     ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the tag.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Move the tag if another snapshot has it.")
     ] = False,
     as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> int:
     """Name a snapshot, or list the names."""
     from aoebank.ops.tag import add_tag, delete_tag, show_tags
     from aoebank.report.tag import TagReport

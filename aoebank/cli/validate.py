@@ -37,18 +37,30 @@ def command(
     ] = False,
     select: Annotated[
         list[str] | None,
-        typer.Option("--select", metavar="CODE", show_default=False,
-                     help="Report only these codes, or codes that start like this."),
+        typer.Option(
+            "--select",
+            metavar="CODE",
+            show_default=False,
+            help="Report only these codes, or codes that start like this.",
+        ),
     ] = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option("--ignore", metavar="CODE", show_default=False,
-                     help="Leave these out; of --select and --ignore the longer one decides."),
+        typer.Option(
+            "--ignore",
+            metavar="CODE",
+            show_default=False,
+            help="Leave these out; of --select and --ignore the longer one decides.",
+        ),
     ] = None,
     built_in: Annotated[
         Path | None,
-        typer.Option("--built-in", metavar="DIR", show_default=False,
-                     help="Built-in bank to compare times with; default $ASCEND_OPP_PATH."),
+        typer.Option(
+            "--built-in",
+            metavar="DIR",
+            show_default=False,
+            help="Built-in bank to compare times with; default $ASCEND_OPP_PATH.",
+        ),
     ] = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="Mend what is safe to mend, and show the difference.")
@@ -64,7 +76,7 @@ def command(
         bool, typer.Option("--statistics", help="Count findings by code, do not list them.")
     ] = False,
     as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> int:
     """Check bank files and trees; tell everything that is wrong in one run."""
     from aoebank.ops.validate import validate
     from aoebank.ops.validate_built_in import find_built_in
@@ -78,8 +90,10 @@ def command(
     report = ValidateReport(
         result=validate(paths, selection=selection, built_in=tier, today=_today()),
         fail_on=Severity.NOTE if strict else fail_on,
-        fixes=fixes, is_dry_run=dry_run, has_statistics=statistics,
-    )  # fmt: skip
+        fixes=fixes,
+        is_dry_run=dry_run,
+        has_statistics=statistics,
+    )
     if output in (OutputFormat.TEXT, OutputFormat.JSON):
         return finish(context, report, as_json=output is OutputFormat.JSON)
     return _write_for_programs(report, output)
@@ -90,9 +104,13 @@ def _today() -> date:
 
 
 def _check_options(
-    output: OutputFormat, *, as_json: bool, fix: bool, dry_run: bool,
+    output: OutputFormat,
+    *,
+    as_json: bool,
+    fix: bool,
+    dry_run: bool,
     classes: list[FixClass] | None,
-) -> OutputFormat:  # fmt: skip
+) -> OutputFormat:
     """Return the output format, or raise because options contradict each other."""
     if as_json and output not in (OutputFormat.TEXT, OutputFormat.JSON):
         raise UsageError("two formats asked for", where="--json", got=f"--format {output} too")
@@ -104,7 +122,7 @@ def _check_options(
 
 def _fix(
     paths: list[Path], selection: Selection, classes: list[FixClass] | None, *, dry_run: bool
-) -> Sequence[FixOutcome]:  # fmt: skip
+) -> Sequence[FixOutcome]:
     from aoebank.ops.fix import FixOutcome, apply_fix, plan_fixes
 
     fixes = plan_fixes(paths, selection=selection, classes=classes or tuple(FixClass))

@@ -16,24 +16,39 @@ if TYPE_CHECKING:
 
 Root: TypeAlias = Annotated[
     Path | None,
-    typer.Argument(metavar="[ROOT]", show_default=False,
-                   help="Root of the bank; by default the one the environment names."),
-]  # fmt: skip
+    typer.Argument(
+        metavar="[ROOT]",
+        show_default=False,
+        help="Root of the bank; by default the one the environment names.",
+    ),
+]
 Soc: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--soc", metavar="SOC", show_default=False,
-                 help="Only this soc_version; * and ? are wild; may be given again."),
-]  # fmt: skip
+    typer.Option(
+        "--soc",
+        metavar="SOC",
+        show_default=False,
+        help="Only this soc_version; * and ? are wild; may be given again.",
+    ),
+]
 Op: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--op", metavar="OP_TYPE", show_default=False,
-                 help="Only this op_type; * and ? are wild; may be given again."),
-]  # fmt: skip
+    typer.Option(
+        "--op",
+        metavar="OP_TYPE",
+        show_default=False,
+        help="Only this op_type; * and ? are wild; may be given again.",
+    ),
+]
 Key: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--key", metavar="KEY", show_default=False,
-                 help="Only records of this key, or whose key starts so; may be given again."),
-]  # fmt: skip
+    typer.Option(
+        "--key",
+        metavar="KEY",
+        show_default=False,
+        help="Only records of this key, or whose key starts so; may be given again.",
+    ),
+]
 DryRun: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done, write nothing.")
 ]

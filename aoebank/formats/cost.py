@@ -26,14 +26,18 @@ def cost_problems(value: JsonValue, place: tuple[str, ...] = ()) -> Iterator[Pro
     """Yield what is odd about the `cost_time` of the object at `place`; None: not there."""
     if value is None or value == NO_TIME:
         yield Problem(
-            code="AB401", tokens=place, message="no measured time",
+            code="AB401",
+            tokens=place,
+            message="no measured time",
             got="no cost_time" if value is None else "-1",
             hint="policies that compare times pass over this record",
-        )  # fmt: skip
+        )
     elif cost_us(value) is None:
         yield Problem(
-            code="AB402", tokens=(*place, "cost_time"),
+            code="AB402",
+            tokens=(*place, "cost_time"),
             message="measured time is not positive and finite",
-            got=str(value)[:40], expected="microseconds > 0, or -1",
+            got=str(value)[:40],
+            expected="microseconds > 0, or -1",
             hint="tune the workload again",
-        )  # fmt: skip
+        )

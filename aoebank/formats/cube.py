@@ -33,7 +33,7 @@ _NAME = re.compile(
     r"(?:AIC_(?P<cores>\d{1,9})_L1_SIZE_\d+(?:_L2_FUSION)?_)?repository_(?P<soc>.+?)_"
     r"(?P<op>conv2d_.+|conv3d_.+|convolution.*|matmul.*|depthwise.*|[^_]+)\.json",
     re.ASCII,
-)  # fmt: skip
+)
 _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{[^\n]*"shape"\s*:\s*\{[^\n]*"tiling"\s*:')
 
 
@@ -91,13 +91,16 @@ class CubeFormat:
         shape = value["shape"]
         op_type = shape.get("op_type") if isinstance(shape, Mapping) else None
         record = Record(
-            key=parsed.keys[number], format=self.name,
+            key=parsed.keys[number],
+            format=self.name,
             soc_version=parsed.name.soc_version if parsed.name else None,
             op_type=op_type if isinstance(op_type, str) else None,
-            workload=shape, strategy=value["tiling"], cost_us=cost_us(value.get("cost_time")),
+            workload=shape,
+            strategy=value["tiling"],
+            cost_us=cost_us(value.get("cost_time")),
             extra=_extra(value),
             location=parsed.lines.location(parsed.path, text.start, text.end),
-        )  # fmt: skip
+        )
         return with_raw(record, parsed.raw(number))
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
@@ -143,4 +146,4 @@ def _target(path: Path) -> TargetName | None:
     cores = match["cores"]
     return TargetName(
         soc_version=match["soc"], core_num=int(cores) if cores else None, op_type=match["op"]
-    )  # fmt: skip
+    )

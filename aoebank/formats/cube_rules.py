@@ -58,15 +58,21 @@ def _value_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
     for name in value:
         if name not in MEMBERS:
             yield Problem(
-                code="AB207", tokens=(name,), message="unknown member",
-                got=json_text.dumps(name), expected=", ".join(MEMBERS),
-            )  # fmt: skip
+                code="AB207",
+                tokens=(name,),
+                message="unknown member",
+                got=json_text.dumps(name),
+                expected=", ".join(MEMBERS),
+            )
 
 
 def _identity_problems(
     parsed: ParsedFile, number: int, value: Mapping[str, JsonValue]
 ) -> Iterator[Problem]:
     yield from duplicate_identity(
-        parsed, number, ("shape",), lambda other: other["tiling"] == value["tiling"],
+        parsed,
+        number,
+        ("shape",),
+        lambda other: other["tiling"] == value["tiling"],
         "keep the faster one: the binary twin cannot be made from both",
-    )  # fmt: skip
+    )

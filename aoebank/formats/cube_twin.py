@@ -33,9 +33,12 @@ def check_twin(parsed: ParsedFile, data: bytes | None) -> Iterator[Finding]:
     path = parsed.path.with_suffix(".bin")
     if data is None:
         yield make_finding(
-            "AB508", Location(path=parsed.path), "binary twin is missing: readers see no bank",
-            expected=path.name, hint=_REBUILD,
-        )  # fmt: skip
+            "AB508",
+            Location(path=parsed.path),
+            "binary twin is missing: readers see no bank",
+            expected=path.name,
+            hint=_REBUILD,
+        )
         return
     yield from _head_problems(data, path)
     yield from _body_problems(data, path, len(parsed))

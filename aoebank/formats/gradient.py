@@ -54,9 +54,11 @@ class GradientFormat(NoCompanion):
         reported = {each.location.line for each in scan.findings if each.code == "AB104"}
         index = index_array(data, _ITEM_START)
         scan.findings += findings_of(
-            index.problems, path, scan.lines,
+            index.problems,
+            path,
+            scan.lines,
             lambda place: scan.lines.position(place)[0] in reported,
-        )  # fmt: skip
+        )
         for number, (start, end) in enumerate(zip(index.starts, index.ends, strict=True)):
             _add(scan, number, start, end)
         return scan.file(self, _target(path))
@@ -68,19 +70,26 @@ class GradientFormat(NoCompanion):
         for problem in item_problems(value):
             place = text.finding(problem).location
             raise RecordError(
-                problem.message, path=parsed.path, line=place.line, column=place.column,
-                pointer=place.pointer, got=problem.got, expected=problem.expected,
-            )  # fmt: skip
+                problem.message,
+                path=parsed.path,
+                line=place.line,
+                column=place.column,
+                pointer=place.pointer,
+                got=problem.got,
+                expected=problem.expected,
+            )
         assert isinstance(value, Mapping)
         record = Record(
-            key=parsed.keys[number], format=self.name,
+            key=parsed.keys[number],
+            format=self.name,
             soc_version=parsed.name.soc_version if parsed.name else None,
-            workload={"modelhash": parsed.keys[number]}, strategy=value["modelvalue"],
+            workload={"modelhash": parsed.keys[number]},
+            strategy=value["modelvalue"],
             extra={name: value[name] for name in value if name not in MEMBERS},
             location=parsed.lines.location(
                 parsed.path, text.start, text.end, json_text.pointer(text.prefix)
             ),
-        )  # fmt: skip
+        )
         return with_raw(record, parsed.raw(number))
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
@@ -111,9 +120,11 @@ def make_gradient_record(
             f"a record needs a time per gradient (got {len(sizes_bytes)} and {len(times)})"
         )
     return Record(
-        key=modelhash, format=FormatName.GRADIENT, workload={"modelhash": modelhash},
+        key=modelhash,
+        format=FormatName.GRADIENT,
+        workload={"modelhash": modelhash},
         strategy=value,
-    )  # fmt: skip
+    )
 
 
 def render_gradient(record: Record) -> bytes:
@@ -121,8 +132,10 @@ def render_gradient(record: Record) -> bytes:
     if record.raw is not None:
         return record.raw
     document: dict[str, JsonValue] = {
-        "modelhash": record.key, "modelvalue": record.strategy, **record.extra
-    }  # fmt: skip
+        "modelhash": record.key,
+        "modelvalue": record.strategy,
+        **record.extra,
+    }
     return json_text.dumps_compact(document).encode("utf-8")
 
 

@@ -30,9 +30,12 @@ def item_problems(value: JsonValue) -> Iterator[Problem]:
     """
     if not isinstance(value, Mapping):
         yield Problem(
-            code="AB204", tokens=(), message="item is not an object", got=kind_of(value),
+            code="AB204",
+            tokens=(),
+            message="item is not an object",
+            got=kind_of(value),
             expected="an object",
-        )  # fmt: skip
+        )
         return
     if "modelhash" not in value:
         yield missing("modelhash", hint="tune the model again, or remove the item")
@@ -59,10 +62,12 @@ def _list_problems(model: Mapping[str, JsonValue]) -> Iterator[Problem]:
         for number, item in enumerate(items):
             if isinstance(item, bool) or not isinstance(item, int | float):
                 yield Problem(
-                    code="AB206", tokens=(*place, str(number)),
+                    code="AB206",
+                    tokens=(*place, str(number)),
                     message=f"member {name} holds something else than numbers",
-                    got=kind_of(item), expected="a number",
-                )  # fmt: skip
+                    got=kind_of(item),
+                    expected="a number",
+                )
                 break
 
 
@@ -87,26 +92,32 @@ def _value_problems(model: JsonValue) -> Iterator[Problem]:
     assert isinstance(times, list)
     if len(sizes) != len(times):
         yield Problem(
-            code="AB213", tokens=("modelvalue",),
+            code="AB213",
+            tokens=("modelvalue",),
             message="gradientSize and gradientTime differ in length",
-            got=f"{len(sizes)} and {len(times)}", expected="one size and one time per gradient",
+            got=f"{len(sizes)} and {len(times)}",
+            expected="one size and one time per gradient",
             hint="tune the model again",
-        )  # fmt: skip
+        )
     if not any(sizes) and not any(times):
         yield Problem(
-            code="AB408", tokens=("modelvalue",),
+            code="AB408",
+            tokens=("modelvalue",),
             message="lists are empty" if not sizes else "lists hold a placeholder",
             got=f"{len(sizes)} zeros" if sizes else "no items",
             hint="the tuner died before it filled the record: tune the model again",
-        )  # fmt: skip
+        )
     for name, items in (("gradientSize", sizes), ("gradientTime", times)):
         negative = next((place for place, item in enumerate(items) if item < 0), None)
         if negative is not None:
             yield Problem(
-                code="AB404", tokens=("modelvalue", name, str(negative)),
-                message=f"{name} is negative", got=str(items[negative])[:40], expected=">= 0",
+                code="AB404",
+                tokens=("modelvalue", name, str(negative)),
+                message=f"{name} is negative",
+                got=str(items[negative])[:40],
+                expected=">= 0",
                 hint="tune the model again",
-            )  # fmt: skip
+            )
 
 
 def _item_rules(
@@ -116,14 +127,19 @@ def _item_rules(
     if used is not None and used != number:
         line, column = parsed.lines.position(parsed.starts[used])
         yield Problem(
-            code="AB312", tokens=("modelhash",),
+            code="AB312",
+            tokens=("modelhash",),
             message="same modelhash as another item: the reader joins their lists",
-            got=f"line {line}, column {column}", expected="each modelhash once",
+            got=f"line {line}, column {column}",
+            expected="each modelhash once",
             hint="remove one of them",
-        )  # fmt: skip
+        )
     for name in value:
         if name not in KNOWN:
             yield Problem(
-                code="AB207", tokens=(name,), message="unknown member",
-                got=json_text.dumps(name), expected=", ".join(KNOWN),
-            )  # fmt: skip
+                code="AB207",
+                tokens=(name,),
+                message="unknown member",
+                got=json_text.dumps(name),
+                expected=", ".join(KNOWN),
+            )

@@ -84,12 +84,14 @@ class GraphFormat(NoCompanion):
             raise RecordError(problem.message, path=parsed.path, got=problem.got)
         assert isinstance(value, Mapping)
         record = Record(
-            key=parsed.keys[number], format=self.name,
+            key=parsed.keys[number],
+            format=self.name,
             soc_version=parsed.name.soc_version if parsed.name else None,
-            workload=value["feature"], strategy=value["strategy"],
+            workload=value["feature"],
+            strategy=value["strategy"],
             extra={name: value[name] for name in value if name not in MEMBERS},
             location=parsed.lines.location(parsed.path, text.start, text.end),
-        )  # fmt: skip
+        )
         return with_raw(record, parsed.raw(number))
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
@@ -106,9 +108,11 @@ def render_graph(record: Record) -> bytes:
     if record.raw is not None:
         return record.raw
     document: dict[str, JsonValue] = {
-        "feature": record.workload, "graphID": record.key, "strategy": record.strategy,
+        "feature": record.workload,
+        "graphID": record.key,
+        "strategy": record.strategy,
         **record.extra,
-    }  # fmt: skip
+    }
     return json_text.dumps_compact(document).encode("utf-8")
 
 

@@ -35,9 +35,12 @@ def is_uint64(value: JsonValue) -> bool:
 def uint64_problem(value: JsonValue, name: str) -> Problem:
     """Return the problem of a member that should be a 64-bit number as a string."""
     return Problem(
-        code="AB309", tokens=(name,), message=f"{name} is not a 64-bit number in decimal",
-        got=str(value)[:40], expected="a string of digits, 0 to 18446744073709551615",
-    )  # fmt: skip
+        code="AB309",
+        tokens=(name,),
+        message=f"{name} is not a 64-bit number in decimal",
+        got=str(value)[:40],
+        expected="a string of digits, 0 to 18446744073709551615",
+    )
 
 
 def header_problem(value: JsonValue, *, is_first: bool) -> Problem | None:
@@ -45,15 +48,20 @@ def header_problem(value: JsonValue, *, is_first: bool) -> Problem | None:
     is_header = isinstance(value, Mapping) and "version" in value and "graphID" not in value
     if is_first != is_header:
         return Problem(
-            code="AB214", tokens=(),
+            code="AB214",
+            tokens=(),
             message="version line is not the first" if is_header else "version line is missing",
-            expected=HEADER.decode(), hint="make it the first line",
-        )  # fmt: skip
+            expected=HEADER.decode(),
+            hint="make it the first line",
+        )
     if isinstance(value, Mapping) and is_header and value["version"] != VERSION:
         return Problem(
-            code="AB214", tokens=("version",), message="version is not known",
-            got=str(value["version"])[:40], expected=VERSION,
-        )  # fmt: skip
+            code="AB214",
+            tokens=("version",),
+            message="version is not known",
+            got=str(value["version"])[:40],
+            expected=VERSION,
+        )
     return None
 
 
@@ -95,9 +103,12 @@ def _extra_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
     for name in value:
         if name not in MEMBERS:
             yield Problem(
-                code="AB207", tokens=(name,), message="unknown member",
-                got=json_text.dumps(name), expected=", ".join(MEMBERS),
-            )  # fmt: skip
+                code="AB207",
+                tokens=(name,),
+                message="unknown member",
+                got=json_text.dumps(name),
+                expected=", ".join(MEMBERS),
+            )
 
 
 def _strategy_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
@@ -113,28 +124,35 @@ def _strategy_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
         return
     if isinstance(tensors, list) and len(tensors) != len(groups):
         yield Problem(
-            code="AB213", tokens=("strategy", "group"),
+            code="AB213",
+            tokens=("strategy", "group"),
             message="number of groups is not the number of parts of the feature",
-            got=str(len(groups)), expected=str(len(tensors)),
+            got=str(len(groups)),
+            expected=str(len(tensors)),
             hint="tune the model again",
-        )  # fmt: skip
+        )
     for number, group in enumerate(groups):
         yield from _group_problems(group, ("strategy", "group", str(number)))
     time = strategy.get("end2EndTime")
     if isinstance(time, int | float) and not isinstance(time, bool) and time <= 0:
         yield Problem(
-            code="AB402", tokens=("strategy", "end2EndTime"),
-            message="measured time is not positive", got=str(time)[:40],
+            code="AB402",
+            tokens=("strategy", "end2EndTime"),
+            message="measured time is not positive",
+            got=str(time)[:40],
             hint="tune the model again",
-        )  # fmt: skip
+        )
 
 
 def _group_problems(group: JsonValue, place: tuple[str, ...]) -> Iterator[Problem]:
     if not isinstance(group, Mapping):
         yield Problem(
-            code="AB206", tokens=place, message="group is not an object", got=kind_of(group),
+            code="AB206",
+            tokens=place,
+            message="group is not an object",
+            got=kind_of(group),
             expected="an object",
-        )  # fmt: skip
+        )
         return
     lengths: dict[str, int] = {}
     for name in PER_NODE:
@@ -145,10 +163,13 @@ def _group_problems(group: JsonValue, place: tuple[str, ...]) -> Iterator[Proble
             yield _list_problem(group, name, place)
     if len(set(lengths.values())) > 1:
         yield Problem(
-            code="AB213", tokens=place, message=f"{', '.join(lengths)} differ in length",
-            got=", ".join(map(str, lengths.values())), expected="one item per node in each",
+            code="AB213",
+            tokens=place,
+            message=f"{', '.join(lengths)} differ in length",
+            got=", ".join(map(str, lengths.values())),
+            expected="one item per node in each",
             hint="tune the model again, or remove the line",
-        )  # fmt: skip
+        )
 
 
 def _list_problem(parent: Mapping[str, JsonValue], name: str, place: tuple[str, ...]) -> Problem:
@@ -161,16 +182,22 @@ def _identity_problems(
     parsed: ParsedFile, number: int, value: Mapping[str, JsonValue], features: dict[str, int]
 ) -> Iterator[Problem]:
     yield from duplicate_identity(
-        parsed, number, ("graphID",), lambda other: other["strategy"] == value["strategy"],
+        parsed,
+        number,
+        ("graphID",),
+        lambda other: other["strategy"] == value["strategy"],
         "keep one: which of them is used is not known",
-    )  # fmt: skip
+    )
     other = features.setdefault(_digest(value["feature"]), number)
     if parsed.keys[other] != parsed.keys[number]:
         line, _ = parsed.lines.position(parsed.starts[other])
         yield Problem(
-            code="AB311", tokens=("feature",), message="another graphID has an equal feature",
-            got=f"line {line}", hint="the graphID holds more than the feature; leave both",
-        )  # fmt: skip
+            code="AB311",
+            tokens=("feature",),
+            message="another graphID has an equal feature",
+            got=f"line {line}",
+            hint="the graphID holds more than the feature; leave both",
+        )
 
 
 def _digest(value: JsonValue | Sequence[JsonValue]) -> str:

@@ -52,9 +52,13 @@ class LineScan:
     def text_at(self, start: int, end: int, prefix: tuple[str, ...] = ()) -> RecordText:
         """Return the text between two bytes, ready to tell where a problem is."""
         return RecordText(
-            path=self.path, lines=self.lines, start=start, end=end, prefix=prefix,
+            path=self.path,
+            lines=self.lines,
+            start=start,
+            end=end,
+            prefix=prefix,
             text=self.data[start:end].decode("utf-8", errors="replace"),
-        )  # fmt: skip
+        )
 
     def report(self, problem: Problem, start: int, end: int) -> None:
         """Add a finding about a line."""
@@ -70,9 +74,7 @@ class LineScan:
         """Add the finding about a line that is no JSON; conflict markers have theirs."""
         if self.data.startswith(_MARKERS, start) or self._is_enough(error.code):
             return
-        place = self.lines.location(
-            self.path, self.text_at(start, end).byte(error.offset), end
-        )  # fmt: skip
+        place = self.lines.location(self.path, self.text_at(start, end).byte(error.offset), end)
         hint = "restore the line from git, or remove it"
         self.findings.append(make_finding(error.code, place, error.problem, hint=hint))
 
@@ -93,10 +95,16 @@ class LineScan:
         """Return the file as scanned."""
         self.findings += not_listed(self.path, self.left_out)
         return ParsedFile(
-            path=self.path, format=format_, name=name, data=self.data,
-            keys=self.keys, starts=self.starts, ends=self.ends,
-            findings=tuple(self.findings), lines=self.lines,
-        )  # fmt: skip
+            path=self.path,
+            format=format_,
+            name=name,
+            data=self.data,
+            keys=self.keys,
+            starts=self.starts,
+            ends=self.ends,
+            findings=tuple(self.findings),
+            lines=self.lines,
+        )
 
 
 def not_listed(path: Path, left_out: Mapping[str, int]) -> Iterator[Finding]:
@@ -141,15 +149,21 @@ def iter_lines(data: bytes, start: int = 0, stop: int | None = None) -> Iterator
 def record_text(parsed: ParsedFile, number: int) -> RecordText:
     """Return the text of a record, ready to tell where a problem in it is."""
     return RecordText(
-        path=parsed.path, lines=parsed.lines, text=parsed.text(number),
-        start=parsed.starts[number], end=parsed.ends[number],
-    )  # fmt: skip
+        path=parsed.path,
+        lines=parsed.lines,
+        text=parsed.text(number),
+        start=parsed.starts[number],
+        end=parsed.ends[number],
+    )
 
 
 def duplicate_identity(
-    parsed: ParsedFile, number: int, tokens: tuple[str, ...],
-    is_equal: Callable[[Mapping[str, JsonValue]], bool], conflict_hint: str,
-) -> Iterator[Problem]:  # fmt: skip
+    parsed: ParsedFile,
+    number: int,
+    tokens: tuple[str, ...],
+    is_equal: Callable[[Mapping[str, JsonValue]], bool],
+    conflict_hint: str,
+) -> Iterator[Problem]:
     """Yield the problem of a record whose identity an earlier or later one has.
 
     Args:
@@ -166,11 +180,13 @@ def duplicate_identity(
     other = json_text.scan(parsed.text(used), 0)[0]
     same = isinstance(other, Mapping) and is_equal(other)
     yield Problem(
-        code="AB305" if same else "AB306", tokens=tokens,
+        code="AB305" if same else "AB306",
+        tokens=tokens,
         message="same workload as another record" + ("" if same else " with another strategy"),
-        got=f"line {line}", expected="each workload once",
+        got=f"line {line}",
+        expected="each workload once",
         hint="remove this line" if same else conflict_hint,
-    )  # fmt: skip
+    )
 
 
 def splice_lines(

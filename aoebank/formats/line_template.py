@@ -43,9 +43,12 @@ class LineTemplate:
     """One way to write a line: its members in their order, numbers left open."""
 
     def __init__(
-        self, schema: OperatorSchema, pattern: re.Pattern[bytes], order: Sequence[int],
+        self,
+        schema: OperatorSchema,
+        pattern: re.Pattern[bytes],
+        order: Sequence[int],
         pack: Callable[..., bytes],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.schema = schema
         self._match = pattern.fullmatch
         self._order = itemgetter(*order)
@@ -89,7 +92,7 @@ class LineTemplates:
 
 def _make(
     raw: bytes, value: Mapping[str, JsonValue], schema: OperatorSchema
-) -> LineTemplate | None:  # fmt: skip
+) -> LineTemplate | None:
     workload = value["info_dict"]
     if not raw.isascii() or not isinstance(workload, Mapping):
         return None

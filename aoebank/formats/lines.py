@@ -60,6 +60,4 @@ class LineIndex:
     def location(self, path: Path, start: int, end: int, pointer: str = "") -> Location:
         """Return the location of the bytes from `start` to `end`."""
         line, column = self.position(start)
-        return Location(
-            path=path, line=line, column=column, pointer=pointer, start=start, end=end
-        )  # fmt: skip
+        return Location(path=path, line=line, column=column, pointer=pointer, start=start, end=end)

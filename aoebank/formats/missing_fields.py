@@ -44,6 +44,10 @@ def _problem(code: str, fields: Sequence[SchemaField]) -> Problem:
         expected = f"every field of the {paths} path"
         hint = "harmless unless the operator takes that path; tune again if it does"
     return Problem(
-        code=code, tokens=("knowledge",), message=message, expected=expected, hint=hint,
+        code=code,
+        tokens=("knowledge",),
+        message=message,
+        expected=expected,
+        hint=hint,
         got=f"no {', '.join(field.name for field in fields)}",
-    )  # fmt: skip
+    )

@@ -157,6 +157,7 @@ def findings_of(
     listed = [
         make_finding(
             each.code, lines.location(path, each.offset, each.offset), each.problem, hint=hint
-        ) for each in problems[:MOST_LISTED]
-    ]  # fmt: skip
+        )
+        for each in problems[:MOST_LISTED]
+    ]
     return [*listed, *not_listed(path, Counter(each.code for each in problems[MOST_LISTED:]))]

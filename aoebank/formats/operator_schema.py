@@ -21,10 +21,20 @@ from aoebank.model.json_value import JsonValue
 
 FOLDER = Path(__file__).resolve().parents[1] / "schemas" / "runtime_kb" / "operators"
 _CODES = {
-    "int8_t": "b", "uint8_t": "B", "int16_t": "h", "uint16_t": "H", "int32_t": "i",
-    "uint32_t": "I", "int64_t": "q", "uint64_t": "Q", "float": "f", "double": "d", "bool": "?",
-    "ge::DataType": "i", "ge::Format": "i",
-}  # fmt: skip
+    "int8_t": "b",
+    "uint8_t": "B",
+    "int16_t": "h",
+    "uint16_t": "H",
+    "int32_t": "i",
+    "uint32_t": "I",
+    "int64_t": "q",
+    "uint64_t": "Q",
+    "float": "f",
+    "double": "d",
+    "bool": "?",
+    "ge::DataType": "i",
+    "ge::Format": "i",
+}
 C_TYPES = tuple(_CODES)
 _ENUMS = ("ge::DataType", "ge::Format")
 _LARGEST_FLOAT = 3.4028234663852886e38
@@ -248,7 +258,8 @@ def _read_by(
 ) -> SchemaField:
     """Return a tiling field with what the file says about how the operator reads it."""
     return replace(
-        _field(name, c_type, default), is_read=name not in reader.get("not_read", ()),
+        _field(name, c_type, default),
+        is_read=name not in reader.get("not_read", ()),
         path=reader.get("conditional", {}).get(name, ""),
         value=reader.get("values", {}).get(name, ""),
-    )  # fmt: skip
+    )

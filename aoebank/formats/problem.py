@@ -27,25 +27,31 @@ class Problem:
 def kind_of(value: object) -> str:
     """Return the JSON word for the type of a value."""
     words: tuple[tuple[type | tuple[type, ...], str], ...] = (
-        (bool, "a boolean"), (str, "a string"), ((int, float), "a number"),
-        (Mapping, "an object"), (Sequence, "a list"),
-    )  # fmt: skip
+        (bool, "a boolean"),
+        (str, "a string"),
+        ((int, float), "a number"),
+        (Mapping, "an object"),
+        (Sequence, "a list"),
+    )
     return next((word for kind, word in words if isinstance(value, kind)), "null")
 
 
 def wrong_type(value: JsonValue, place: tuple[str, ...], expected: str) -> Problem:
     """Return the problem of a member whose type no reader takes."""
     return Problem(
-        code="AB206", tokens=place, message=f"member {place[-1]} has the wrong type",
-        got=kind_of(value), expected=expected,
-    )  # fmt: skip
+        code="AB206",
+        tokens=place,
+        message=f"member {place[-1]} has the wrong type",
+        got=kind_of(value),
+        expected=expected,
+    )
 
 
 def missing(name: str, place: tuple[str, ...] = (), hint: str = "") -> Problem:
     """Return the problem of a required member that is not there."""
     return Problem(
         code="AB205", tokens=place, message=f"member {name} is missing", expected=name, hint=hint
-    )  # fmt: skip
+    )
 
 
 def blank_line(hint: str = "remove it") -> Problem:
@@ -57,9 +63,13 @@ def not_a_record(value: JsonValue, hint: str = "remove it") -> Iterator[Problem]
     """Yield why the value of a line cannot be a record at all."""
     if not isinstance(value, Mapping):
         yield Problem(
-            code="AB204", tokens=(), message="line is not an object", got=kind_of(value),
-            expected="an object", hint=hint,
-        )  # fmt: skip
+            code="AB204",
+            tokens=(),
+            message="line is not an object",
+            got=kind_of(value),
+            expected="an object",
+            hint=hint,
+        )
     elif not value:
         yield Problem(code="AB113", tokens=(), message="line holds no record", got="{}", hint=hint)
 
@@ -92,9 +102,13 @@ class RecordText:
         pointer = json_text.pointer((*self.prefix, *problem.tokens))
         place = self.lines.location(self.path, self.byte(offset), self.end, pointer)
         return make_finding(
-            problem.code, place, problem.message,
-            got=problem.got, expected=problem.expected, hint=problem.hint,
-        )  # fmt: skip
+            problem.code,
+            place,
+            problem.message,
+            got=problem.got,
+            expected=problem.expected,
+            hint=problem.hint,
+        )
 
     def byte(self, offset: int) -> int:
         """Return the byte in the file of a character of the text."""
@@ -113,10 +127,12 @@ class RecordText:
             self._finding_at(
                 offset,
                 Problem(
-                    code="AB109", tokens=tokens,
+                    code="AB109",
+                    tokens=tokens,
                     message="member name appears twice in one object",
-                    got=f"{tokens[-1]!a}", hint="readers use the last one",
+                    got=f"{tokens[-1]!a}",
+                    hint="readers use the last one",
                 ),
             )
             for tokens, offset in json_text.find_duplicates(self.text, self.value)
-        ]  # fmt: skip
+        ]

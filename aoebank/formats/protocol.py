@@ -154,7 +154,11 @@ def raise_if_broken(parsed: ParsedFile) -> None:
     finding = find_error(parsed)
     if finding is not None:
         raise BankFormatError(
-            finding.message, path=parsed.path, line=finding.location.line,
-            column=finding.location.column, got=finding.got, expected=finding.expected,
+            finding.message,
+            path=parsed.path,
+            line=finding.location.line,
+            column=finding.location.column,
+            got=finding.got,
+            expected=finding.expected,
             hint=f"aoebank validate {parsed.path}",
-        )  # fmt: skip
+        )

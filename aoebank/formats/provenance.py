@@ -24,9 +24,7 @@ SUFFIX = ".provenance.jsonl"
 SCHEMA = "aoebank.provenance/1"
 _REQUIRED = ("schema", "key", "event", "time", "engine")
 _SPEEDUPS = ("speedup", "speedup_low", "speedup_high")
-_NAMES = tuple(
-    each.name for each in fields(Provenance) if each.name not in ("extra", "location")
-)  # fmt: skip
+_NAMES = tuple(each.name for each in fields(Provenance) if each.name not in ("extra", "location"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +111,22 @@ def _read_line(
 
 
 def _finding(
-    code: str, place: Location, text: str, offset: int, tokens: tuple[str, ...], message: str,
+    code: str,
+    place: Location,
+    text: str,
+    offset: int,
+    tokens: tuple[str, ...],
+    message: str,
     got: str | None = None,
-) -> Finding:  # fmt: skip
+) -> Finding:
     location = Location(
-        path=place.path, line=place.line, column=offset + 1, pointer=json_text.pointer(tokens),
-        start=place.start + len(text[:offset].encode("utf-8")), end=place.end,
-    )  # fmt: skip
+        path=place.path,
+        line=place.line,
+        column=offset + 1,
+        pointer=json_text.pointer(tokens),
+        start=place.start + len(text[:offset].encode("utf-8")),
+        end=place.end,
+    )
     hint = "remove the line; the bank itself does not need it"
     return make_finding(code, location, message, got=got, hint=hint)
 

@@ -18,9 +18,10 @@ from aoebank.model.record import FormatName
 _Edit = tuple[int, int, bytes]  # from this byte up to that one comes this instead
 
 _BRACKETS = {
-    FormatName.UNIFIED: (b"{", b"}"), FormatName.VECTOR: (b"{", b"}"),
+    FormatName.UNIFIED: (b"{", b"}"),
+    FormatName.VECTOR: (b"{", b"}"),
     FormatName.GRADIENT: (b"[", b"]"),
-}  # fmt: skip
+}
 
 
 def splice_raw(
@@ -44,9 +45,7 @@ def splice_raw(
     if not (replaced or removed or added):
         return parsed.data
     edits = [(parsed.starts[number], parsed.ends[number], raw) for number, raw in replaced.items()]
-    groups = [
-        (after, [raw for _, raw in group]) for after, group in groupby(added, itemgetter(0))
-    ]  # fmt: skip
+    groups = [(after, [raw for _, raw in group]) for after, group in groupby(added, itemgetter(0))]
     brackets = _BRACKETS.get(parsed.format.name)
     if brackets is None:
         edits += _line_cuts(parsed, removed)
@@ -122,7 +121,7 @@ def _lines_at_the_end(data: bytes, texts: Iterable[bytes], newline: bytes) -> _E
 
 def _member_cuts(
     parsed: ParsedFile, removed: AbstractSet[int], kept: Sequence[int]
-) -> Iterator[_Edit]:  # fmt: skip
+) -> Iterator[_Edit]:
     """Yield the removals, each with one comma."""
     if not removed:
         return
@@ -138,9 +137,11 @@ def _member_cuts(
 
 
 def _new_members(
-    parsed: ParsedFile, groups: Iterable[tuple[int, list[bytes]]], kept: Sequence[int],
+    parsed: ParsedFile,
+    groups: Iterable[tuple[int, list[bytes]]],
+    kept: Sequence[int],
     brackets: tuple[bytes, bytes],
-) -> Iterator[_Edit]:  # fmt: skip
+) -> Iterator[_Edit]:
     data = parsed.data
     separator = _separator(parsed, brackets[0])
     for after, texts in groups:

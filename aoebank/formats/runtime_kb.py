@@ -91,18 +91,26 @@ class RuntimeKbFormat(NoCompanion):
         for problem in problems:  # undecodable bytes can make `loads` differ
             place = text.finding(problem).location
             raise RecordError(
-                problem.message, path=parsed.path, line=place.line, column=place.column,
-                pointer=place.pointer, got=problem.got, expected=problem.expected,
-            )  # fmt: skip
+                problem.message,
+                path=parsed.path,
+                line=place.line,
+                column=place.column,
+                pointer=place.pointer,
+                got=problem.got,
+                expected=problem.expected,
+            )
         assert isinstance(value, Mapping)
         name = parsed.name
         record = Record(
-            key=parsed.keys[number], format=self.name,
+            key=parsed.keys[number],
+            format=self.name,
             soc_version=name.soc_version if name else None,
-            op_type=str(value["op"]), workload=value["info_dict"], strategy=value["knowledge"],
+            op_type=str(value["op"]),
+            workload=value["info_dict"],
+            strategy=value["knowledge"],
             extra={name: value[name] for name in value if name not in _KNOWN},
             location=parsed.lines.location(parsed.path, text.start, text.end),
-        )  # fmt: skip
+        )
         return with_raw(record, parsed.raw(number))
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
@@ -137,9 +145,13 @@ def make_runtime_record(*, op_type: str, workload: JsonObject, strategy: JsonObj
     """Return a new record for the runtime bank, its id being the hash the reader computes."""
     key = runtime_key(op_type, workload)
     return Record(
-        key=key, format=FormatName.RUNTIME_KB, op_type=op_type, workload=workload,
-        strategy=strategy, extra={"id": int(key[:8], 16), "version": 0},
-    )  # fmt: skip
+        key=key,
+        format=FormatName.RUNTIME_KB,
+        op_type=op_type,
+        workload=workload,
+        strategy=strategy,
+        extra={"id": int(key[:8], 16), "version": 0},
+    )
 
 
 def render_runtime(record: Record) -> bytes:
@@ -147,9 +159,13 @@ def render_runtime(record: Record) -> bytes:
     if record.raw is not None:
         return record.raw
     document: dict[str, JsonValue] = {
-        "id": int(record.key[:8], 16), "version": 0, **record.extra,
-        "info_dict": record.workload, "knowledge": record.strategy, "op": record.op_type,
-    }  # fmt: skip
+        "id": int(record.key[:8], 16),
+        "version": 0,
+        **record.extra,
+        "info_dict": record.workload,
+        "knowledge": record.strategy,
+        "op": record.op_type,
+    }
     ordered = {name: document[name] for name in (*MEMBERS, *document)}
     return json_text.dumps_compact(ordered).encode("utf-8")
 
@@ -168,9 +184,7 @@ def _is_sound(value: JsonValue) -> bool:
     return True
 
 
-def _scan_part(
-    scan: LineScan, first: int, stop: int, *, known: KnownLines | None = None
-) -> None:  # fmt: skip
+def _scan_part(scan: LineScan, first: int, stop: int, *, known: KnownLines | None = None) -> None:
     """Add the records and findings of the lines between two bytes."""
     data, batch = scan.data, _Batch(scan.keys)
     for start, end in iter_lines(data, first, stop):

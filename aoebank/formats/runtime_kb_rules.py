@@ -28,8 +28,15 @@ READER_WORKERS = 8  # bad lines end one worker each; without any the reader wait
 HINT = "remove the line: each bad one ends a worker of the reader"
 _LARGEST_ID = 2**32 - 1
 _REJECTED = {
-    "AB103", "AB107", "AB108", "AB112", "AB113", "AB204", "AB205", "AB206",
-}  # fmt: skip  # a line with such a finding ends a worker
+    "AB103",
+    "AB107",
+    "AB108",
+    "AB112",
+    "AB113",
+    "AB204",
+    "AB205",
+    "AB206",
+}  # a line with such a finding ends a worker
 
 
 def is_plain(value: Mapping[str, JsonValue]) -> bool:
@@ -53,10 +60,12 @@ def line_problems(value: JsonValue) -> Iterator[Problem]:
 
 def _member_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
     kinds: dict[str, tuple[type | tuple[type, ...], str]] = {
-        "id": ((int, float), "a number"), "version": ((int, float), "a number"),
-        "op": (str, "a string"), "info_dict": (Mapping, "an object"),
+        "id": ((int, float), "a number"),
+        "version": ((int, float), "a number"),
+        "op": (str, "a string"),
+        "info_dict": (Mapping, "an object"),
         "knowledge": (Mapping, "an object"),
-    }  # fmt: skip
+    }
     for name, (kind, expected) in kinds.items():
         if name not in value:
             yield missing(name, hint=HINT)
@@ -113,35 +122,47 @@ def check_runtime_file(
 def _too_many(parsed: ParsedFile, bad: set[int]) -> Iterator[Finding]:
     if len(bad) >= READER_WORKERS:
         yield make_finding(
-            "AB114", Location(path=parsed.path),
+            "AB114",
+            Location(path=parsed.path),
             "every worker of the reader meets a bad line: it waits for ever, holding its lock",
-            got=f"{len(bad)} bad lines", expected=f"less than {READER_WORKERS}",
+            got=f"{len(bad)} bad lines",
+            expected=f"less than {READER_WORKERS}",
             hint="remove the bad lines; a host with fewer CPUs has fewer workers",
-        )  # fmt: skip
+        )
 
 
 def _record_problems(
-    value: Mapping[str, JsonValue], key: str, cores: int | None, op_type: str | None,
+    value: Mapping[str, JsonValue],
+    key: str,
+    cores: int | None,
+    op_type: str | None,
     unknown: set[str],
-) -> Iterator[Problem]:  # fmt: skip
+) -> Iterator[Problem]:
     op, workload, strategy = value["op"], value["info_dict"], value["knowledge"]
     assert isinstance(workload, Mapping)
     assert isinstance(strategy, Mapping)
     if op_type is not None and op != op_type:
         yield Problem(
-            code="AB215", tokens=("op",), message="op of the record is not the op of the file",
-            got=_spell(op), expected=op_type, hint="move the record to the file of its operator",
-        )  # fmt: skip
+            code="AB215",
+            tokens=("op",),
+            message="op of the record is not the op of the file",
+            got=_spell(op),
+            expected=op_type,
+            hint="move the record to the file of its operator",
+        )
     yield from _extra_problems(value)
     schema = operator_schemas().get(str(op))
     if schema is None:
         if op not in unknown:
             unknown.add(str(op))
             yield Problem(
-                code="AB212", tokens=("op",), message="operator without a known schema",
-                got=_spell(op), expected=", ".join(operator_schemas()),
+                code="AB212",
+                tokens=("op",),
+                message="operator without a known schema",
+                got=_spell(op),
+                expected=", ".join(operator_schemas()),
                 hint="records are told apart by their info_dict; hashes and fields are unchecked",
-            )  # fmt: skip
+            )
         return
     yield from _id_problems(value["id"], int(key[:8], 16))
     yield from _value_problems(schema.workload, workload, "info_dict")
@@ -153,9 +174,12 @@ def _extra_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
     for name in value:
         if name not in MEMBERS:
             yield Problem(
-                code="AB207", tokens=(name,), message="unknown member",
-                got=json_text.dumps(name), expected=", ".join(MEMBERS),
-            )  # fmt: skip
+                code="AB207",
+                tokens=(name,),
+                message="unknown member",
+                got=json_text.dumps(name),
+                expected=", ".join(MEMBERS),
+            )
 
 
 def _id_problems(stored: JsonValue, hash_: int) -> Iterator[Problem]:
@@ -164,16 +188,22 @@ def _id_problems(stored: JsonValue, hash_: int) -> Iterator[Problem]:
         return
     if not 0 <= stored <= _LARGEST_ID:
         yield Problem(
-            code="AB308", tokens=("id",), message="id does not fit into 32 bits",
-            got=_spell(stored), expected=str(hash_),
+            code="AB308",
+            tokens=("id",),
+            message="id does not fit into 32 bits",
+            got=_spell(stored),
+            expected=str(hash_),
             hint="the reader cuts it short, and computes its own anyway",
-        )  # fmt: skip
+        )
         return
     yield Problem(
-        code="AB307", tokens=("id",), message="id is not the hash of the record",
-        got=_spell(stored), expected=str(hash_),
+        code="AB307",
+        tokens=("id",),
+        message="id is not the hash of the record",
+        got=_spell(stored),
+        expected=str(hash_),
         hint="readers compute their own; the id identifies nothing",
-    )  # fmt: skip
+    )
 
 
 def _strategy_problems(
@@ -186,10 +216,13 @@ def _strategy_problems(
     used = strategy.get("usedCoreNum")
     if cores is not None and isinstance(used, int | float) and used > cores:
         yield Problem(
-            code="AB406", tokens=("knowledge", "usedCoreNum"),
+            code="AB406",
+            tokens=("knowledge", "usedCoreNum"),
             message="strategy uses more cores than the file is for",
-            got=str(used), expected=f"<= {cores}", hint="tune again with these cores",
-        )  # fmt: skip
+            got=str(used),
+            expected=f"<= {cores}",
+            hint="tune again with these cores",
+        )
 
 
 def _value_problems(
@@ -218,9 +251,13 @@ def _inexact(
     if isinstance(value, bool) or (field.code not in "fd" and _whole(value) == stored):
         code, message = "AB407", f"number is converted to {field.c_type} by the reader"
     return Problem(
-        code=code, tokens=tokens, message=message, got=_spell(value),
-        expected=field.c_type, hint=f"the reader sees {stored}",
-    )  # fmt: skip
+        code=code,
+        tokens=tokens,
+        message=message,
+        got=_spell(value),
+        expected=field.c_type,
+        hint=f"the reader sees {stored}",
+    )
 
 
 def _whole(value: JsonValue) -> int | None:
@@ -238,11 +275,13 @@ def _unknown_fields(
     for name in values.keys() - names.keys():
         close = get_close_matches(name.strip(), names, n=1) if len(name) < 100 else []
         yield Problem(
-            code="AB211", tokens=(part, name),
+            code="AB211",
+            tokens=(part, name),
             message=f"unknown field of {part}: the reader passes over it",
-            got=json_text.dumps(name), expected=f"did you mean {close[0]}?" if close else None,
+            got=json_text.dumps(name),
+            expected=f"did you mean {close[0]}?" if close else None,
             hint="rename it" if close else "remove it",
-        )  # fmt: skip
+        )
 
 
 def _duplicate_problems(
@@ -250,16 +289,21 @@ def _duplicate_problems(
 ) -> Iterator[Problem]:
     key = parsed.keys[number]
     yield from duplicate_identity(
-        parsed, number, ("info_dict",), lambda other: other["knowledge"] == value["knowledge"],
+        parsed,
+        number,
+        ("info_dict",),
+        lambda other: other["knowledge"] == value["knowledge"],
         "keep one: which of them the reader uses depends on its threads",
-    )  # fmt: skip
+    )
     if parsed.find(key) != number or str(value["op"]) not in operator_schemas():
         return
     other = hashes.setdefault(key[:8], number)
     if other != number:
         line, _ = parsed.lines.position(parsed.starts[other])
         yield Problem(
-            code="AB310", tokens=("info_dict",),
+            code="AB310",
+            tokens=("info_dict",),
             message="another workload has the same 32-bit hash, and the reader keeps one",
-            got=f"{int(key[:8], 16)} as in line {line}", hint="put the more useful one first",
-        )  # fmt: skip
+            got=f"{int(key[:8], 16)} as in line {line}",
+            hint="put the more useful one first",
+        )

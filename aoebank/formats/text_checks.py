@@ -25,9 +25,11 @@ def check_text(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
         )
     if data.startswith(BOM):
         yield make_finding(
-            "AB105", lines.location(path, 0, 3), "file starts with a byte order mark",
+            "AB105",
+            lines.location(path, 0, 3),
+            "file starts with a byte order mark",
             hint="save it as UTF-8 without BOM: Python readers of the bank reject it",
-        )  # fmt: skip
+        )
     yield from _check_line_ends(data, path, lines)
     yield from _check_encoding(data, path, lines)
     yield from _check_markers(data, path, lines)
@@ -39,10 +41,13 @@ def _check_line_ends(data: bytes, path: Path, lines: LineIndex) -> Iterator[Find
     if first >= 0:
         number = data.count(b"\r\n")
         yield make_finding(
-            "AB106", lines.location(path, first, first + 2), "lines end with CR LF",
-            got=f"{number} of {data.count(bytes([10]))} lines", expected="LF",
+            "AB106",
+            lines.location(path, first, first + 2),
+            "lines end with CR LF",
+            got=f"{number} of {data.count(bytes([10]))} lines",
+            expected="LF",
             hint="set `*.json text eol=lf` in .gitattributes",
-        )  # fmt: skip
+        )
 
 
 def _check_encoding(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
@@ -52,10 +57,12 @@ def _check_encoding(data: bytes, path: Path, lines: LineIndex) -> Iterator[Findi
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         yield make_finding(
-            "AB102", lines.location(path, error.start, error.end), "bytes are not UTF-8",
+            "AB102",
+            lines.location(path, error.start, error.end),
+            "bytes are not UTF-8",
             got=data[error.start : error.end].hex(" "),
             hint="convert the file to UTF-8, or restore it",
-        )  # fmt: skip
+        )
 
 
 def _check_markers(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
@@ -65,8 +72,9 @@ def _check_markers(data: bytes, path: Path, lines: LineIndex) -> Iterator[Findin
         return
     for match in islice(_MARKER.finditer(data), _MOST_MARKERS):
         yield make_finding(
-            "AB104", lines.location(path, match.start(), match.end()),
+            "AB104",
+            lines.location(path, match.start(), match.end()),
             "merge conflict marker left in the file",
             got=match[0][:40].decode("utf-8", errors="replace").rstrip(),
             hint="merge the two versions again",
-        )  # fmt: skip
+        )

@@ -68,10 +68,16 @@ class UnifiedFormat(NoCompanion):
             index.problems, path, lines, lambda place: lines.position(place)[0] in reported
         )
         return ParsedFile(
-            path=path, format=self, name=find_bank_file_name(path.name), data=data,
-            keys=index.keys, starts=index.starts, ends=index.ends,
-            findings=tuple(findings), lines=lines,
-        )  # fmt: skip
+            path=path,
+            format=self,
+            name=find_bank_file_name(path.name),
+            data=data,
+            keys=index.keys,
+            starts=index.starts,
+            ends=index.ends,
+            findings=tuple(findings),
+            lines=lines,
+        )
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position, further candidates as its alternatives."""
@@ -81,22 +87,32 @@ class UnifiedFormat(NoCompanion):
             finding = _locate(parsed, number, text, problem)
             place = finding.location
             raise RecordError(
-                problem.message, path=parsed.path, line=place.line, column=place.column,
-                pointer=place.pointer, got=problem.got, expected=problem.expected,
+                problem.message,
+                path=parsed.path,
+                line=place.line,
+                column=place.column,
+                pointer=place.pointer,
+                got=problem.got,
+                expected=problem.expected,
                 hint=f"aoebank validate {parsed.path}",
-            )  # fmt: skip
+            )
         first, *others = (_alternative(candidate) for candidate in value)
         name = parsed.name
         start, end = parsed.starts[number], parsed.ends[number]
         key = parsed.keys[number]
         record = Record(
-            key=key, format=self.name, workload=first.workload, strategy=first.strategy,
+            key=key,
+            format=self.name,
+            workload=first.workload,
+            strategy=first.strategy,
             soc_version=name.soc_version if name else None,
             op_type=name.op_type if name else None,
-            cost_us=first.cost_us, origin=first.origin, extra=first.extra,
+            cost_us=first.cost_us,
+            origin=first.origin,
+            extra=first.extra,
             alternatives=tuple(others),
             location=parsed.lines.location(parsed.path, start, end, json_text.pointer([key])),
-        )  # fmt: skip
+        )
         return with_raw(record, parsed.raw(number))
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
@@ -132,9 +148,12 @@ def make_unified_record(
         origin: Who found it.
     """
     return Record(
-        key=workload_key(workload), workload=workload, strategy=strategy, cost_us=cost_us,
+        key=workload_key(workload),
+        workload=workload,
+        strategy=strategy,
+        cost_us=cost_us,
         origin=origin,
-    )  # fmt: skip
+    )
 
 
 def render(record: Record) -> bytes:
@@ -142,9 +161,12 @@ def render(record: Record) -> bytes:
     if record.raw is not None:
         return record.raw
     first = Alternative(
-        workload=record.workload, strategy=record.strategy, cost_us=record.cost_us,
-        origin=record.origin, extra=record.extra,
-    )  # fmt: skip
+        workload=record.workload,
+        strategy=record.strategy,
+        cost_us=record.cost_us,
+        origin=record.origin,
+        extra=record.extra,
+    )
     candidates = [_candidate(each) for each in (first, *record.alternatives)]
     member = f"{json_text.dumps(record.key)}: {json_text.dumps(candidates)}"
     return member.encode("utf-8")
@@ -193,17 +215,23 @@ def _problems(parsed: ParsedFile, number: int, text: str) -> Iterator[Problem]:
         yield from value_problems(candidates)
     if parsed.find(key) != number:
         yield Problem(
-            code="AB301", tokens=(), message="the same key comes again further down",
-            got=key, expected="each key once", hint="readers use the last one; remove this one",
-        )  # fmt: skip
+            code="AB301",
+            tokens=(),
+            message="the same key comes again further down",
+            got=key,
+            expected="each key once",
+            hint="readers use the last one; remove this one",
+        )
     start = value_place(text)
     for tokens, offset in json_text.find_duplicates(text, start):
         place = parsed.lines.location(parsed.path, _byte(parsed, number, text, offset), 0)
         yield Problem(
-            code="AB109", tokens=tokens, message="member name appears twice in one object",
+            code="AB109",
+            tokens=tokens,
+            message="member name appears twice in one object",
             got=f"{tokens[-1]!a} again in line {place.line}, column {place.column}",
             hint="readers use the last one",
-        )  # fmt: skip
+        )
 
 
 def _info_text(text: str, number: int) -> str:
@@ -228,6 +256,10 @@ def _locate(parsed: ParsedFile, number: int, text: str, problem: Problem) -> Fin
         parsed.path, _byte(parsed, number, text, offset), parsed.ends[number], pointer
     )
     return make_finding(
-        problem.code, location, problem.message,
-        got=problem.got, expected=problem.expected, hint=problem.hint,
-    )  # fmt: skip
+        problem.code,
+        location,
+        problem.message,
+        got=problem.got,
+        expected=problem.expected,
+        hint=problem.hint,
+    )

@@ -32,15 +32,22 @@ def structure_problems(value: JsonValue) -> Iterator[Problem]:
     """Yield why readers cannot use the value of a member; nothing when they can."""
     if not isinstance(value, list):
         yield Problem(
-            code="AB202", tokens=(), message="record is not a list of candidates",
-            got=kind_of(value), expected="a list",
-        )  # fmt: skip
+            code="AB202",
+            tokens=(),
+            message="record is not a list of candidates",
+            got=kind_of(value),
+            expected="a list",
+        )
         return
     if not value:
         yield Problem(
-            code="AB203", tokens=(), message="record has no candidate", got="[]",
-            expected="at least one", hint="remove the record",
-        )  # fmt: skip
+            code="AB203",
+            tokens=(),
+            message="record has no candidate",
+            got="[]",
+            expected="at least one",
+            hint="remove the record",
+        )
     for number, candidate in enumerate(value):
         yield from _candidate_problems(candidate, (str(number),))
 
@@ -48,16 +55,22 @@ def structure_problems(value: JsonValue) -> Iterator[Problem]:
 def _candidate_problems(candidate: JsonValue, place: tuple[str, ...]) -> Iterator[Problem]:
     if not isinstance(candidate, Mapping):
         yield Problem(
-            code="AB204", tokens=place, message="candidate is not an object",
-            got=kind_of(candidate), expected="an object",
-        )  # fmt: skip
+            code="AB204",
+            tokens=place,
+            message="candidate is not an object",
+            got=kind_of(candidate),
+            expected="an object",
+        )
         return
     for name in ("knowledge", "info_dict"):
         if name not in candidate:
             yield Problem(
-                code="AB205", tokens=place, message=f"member {name} is missing", expected=name,
+                code="AB205",
+                tokens=place,
+                message=f"member {name} is missing",
+                expected=name,
                 hint="tune the workload again, or remove the record",
-            )  # fmt: skip
+            )
         elif not isinstance(candidate[name], Mapping | str):
             yield wrong_type(candidate[name], (*place, name), "an object or a string")
     cost = candidate.get("cost_time", NO_TIME)
@@ -80,9 +93,13 @@ def identity_problems(
     """
     if not KEY.fullmatch(key):
         yield Problem(
-            code="AB302", tokens=(), message="key is not 32 lower-case hexadecimal digits",
-            got=dumps(key), expected=_python_key(candidates[0]), hint="use the expected key",
-        )  # fmt: skip
+            code="AB302",
+            tokens=(),
+            message="key is not 32 lower-case hexadecimal digits",
+            got=dumps(key),
+            expected=_python_key(candidates[0]),
+            hint="use the expected key",
+        )
         return
     for number, candidate in enumerate(candidates):
         expected = _python_key(candidate)
@@ -91,15 +108,22 @@ def identity_problems(
         place = (str(number), "info_dict")
         if number == 0:
             yield Problem(
-                code="AB303", tokens=place, message="key is not the md5 of the info_dict text",
-                got=key, expected=expected,
+                code="AB303",
+                tokens=place,
+                message="key is not the md5 of the info_dict text",
+                got=key,
+                expected=expected,
                 hint="after an edit of info_dict the key must be the expected one",
-            )  # fmt: skip
+            )
         elif candidate["info_dict"] != candidates[0]["info_dict"]:
             yield Problem(
-                code="AB304", tokens=place, message="candidates have different workloads",
-                got=expected, expected=key, hint="store it under a key of its own",
-            )  # fmt: skip
+                code="AB304",
+                tokens=place,
+                message="candidates have different workloads",
+                got=expected,
+                expected=key,
+                hint="store it under a key of its own",
+            )
 
 
 def _python_key(candidate: Mapping[str, JsonValue]) -> str:
@@ -115,9 +139,12 @@ def value_problems(candidates: list[Mapping[str, JsonValue]]) -> Iterator[Proble
         for name in candidate:
             if name not in MEMBERS:
                 yield Problem(
-                    code="AB207", tokens=(*place, name), message="unknown member",
-                    got=dumps(name), expected=", ".join(MEMBERS),
-                )  # fmt: skip
+                    code="AB207",
+                    tokens=(*place, name),
+                    message="unknown member",
+                    got=dumps(name),
+                    expected=", ".join(MEMBERS),
+                )
     yield from _order_problems(candidates)
 
 
@@ -126,9 +153,11 @@ def _order_problems(candidates: list[Mapping[str, JsonValue]]) -> Iterator[Probl
     for number, (first, second) in enumerate(pairwise(costs)):
         if first is not None and second is not None and second < first:
             yield Problem(
-                code="AB403", tokens=(str(number + 1), "cost_time"),
+                code="AB403",
+                tokens=(str(number + 1), "cost_time"),
                 message="a later candidate is faster than the one readers use",
-                got=dumps(second), expected=f">= {dumps(first)}",
+                got=dumps(second),
+                expected=f">= {dumps(first)}",
                 hint="sort the candidates by cost_time",
-            )  # fmt: skip
+            )
             return

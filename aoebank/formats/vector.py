@@ -60,9 +60,16 @@ class VectorFormat(NoCompanion):
             index.problems, path, lines, lambda place: lines.position(place)[0] in reported
         )
         return ParsedFile(
-            path=path, format=self, name=_target(path), data=data, keys=index.keys,
-            starts=index.starts, ends=index.ends, findings=tuple(findings), lines=lines,
-        )  # fmt: skip
+            path=path,
+            format=self,
+            name=_target(path),
+            data=data,
+            keys=index.keys,
+            starts=index.starts,
+            ends=index.ends,
+            findings=tuple(findings),
+            lines=lines,
+        )
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position: the feature list is the workload."""
@@ -71,19 +78,28 @@ class VectorFormat(NoCompanion):
             if problem.code in ("AB103", "AB206", "AB404"):
                 place = text.finding(problem).location
                 raise RecordError(
-                    problem.message, path=parsed.path, line=place.line, column=place.column,
-                    pointer=place.pointer, got=problem.got, expected=problem.expected,
-                )  # fmt: skip
+                    problem.message,
+                    path=parsed.path,
+                    line=place.line,
+                    column=place.column,
+                    pointer=place.pointer,
+                    got=problem.got,
+                    expected=problem.expected,
+                )
         answer = read_answer(text.text, text.value)
         name = parsed.name
         record = Record(
-            key=key, format=self.name, soc_version=name.soc_version if name else None,
-            workload=_workload(key), strategy=answer.strategy, cost_us=answer.cost_us,
+            key=key,
+            format=self.name,
+            soc_version=name.soc_version if name else None,
+            workload=_workload(key),
+            strategy=answer.strategy,
+            cost_us=answer.cost_us,
             extra=answer.extra,
             location=parsed.lines.location(
                 parsed.path, text.start, text.end, json_text.pointer([key])
             ),
-        )  # fmt: skip
+        )
         return with_raw(record, parsed.raw(number))
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
@@ -119,9 +135,14 @@ def _workload(key: str) -> JsonValue:
 def _record_text(parsed: ParsedFile, number: int) -> RecordText:
     text = parsed.text(number)
     return RecordText(
-        path=parsed.path, lines=parsed.lines, text=text, start=parsed.starts[number],
-        end=parsed.ends[number], value=value_place(text), prefix=(parsed.keys[number],),
-    )  # fmt: skip
+        path=parsed.path,
+        lines=parsed.lines,
+        text=text,
+        start=parsed.starts[number],
+        end=parsed.ends[number],
+        value=value_place(text),
+        prefix=(parsed.keys[number],),
+    )
 
 
 def _target(path: Path) -> TargetName | None:
@@ -130,4 +151,4 @@ def _target(path: Path) -> TargetName | None:
         return None
     return TargetName(
         soc_version=match["soc"], core_num=int(match["cores"]), core_type=match["type"]
-    )  # fmt: skip
+    )

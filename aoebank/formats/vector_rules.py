@@ -69,20 +69,29 @@ def record_problems(text: str, place: int, key: str, *, is_used: bool = True) ->
     """
     if not key:
         yield Problem(
-            code="AB404", tokens=(), message="feature is empty", got='""',
+            code="AB404",
+            tokens=(),
+            message="feature is empty",
+            got='""',
             expected="a list of tensors",
-        )  # fmt: skip
+        )
     if not is_used:
         yield Problem(
-            code="AB301", tokens=(), message="the same feature comes again further down",
-            expected="each feature once", hint="readers use the last one; remove this one",
-        )  # fmt: skip
+            code="AB301",
+            tokens=(),
+            message="the same feature comes again further down",
+            expected="each feature once",
+            hint="readers use the last one; remove this one",
+        )
     value = json_text.scan(text, place)[0]
     if not isinstance(value, str):
         yield Problem(
-            code="AB206", tokens=(), message="answer is not a string", got=kind_of(value),
+            code="AB206",
+            tokens=(),
+            message="answer is not a string",
+            got=kind_of(value),
             expected=f"a string with {_EXPECTED}",
-        )  # fmt: skip
+        )
     elif value != TEMPLATE:
         yield from _answer_problems(value)
 
@@ -92,9 +101,13 @@ def _answer_problems(inner: str) -> Iterator[Problem]:
         items = json_text.loads(inner)
     except json_text.JsonTextError as error:
         yield Problem(
-            code="AB103", tokens=(), message=f"string holds no JSON: {error.problem}",
-            got=inner[:40], expected=_EXPECTED, hint="tune the workload again",
-        )  # fmt: skip
+            code="AB103",
+            tokens=(),
+            message=f"string holds no JSON: {error.problem}",
+            got=inner[:40],
+            expected=_EXPECTED,
+            hint="tune the workload again",
+        )
         return
     if not isinstance(items, list) or not 2 <= len(items) <= 3:
         yield _wrong("string holds something else than an answer", items)
@@ -104,15 +117,16 @@ def _answer_problems(inner: str) -> Iterator[Problem]:
         yield _wrong("tick is not a number", tick)
     elif cost_us(tick) is None and items[0] != TEMPLATE:
         yield Problem(
-            code="AB402", tokens=(), message="measured time is not positive and finite",
-            got=str(tick)[:40], expected="microseconds > 0",
+            code="AB402",
+            tokens=(),
+            message="measured time is not positive and finite",
+            got=str(tick)[:40],
+            expected="microseconds > 0",
             hint="no merge will ever keep this record; tune the workload again",
-        )  # fmt: skip
+        )
     if len(items) == 3 and not isinstance(items[2], str):
         yield _wrong("name is not a string", items[2])
 
 
 def _wrong(message: str, value: JsonValue) -> Problem:
-    return Problem(
-        code="AB206", tokens=(), message=message, got=kind_of(value), expected=_EXPECTED
-    )  # fmt: skip
+    return Problem(code="AB206", tokens=(), message=message, got=kind_of(value), expected=_EXPECTED)

@@ -70,7 +70,10 @@ def find_bank_file_name(name: str) -> BankFileName | None:
     if match is None:
         return None
     parsed = BankFileName(
-        soc_version=match["soc"], core_num=int(match["core"]), core_type=match["core_type"],
-        op_type=match["op_type"], suffix=match["suffix"],
-    )  # fmt: skip
+        soc_version=match["soc"],
+        core_num=int(match["core"]),
+        core_type=match["core_type"],
+        op_type=match["op_type"],
+        suffix=match["suffix"],
+    )
     return parsed if str(parsed) == name else None  # `01` cores would not come back

@@ -32,11 +32,21 @@ class Finding:
 
 
 def make_finding(
-    code: str, location: Location, message: str, *,
-    got: str | None = None, expected: str | None = None, hint: str = "",
-) -> Finding:  # fmt: skip
+    code: str,
+    location: Location,
+    message: str,
+    *,
+    got: str | None = None,
+    expected: str | None = None,
+    hint: str = "",
+) -> Finding:
     """Return a finding with the severity its code has by default."""
     return Finding(
-        code=code, severity=CODES[code].severity, location=location, message=message,
-        got=got, expected=expected, hint=hint,
-    )  # fmt: skip
+        code=code,
+        severity=CODES[code].severity,
+        location=location,
+        message=message,
+        got=got,
+        expected=expected,
+        hint=hint,
+    )

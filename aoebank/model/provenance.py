@@ -12,9 +12,7 @@ from enum import StrEnum
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.location import Location
 
-_TIME = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)", re.ASCII
-)  # fmt: skip
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)", re.ASCII)
 _EMPTY: Mapping[str, JsonValue] = {}
 
 

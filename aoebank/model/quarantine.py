@@ -53,9 +53,18 @@ class QuarantineEntry:
     def sort_key(self) -> tuple[str, ...]:
         """Return what entries are sorted by, so that files of two branches merge well."""
         names = (
-            self.soc_version, self.op_type, self.key, self.strategy_sha256, self.format,
-            self.when, self.reason, self.ticket, self.who, self.evidence, self.until,
-        )  # fmt: skip
+            self.soc_version,
+            self.op_type,
+            self.key,
+            self.strategy_sha256,
+            self.format,
+            self.when,
+            self.reason,
+            self.ticket,
+            self.who,
+            self.evidence,
+            self.until,
+        )
         return tuple(str(name or "") for name in names)
 
     @property
@@ -70,9 +79,10 @@ class QuarantineEntry:
     def holds(self, record: Record) -> bool:
         """Return whether it names this record; what a record does not tell cannot differ."""
         pairs = (
-            (self.soc_version, record.soc_version), (self.op_type, record.op_type),
+            (self.soc_version, record.soc_version),
+            (self.op_type, record.op_type),
             (self.format, record.format),
-        )  # fmt: skip
+        )
         if record.key != self.key:
             return False
         if any(None not in pair and pair[0] != pair[1] for pair in pairs):

@@ -85,13 +85,18 @@ def snapshot_id(snapshot: Snapshot, members: Mapping[str, Member]) -> str:
     ]
     return digest_of(
         {
-            "schema": SCHEMA, "parent": snapshot.parent, "who": snapshot.who,
-            "time": snapshot.time, "message": snapshot.message,
+            "schema": SCHEMA,
+            "parent": snapshot.parent,
+            "who": snapshot.who,
+            "time": snapshot.time,
+            "message": snapshot.message,
             "environment": dict(snapshot.environment),
             "scope": None if snapshot.scope is None else list(snapshot.scope),
-            "records": snapshot.records, "record_set": snapshot.record_set, "files": files,
+            "records": snapshot.records,
+            "record_set": snapshot.record_set,
+            "files": files,
         }
-    )  # fmt: skip
+    )
 
 
 def bank_record_set(members: Mapping[str, Member]) -> str:

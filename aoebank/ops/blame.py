@@ -80,13 +80,15 @@ def blame(
     places = dict.fromkeys(_places(here, wanted, keys))
     if not places:  # removed: the newest version that had it knows where
         sides = (history.side(version.id) for version in versions)
-        places = next((found for side in sides
-                       if (found := dict.fromkeys(_places(side, wanted, keys)))), {})  # fmt: skip
+        places = next(
+            (found for side in sides if (found := dict.fromkeys(_places(side, wanted, keys)))), {}
+        )
     walk = _Walk(history, versions)
     return BlameResult(
-        root=root, key=key,
+        root=root,
+        key=key,
         records=tuple(_blame(walk, here, name, each) for name, each in places),
-    )  # fmt: skip
+    )
 
 
 def _places(side: Side, wanted: RecordFilter, keys: RecordFilter) -> Iterator[tuple[str, str]]:
@@ -102,9 +104,12 @@ def _blame(walk: _Walk, here: PathSide, name: str, key: str) -> BlamedRecord:
     states = tuple(walk.states(name, key, parsed))
     entries = load_provenance(here.path / name).entries
     return BlamedRecord(
-        file=name, key=key, is_present=raw_of(parsed, key) is not None, states=states,
+        file=name,
+        key=key,
+        is_present=raw_of(parsed, key) is not None,
+        states=states,
         provenance=tuple(entry for entry in entries if entry.key == key),
-    )  # fmt: skip
+    )
 
 
 class _Walk:
@@ -124,14 +129,13 @@ class _Walk:
             return
         if not is_same_record(now, self._raw(version, name, key)):
             old = self._raw(version, name, key)
-            yield RecordVersion(
-                version=None, move=_move(old, now), record=read_record(here, key)
-            )  # fmt: skip
+            yield RecordVersion(version=None, move=_move(old, now), record=read_record(here, key))
         while version is not None:
             now = self._raw(version, name, key)
             parents = [self._versions[each] for each in version.parents if each in self._versions]
-            same = next((each for each in parents
-                         if is_same_record(now, self._raw(each, name, key))), None)  # fmt: skip
+            same = next(
+                (each for each in parents if is_same_record(now, self._raw(each, name, key))), None
+            )
             if same is None:
                 old = self._raw(parents[0], name, key) if parents else None
                 if old is not None or now is not None:

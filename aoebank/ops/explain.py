@@ -13,8 +13,9 @@ from aoebank.ops.validate_selection import find_codes
 
 # `## CODE`, a paragraph, then one list item per part; lines of a part are joined
 _SECTION = re.compile(r"^## (AB\d{3})\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-_PART = re.compile(r"^- (why|example|way out): (.*?)(?=^- (?:why|example|way out): |\Z)",
-                   re.MULTILINE | re.DOTALL)  # fmt: skip
+_PART = re.compile(
+    r"^- (why|example|way out): (.*?)(?=^- (?:why|example|way out): |\Z)", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +69,15 @@ def explanations() -> Mapping[str, Explanation]:
 def _parse(code: str, section: str, fixed_by: FixClass | None) -> Explanation:
     parts = {name: _join(text) for name, text in _PART.findall(section)}
     return Explanation(
-        code=code, severity=CODES[code].severity, title=CODES[code].title,
-        meaning=_join(section.split("\n- ", 1)[0]), why=parts["why"],
-        example=parts["example"], way_out=parts["way out"], fixed_by=fixed_by,
-    )  # fmt: skip
+        code=code,
+        severity=CODES[code].severity,
+        title=CODES[code].title,
+        meaning=_join(section.split("\n- ", 1)[0]),
+        why=parts["why"],
+        example=parts["example"],
+        way_out=parts["way out"],
+        fixed_by=fixed_by,
+    )
 
 
 def _join(text: str) -> str:

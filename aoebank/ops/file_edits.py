@@ -69,9 +69,10 @@ def edit_records(
     twin = format_.companion(path)
     if twin is not None and twin.exists():
         raise BankPathError(
-            "readers open this twin of the bank file, so single records cannot change", path=twin,
+            "readers open this twin of the bank file, so single records cannot change",
+            path=twin,
             hint="restore whole files: without --key",
-        )  # fmt: skip
+        )
     if parsed is None or not parsed.data.strip():
         parsed = format_.parse(format_.empty, path)
     raise_if_broken(parsed)
@@ -140,9 +141,10 @@ def _write(path: Path, edit: FileEdit) -> None:
     def replace(old: bytes | None) -> bytes:
         if old != edit.before:
             raise BankPathError(
-                "file was changed meanwhile, so it is left as it is", path=path,
+                "file was changed meanwhile, so it is left as it is",
+                path=path,
                 hint="run the command again",
-            )  # fmt: skip
+            )
         return after
 
     update_file(path, replace)

@@ -64,9 +64,11 @@ class _State:
 
 
 def plan_fixes(
-    paths: Iterable[Path], *, selection: Selection | None = None,
+    paths: Iterable[Path],
+    *,
+    selection: Selection | None = None,
     classes: Collection[FixClass] = tuple(FixClass),
-) -> Iterator[FileFix]:  # fmt: skip
+) -> Iterator[FileFix]:
     """Yield what to change in each file of paths and trees; writes nothing.
 
     Args:
@@ -93,9 +95,10 @@ def apply_fix(fix: FileFix) -> FixOutcome:
             raise BankNotFoundError("file was removed meanwhile", path=fix.path)
         if old != fix.before:
             raise BankPathError(
-                "file was changed meanwhile, so it is left as it is", path=fix.path,
+                "file was changed meanwhile, so it is left as it is",
+                path=fix.path,
                 hint="run the command again",
-            )  # fmt: skip
+            )
         return fix.after
 
     try:

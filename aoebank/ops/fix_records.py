@@ -121,18 +121,26 @@ def _fastest_first(parsed: ParsedFile, tokens: set[str]) -> dict[str, Record | N
 
 def _sorted_answers(record: Record) -> Record:
     first = Alternative(
-        workload=record.workload, strategy=record.strategy, cost_us=record.cost_us,
-        origin=record.origin, extra=record.extra,
-    )  # fmt: skip
+        workload=record.workload,
+        strategy=record.strategy,
+        cost_us=record.cost_us,
+        origin=record.origin,
+        extra=record.extra,
+    )
     answers = sorted(
         (first, *record.alternatives),
         key=lambda each: float("inf") if each.cost_us is None else each.cost_us,
     )
     best, *others = answers
     return replace(
-        record, workload=best.workload, strategy=best.strategy, cost_us=best.cost_us,
-        origin=best.origin, extra=best.extra, alternatives=tuple(others),
-    )  # fmt: skip
+        record,
+        workload=best.workload,
+        strategy=best.strategy,
+        cost_us=best.cost_us,
+        origin=best.origin,
+        extra=best.extra,
+        alternatives=tuple(others),
+    )
 
 
 def _apply(data: bytes, edits: Mapping[int, _Edit]) -> bytes:

@@ -88,9 +88,7 @@ def check_git(cwd: Path, *, is_committed_only: bool = False) -> CheckResult:
     """
     top = find_work_tree(cwd)
     if top is None:
-        raise HistoryError(
-            "not in a git work tree", where=str(cwd), hint="cd into the work tree"
-        )  # fmt: skip
+        raise HistoryError("not in a git work tree", where=str(cwd), hint="cd into the work tree")
     tracked = _tracked(top)
     names = [name for name in tracked if _is_ours(top, name)]
     merges = get_attributes(names, "merge", cwd=top)
@@ -102,9 +100,12 @@ def check_git(cwd: Path, *, is_committed_only: bool = False) -> CheckResult:
         *_check_conflict_files(tracked),
     ]
     return CheckResult(
-        top=top, files=len(names), covered=sum(value == DRIVER for value in merges.values()),
-        settings=settings, problems=tuple(problems),
-    )  # fmt: skip
+        top=top,
+        files=len(names),
+        covered=sum(value == DRIVER for value in merges.values()),
+        settings=settings,
+        problems=tuple(problems),
+    )
 
 
 def _tracked(top: Path) -> list[str]:
@@ -125,33 +126,43 @@ def _check_settings(settings: Mapping[str, str], top: Path) -> Iterator[CheckPro
     """Yield what is missing, what is not what we would register, and what does not start."""
     if _MERGE not in settings:
         yield CheckProblem(
-            code=CheckCode.NOT_REGISTERED, where=_MERGE, hint=_INSTALL,
+            code=CheckCode.NOT_REGISTERED,
+            where=_MERGE,
+            hint=_INSTALL,
             message="setting is missing: git merges banks line by line, as if they were text",
-        )  # fmt: skip
+        )
         return
     command, _, _ = settings[_MERGE].partition(_MERGE_WORDS)
     for key, wanted in driver_settings(command).items():
         value = settings.get(key)
         if value != wanted and not key.endswith((".name", ".cachetextconv")):
             yield CheckProblem(
-                code=CheckCode.OTHER_COMMAND, where=key, hint=_INSTALL,
+                code=CheckCode.OTHER_COMMAND,
+                where=key,
+                hint=_INSTALL,
                 message=f"is {value or 'missing'}, this version registers {wanted}",
-            )  # fmt: skip
+            )
     trouble = _start(command, top)
     if trouble:
         yield CheckProblem(
-            code=CheckCode.NOT_RUNNABLE, where=_MERGE, message=f"{command}: {trouble}",
+            code=CheckCode.NOT_RUNNABLE,
+            where=_MERGE,
+            message=f"{command}: {trouble}",
             hint=f'{_INSTALL} --command "$(command -v aoebank)"',
-        )  # fmt: skip
+        )
 
 
 def _start(command: str, top: Path) -> str:
     """Return what is wrong with a command when started as git does; empty if nothing is."""
     try:
         result = subprocess.run(
-            ["/bin/sh", "-c", f"{command} --version"], cwd=top, capture_output=True, check=False,
-            stdin=subprocess.DEVNULL, timeout=_START_TIMEOUT_S,
-        )  # fmt: skip
+            ["/bin/sh", "-c", f"{command} --version"],
+            cwd=top,
+            capture_output=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=_START_TIMEOUT_S,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"cannot be started: {error}"
     if result.returncode == 0 and result.stdout.startswith(b"aoebank "):
@@ -167,15 +178,20 @@ def _check_block(top: Path, merges: Mapping[str, str]) -> Iterator[CheckProblem]
     block = find_block(path.read_bytes()) if path.is_file() else None
     if block is None and DRIVER not in merges.values():
         yield CheckProblem(
-            code=CheckCode.NOT_DECLARED, where=".gitattributes", hint=_INSTALL,
-            message="no line names bank files: git never asks the drivers", paths=tuple(merges),
-        )  # fmt: skip
+            code=CheckCode.NOT_DECLARED,
+            where=".gitattributes",
+            hint=_INSTALL,
+            message="no line names bank files: git never asks the drivers",
+            paths=tuple(merges),
+        )
         return
     if block is not None and block != attribute_block():
         yield CheckProblem(
-            code=CheckCode.OLD_BLOCK, where=".gitattributes", hint=_INSTALL,
+            code=CheckCode.OLD_BLOCK,
+            where=".gitattributes",
+            hint=_INSTALL,
             message="the lines about bank files are not those of this version",
-        )  # fmt: skip
+        )
     yield from _check_coverage(merges, top)
 
 
@@ -187,25 +203,31 @@ def _check_coverage(merges: Mapping[str, str], top: Path) -> Iterator[CheckProbl
     for value, names in sorted(groups.items()):
         if value == _NO_VALUE:
             yield CheckProblem(
-                code=CheckCode.NOT_COVERED, where="merge attribute", paths=tuple(names),
+                code=CheckCode.NOT_COVERED,
+                where="merge attribute",
+                paths=tuple(names),
                 message="no line of .gitattributes names these bank files",
                 hint=f"a line PATTERN merge={DRIVER} diff={DRIVER} -text",
-            )  # fmt: skip
+            )
         elif value != DRIVER:
             yield CheckProblem(
-                code=CheckCode.SHADOWED, where="merge attribute", paths=tuple(names),
+                code=CheckCode.SHADOWED,
+                where="merge attribute",
+                paths=tuple(names),
                 message=f"a later line gives these bank files merge: {value}",
                 hint=f"git check-attr -a {names[0]}, and move the line above the block",
-            )  # fmt: skip
+            )
     covered = groups.get(DRIVER, [])
     texts = get_attributes(covered, "text", cwd=top)
     changed = tuple(name for name in covered if texts[name] not in (_NO_VALUE, "unset"))
     if changed:
         yield CheckProblem(
-            code=CheckCode.SHADOWED, where="text attribute", paths=changed,
+            code=CheckCode.SHADOWED,
+            where="text attribute",
+            paths=changed,
             message="a later line lets git change the line ends of these bank files",
             hint=f"git check-attr -a {changed[0]}, and move the line above the block",
-        )  # fmt: skip
+        )
 
 
 def _check_conflict_files(tracked: list[str]) -> Iterator[CheckProblem]:
@@ -213,6 +235,9 @@ def _check_conflict_files(tracked: list[str]) -> Iterator[CheckProblem]:
     found = tuple(name for name in tracked if fnmatchcase(name.rpartition("/")[2], glob))
     if found:
         yield CheckProblem(
-            code=CheckCode.CONFLICT_FILE, where=glob, paths=found,
-            message="conflict files are committed", hint=f"git rm --cached {found[0]}",
-        )  # fmt: skip
+            code=CheckCode.CONFLICT_FILE,
+            where=glob,
+            paths=found,
+            message="conflict files are committed",
+            hint=f"git rm --cached {found[0]}",
+        )

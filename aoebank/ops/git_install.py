@@ -96,7 +96,7 @@ def plan_install(
         before = _read(path)
         files.append(
             FileChange(path=path, before=before, after=put_block(before or b"", block, path))
-        )  # fmt: skip
+        )
     return InstallPlan(scope=scope, cwd=cwd, settings=settings, files=tuple(files))
 
 

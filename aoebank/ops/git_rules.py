@@ -31,9 +31,10 @@ def read_rules(cwd: Path) -> MergeRules:
             rules = replace(rules, **{member: _checked(key, value, parse)})
         else:
             raise UsageError(
-                "unknown setting", where=f"git config {key}",
+                "unknown setting",
+                where=f"git config {key}",
                 expected=", ".join((*_SETTINGS, "override")),
-            )  # fmt: skip
+            )
     return replace(rules, overrides=tuple(overrides))
 
 

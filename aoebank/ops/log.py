@@ -48,9 +48,12 @@ class LogResult:
 
 
 def log(
-    root: Path, *, wanted: RecordFilter, limit: int | None = None,
+    root: Path,
+    *,
+    wanted: RecordFilter,
+    limit: int | None = None,
     source: HistorySource = HistorySource.AUTO,
-) -> LogResult:  # fmt: skip
+) -> LogResult:
     """Return the versions that changed the records asked for; without a filter all.
 
     Raises:
@@ -71,11 +74,12 @@ def log(
             return LogResult(root=root, kind=history.kind, versions=tuple(found), more=True)
         found.append(
             LoggedVersion(
-                version=version, snapshot=snapshots.get(version.id),
+                version=version,
+                snapshot=snapshots.get(version.id),
                 moves=Counter(move.kind for move in moves),
                 socs=Counter(_soc_of(move.file) for move in moves),
             )
-        )  # fmt: skip
+        )
     return LogResult(root=root, kind=history.kind, versions=tuple(found), more=False)
 
 

@@ -64,7 +64,8 @@ def _summary(path: Path) -> FileSummary:
     error = find_error(parsed)
     problem = f"{error.location.line}:{error.location.column}: {error.message}" if error else ""
     return FileSummary(
-        path=path, format=parsed.format.name,
+        path=path,
+        format=parsed.format.name,
         soc_version=name.soc_version if name else None,
         core_num=name.core_num if name else None,
         core_type=name.core_type if name else None,
@@ -73,7 +74,7 @@ def _summary(path: Path) -> FileSummary:
         best_speedup=max(speedups, default=None),
         median_speedup=median(speedups) if speedups else None,
         problem=problem,
-    )  # fmt: skip
+    )
 
 
 def _speedups(parsed: ParsedFile, entries: Iterable[Provenance]) -> list[float]:

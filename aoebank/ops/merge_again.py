@@ -73,19 +73,23 @@ class MergeAgain:
             BankFormatError: a version is broken, or they are not of one format.
         """
         surroundings = Surroundings(
-            rules=self._rules, quarantine=self._quarantine(place.path), today=self.commit.day,
+            rules=self._rules,
+            quarantine=self._quarantine(place.path),
+            today=self.commit.day,
             log_ours=lambda: _log(self.ours, place.ours),
-            log_theirs=lambda: _log(self.theirs, place.theirs), says_all=True,
-        )  # fmt: skip
+            log_theirs=lambda: _log(self.theirs, place.theirs),
+            says_all=True,
+        )
         return merge_versions(versions, Path(place.path), surroundings)
 
     def find_strangers(self) -> tuple[str, ...]:
         """Return the bank files of the merge that come from nowhere, sorted."""
         known = {place.path for place in self._places()}
         return tuple(
-            path for path in sorted({*self.committed.blobs} - known)
+            path
+            for path in sorted({*self.committed.blobs} - known)
             if _is_of_bank(path, self.committed.read(path))
-        )  # fmt: skip
+        )
 
     def _places(self) -> Iterator[Place]:
         """Yield every file of the base and the parents once, renames followed."""
@@ -142,9 +146,7 @@ class MergeAgain:
             other = self._tree(commit).read(path)
             if other != data:
                 older = merge_bases(commit, bases[:number], cwd=self._top)
-                versions = RawVersions(
-                    base=self._base_data(path, older), ours=data, theirs=other
-                )  # fmt: skip
+                versions = RawVersions(base=self._base_data(path, older), ours=data, theirs=other)
                 data = merge_ancestors(versions, Path(path)).data
         return data
 

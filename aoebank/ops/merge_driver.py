@@ -137,10 +137,13 @@ def _surroundings(
         return load
 
     return Surroundings(
-        rules=read_rules(call.cwd), quarantine=load_quarantine(root) if root else Quarantine(),
-        today=call.today, log_ours=log(versions.ours), log_theirs=log(versions.theirs),
+        rules=read_rules(call.cwd),
+        quarantine=load_quarantine(root) if root else Quarantine(),
+        today=call.today,
+        log_ours=log(versions.ours),
+        log_theirs=log(versions.theirs),
         says_all=call.says_all,
-    )  # fmt: skip
+    )
 
 
 def _demand_no_twin(path: Path, top: Path | None) -> None:
@@ -149,9 +152,10 @@ def _demand_no_twin(path: Path, top: Path | None) -> None:
     twin = known.companion(path) if known and top else None
     if twin is not None and top is not None and (top / twin).exists():
         raise BankPathError(
-            "readers open this twin of the bank file, which only its tuner can write", path=twin,
+            "readers open this twin of the bank file, which only its tuner can write",
+            path=twin,
             hint="take both files of one side: git checkout --ours, or --theirs",
-        )  # fmt: skip
+        )
 
 
 def _describe(outcome: DriverOutcome, versions: RawVersions, top: Path) -> Path | None:

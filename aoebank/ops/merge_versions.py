@@ -128,9 +128,7 @@ def parse_versions(versions: RawVersions, path: Path) -> Versions:
     Raises:
         BankFormatError: one is broken; the message tells which.
     """
-    data = {
-        Source.BASE: versions.base, Source.OURS: versions.ours, Source.THEIRS: versions.theirs
-    }  # fmt: skip
+    data = {Source.BASE: versions.base, Source.OURS: versions.ours, Source.THEIRS: versions.theirs}
     parsed = {source: parse_version(data[source], path) for source in Source}
     for source, each in parsed.items():
         try:
@@ -142,7 +140,7 @@ def parse_versions(versions: RawVersions, path: Path) -> Versions:
             raise
     return Versions(
         base=parsed[Source.BASE], ours=parsed[Source.OURS], theirs=parsed[Source.THEIRS]
-    )  # fmt: skip
+    )
 
 
 def parse_version(data: bytes | None, path: Path) -> ParsedFile | None:
@@ -165,11 +163,16 @@ def parse_version(data: bytes | None, path: Path) -> ParsedFile | None:
 
 def _decide(parsed: Versions, path: Path, surroundings: Surroundings) -> FilePlan:
     return decide_file(
-        path.as_posix(), base=parsed.base, ours=parsed.ours, theirs=parsed.theirs,
-        rules=surroundings.rules, log_of_ours=surroundings.log_ours,
-        log_of_theirs=surroundings.log_theirs, says_all=surroundings.says_all,
+        path.as_posix(),
+        base=parsed.base,
+        ours=parsed.ours,
+        theirs=parsed.theirs,
+        rules=surroundings.rules,
+        log_of_ours=surroundings.log_ours,
+        log_of_theirs=surroundings.log_theirs,
+        says_all=surroundings.says_all,
         outsiders=Outsiders(quarantines=(surroundings.quarantine,), today=surroundings.today),
-    )  # fmt: skip
+    )
 
 
 def _apply(plan: FilePlan, parsed: Versions) -> bytes | None:

@@ -76,9 +76,14 @@ class ListedEntry:
 
 
 def plan_add(
-    root: Path, key: str, complaint: Complaint, author: Author, *, wanted: RecordFilter,
+    root: Path,
+    key: str,
+    complaint: Complaint,
+    author: Author,
+    *,
+    wanted: RecordFilter,
     keep: bool = False,
-) -> QuarantinePlan:  # fmt: skip
+) -> QuarantinePlan:
     """Return the entries for the records of a key, and the bank files without them.
 
     Args:
@@ -105,9 +110,7 @@ def plan_add(
     entries = tuple(_entry(record, complaint, author) for _, _, record in found)
     places = tuple((name, record.key) for name, _, record in found)
     edits = () if keep else tuple(_edits(root, found))
-    return QuarantinePlan(
-        root=root, added=entries, edits=edits, left_out=() if keep else places
-    )  # fmt: skip
+    return QuarantinePlan(root=root, added=entries, edits=edits, left_out=() if keep else places)
 
 
 def plan_remove(root: Path, key: str, *, wanted: RecordFilter) -> QuarantinePlan:
@@ -119,10 +122,12 @@ def plan_remove(root: Path, key: str, *, wanted: RecordFilter) -> QuarantinePlan
     """
     keys = RecordFilter(key=(key,))
     found = tuple(
-        entry for entry in load_quarantine(root)
-        if keys.holds_key(entry.key) and wanted.holds_op(entry.op_type)
+        entry
+        for entry in load_quarantine(root)
+        if keys.holds_key(entry.key)
+        and wanted.holds_op(entry.op_type)
         and wanted.holds_soc(entry.soc_version or "")
-    )  # fmt: skip
+    )
     if not found:
         raise BankNotFoundError(
             "no such entry in the quarantine", where=key, hint=f"aoebank quarantine list {root}"
@@ -161,10 +166,13 @@ def list_quarantine(
         expired: Only those whose last day is over.
     """
     entries = [
-        entry for entry in load_quarantine(root)
-        if wanted.holds_key(entry.key) and wanted.holds_op(entry.op_type)
-        and wanted.holds_soc(entry.soc_version or "") and not (expired and entry.is_active(today))
-    ]  # fmt: skip
+        entry
+        for entry in load_quarantine(root)
+        if wanted.holds_key(entry.key)
+        and wanted.holds_op(entry.op_type)
+        and wanted.holds_soc(entry.soc_version or "")
+        and not (expired and entry.is_active(today))
+    ]
     if not entries:
         return ()
     keys = frozenset(entry.key for entry in entries)
@@ -176,11 +184,12 @@ def list_quarantine(
     ]
     return tuple(
         ListedEntry(
-            entry=entry, is_active=entry.is_active(today),
+            entry=entry,
+            is_active=entry.is_active(today),
             present=tuple(name for name, record in records if entry.holds(record)),
         )
         for entry in entries
-    )  # fmt: skip
+    )
 
 
 _Found = tuple[str, ParsedFile, Record]
@@ -210,11 +219,18 @@ def _iter_files(root: Path, wanted: RecordFilter) -> Iterator[tuple[str, ParsedF
 def _entry(record: Record, complaint: Complaint, author: Author) -> QuarantineEntry:
     strategy = None if complaint.any_strategy else digest_of(record.strategy)
     return QuarantineEntry(
-        key=record.key, soc_version=record.soc_version, op_type=record.op_type,
-        format=record.format, strategy_sha256=strategy, reason=complaint.reason,
-        ticket=complaint.ticket, until=complaint.until, evidence=complaint.evidence,
-        who=author.who, when=author.time,
-    )  # fmt: skip
+        key=record.key,
+        soc_version=record.soc_version,
+        op_type=record.op_type,
+        format=record.format,
+        strategy_sha256=strategy,
+        reason=complaint.reason,
+        ticket=complaint.ticket,
+        until=complaint.until,
+        evidence=complaint.evidence,
+        who=author.who,
+        when=author.time,
+    )
 
 
 def _unseen(
@@ -223,20 +239,28 @@ def _unseen(
     """Return the entry for a key the bank does not hold, for any strategy."""
     if not complaint.any_strategy:
         raise BankNotFoundError(
-            "no such record, so its strategy is not known", where=f"{root}: {key}",
+            "no such record, so its strategy is not known",
+            where=f"{root}: {key}",
             hint="--any-strategy keeps every record of this key out; then give the whole key",
-        )  # fmt: skip
+        )
     for option, given in (("--soc", wanted.soc), ("--op", wanted.op)):
         if len(given) > 1 or any(set(each) & set("*?[") for each in given):
             raise UsageError(
-                "a record that is not in the bank needs one name, no pattern", where=option,
+                "a record that is not in the bank needs one name, no pattern",
+                where=option,
                 got=", ".join(given),
-            )  # fmt: skip
+            )
     return QuarantineEntry(
-        key=key, soc_version=next(iter(wanted.soc), None), op_type=next(iter(wanted.op), None),
-        reason=complaint.reason, ticket=complaint.ticket, until=complaint.until,
-        evidence=complaint.evidence, who=author.who, when=author.time,
-    )  # fmt: skip
+        key=key,
+        soc_version=next(iter(wanted.soc), None),
+        op_type=next(iter(wanted.op), None),
+        reason=complaint.reason,
+        ticket=complaint.ticket,
+        until=complaint.until,
+        evidence=complaint.evidence,
+        who=author.who,
+        when=author.time,
+    )
 
 
 def _edits(root: Path, found: list[_Found]) -> Iterator[FileEdit]:

@@ -75,9 +75,13 @@ class ResolveResult:
 
 
 def resolve(
-    *, around: Surroundings, query: Query = ANYTHING, readers: Sequence[Reader] = (),
-    writers: bool = False, workload: Workload | None = None,
-) -> ResolveResult:  # fmt: skip
+    *,
+    around: Surroundings,
+    query: Query = ANYTHING,
+    readers: Sequence[Reader] = (),
+    writers: bool = False,
+    workload: Workload | None = None,
+) -> ResolveResult:
     """Return what each reader would use; a bank that cannot be used is a result too.
 
     Args:
@@ -92,9 +96,13 @@ def resolve(
     matches = tuple(find_matches(answers, workload)) if workload else ()
     hazards = [*find_hazards(around, query, answers), *record_hazards(query, matches)]
     return ResolveResult(
-        query=query, answers=answers, hazards=tuple(hazards), matches=matches,
-        has_workload=workload is not None, is_explicit=bool(readers),
-    )  # fmt: skip
+        query=query,
+        answers=answers,
+        hazards=tuple(hazards),
+        matches=matches,
+        has_workload=workload is not None,
+        is_explicit=bool(readers),
+    )
 
 
 def default_readers(query: Query, *, writers: bool = False) -> tuple[Reader, ...]:

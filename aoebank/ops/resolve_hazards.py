@@ -88,9 +88,12 @@ def _troubles(scene: _Scene) -> Iterator[Hazard]:
     for (code, variable, path, problem), told in effects.items():
         ways = "; ".join(f"{reader}: {effect}" for reader, effect in told)
         yield Hazard(
-            code=code, path=path, readers=tuple(reader for reader, _ in told),
-            message=f"{variable}: {problem} ({ways})", hint=hints[path],
-        )  # fmt: skip
+            code=code,
+            path=path,
+            readers=tuple(reader for reader, _ in told),
+            message=f"{variable}: {problem} ({ways})",
+            hint=hints[path],
+        )
 
 
 def _relative_paths(scene: _Scene) -> Iterator[Hazard]:
@@ -99,19 +102,23 @@ def _relative_paths(scene: _Scene) -> Iterator[Hazard]:
         readers = scene.readers(lambda rules, source=source: _has_source(rules, source))  # type: ignore[misc]
         if text and not Path(text).is_absolute() and readers:
             yield Hazard(
-                code="AR102", path=scene.around.path(source), readers=readers,
+                code="AR102",
+                path=scene.around.path(source),
+                readers=readers,
                 message=f"{source} is a relative path, so another directory means another bank",
                 hint=f"give an absolute path in {source}",
-            )  # fmt: skip
+            )
 
 
 def _unset_home(scene: _Scene) -> Iterator[Hazard]:
     homeless = tuple(answer.reader for answer in scene.answers if answer.variable is None)
     if homeless and not scene.around.text(HOME):
         yield Hazard(
-            code="AR103", readers=homeless, message="HOME is not set, so there is no default bank",
+            code="AR103",
+            readers=homeless,
+            message="HOME is not set, so there is no default bank",
             hint=f"set HOME, or {TUNE_BANK_PATH} to an existing directory",
-        )  # fmt: skip
+        )
 
 
 def _no_built_in(scene: _Scene) -> Iterator[Hazard]:
@@ -119,15 +126,20 @@ def _no_built_in(scene: _Scene) -> Iterator[Hazard]:
     path = scene.around.path(ASCEND_OPP_PATH)
     if not readers or (path is not None and _is_folder(path)):
         return
-    stopped = [answer.reader for answer in scene.answers if answer.stop is not None
-               and answer.stop.variable == ASCEND_OPP_PATH]  # fmt: skip
+    stopped = [
+        answer.reader
+        for answer in scene.answers
+        if answer.stop is not None and answer.stop.variable == ASCEND_OPP_PATH
+    ]
     problem = "is not set" if path is None else "does not exist"
     effect = f"; {', '.join(stopped)} ends the job with an error (EC0008)" if stopped else ""
     yield Hazard(
-        code="AR104", path=path, readers=readers,
+        code="AR104",
+        path=path,
+        readers=readers,
         message=f"{ASCEND_OPP_PATH} {problem}, so no built-in bank is seen here{effect}",
         hint="source the set_env.sh of CANN, or give --opp-path",
-    )  # fmt: skip
+    )
 
 
 def _other_default(scene: _Scene) -> Iterator[Hazard]:
@@ -144,11 +156,13 @@ def _other_default(scene: _Scene) -> Iterator[Hazard]:
         files = find_files(rules, place, home / other, scene.query)
         if files:
             yield Hazard(
-                code="AR201", path=home / other, readers=(answer.reader,),
+                code="AR201",
+                path=home / other,
+                readers=(answer.reader,),
                 message=f"{_count(files)} for {answer.reader}, which looks only below "
                 f"{home / place.folder}",
                 hint=f"set {TUNE_BANK_PATH} to the directory, for all readers alike",
-            )  # fmt: skip
+            )
 
 
 def _not_looked_at(scene: _Scene) -> Iterator[Hazard]:
@@ -161,17 +175,21 @@ def _not_looked_at(scene: _Scene) -> Iterator[Hazard]:
         if not scene.around.text(source):
             continue
         deaf = [
-            answer for answer in scene.answers
-            if concerns(RULES[answer.reader]) and not _has_source(RULES[answer.reader], source)
+            answer
+            for answer in scene.answers
+            if concerns(RULES[answer.reader])
+            and not _has_source(RULES[answer.reader], source)
             and not (source == ASCEND_CACHE_PATH and answer.variable == TUNE_BANK_PATH)
-        ]  # fmt: skip
+        ]
         if deaf:
             names = tuple(answer.reader for answer in deaf)
             yield Hazard(
-                code="AR202", path=scene.around.path(source), readers=names,
+                code="AR202",
+                path=scene.around.path(source),
+                readers=names,
                 message=f"{source} is not looked at by {', '.join(names)}",
                 hint=f"set {TUNE_BANK_PATH}, which all of them follow",
-            )  # fmt: skip
+            )
     yield from _overruled(scene)
 
 
@@ -180,16 +198,19 @@ def _overruled(scene: _Scene) -> Iterator[Hazard]:
         if not scene.around.text(option):
             continue
         overruled = tuple(
-            answer.reader for answer in scene.answers
+            answer.reader
+            for answer in scene.answers
             if _has_source(RULES[answer.reader], option) and answer.variable == TUNE_BANK_PATH
-        )  # fmt: skip
+        )
         if overruled:
             yield Hazard(
-                code="AR202", path=scene.around.path(option), readers=overruled,
+                code="AR202",
+                path=scene.around.path(option),
+                readers=overruled,
                 message=f"{option} is passed over by {', '.join(overruled)}: "
                 f"{TUNE_BANK_PATH} goes first there",
                 hint=f"unset {TUNE_BANK_PATH} for the conversion",
-            )  # fmt: skip
+            )
 
 
 def _wrong_folder(scene: _Scene) -> Iterator[Hazard]:
@@ -204,10 +225,12 @@ def _wrong_folder(scene: _Scene) -> Iterator[Hazard]:
             ]
             if hidden:
                 yield Hazard(
-                    code="AR203", path=hidden[0], readers=(answer.reader,),
+                    code="AR203",
+                    path=hidden[0],
+                    readers=(answer.reader,),
                     message=f"{answer.reader} looks for {hidden[0].name} in {root} itself",
                     hint=f"move it to {root}",
-                )  # fmt: skip
+                )
 
 
 def _flat_roots(answer: Answer) -> Iterator[Path]:
@@ -225,10 +248,12 @@ def _documented_layout(scene: _Scene) -> Iterator[Hazard]:
         if found and any(answer.variable != HOME for answer in answers):
             folders = " and ".join(f"{name}/" for name in found)
             yield Hazard(
-                code="AR204", path=root, readers=tuple(each.reader for each in answers),
+                code="AR204",
+                path=root,
+                readers=tuple(each.reader for each in answers),
                 message=f"{folders} below a root that is read as <soc_version>/ and plain files",
                 hint="move what is in op/ and graph/<soc_version>/ up to the root",
-            )  # fmt: skip
+            )
 
 
 def _missing_soc_folder(scene: _Scene) -> Iterator[Hazard]:
@@ -237,10 +262,12 @@ def _missing_soc_folder(scene: _Scene) -> Iterator[Hazard]:
         readers = tuple(each.reader for each in answers if RULES[each.reader].is_operator)
         if found and readers:
             yield Hazard(
-                code="AR205", path=root / found[0], readers=readers,
+                code="AR205",
+                path=root / found[0],
+                readers=readers,
                 message=f"{found[0]}/ is not below a <soc_version> folder",
                 hint=f"move it to {root}/<soc_version>/{found[0]}",
-            )  # fmt: skip
+            )
 
 
 def _built_in_spelling(scene: _Scene) -> Iterator[Hazard]:
@@ -252,10 +279,12 @@ def _built_in_spelling(scene: _Scene) -> Iterator[Hazard]:
         files = find_files(rules, rules.built_in[0], root, scene.query)
         if files:
             yield Hazard(
-                code="AR206", path=root, readers=(Reader.GRADIENT,),
+                code="AR206",
+                path=root,
+                readers=(Reader.GRADIENT,),
                 message=f"{_count(files)}, but gradient looks into build_in",
                 hint=f"ln -s built-in {root.parent / 'build_in'}",
-            )  # fmt: skip
+            )
 
 
 def _other_cores(scene: _Scene) -> Iterator[Hazard]:
@@ -269,11 +298,13 @@ def _other_cores(scene: _Scene) -> Iterator[Hazard]:
         files = find_files(rules, place, answer.root, any_cores)
         if files and not find_files(rules, place, answer.root, scene.query):
             yield Hazard(
-                code="AR207", path=files[0], readers=(answer.reader,),
+                code="AR207",
+                path=files[0],
+                readers=(answer.reader,),
                 message=f"{_count(files)} for other core numbers than {scene.query.core_num}, "
                 f"none of which {answer.reader} opens",
                 hint="tune with the core number the jobs are given",
-            )  # fmt: skip
+            )
 
 
 def _old_layout(scene: _Scene) -> Iterator[Hazard]:
@@ -287,10 +318,12 @@ def _old_layout(scene: _Scene) -> Iterator[Hazard]:
         for folder in (root / soc / name for soc in socs):
             if _is_folder(folder) and folder not in seen:
                 yield Hazard(
-                    code="AR208", path=folder, readers=(answer.reader,),
+                    code="AR208",
+                    path=folder,
+                    readers=(answer.reader,),
                     message=f"{name}/ is where older releases kept what {answer.reader} reads",
                     hint=f"move its files to {folder.parent / answer.reader}",
-                )  # fmt: skip
+                )
 
 
 def _missing_twin(scene: _Scene) -> Iterator[Hazard]:
@@ -298,10 +331,12 @@ def _missing_twin(scene: _Scene) -> Iterator[Hazard]:
         for file in answer.files if answer.reader is Reader.CUBE else ():
             if file.tier is Tier.CUSTOM and kind_of(file.path.with_suffix(".bin")) != "file":
                 yield Hazard(
-                    code="AR209", path=file.path, readers=(answer.reader,),
+                    code="AR209",
+                    path=file.path,
+                    readers=(answer.reader,),
                     message=f"{file.path.stem}.bin is missing, and cube reads nothing else",
                     hint="tune again, or copy the .bin along with the .json",
-                )  # fmt: skip
+                )
 
 
 def _has_source(rules: Rules, source: str) -> bool:
@@ -326,7 +361,17 @@ def _count(files: Sequence[Path]) -> str:
 
 
 _CHECKS: tuple[Callable[[_Scene], Iterator[Hazard]], ...] = (
-    _troubles, _relative_paths, _unset_home, _no_built_in, _other_default, _not_looked_at,
-    _wrong_folder, _documented_layout, _missing_soc_folder, _built_in_spelling, _other_cores,
-    _old_layout, _missing_twin,
-)  # fmt: skip
+    _troubles,
+    _relative_paths,
+    _unset_home,
+    _no_built_in,
+    _other_default,
+    _not_looked_at,
+    _wrong_folder,
+    _documented_layout,
+    _missing_soc_folder,
+    _built_in_spelling,
+    _other_cores,
+    _old_layout,
+    _missing_twin,
+)

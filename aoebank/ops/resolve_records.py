@@ -70,9 +70,11 @@ def workload_from_file(path: Path) -> Workload:
     records = list(parsed.iter_records())
     if len(records) != 1:
         raise UsageError(
-            "--record: not one record", got=f"{len(records)} in {path}", expected="a single one",
+            "--record: not one record",
+            got=f"{len(records)} in {path}",
+            expected="a single one",
             hint=f"aoebank validate {path}",
-        )  # fmt: skip
+        )
     (record,) = records
     keys = {record.format: frozenset({record.key})}
     return Workload(value=record.workload, keys=keys, format=record.format)
@@ -99,9 +101,11 @@ def find_matches(answers: Iterable[Answer], workload: Workload) -> Iterator[Matc
         if rules.fastest_wins:
             hits = _fastest_first(hits)
         yield Match(
-            reader=answer.reader, used=hits[0] if hits else None, shadowed=tuple(hits[1:]),
+            reader=answer.reader,
+            used=hits[0] if hits else None,
+            shadowed=tuple(hits[1:]),
             broken=tuple(broken),
-        )  # fmt: skip
+        )
 
 
 def record_hazards(query: Query, matches: Iterable[Match]) -> Iterator[Hazard]:
@@ -113,10 +117,12 @@ def record_hazards(query: Query, matches: Iterable[Match]) -> Iterator[Hazard]:
                 yield _foreign(match.reader, match.used.file)
         for path in match.broken:
             yield Hazard(
-                code="AR303", path=path, readers=(match.reader,),
+                code="AR303",
+                path=path,
+                readers=(match.reader,),
                 message=f"file is broken, so {match.reader} may see fewer records, or none",
                 hint=f"aoebank validate {path}",
-            )  # fmt: skip
+            )
 
 
 def _slower(reader: Reader, used: Hit, shadowed: Iterable[Hit]) -> Iterator[Hazard]:
@@ -124,19 +130,23 @@ def _slower(reader: Reader, used: Hit, shadowed: Iterable[Hit]) -> Iterator[Haza
         ours, theirs = used.record.cost_us, hidden.record.cost_us
         if ours is not None and theirs is not None and theirs < ours:
             yield Hazard(
-                code="AR301", path=used.file.path, readers=(reader,),
+                code="AR301",
+                path=used.file.path,
+                readers=(reader,),
                 message=f"{used.file.tier} record takes {ours:g} us and hides a "
                 f"{hidden.file.tier} one of {theirs:g} us in {hidden.file.path}",
                 hint="remove the slower record, or tune the workload again",
-            )  # fmt: skip
+            )
 
 
 def _foreign(reader: Reader, file: FoundFile) -> Hazard:
     return Hazard(
-        code="AR302", path=file.path, readers=(reader,),
+        code="AR302",
+        path=file.path,
+        readers=(reader,),
         message=f"record is one of {file.soc_version}, there is none for the soc_version asked for",
         hint="tune on the target itself",
-    )  # fmt: skip
+    )
 
 
 def _fastest_first(hits: list[Hit]) -> list[Hit]:

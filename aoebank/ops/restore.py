@@ -83,8 +83,9 @@ def plan_restore(
     if not known and not unknown and not is_whole(wanted):
         raise HistoryError(
             "nothing of what was asked for is in this version or in the bank",
-            where=version.label, hint=f"aoebank ls {root}",
-        )  # fmt: skip
+            where=version.label,
+            hint=f"aoebank ls {root}",
+        )
     quarantine = load_quarantine(root) if today else Quarantine()
     guard = _Guard(quarantine, today or date.min, side)
     edits: list[FileEdit] = []
@@ -96,9 +97,13 @@ def plan_restore(
             edits += _record_edit(root, name, before, after, moves)
     edits += _file_edits(root, side, wanted, frozenset(unknown), guard)
     return RestorePlan(
-        root=root, version=version, edits=tuple(edits), moves=tuple(moves), unknown=unknown,
+        root=root,
+        version=version,
+        edits=tuple(edits),
+        moves=tuple(moves),
+        unknown=unknown,
         kept_out=tuple(each for each in guard.kept_out if wanted.holds_key(each.key)),
-    )  # fmt: skip
+    )
 
 
 def restore(plan: RestorePlan, author: Author) -> RestoreResult:
@@ -130,9 +135,11 @@ class _Guard:
         if _twin_of(name) in self._stored:
             raise BankPathError(
                 "a record of this file is in quarantine, and only its tuner can take it out of "
-                "the binary twin", path=Path(name), got=found[0].key,
+                "the binary twin",
+                path=Path(name),
+                got=found[0].key,
                 hint="--with-quarantined brings the file back as it was",
-            )  # fmt: skip
+            )
         data = without(parsed, found)
         if data == parsed.data:
             return parsed
@@ -151,16 +158,20 @@ def _known(
         return names, ()
     snapshot = get_snapshot(version.id, root=root)
     unknown = tuple(
-        name for name in names
+        name
+        for name in names
         if not any(map(snapshot.covers, parts_of(name).soc_versions)) and snapshot.scope is not None
-    )  # fmt: skip
+    )
     return [name for name in names if name not in unknown], unknown
 
 
 def _record_edit(
-    root: Path, name: str, before: ParsedFile | None, after: ParsedFile | None,
+    root: Path,
+    name: str,
+    before: ParsedFile | None,
+    after: ParsedFile | None,
     moves: list[RecordMove],
-) -> Iterator[FileEdit]:  # fmt: skip
+) -> Iterator[FileEdit]:
     """Yield the edit of a file of which only some records are put back."""
     changes = {move.key: _record(after, move.key) for move in moves if move.file == name}
     like = before or after

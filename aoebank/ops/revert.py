@@ -96,9 +96,13 @@ def plan_revert(
     for name in dict.fromkeys(move.file for move in moves):
         plan.add_file(name, [move for move in moves if move.file == name])
     return RevertPlan(
-        root=root, version=version, edits=tuple(plan.edits), taken_back=tuple(plan.taken_back),
-        conflicts=tuple(plan.conflicts), done=plan.done,
-    )  # fmt: skip
+        root=root,
+        version=version,
+        edits=tuple(plan.edits),
+        taken_back=tuple(plan.taken_back),
+        conflicts=tuple(plan.conflicts),
+        done=plan.done,
+    )
 
 
 def revert(plan: RevertPlan, author: Author) -> RevertResult:

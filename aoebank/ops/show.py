@@ -82,9 +82,10 @@ def _select(selector: str, trees: Sequence[Path]) -> Iterator[ShownRecord | Miss
 def _check_key(key: str) -> str:
     if len(key) < MIN_PREFIX or not _KEY.fullmatch(key):
         raise UsageError(
-            "is neither a file nor a key", where=key,
+            "is neither a file nor a key",
+            where=key,
             expected=f"a path, or {MIN_PREFIX} or more hexadecimal digits",
-        )  # fmt: skip
+        )
     return key.lower()
 
 

@@ -63,9 +63,14 @@ class SnapshotResult:
 
 
 def take_snapshot(
-    root: Path, author: Author, *, message: str = "", tag: str | None = None,
-    soc: tuple[str, ...] = (), force: bool = False,
-) -> SnapshotResult:  # fmt: skip
+    root: Path,
+    author: Author,
+    *,
+    message: str = "",
+    tag: str | None = None,
+    soc: tuple[str, ...] = (),
+    force: bool = False,
+) -> SnapshotResult:
     """Record the present state of a bank, unless the latest snapshot has it already.
 
     Args:
@@ -85,9 +90,12 @@ def take_snapshot(
     new_tag = NewTag(name=tag, force=force) if tag is not None else None
     recorded = record_bank(root, author, message=message, soc=soc, tag=new_tag)
     return SnapshotResult(
-        root=root, recorded=recorded, tag=tag, moves=_moves(root, recorded),
+        root=root,
+        recorded=recorded,
+        tag=tag,
+        moves=_moves(root, recorded),
         is_tracked=is_tracked(root),
-    )  # fmt: skip
+    )
 
 
 def preview_snapshot(root: Path, *, soc: tuple[str, ...] = ()) -> SnapshotResult:
@@ -106,20 +114,29 @@ def preview_snapshot(root: Path, *, soc: tuple[str, ...] = ()) -> SnapshotResult
 
 
 def record_bank(
-    root: Path, author: Author, *, message: str, soc: tuple[str, ...] = (),
+    root: Path,
+    author: Author,
+    *,
+    message: str,
+    soc: tuple[str, ...] = (),
     tag: NewTag | None = None,
-) -> Recorded:  # fmt: skip
+) -> Recorded:
     """Record a bank, without looking at what moved."""
     _demand_bank(root)
     wanted = RecordFilter(soc=soc)
     draft = Snapshot(
-        id="", parent="", who=author.who, time=author.time, message=message,
-        environment=author.machine, scope=_scope(root, soc), records=0, record_set="",
-    )  # fmt: skip
+        id="",
+        parent="",
+        who=author.who,
+        time=author.time,
+        message=message,
+        environment=author.machine,
+        scope=_scope(root, soc),
+        records=0,
+        record_set="",
+    )
     with open_history(root, create=True) as database:
-        return record(
-            database, root, draft, wanted=lambda name: holds_file(wanted, name), tag=tag
-        )  # fmt: skip
+        return record(database, root, draft, wanted=lambda name: holds_file(wanted, name), tag=tag)
 
 
 def _demand_bank(root: Path) -> None:
@@ -148,9 +165,11 @@ def _scope(root: Path, soc: tuple[str, ...]) -> tuple[str, ...] | None:
     scope = tuple(sorted(each for each in found if wanted.holds_soc(each)))
     if not scope:
         raise BankNotFoundError(
-            "nothing of this soc_version in the bank", path=root, got=", ".join(soc),
+            "nothing of this soc_version in the bank",
+            path=root,
+            got=", ".join(soc),
             expected=", ".join(sorted(found)) or None,
-        )  # fmt: skip
+        )
     return scope
 
 

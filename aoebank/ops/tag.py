@@ -47,7 +47,7 @@ def show_tags(root: Path) -> TagResult:
 
 def add_tag(
     root: Path, name: str, reference: str, author: Author, *, force: bool = False
-) -> TagResult:  # fmt: skip
+) -> TagResult:
     """Let a tag mean a snapshot.
 
     Raises:

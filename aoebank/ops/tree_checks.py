@@ -30,15 +30,17 @@ def check_entry(entry: TreeEntry) -> Iterator[Finding]:
             yield make_finding("AB101", place, f"cannot be read: {entry.reason}")
         case FileKind.LEFT_OVER:
             yield make_finding(
-                "AB505", place, "left-over of a write that died",
+                "AB505",
+                place,
+                "left-over of a write that died",
                 hint="compare it with the bank file, then remove it",
-            )  # fmt: skip
+            )
         case FileKind.LINK:
             yield _link(entry)
         case FileKind.UNKNOWN:
             stray = make_finding(
                 "AB504", place, "file is no bank file", hint="keep other files elsewhere"
-            )  # fmt: skip
+            )
             in_bank = entry.path.absolute().parent.name in BANK_FOLDERS
             yield stray if in_bank else replace(stray, severity=Severity.NOTE)
 
@@ -47,15 +49,22 @@ def _link(entry: TreeEntry) -> Finding:
     """Return the finding about a folder met a second time; readers that follow loops never end."""
     if leads_back(entry.path):
         return make_finding(
-            "AB511", Location(path=entry.path), "folder is a link back to a folder above it",
-            got=entry.reason, hint="remove the link; nothing behind it is checked twice",
-        )  # fmt: skip
+            "AB511",
+            Location(path=entry.path),
+            "folder is a link back to a folder above it",
+            got=entry.reason,
+            hint="remove the link; nothing behind it is checked twice",
+        )
     return replace(
         make_finding(
-            "AB511", Location(path=entry.path), "folder is in the tree a second time",
-            got=entry.reason, hint="nothing to do; what is in it is checked once, over there",
-        ), severity=Severity.NOTE,
-    )  # fmt: skip
+            "AB511",
+            Location(path=entry.path),
+            "folder is in the tree a second time",
+            got=entry.reason,
+            hint="nothing to do; what is in it is checked once, over there",
+        ),
+        severity=Severity.NOTE,
+    )
 
 
 def check_name(parsed: ParsedFile) -> Iterator[Finding]:
@@ -63,19 +72,25 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
     path, name = parsed.path, parsed.name
     if name is None:
         yield make_finding(
-            "AB502", Location(path=path), "file name does not follow the pattern",
-            got=path.name, expected=parsed.format.name_pattern,
+            "AB502",
+            Location(path=path),
+            "file name does not follow the pattern",
+            got=path.name,
+            expected=parsed.format.name_pattern,
             hint="rename it; readers find banks by name only",
-        )  # fmt: skip
+        )
         return
     folder = path.absolute().parent
     soc_version = _soc_of_folder(folder)
     if soc_version is not None and not _is_soc_of(name.soc_version, soc_version, folder.name):
         yield make_finding(
-            "AB503", Location(path=path), "soc_version in the name is not the one of the folder",
-            got=name.soc_version, expected=soc_version,
+            "AB503",
+            Location(path=path),
+            "soc_version in the name is not the one of the folder",
+            got=name.soc_version,
+            expected=soc_version,
             hint="move it to the folder of its soc_version; readers look there only",
-        )  # fmt: skip
+        )
 
 
 def _soc_of_folder(folder: Path) -> str | None:
@@ -112,14 +127,18 @@ def check_side_car(path: Path, log: ProvenanceLog, bank: ParsedFile | None) -> I
     if bank is None:
         if stored:
             yield make_finding(
-                "AB506", Location(path=path), "provenance without its bank file",
+                "AB506",
+                Location(path=path),
+                "provenance without its bank file",
                 expected=bank_file_of(path).name,
                 hint=f"a bank file and its {SUFFIX} travel together",
-            )  # fmt: skip
+            )
         return
     for entry in stored:
         if bank.find(entry.key) is None and entry.location is not None:
             yield make_finding(
-                "AB507", entry.location, "key is not in the bank",
+                "AB507",
+                entry.location,
+                "key is not in the bank",
                 got=f"{entry.event} of {entry.key}",
-            )  # fmt: skip
+            )

@@ -25,9 +25,13 @@ from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
 # order mark for a broken file: it is ignored whole (unified) or ends the job (cube, vector).
 # Of a runtime bank each blank line ends a worker, and there may be one only.
 _WORSE = frozenset(
-    {("AB105", FormatName.UNIFIED), ("AB105", FormatName.CUBE), ("AB105", FormatName.VECTOR),
-     ("AB112", FormatName.RUNTIME_KB)}
-)  # fmt: skip
+    {
+        ("AB105", FormatName.UNIFIED),
+        ("AB105", FormatName.CUBE),
+        ("AB105", FormatName.VECTOR),
+        ("AB112", FormatName.RUNTIME_KB),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +71,12 @@ class _Run:
 
 
 def validate(
-    paths: Iterable[Path], *, selection: Selection | None = None,
-    built_in: BuiltInBank | None = None, today: date | None = None,
-) -> ValidateResult:  # fmt: skip
+    paths: Iterable[Path],
+    *,
+    selection: Selection | None = None,
+    built_in: BuiltInBank | None = None,
+    today: date | None = None,
+) -> ValidateResult:
     """Return the findings of files and of all files below directories.
 
     Args:
@@ -92,9 +99,11 @@ def validate(
     findings = (selection or Selection()).keep(run.findings)
     findings.sort(key=lambda each: (str(each.location.path), each.location.start, each.code))
     return ValidateResult(
-        findings=tuple(findings), checked=tuple(run.checked), records=run.records,
+        findings=tuple(findings),
+        checked=tuple(run.checked),
+        records=run.records,
         missing=tuple(run.missing),
-    )  # fmt: skip
+    )
 
 
 def iter_entries(paths: Iterable[Path], missing: list[Path]) -> Iterator[TreeEntry]:

@@ -37,10 +37,12 @@ class BuiltInBank:
         """Yield why nothing could be compared, if a variable names a place without files."""
         if self.root is not None and not self._files:
             yield make_finding(
-                "AB512", Location(path=self.root), "no built-in bank to compare with",
+                "AB512",
+                Location(path=self.root),
+                "no built-in bank to compare with",
                 got=self._named_by or None,
                 hint="name its directory with --built-in, or unset the variable",
-            )  # fmt: skip
+            )
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield a finding per record that is slower than the built-in one it hides."""
@@ -56,10 +58,13 @@ class BuiltInBank:
             hidden = _find(other, record.key) if record.cost_us is not None else None
             if hidden is not None and _is_slower(record, hidden) and record.location is not None:
                 yield make_finding(
-                    "AB510", record.location, "strategy is slower than the built-in one it hides",
-                    got=f"{record.cost_us} us", expected=f"at most {hidden.cost_us} us",
+                    "AB510",
+                    record.location,
+                    "strategy is slower than the built-in one it hides",
+                    got=f"{record.cost_us} us",
+                    expected=f"at most {hidden.cost_us} us",
                     hint=f"remove the record, so that the one in {path} is used",
-                )  # fmt: skip
+                )
 
     def _load(self, path: Path) -> ParsedFile | None:
         if path not in self._parsed:
@@ -87,9 +92,7 @@ class BuiltInBank:
         return found
 
 
-def find_built_in(
-    directory: Path | None, *, env: Mapping[str, str], cwd: Path
-) -> BuiltInBank:  # fmt: skip
+def find_built_in(directory: Path | None, *, env: Mapping[str, str], cwd: Path) -> BuiltInBank:
     """Return the built-in bank to compare with: the directory named, else the installed one.
 
     Args:

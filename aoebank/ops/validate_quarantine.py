@@ -61,11 +61,13 @@ class QuarantineCheck:
         entry = quarantine.find(record, today=self._today)
         if entry is not None:
             yield make_finding(
-                "AB513", _place(record, parsed), "record is in quarantine",
+                "AB513",
+                _place(record, parsed),
+                "record is in quarantine",
                 got=_words(entry),
                 hint=f"aoebank restore, or tune again; `aoebank quarantine rm {entry.key}` if the "
                 "record is good after all",
-            )  # fmt: skip
+            )
 
     def _of(self, path: Path) -> Quarantine:
         folder = path.parent
@@ -81,9 +83,7 @@ class QuarantineCheck:
             return load_quarantine(root)
         except BankFormatError as error:
             place = Location(path=quarantine_path(root), line=error.line, column=error.column)
-            self._unreadable.append(
-                make_finding("AB515", place, error.problem, hint=error.hint)
-            )  # fmt: skip
+            self._unreadable.append(make_finding("AB515", place, error.problem, hint=error.hint))
         except BankPathError as error:
             place = Location(path=quarantine_path(root))
             self._unreadable.append(make_finding("AB515", place, error.problem, hint=error.hint))
@@ -96,15 +96,20 @@ class QuarantineCheck:
         assert place is not None  # it was read from a file
         if not entry.is_active(self._today):
             yield make_finding(
-                "AB514", place, "quarantine entry is expired", got=f"until {entry.until}",
+                "AB514",
+                place,
+                "quarantine entry is expired",
+                got=f"until {entry.until}",
                 hint=f"aoebank quarantine rm {entry.key}, or add it again with a later day",
-            )  # fmt: skip
+            )
         elif not any(_may_hold(entry, *target) for target in targets):
             yield make_finding(
-                "AB514", place, "quarantine entry is for nothing the bank has",
+                "AB514",
+                place,
+                "quarantine entry is for nothing the bank has",
                 got=f"{entry.soc_version or 'any soc_version'}, {entry.op_type or 'any op_type'}",
                 hint="mend the names, or remove the entry if the bank lost this target for good",
-            )  # fmt: skip
+            )
 
 
 def _targets(root: Path) -> Iterator[tuple[frozenset[str], str | None]]:

@@ -62,9 +62,11 @@ def find_codes(text: str) -> tuple[str, ...]:
         near = difflib.get_close_matches(prefix, CODES, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else "`aoebank explain` lists them"
         raise UsageError(
-            "unknown finding code", got=text or "nothing", expected="a code such as AB103",
+            "unknown finding code",
+            got=text or "nothing",
+            expected="a code such as AB103",
             hint=hint,
-        )  # fmt: skip
+        )
     return found
 
 

@@ -43,13 +43,10 @@ def verify_merges(
     """
     top = find_work_tree(cwd) or cwd
     demand_full_history(top)
-    commits = {
-        commit.name: commit for each in revisions for commit in list_merges(each, cwd=top)
-    }  # fmt: skip
+    commits = {commit.name: commit for each in revisions for commit in list_merges(each, cwd=top)}
     return tuple(
-        _verify(commit, top=top, rules=rules, may_choose=may_choose)
-        for commit in commits.values()
-    )  # fmt: skip
+        _verify(commit, top=top, rules=rules, may_choose=may_choose) for commit in commits.values()
+    )
 
 
 def _verify(commit: Commit, *, top: Path, rules: MergeRules, may_choose: bool) -> MergeVerdict:
@@ -107,9 +104,14 @@ class _PlaceCheck:
             yield self._problem(MergeFault.FILE, f"bank file is {fact}")
             return
         file = CommittedFile(
-            path=self._name, committed=committed, expected=expected, base=base, ours=ours,
-            theirs=theirs, contested=contested,
-        )  # fmt: skip
+            path=self._name,
+            committed=committed,
+            expected=expected,
+            base=base,
+            ours=ours,
+            theirs=theirs,
+            contested=contested,
+        )
         self.choices = len(merged.plan.conflicts) if merged.plan else 0
         yield from compare_records(file)
 
@@ -131,9 +133,10 @@ class _PlaceCheck:
             kept = ours or theirs
             return frozenset(kept.keys if kept else ())
         return frozenset(
-            each.key for each in merged.plan.decisions
+            each.key
+            for each in merged.plan.decisions
             if each.conflict or (self._may_choose and each.reason not in _NOT_CHOSEN)
-        )  # fmt: skip
+        )
 
     def _parse(self, data: bytes | None) -> ParsedFile | None:
         if is_side_car(self._path) or is_quarantine(self._path):

@@ -51,9 +51,11 @@ def compare_records(file: CommittedFile) -> Iterator[MergeProblem]:
             return
         yield from _duplicates(file, file.committed)
     keys = dict.fromkeys(
-        [*(file.committed.keys if file.committed else ()),
-         *(file.expected.keys if file.expected else ())]
-    )  # fmt: skip
+        [
+            *(file.committed.keys if file.committed else ()),
+            *(file.expected.keys if file.expected else ()),
+        ]
+    )
     for key in keys:
         problem = _compare(file, key)
         if problem is not None:
@@ -67,9 +69,11 @@ def _find_broken(file: CommittedFile) -> MergeProblem | None:
     if finding is None:
         return None
     return MergeProblem(
-        fault=MergeFault.MARKERS if marks else MergeFault.BROKEN, path=file.path,
-        message=finding.message, line=finding.location.line,
-    )  # fmt: skip
+        fault=MergeFault.MARKERS if marks else MergeFault.BROKEN,
+        path=file.path,
+        message=finding.message,
+        line=finding.location.line,
+    )
 
 
 def _duplicates(file: CommittedFile, committed: ParsedFile) -> Iterator[MergeProblem]:
@@ -78,9 +82,12 @@ def _duplicates(file: CommittedFile, committed: ParsedFile) -> Iterator[MergePro
         before = max((counts[key] for counts in known), default=0)
         if number > max(before, 1):
             yield MergeProblem(
-                fault=MergeFault.DUPLICATE, path=file.path, key=key, line=_line(committed, key),
+                fault=MergeFault.DUPLICATE,
+                path=file.path,
+                key=key,
+                line=_line(committed, key),
                 message=f"key is there {number} times, in no parent more than {max(before, 1)}",
-            )  # fmt: skip
+            )
 
 
 def _compare(file: CommittedFile, key: str) -> MergeProblem | None:

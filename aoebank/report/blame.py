@@ -32,9 +32,10 @@ class BlameReport:
     def document(self) -> Mapping[str, object]:
         """Return the records and their states."""
         return {
-            "root": str(self.result.root), "key": self.result.key,
+            "root": str(self.result.root),
+            "key": self.result.key,
             "records": [_document(blamed) for blamed in self.result.records],
-        }  # fmt: skip
+        }
 
     def write(self, text: Text) -> None:
         """Write a block per record."""
@@ -77,10 +78,12 @@ def _cost(record: Record) -> str:
 
 def _document(blamed: BlamedRecord) -> dict[str, object]:
     return {
-        "file": blamed.file, "key": blamed.key, "present": blamed.is_present,
+        "file": blamed.file,
+        "key": blamed.key,
+        "present": blamed.is_present,
         "states": [_state(state) for state in blamed.states],
         "provenance": [provenance_document(entry) for entry in blamed.provenance],
-    }  # fmt: skip
+    }
 
 
 def _state(state: RecordVersion) -> dict[str, object]:
@@ -88,8 +91,11 @@ def _state(state: RecordVersion) -> dict[str, object]:
     return {
         "move": str(state.move),
         "version": version_document(state.version) if state.version else None,
-        "record": None if record is None else {
-            "cost_us": plain(record.cost_us), "origin": record.origin,
+        "record": None
+        if record is None
+        else {
+            "cost_us": plain(record.cost_us),
+            "origin": record.origin,
             "strategy": plain(record.strategy),
         },
-    }  # fmt: skip
+    }

@@ -56,8 +56,10 @@ class DiffReport:
         """Return the figures, the moved files and the changes."""
         result = self.result
         members: dict[str, object] = {
-            "a": result.a, "b": result.b,
-            "unchanged": result.unchanged, "moved": result.moved,
+            "a": result.a,
+            "b": result.b,
+            "unchanged": result.unchanged,
+            "moved": result.moved,
             "counts": {str(kind): result.count(kind) for kind in ChangeKind},
             "verdicts": {str(verdict): result.count_verdict(verdict) for verdict in Verdict},
             "noise_ratio": result.noise_ratio,
@@ -65,7 +67,7 @@ class DiffReport:
             "rollup": [_row_document(row) for row in result.rollup],
             "moves": [_move_document(move) for move in result.moves],
             "not_compared": [error_document(problem) for problem in result.problems],
-        }  # fmt: skip
+        }
         if self.fail_on_ratio is not None:
             members["fail_on_ratio"] = self.fail_on_ratio
             members["regressions"] = len(result.regressions(self.fail_on_ratio))
@@ -174,9 +176,12 @@ def _write_changes(text: Text, changes: Iterable[RecordChange]) -> None:
 def _write(text: Text, change: RecordChange, in_file: str = "") -> None:
     times = times_text(change)
     text.line(
-        f"  {change.key}  ", WORDS[change.kind], f"  {times}" if times else "",
-        (f"  {change.workload}" if change.workload else "", "dim"), (in_file, "dim"),
-    )  # fmt: skip
+        f"  {change.key}  ",
+        WORDS[change.kind],
+        f"  {times}" if times else "",
+        (f"  {change.workload}" if change.workload else "", "dim"),
+        (in_file, "dim"),
+    )
     for field in change.fields:
         old, new = field_value(field, of_b=False), field_value(field, of_b=True)
         text.line(f"      {field.pointer or '/'}: {old} -> {new}")
@@ -191,9 +196,19 @@ def _write_rollup(text: Text, rollup: Iterable[RollupRow]) -> None:
 
 
 ROLLUP_HEADER = (
-    "soc_version", "op_type", "slower", "faster", "strategy", "re-timed", "added", "removed",
-    "moved", "unchanged", "mean", "worst",
-)  # fmt: skip
+    "soc_version",
+    "op_type",
+    "slower",
+    "faster",
+    "strategy",
+    "re-timed",
+    "added",
+    "removed",
+    "moved",
+    "unchanged",
+    "mean",
+    "worst",
+)
 
 
 def _cells(row: RollupRow) -> tuple[str, ...]:
@@ -203,10 +218,15 @@ def _cells(row: RollupRow) -> tuple[str, ...]:
 def rollup_cells(row: RollupRow) -> tuple[str, ...]:
     """Return the figures of a row, in the order of `ROLLUP_HEADER`, `-` for none."""
     numbers = (
-        row.slower, row.faster, row.counts.get(ChangeKind.STRATEGY, 0),
-        row.counts.get(ChangeKind.RETIMED, 0), row.counts.get(ChangeKind.ADDED, 0),
-        row.counts.get(ChangeKind.REMOVED, 0), row.moved, row.unchanged,
-    )  # fmt: skip
+        row.slower,
+        row.faster,
+        row.counts.get(ChangeKind.STRATEGY, 0),
+        row.counts.get(ChangeKind.RETIMED, 0),
+        row.counts.get(ChangeKind.ADDED, 0),
+        row.counts.get(ChangeKind.REMOVED, 0),
+        row.moved,
+        row.unchanged,
+    )
     times = row.times
     means = (
         ("-", "-") if times is None else (f"{times.mean_ratio:.3f}x", f"{times.worst_ratio:.3f}x")
@@ -229,37 +249,55 @@ def _times_document(times: TimeSummary | None) -> dict[str, object] | None:
     if times is None:
         return None
     return {
-        "records": times.records, "mean_ratio": times.mean_ratio,
-        "weighted_mean_ratio": times.weighted_mean_ratio, "worst_ratio": times.worst_ratio,
-    }  # fmt: skip
+        "records": times.records,
+        "mean_ratio": times.mean_ratio,
+        "weighted_mean_ratio": times.weighted_mean_ratio,
+        "worst_ratio": times.worst_ratio,
+    }
 
 
 def _row_document(row: RollupRow) -> dict[str, object]:
     return {
-        "soc_version": row.soc_version, "op_type": row.op_type,
-        "unchanged": row.unchanged, "moved": row.moved,
+        "soc_version": row.soc_version,
+        "op_type": row.op_type,
+        "unchanged": row.unchanged,
+        "moved": row.moved,
         "counts": {str(kind): row.counts.get(kind, 0) for kind in ChangeKind},
-        "slower": row.slower, "faster": row.faster, "times": _times_document(row.times),
-    }  # fmt: skip
+        "slower": row.slower,
+        "faster": row.faster,
+        "times": _times_document(row.times),
+    }
 
 
 def _move_document(move: FileMove) -> dict[str, object]:
     return {
-        "a": move.a, "b": move.b, "equal": move.equal, "records_a": move.records_a,
-        "records_b": move.records_b, "similarity": move.similarity,
-        "soc_a": move.soc_a, "soc_b": move.soc_b,
-    }  # fmt: skip
+        "a": move.a,
+        "b": move.b,
+        "equal": move.equal,
+        "records_a": move.records_a,
+        "records_b": move.records_b,
+        "similarity": move.similarity,
+        "soc_a": move.soc_a,
+        "soc_b": move.soc_b,
+    }
 
 
 def _document(change: RecordChange) -> dict[str, object]:
     members: dict[str, object] = {
-        "kind": str(change.kind), "file": change.file, "key": change.key,
-        "soc_version": change.soc_version, "op_type": change.op_type,
-        "workload": change.workload, "cost_a_us": change.cost_a_us,
-        "cost_b_us": change.cost_b_us, "cost_ratio": change.cost_ratio,
-        "verdict": str(change.verdict), "noise_ratio": change.noise_ratio,
-        "weight": change.weight, "fields": [_field(field) for field in change.fields],
-    }  # fmt: skip
+        "kind": str(change.kind),
+        "file": change.file,
+        "key": change.key,
+        "soc_version": change.soc_version,
+        "op_type": change.op_type,
+        "workload": change.workload,
+        "cost_a_us": change.cost_a_us,
+        "cost_b_us": change.cost_b_us,
+        "cost_ratio": change.cost_ratio,
+        "verdict": str(change.verdict),
+        "noise_ratio": change.noise_ratio,
+        "weight": change.weight,
+        "fields": [_field(field) for field in change.fields],
+    }
     if change.file_a is not None:
         members["file_a"] = change.file_a
     if change.problem:

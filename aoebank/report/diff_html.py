@@ -22,9 +22,14 @@ MAX_ROWS = 2000  # per table; a browser takes more, a reader does not
 _LONG = 300  # characters of one value
 _CHANGE_HEADER = ("", "ratio", "A (us)", "B (us)", "soc_version", "op_type", "workload", "key")
 _TILES = (
-    ("slower", "bad"), ("faster", "good"), ("strategy", "note"), ("added", "plain"),
-    ("removed", "plain"), ("moved", "plain"), ("unchanged", "plain"),
-)  # fmt: skip
+    ("slower", "bad"),
+    ("faster", "good"),
+    ("strategy", "note"),
+    ("added", "plain"),
+    ("removed", "plain"),
+    ("moved", "plain"),
+    ("unchanged", "plain"),
+)
 
 
 def diff_html(report: DiffReport) -> str:
@@ -44,9 +49,12 @@ def diff_html(report: DiffReport) -> str:
 def _header(report: DiffReport) -> Markup:
     result = report.result
     sides = element(
-        "p", element("code", result.a), element("span", " → ", class_="arrow"),
-        element("code", result.b), class_="sides",
-    )  # fmt: skip
+        "p",
+        element("code", result.a),
+        element("span", " → ", class_="arrow"),
+        element("code", result.b),
+        class_="sides",
+    )
     lines = (element("p", line) for line in summary_lines(result, report.fail_on_ratio))
     return element("header", element("h1", "Bank diff"), sides, *lines)
 
@@ -55,10 +63,12 @@ def _tiles(result: DiffResult) -> Markup:
     numbers = {
         "slower": result.count_verdict(Verdict.SLOWER),
         "faster": result.count_verdict(Verdict.FASTER),
-        "moved": result.moved, "unchanged": result.unchanged,
+        "moved": result.moved,
+        "unchanged": result.unchanged,
         "strategy": result.count(ChangeKind.STRATEGY),
-        "added": result.count(ChangeKind.ADDED), "removed": result.count(ChangeKind.REMOVED),
-    }  # fmt: skip
+        "added": result.count(ChangeKind.ADDED),
+        "removed": result.count(ChangeKind.REMOVED),
+    }
     words = {"strategy": "strategy changed"}
     tiles = [
         _tile(f"{numbers[name]:,}", words.get(name, name), mood if numbers[name] else "plain")
@@ -73,9 +83,7 @@ def _tiles(result: DiffResult) -> Markup:
 
 
 def _tile(number: str, word: str, mood: str) -> Markup:
-    return element(
-        "div", element("b", number), element("span", word), class_=f"tile {mood}"
-    )  # fmt: skip
+    return element("div", element("b", number), element("span", word), class_=f"tile {mood}")
 
 
 def _problems(result: DiffResult) -> Markup:
@@ -101,23 +109,27 @@ def _rollup_row(row: RollupRow) -> Markup:
     moods = {2: "bad", 3: "good"}
     cells = (
         element(
-            "td", text, data_sort="0" if text == "-" else text.rstrip("x"),
+            "td",
+            text,
+            data_sort="0" if text == "-" else text.rstrip("x"),
             class_=f"right {moods.get(number, '') if text != '-' else 'none'}".rstrip(),
         )
         for number, text in enumerate(rollup_cells(row), 2)
-    )  # fmt: skip
+    )
     return element("tr", *names, *cells)
 
 
 def _moves(moves: Sequence[FileMove]) -> Markup:
     rows = (
         element(
-            "tr", _soc_cell(move), element("td", element("code", move.a)),
+            "tr",
+            _soc_cell(move),
+            element("td", element("code", move.a)),
             element("td", element("code", move.b)),
             _number(f"{move.equal} of {move.records_a}", move.similarity),
         )
         for move in moves[:MAX_ROWS]
-    )  # fmt: skip
+    )
     table = _table(("soc_version", "A", "B", "equal records"), rows, right=(3,))
     return _section("Moved files", len(moves), table)
 
@@ -133,9 +145,10 @@ def _changes(result: DiffResult) -> list[Markup]:
     sections = [_change_section("Slower, worst first", slower)]
     for kind in (each for each in ChangeKind if each is not ChangeKind.SLOWER):
         found = [
-            each for each in result.changes
+            each
+            for each in result.changes
             if each.kind is kind and each.verdict is not Verdict.SLOWER
-        ]  # fmt: skip
+        ]
         sections.append(_change_section(WORDS[kind][0].capitalize(), found))
     return sections
 
@@ -153,14 +166,16 @@ def _change_row(change: RecordChange) -> Markup:
     file = element("small", change.file.rpartition("/")[2], title=where)
     word = WORDS[change.kind][0]
     return element(
-        "tr", element("td", element("span", word, class_=f"kind {change.kind}")),
+        "tr",
+        element("td", element("span", word, class_=f"kind {change.kind}")),
         _number(_ratio(change), ratio, mood, _doubt(change)),
         _number(_microseconds(change.cost_a_us), change.cost_a_us),
         _number(_microseconds(change.cost_b_us), change.cost_b_us),
-        element("td", change.soc_version or "-"), element("td", change.op_type or "-"),
+        element("td", change.soc_version or "-"),
+        element("td", change.op_type or "-"),
         element("td", about, file, class_="about"),
         element("td", element("code", _cut(change.key, 40), title=change.key[:_LONG])),
-    )  # fmt: skip
+    )
 
 
 def _ratio(change: RecordChange) -> Content:
@@ -187,18 +202,21 @@ def _strategies(result: DiffResult) -> Markup:
 def _strategy(change: RecordChange) -> Markup:
     mood = {Verdict.SLOWER: "bad", Verdict.FASTER: "good"}.get(change.verdict, "")
     head = element(
-        "summary", element("code", _cut(change.key, 40)), f" {change.op_type or ''} ",
+        "summary",
+        element("code", _cut(change.key, 40)),
+        f" {change.op_type or ''} ",
         element("b", _ratio(change), class_=mood),
         element("small", change.workload),
-    )  # fmt: skip
+    )
     rows = (
         element(
-            "tr", element("td", element("code", field.pointer or "/")),
+            "tr",
+            element("td", element("code", field.pointer or "/")),
             element("td", element("code", _cut(field_value(field, of_b=False))), class_="old"),
             element("td", element("code", _cut(field_value(field, of_b=True))), class_="new"),
         )
         for field in change.fields
-    )  # fmt: skip
+    )
     return element("details", head, _table(("member", "A", "B"), rows, right=()))
 
 
@@ -207,9 +225,14 @@ def _section(title: str, number: int, *content: Content) -> Markup:
     if not number:
         return Markup("")
     more = (
-        element("p", f"{number - MAX_ROWS:,} more: aoebank diff --json has them all",
-                class_="more"),
-    ) if number > MAX_ROWS else ()  # fmt: skip
+        (
+            element(
+                "p", f"{number - MAX_ROWS:,} more: aoebank diff --json has them all", class_="more"
+            ),
+        )
+        if number > MAX_ROWS
+        else ()
+    )
     heading = element("h2", title, element("span", f"{number:,}", class_="count"))
     return element("section", heading, *content, *more)
 
@@ -221,17 +244,20 @@ def _table(header: Sequence[str], rows: Iterable[Markup], right: Iterable[int]) 
         for place, title in enumerate(header)
     )
     return element(
-        "div", element("table", element("thead", element("tr", *heads)),
-                       element("tbody", *rows)),
+        "div",
+        element("table", element("thead", element("tr", *heads)), element("tbody", *rows)),
         class_="scroll",
-    )  # fmt: skip
+    )
 
 
 def _number(text: Content, value: float | None, mood: str = "", title: str = "") -> Markup:
     return element(
-        "td", text or "-", class_=f"right {mood}".rstrip(), title=title or False,
+        "td",
+        text or "-",
+        class_=f"right {mood}".rstrip(),
+        title=title or False,
         data_sort="" if value is None else repr(float(value)),
-    )  # fmt: skip
+    )
 
 
 def _microseconds(cost_us: float | None) -> str:
@@ -244,6 +270,7 @@ def _cut(text: str, length: int = _LONG) -> str:
 
 def _footer(result: DiffResult) -> Markup:
     return element(
-        "footer", f"Noise band {percent(result.noise_ratio)}, wider where the recorded samples "
+        "footer",
+        f"Noise band {percent(result.noise_ratio)}, wider where the recorded samples "
         "spread more. Ratios are time in B / time in A. Click a heading to sort.",
-    )  # fmt: skip
+    )

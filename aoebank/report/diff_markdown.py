@@ -45,9 +45,15 @@ class _Page:
         return True
 
     def table(
-        self, title: str, number: int, header: Sequence[str], rows: Iterable[Sequence[str]], *,
-        right: Iterable[int] = (), is_open: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        title: str,
+        number: int,
+        header: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        right: Iterable[int] = (),
+        is_open: bool = False,
+    ) -> None:
         """Add a table, if there are rows: as many as fit, and how many do not."""
         if not number:
             return
@@ -81,14 +87,21 @@ def diff_markdown(report: DiffReport) -> str:
         _add_changes(page, result, Verdict.SLOWER)
     rows = [row for row in result.rollup if not row.is_quiet]
     page.table(
-        "By soc_version and op_type", len(rows), ROLLUP_HEADER, map(_rollup_cells, rows),
-        right=range(2, len(ROLLUP_HEADER)), is_open=True,
-    )  # fmt: skip
+        "By soc_version and op_type",
+        len(rows),
+        ROLLUP_HEADER,
+        map(_rollup_cells, rows),
+        right=range(2, len(ROLLUP_HEADER)),
+        is_open=True,
+    )
     if not report.is_stat:
         page.table(
-            "Moved files", len(result.moves), ("A", "B", "equal records"),
-            map(_move_cells, result.moves), right=(2,),
-        )  # fmt: skip
+            "Moved files",
+            len(result.moves),
+            ("A", "B", "equal records"),
+            map(_move_cells, result.moves),
+            right=(2,),
+        )
         _add_changes(page, result, None)
     return "\n".join(page.lines).rstrip("\n") + "\n"
 
@@ -118,28 +131,34 @@ def _add_changes(page: _Page, result: DiffResult, verdict: Verdict | None) -> No
         return
     for kind in ChangeKind:
         found = [
-            each for each in result.changes
+            each
+            for each in result.changes
             if each.kind is kind and each.verdict is not Verdict.SLOWER
-        ]  # fmt: skip
+        ]
         _add_table(page, WORDS[kind][0].capitalize(), found, is_open=False)
 
 
-def _add_table(
-    page: _Page, title: str, changes: Sequence[RecordChange], *, is_open: bool
-) -> None:  # fmt: skip
+def _add_table(page: _Page, title: str, changes: Sequence[RecordChange], *, is_open: bool) -> None:
     page.table(
-        title, len(changes), _CHANGE_HEADER, map(_change_cells, changes), right=(0, 1, 2),
+        title,
+        len(changes),
+        _CHANGE_HEADER,
+        map(_change_cells, changes),
+        right=(0, 1, 2),
         is_open=is_open,
-    )  # fmt: skip
+    )
 
 
 def _change_cells(change: RecordChange) -> tuple[str, ...]:
     ratio = "" if change.cost_ratio is None else f"{change.cost_ratio:.3f}x"
     costs = ("" if cost is None else f"{cost:g}" for cost in (change.cost_a_us, change.cost_b_us))
     return (
-        f"{ratio}{verdict_text(change)}", *costs, code(change.op_type or ""), _about(change),
+        f"{ratio}{verdict_text(change)}",
+        *costs,
+        code(change.op_type or ""),
+        _about(change),
         code(change.key, 40),
-    )  # fmt: skip
+    )
 
 
 def _about(change: RecordChange) -> str:

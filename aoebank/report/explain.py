@@ -53,7 +53,7 @@ def _document(each: Explanation) -> dict[str, object]:
 def _write(text: Text, each: Explanation) -> None:
     text.line(
         (each.code, "bold"), f" {each.title} (", (str(each.severity), STYLES[each.severity]), ")"
-    )  # fmt: skip
+    )
     text.line(f"  {each.meaning}")
     text.line(("  why:     ", "dim"), each.why)
     text.line(("  example: ", "dim"), each.example)

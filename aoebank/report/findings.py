@@ -45,10 +45,12 @@ def write_finding(text: Text, finding: Finding) -> None:
     """Write `file:line:column: severity CODE message (got, expected) at pointer` and the hint."""
     pointer = finding.location.pointer
     text.line(
-        (str(finding.location), "bold"), ": ",
+        (str(finding.location), "bold"),
+        ": ",
         (f"{finding.severity} {finding.code}", STYLES[finding.severity]),
-        f" {finding.message}{facts(finding)}", (f" at {pointer}" if pointer else "", "dim"),
-    )  # fmt: skip
+        f" {finding.message}{facts(finding)}",
+        (f" at {pointer}" if pointer else "", "dim"),
+    )
     if finding.hint:
         text.line(("    hint: ", "dim"), finding.hint)
 

@@ -54,9 +54,7 @@ def diff_lines(fix: FileFix) -> Iterator[str]:
     if max(len(before), len(after)) - head - tail > _ALIGNED_LINES:
         lines = _one_hunk(str(fix.path), before, after, head, tail)
     else:
-        lines = difflib.unified_diff(
-            before, after, f"a/{fix.path}", f"b/{fix.path}", lineterm=""
-        )  # fmt: skip
+        lines = difflib.unified_diff(before, after, f"a/{fix.path}", f"b/{fix.path}", lineterm="")
     for line in lines:
         yield from line.split("\n")
 
@@ -81,7 +79,7 @@ def _common(a: Sequence[str], b: Sequence[str], limit: int | None = None) -> int
 
 def _one_hunk(
     path: str, before: Sequence[str], after: Sequence[str], head: int, tail: int
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     old, new = before[head : len(before) - tail], after[head : len(after) - tail]
     yield f"--- a/{path}"
     yield f"+++ b/{path}"

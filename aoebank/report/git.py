@@ -39,16 +39,23 @@ class InstallReport:
             "scope": str(self.plan.scope),
             "dry_run": self.is_dry_run,
             "settings": [
-                {"key": each.key, "before": each.before, "after": each.after,
-                 "changed": each.before != each.after}
+                {
+                    "key": each.key,
+                    "before": each.before,
+                    "after": each.after,
+                    "changed": each.before != each.after,
+                }
                 for each in self.plan.settings
             ],
             "files": [
-                {"path": str(each.path), "changed": each.before != each.after,
-                 "diff": [line.rstrip("\n") for line in _diff(each)]}
+                {
+                    "path": str(each.path),
+                    "changed": each.before != each.after,
+                    "diff": [line.rstrip("\n") for line in _diff(each)],
+                }
                 for each in self.plan.files
             ],
-        }  # fmt: skip
+        }
 
     def write(self, text: Text) -> None:
         """Write what changed, then what was so already."""
@@ -107,11 +114,16 @@ class CheckReport:
             "covered": self.result.covered,
             "settings": dict(self.result.settings),
             "problems": [
-                {"code": str(each.code), "where": each.where, "message": each.message,
-                 "hint": each.hint, "paths": list(each.paths)}
+                {
+                    "code": str(each.code),
+                    "where": each.where,
+                    "message": each.message,
+                    "hint": each.hint,
+                    "paths": list(each.paths),
+                }
                 for each in self.result.problems
             ],
-        }  # fmt: skip
+        }
 
     def write(self, text: Text) -> None:
         """Write each problem with what mends it."""
@@ -119,8 +131,11 @@ class CheckReport:
             _write_problem(text, problem)
         count = plural(len(self.result.problems), "problem") if self.result.problems else "in order"
         covered = f"{self.result.covered} of {plural(self.result.files, 'bank file')}"
-        text.line(f"{count}: git merges {covered} record by record" if not self.result.problems
-                  else f"{count}; {covered} declared for the driver")  # fmt: skip
+        text.line(
+            f"{count}: git merges {covered} record by record"
+            if not self.result.problems
+            else f"{count}; {covered} declared for the driver"
+        )
 
 
 def _write_problem(text: Text, problem: CheckProblem) -> None:

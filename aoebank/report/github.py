@@ -45,10 +45,13 @@ def _command(finding: Finding) -> str:
     if finding.hint:
         text = f"{text}\nhint: {printable(finding.hint)}"
     return annotation(
-        finding.severity, text, path=str(place.path), line=place.line,
+        finding.severity,
+        text,
+        path=str(place.path),
+        line=place.line,
         column=place.column if place.line else 0,
         title=f"{finding.code} {CODES[finding.code].title}",
-    )  # fmt: skip
+    )
 
 
 def _escape(text: str, table: dict[str, str]) -> str:

@@ -30,10 +30,11 @@ class LogReport:
     def document(self) -> Mapping[str, object]:
         """Return the versions."""
         return {
-            "root": str(self.result.root), "kind": str(self.result.kind),
+            "root": str(self.result.root),
+            "kind": str(self.result.kind),
             "versions": [_document(logged) for logged in self.result.versions],
             "more": self.result.more,
-        }  # fmt: skip
+        }
 
     def write(self, text: Text) -> None:
         """Write two or three lines per version, newest first."""
@@ -61,9 +62,11 @@ class VerifyReport:
     def document(self) -> Mapping[str, object]:
         """Return the problems and what was read."""
         return {
-            "root": str(self.result.root), "snapshots": self.result.snapshots,
-            "contents": self.result.files, "problems": list(self.result.problems),
-        }  # fmt: skip
+            "root": str(self.result.root),
+            "snapshots": self.result.snapshots,
+            "contents": self.result.files,
+            "problems": list(self.result.problems),
+        }
 
     def write(self, text: Text) -> None:
         """Write the problems, then what was read."""
@@ -85,10 +88,14 @@ def write_version(text: Text, version: Version) -> None:
 def version_document(version: Version) -> dict[str, object]:
     """Return the members of a version."""
     return {
-        "version": str(version.kind), "id": version.id, "parents": list(version.parents),
-        "who": version.who, "time": version.time, "message": version.message,
+        "version": str(version.kind),
+        "id": version.id,
+        "parents": list(version.parents),
+        "who": version.who,
+        "time": version.time,
+        "message": version.message,
         "tags": list(version.tags),
-    }  # fmt: skip
+    }
 
 
 def _write(text: Text, logged: LoggedVersion) -> None:

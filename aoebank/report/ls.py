@@ -30,8 +30,17 @@ class ListReport:
 
     def write(self, text: Text) -> None:
         """Write the table and the totals."""
-        header = ("soc_version", "cores", "core type", "op_type", "format", "records", "best",
-                  "median", "file")  # fmt: skip
+        header = (
+            "soc_version",
+            "cores",
+            "core type",
+            "op_type",
+            "format",
+            "records",
+            "best",
+            "median",
+            "file",
+        )
         if self.result.files:
             text.table(header, map(self._row, self.result.files), right="-r---rrr-")
         for file in self.result.files:
@@ -43,11 +52,16 @@ class ListReport:
     def _row(self, file: FileSummary) -> tuple[str, ...]:
         name = os.path.relpath(file.path, self.result.root)
         return (
-            file.soc_version or "-", "-" if file.core_num is None else str(file.core_num),
-            file.core_type or "-", file.op_type or "-", str(file.format), str(file.records),
-            _times(file.best_speedup), _times(file.median_speedup),
+            file.soc_version or "-",
+            "-" if file.core_num is None else str(file.core_num),
+            file.core_type or "-",
+            file.op_type or "-",
+            str(file.format),
+            str(file.records),
+            _times(file.best_speedup),
+            _times(file.median_speedup),
             file.path.name if name == "." else name,
-        )  # fmt: skip
+        )
 
 
 def _times(speedup: float | None) -> str:
@@ -56,8 +70,14 @@ def _times(speedup: float | None) -> str:
 
 def _document(file: FileSummary) -> dict[str, object]:
     return {
-        "path": str(file.path), "format": str(file.format), "soc_version": file.soc_version,
-        "core_num": file.core_num, "core_type": file.core_type, "op_type": file.op_type,
-        "records": file.records, "best_speedup": file.best_speedup,
-        "median_speedup": file.median_speedup, "problem": file.problem or None,
-    }  # fmt: skip
+        "path": str(file.path),
+        "format": str(file.format),
+        "soc_version": file.soc_version,
+        "core_num": file.core_num,
+        "core_type": file.core_type,
+        "op_type": file.op_type,
+        "records": file.records,
+        "best_speedup": file.best_speedup,
+        "median_speedup": file.median_speedup,
+        "problem": file.problem or None,
+    }

@@ -34,10 +34,12 @@ _WORDS = {
     Reason.UNREADABLE: "conflict: a record cannot be read",
 }
 _ACTIONS = {
-    Action.KEEP_OURS: "ours stays", Action.TAKE_THEIRS: "theirs is taken",
-    Action.TAKE_BASE: "the base is taken", Action.KEEP_BOTH: "both are kept",
+    Action.KEEP_OURS: "ours stays",
+    Action.TAKE_THEIRS: "theirs is taken",
+    Action.TAKE_BASE: "the base is taken",
+    Action.KEEP_BOTH: "both are kept",
     Action.REMOVE: "goes",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +64,11 @@ class MergeReport:
         """Return decisions, counts and paths."""
         result = self.result
         return {
-            "base": result.base, "sides": list(result.sides), "dry_run": self.is_dry_run,
-            "files": result.files, "conflicts": result.conflicts,
+            "base": result.base,
+            "sides": list(result.sides),
+            "dry_run": self.is_dry_run,
+            "files": result.files,
+            "conflicts": result.conflicts,
             "counts": {str(reason): result.counts.get(reason, 0) for reason in Reason},
             "decisions": [
                 {"theirs_side": step.theirs, **_document(each)}
@@ -74,7 +79,7 @@ class MergeReport:
             "strays": [{"side": each.side, "path": str(each.path)} for each in result.strays],
             "written": [str(path) for path in result.written],
             "conflict_files": [str(path) for path in result.conflict_files],
-        }  # fmt: skip
+        }
 
     def write(self, text: Text) -> None:
         """Write the decisions by file, then the counts and the paths."""
@@ -135,11 +140,12 @@ class SettlementReport:
     def document(self) -> Mapping[str, object]:
         """Return keys and paths."""
         return {
-            "bank": str(self.settlement.bank), "dry_run": self.is_dry_run,
+            "bank": str(self.settlement.bank),
+            "dry_run": self.is_dry_run,
             "settled": {key: str(each) for key, each in self.settlement.settled.items()},
             "open": list(self.settlement.open),
             "written": [str(path) for path in self.settlement.written],
-        }  # fmt: skip
+        }
 
     def write(self, text: Text) -> None:
         """Write the settled keys, then the open ones."""

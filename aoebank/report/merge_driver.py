@@ -48,9 +48,10 @@ class DriverReport:
             "path": self.outcome.path,
             "conflict_file": str(place) if place else None,
             "counts": {str(reason): number for reason, number in plan.counts.items()}
-            if plan else {},
+            if plan
+            else {},
             "decisions": [decision_document(each) for each in plan.decisions] if plan else [],
-        }  # fmt: skip
+        }
 
     def write(self, text: Text) -> None:
         """Write how many keys were decided, and the conflicts."""

@@ -41,12 +41,16 @@ class Text:
         forced = True if color is ColorMode.ALWAYS else None
         is_terminal = sys.stdout.isatty()
         self.console = Console(
-            file=sys.stdout, highlight=False, markup=False, emoji=False,
-            force_terminal=forced, legacy_windows=False,
+            file=sys.stdout,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            force_terminal=forced,
+            legacy_windows=False,
             no_color=color is ColorMode.NEVER or (color is ColorMode.AUTO and no_color),
             color_system="standard" if forced and not is_terminal else "auto",
             width=None if is_terminal else TEXT_WIDTH,
-        )  # fmt: skip
+        )
         self._is_plain = self.console.color_system is None
 
     def line(self, *parts: str | tuple[str, str]) -> None:

@@ -31,12 +31,13 @@ class QuarantineReport:
         """Return the entries and the records."""
         plan = self.result.plan
         return {
-            "root": str(plan.root), "dry_run": self.result.kept is None,
+            "root": str(plan.root),
+            "dry_run": self.result.kept is None,
             "added": [entry_document(entry) for entry in plan.added],
             "removed": [entry_document(entry) for entry in plan.removed],
             "left_out": [{"file": file, "key": key} for file, key in plan.left_out],
             "snapshots": kept_document(self.result.kept),
-        }  # fmt: skip
+        }
 
     def write(self, text: Text) -> None:
         """Write a line per entry and per record."""
@@ -70,11 +71,14 @@ class QuarantineListReport:
         return {
             "root": str(self.root),
             "entries": [
-                {**entry_document(each.entry), "active": each.is_active,
-                 "present_in": list(each.present)}
+                {
+                    **entry_document(each.entry),
+                    "active": each.is_active,
+                    "present_in": list(each.present),
+                }
                 for each in self.entries
             ],
-        }  # fmt: skip
+        }
 
     def write(self, text: Text) -> None:
         """Write each entry with who, when and why."""

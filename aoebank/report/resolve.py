@@ -151,8 +151,11 @@ def _answer_document(answer: Answer) -> dict[str, object]:
         "files": [_file_document(file) for file in answer.files],
         "tried": [
             {
-                "variable": each.variable, "tier": str(each.tier), "taken": each.taken,
-                "failed": each.failed, "path": str(each.path) if each.path else None,
+                "variable": each.variable,
+                "tier": str(each.tier),
+                "taken": each.taken,
+                "failed": each.failed,
+                "path": str(each.path) if each.path else None,
                 "directory": str(each.directory) if each.directory else None,
                 "reason": each.reason,
             }
@@ -160,12 +163,14 @@ def _answer_document(answer: Answer) -> dict[str, object]:
         ],
         "troubles": [
             {
-                "effect": str(each.failure), "tier": str(each.tier),
-                "cann_code": each.cann_code or None, **error_document(each.error),
+                "effect": str(each.failure),
+                "tier": str(each.tier),
+                "cann_code": each.cann_code or None,
+                **error_document(each.error),
             }
             for each in answer.troubles
         ],
-    }  # fmt: skip
+    }
 
 
 def _file_document(file: FoundFile) -> dict[str, object]:
@@ -184,9 +189,11 @@ def _match_document(match: Match) -> dict[str, object]:
 def _hit_document(hit: Hit) -> dict[str, object]:
     place = location_document(hit.record.location) if hit.record.location else {}
     return {
-        **_file_document(hit.file), **place,
-        "key": hit.record.key, "cost_us": hit.record.cost_us,
-    }  # fmt: skip
+        **_file_document(hit.file),
+        **place,
+        "key": hit.record.key,
+        "cost_us": hit.record.cost_us,
+    }
 
 
 def _hazard_document(hazard: Hazard) -> dict[str, object]:

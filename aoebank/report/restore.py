@@ -38,15 +38,18 @@ class RestoreReport:
         """Return the version, the files and the records."""
         plan = self.result.plan
         return {
-            "root": str(plan.root), "version": version_document(plan.version),
-            "dry_run": self.result.kept is None, "snapshots": kept_document(self.result.kept),
-            "files": _files(plan.edits), "unknown": list(plan.unknown),
+            "root": str(plan.root),
+            "version": version_document(plan.version),
+            "dry_run": self.result.kept is None,
+            "snapshots": kept_document(self.result.kept),
+            "files": _files(plan.edits),
+            "unknown": list(plan.unknown),
             "records": [move_document(move) for move in plan.moves],
             "kept_out": [
                 {"file": each.file, "key": each.key, "reason": each.entry.reason}
                 for each in plan.kept_out
             ],
-        }  # fmt: skip
+        }
 
     def write(self, text: Text) -> None:
         """Write the records that move, then the files, then what was done."""
@@ -56,9 +59,10 @@ class RestoreReport:
             text.line(f"{name}: stays, {plan.version.label} does not know its soc_version")
         for each in plan.kept_out:
             text.line(
-                ("in quarantine: ", "red"), f"{each.file}: {each.key}: {each.entry.reason}, ",
+                ("in quarantine: ", "red"),
+                f"{each.file}: {each.key}: {each.entry.reason}, ",
                 "so it does not come back",
-            )  # fmt: skip
+            )
         if not plan.edits:
             text.line(f"already as {plan.version.label} has it")
             return
@@ -86,12 +90,15 @@ class RevertReport:
         """Return the version, the files, the records and the conflicts."""
         plan = self.result.plan
         return {
-            "root": str(plan.root), "version": version_document(plan.version),
-            "dry_run": self.result.kept is None, "snapshots": kept_document(self.result.kept),
-            "files": _files(plan.edits), "already": plan.done,
+            "root": str(plan.root),
+            "version": version_document(plan.version),
+            "dry_run": self.result.kept is None,
+            "snapshots": kept_document(self.result.kept),
+            "files": _files(plan.edits),
+            "already": plan.done,
             "records": [move_document(move, is_back=True) for move in plan.taken_back],
             "conflicts": [_conflict(conflict) for conflict in plan.conflicts],
-        }  # fmt: skip
+        }
 
     def write(self, text: Text) -> None:
         """Write the records, then the conflicts, then what was done."""
@@ -99,9 +106,10 @@ class RevertReport:
         write_moves(text, plan.taken_back, is_back=True)
         for conflict in plan.conflicts:
             text.line(
-                ("conflict: ", "bold red"), f"{conflict.move.file}: {conflict.move.key}: ",
+                ("conflict: ", "bold red"),
+                f"{conflict.move.file}: {conflict.move.key}: ",
                 f"{_why(conflict)}, so it stays",
-            )  # fmt: skip
+            )
         _write_files(text, plan.edits, is_dry_run=kept is None)
         write_kept(text, kept)
         verb = "would take back" if kept is None else "took back"
@@ -136,13 +144,13 @@ def _why(conflict: RevertConflict) -> str:
 
 
 def _conflict(conflict: RevertConflict) -> dict[str, object]:
-    texts = {
-        "before": conflict.move.before, "version": conflict.move.after, "now": conflict.now
-    }  # fmt: skip
+    texts = {"before": conflict.move.before, "version": conflict.move.after, "now": conflict.now}
     return {
-        "file": conflict.move.file, "key": conflict.move.key, "reason": _why(conflict),
+        "file": conflict.move.file,
+        "key": conflict.move.key,
+        "reason": _why(conflict),
         **{
             name: None if data is None else data.decode("utf-8", errors="replace")
             for name, data in texts.items()
         },
-    }  # fmt: skip
+    }

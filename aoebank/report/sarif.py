@@ -23,7 +23,7 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: 
 
 def sarif_log(
     findings: Sequence[Finding], *, version: str, exit_code: int, is_complete: bool
-) -> dict[str, object]:  # fmt: skip
+) -> dict[str, object]:
     """Return the log of one run.
 
     Args:

@@ -60,11 +60,14 @@ def _write(text: Text, shown: ShownRecord) -> None:
     text.line((record.key, "bold"), f"  {place}")
     cost = "not measured" if record.cost_us is None else f"{record.cost_us:g} us"
     facts = (
-        ("soc_version", record.soc_version), ("op_type", record.op_type), ("time", cost),
-        ("origin", record.origin), ("workload", dumps(record.workload)),
+        ("soc_version", record.soc_version),
+        ("op_type", record.op_type),
+        ("time", cost),
+        ("origin", record.origin),
+        ("workload", dumps(record.workload)),
         ("strategy", dumps(record.strategy)),
         ("alternatives", str(len(record.alternatives)) if record.alternatives else None),
-    )  # fmt: skip
+    )
     for name, value in facts:
         if value is not None:
             text.line((f"  {name + ':':<13}", "dim"), value)
@@ -82,29 +85,37 @@ def write_provenance(text: Text, entry: Provenance) -> None:
     samples = f", {len(entry.tuned_us)} samples" if entry.tuned_us else ""
     model = f", model {entry.model['name']}" if "name" in entry.model else ""
     text.line(
-        ("  provenance:  ", "dim"), f"{entry.time} {entry.event} by {entry.engine}",
+        ("  provenance:  ", "dim"),
+        f"{entry.time} {entry.event} by {entry.engine}",
         f"{speedup}{samples}{model}",
-    )  # fmt: skip
+    )
 
 
 def _document(shown: ShownRecord) -> dict[str, object]:
     record = shown.record
     return {
-        "key": record.key, "format": str(record.format), "soc_version": record.soc_version,
-        "op_type": record.op_type, "cost_us": _plain(record.cost_us), "origin": record.origin,
-        "workload": _plain(record.workload), "strategy": _plain(record.strategy),
+        "key": record.key,
+        "format": str(record.format),
+        "soc_version": record.soc_version,
+        "op_type": record.op_type,
+        "cost_us": _plain(record.cost_us),
+        "origin": record.origin,
+        "workload": _plain(record.workload),
+        "strategy": _plain(record.strategy),
         "extra": _plain(record.extra),
         "alternatives": [
             {
-                "cost_us": _plain(each.cost_us), "origin": each.origin,
-                "workload": _plain(each.workload), "strategy": _plain(each.strategy),
+                "cost_us": _plain(each.cost_us),
+                "origin": each.origin,
+                "workload": _plain(each.workload),
+                "strategy": _plain(each.strategy),
                 "extra": _plain(each.extra),
             }
             for each in record.alternatives
         ],
         "location": location_document(record.location) if record.location else None,
         "provenance": [provenance_document(entry) for entry in shown.provenance],
-    }  # fmt: skip
+    }
 
 
 def provenance_document(entry: Provenance) -> dict[str, object]:

@@ -29,20 +29,29 @@ class SnapshotReport:
         """Return the snapshot with its files."""
         result, recorded = self.result, self.result.recorded
         members: dict[str, object] = {
-            "root": str(result.root), "dry_run": recorded is None,
+            "root": str(result.root),
+            "dry_run": recorded is None,
             "moves": moves_document(result.moves),
-        }  # fmt: skip
+        }
         if recorded is None:
             return members
         return {
-            **members, "new": recorded.is_new, "snapshot": snapshot_document(recorded.snapshot),
-            "tag": result.tag, "broken": list(recorded.broken), "in_git": result.is_tracked,
+            **members,
+            "new": recorded.is_new,
+            "snapshot": snapshot_document(recorded.snapshot),
+            "tag": result.tag,
+            "broken": list(recorded.broken),
+            "in_git": result.is_tracked,
             "files": [
-                {"name": member.name, "sha256": member.sha256, "records": member.records,
-                 "record_set": member.record_set or None}
+                {
+                    "name": member.name,
+                    "sha256": member.sha256,
+                    "records": member.records,
+                    "record_set": member.record_set or None,
+                }
                 for member in recorded.members.values()
             ],
-        }  # fmt: skip
+        }
 
     def write(self, text: Text) -> None:
         """Write one line, and what to know about it."""
@@ -55,9 +64,10 @@ class SnapshotReport:
         if recorded.is_new:
             what = files_and_records(len(recorded.members), snapshot.records)
             text.line(
-                "snapshot ", (snapshot.short_id, "yellow"),
+                "snapshot ",
+                (snapshot.short_id, "yellow"),
                 f": {what}: {moves_summary(result.moves)}{tag}",
-            )  # fmt: skip
+            )
         else:
             text.line("nothing has changed since snapshot ", (snapshot.short_id, "yellow"), tag)
         for name in recorded.broken:
@@ -69,9 +79,14 @@ class SnapshotReport:
 def snapshot_document(snapshot: Snapshot) -> dict[str, object]:
     """Return the members of a snapshot."""
     return {
-        "id": snapshot.id, "parent": snapshot.parent or None, "who": snapshot.who,
-        "time": snapshot.time, "message": snapshot.message, "tags": list(snapshot.tags),
+        "id": snapshot.id,
+        "parent": snapshot.parent or None,
+        "who": snapshot.who,
+        "time": snapshot.time,
+        "message": snapshot.message,
+        "tags": list(snapshot.tags),
         "environment": dict(snapshot.environment),
         "soc_versions": None if snapshot.scope is None else list(snapshot.scope),
-        "records": snapshot.records, "record_set": snapshot.record_set,
-    }  # fmt: skip
+        "records": snapshot.records,
+        "record_set": snapshot.record_set,
+    }

@@ -27,9 +27,12 @@ class TagReport:
     def document(self) -> Mapping[str, object]:
         """Return all tags, and the one that was set or removed."""
         return {
-            "root": str(self.result.root), "tags": self.result.tags, "name": self.result.name,
-            "snapshot": self.result.snapshot, "removed": self.result.is_removed,
-        }  # fmt: skip
+            "root": str(self.result.root),
+            "tags": self.result.tags,
+            "name": self.result.name,
+            "snapshot": self.result.snapshot,
+            "removed": self.result.is_removed,
+        }
 
     def write(self, text: Text) -> None:
         """Write a line per tag."""

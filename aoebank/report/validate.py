@@ -95,7 +95,9 @@ def render(report: ValidateReport, output: OutputFormat) -> str:
     if output is OutputFormat.JUNIT:
         return junit_xml(findings, report.result.checked, report.fail_on)
     log = sarif_log(
-        findings, version=__version__, exit_code=report.exit_code,
+        findings,
+        version=__version__,
+        exit_code=report.exit_code,
         is_complete=report.error is None,
-    )  # fmt: skip
+    )
     return json.dumps(log, indent=2) + "\n"

@@ -52,9 +52,12 @@ class VerifyReport:
             for problem in verdict.problems:
                 key = f"{problem.key}: " if problem.key else ""
                 yield annotation(
-                    Severity.ERROR, f"{key}{problem.message} ({where})", path=problem.path,
-                    line=problem.line, title=f"aoebank verify-merge: {problem.fault}",
-                )  # fmt: skip
+                    Severity.ERROR,
+                    f"{key}{problem.message} ({where})",
+                    path=problem.path,
+                    line=problem.line,
+                    title=f"aoebank verify-merge: {problem.fault}",
+                )
 
 
 def _place(problem: MergeProblem) -> str:
@@ -74,11 +77,19 @@ def _summary(verdict: MergeVerdict) -> str:
 
 def _document(verdict: MergeVerdict) -> Mapping[str, object]:
     return {
-        "commit": verdict.commit, "subject": verdict.subject, "note": verdict.note,
-        "files": verdict.files, "choices": verdict.choices,
+        "commit": verdict.commit,
+        "subject": verdict.subject,
+        "note": verdict.note,
+        "files": verdict.files,
+        "choices": verdict.choices,
         "problems": [
-            {"fault": str(each.fault), "path": each.path, "line": each.line, "key": each.key,
-             "message": each.message}
+            {
+                "fault": str(each.fault),
+                "path": each.path,
+                "line": each.line,
+                "key": each.key,
+                "message": each.message,
+            }
             for each in verdict.problems
         ],
-    }  # fmt: skip
+    }

@@ -127,9 +127,11 @@ def system_errors_explained(path: Path) -> Iterator[None]:
         raise
     except PermissionError as error:
         raise BankPermissionError(
-            "cannot write here", path=path,
-            expected="write permission on the file and its folder", hint=f"ls -ld {path.parent}",
-        ) from error  # fmt: skip
+            "cannot write here",
+            path=path,
+            expected="write permission on the file and its folder",
+            hint=f"ls -ld {path.parent}",
+        ) from error
     except OSError as error:
         problem = f"cannot write here: {(error.strerror or str(error)).lower()}"
         raise BankPathError(problem, path=path) from error

@@ -136,18 +136,17 @@ class Bank:
         """Add entries to the side-car of a bank file."""
         added = b"".join(map(serialize_provenance, entries))
         if added:
-            update_file(
-                provenance_path(file), lambda old: append_line_break(old or b"") + added
-            )  # fmt: skip
+            update_file(provenance_path(file), lambda old: append_line_break(old or b"") + added)
 
     def _change(self, file: Path, changes: Mapping[str, Record | None]) -> None:
         if not changes:
             return
         if self.tier is Tier.BUILT_IN:
             raise BankPermissionError(
-                "built-in banks are not written", path=file,
+                "built-in banks are not written",
+                path=file,
                 hint="put the records into a custom bank, which goes first",
-            )  # fmt: skip
+            )
         format_ = find_format(file) or UnifiedFormat()
         _demand_no_twin(format_.companion(file))
 
@@ -214,9 +213,10 @@ def _demand_no_twin(twin: Path | None) -> None:
     """Raise if readers take a binary twin of the file, which would no longer agree with it."""
     if twin is not None and twin.exists():
         raise BankPathError(
-            "readers open this twin of the bank file, which only its tuner can write", path=twin,
+            "readers open this twin of the bank file, which only its tuner can write",
+            path=twin,
             hint="change the bank with the tuner, or remove both files",
-        )  # fmt: skip
+        )
 
 
 def _demand_no_backup(file: Path) -> None:
@@ -224,9 +224,11 @@ def _demand_no_backup(file: Path) -> None:
     backup = file.with_name(f"{file.name}.aoe")
     if (read_file(backup) or b"").strip():
         raise BankFormatError(
-            "file is empty, its content is in the backup of a write that died", path=file,
-            got=backup.name, hint=f"mv {backup} {file}, or remove the backup",
-        )  # fmt: skip
+            "file is empty, its content is in the backup of a write that died",
+            path=file,
+            got=backup.name,
+            hint=f"mv {backup} {file}, or remove the backup",
+        )
 
 
 def _format_of(path: Path, data: bytes) -> Format:
@@ -257,11 +259,9 @@ def read_file(path: Path) -> bytes | None:
     except PermissionError as error:
         raise BankPermissionError(
             "file cannot be read", path=path, hint=f"chmod u+r {path}"
-        ) from error  # fmt: skip
+        ) from error
     except IsADirectoryError as error:
-        raise BankNotFoundError(
-            "is a directory", path=path, expected="a bank file"
-        ) from error  # fmt: skip
+        raise BankNotFoundError("is a directory", path=path, expected="a bank file") from error
     except OSError as error:
         problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
         raise BankPathError(problem, path=path) from error

@@ -87,9 +87,8 @@ def matches_vector(name: str, query: Query) -> bool:
     """Return whether a vector bank has this name; one file holds all operators."""
     found = _VECTOR.fullmatch(name)
     return found is not None and (
-        query.soc_version in (None, found["soc"])
-        and query.core_num in (None, int(found["core"]))
-    )  # fmt: skip
+        query.soc_version in (None, found["soc"]) and query.core_num in (None, int(found["core"]))
+    )
 
 
 def matches_graph(name: str, query: Query) -> bool:

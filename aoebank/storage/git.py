@@ -57,9 +57,13 @@ def try_git(
     """
     try:
         return subprocess.run(
-            ["git", *_STEADY, *arguments], cwd=cwd, input=data, capture_output=True, check=False,
+            ["git", *_STEADY, *arguments],
+            cwd=cwd,
+            input=data,
+            capture_output=True,
+            check=False,
             stdin=subprocess.DEVNULL if data is None else None,
-        )  # fmt: skip
+        )
     except FileNotFoundError as error:
         problem = _NOT_FOUND if cwd.is_dir() else "no such directory"
         raise HistoryError(problem, where=str(cwd)) from error
@@ -93,9 +97,11 @@ def get_commit(revision: str, *, cwd: Path) -> str:
     commit = find_commit(revision, cwd=cwd)
     if commit is None:
         raise HistoryError(
-            "unknown revision", where=f"git:{revision}", expected="a commit, a branch or a tag",
+            "unknown revision",
+            where=f"git:{revision}",
+            expected="a commit, a branch or a tag",
             hint=f"git -C {cwd} log --oneline",
-        )  # fmt: skip
+        )
     return commit
 
 

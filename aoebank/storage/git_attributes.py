@@ -21,10 +21,16 @@ BLOCK_VERSION = 1
 QUARANTINE = ".aoebank/quarantine.jsonl"
 # what no name of a bank file escapes; the broader ones take in what another reader added
 BANK_GLOBS = (
-    "*_AiCore_*.json", "*_VectorCore_*.json", "*_runtime_kb.json", "repository_*.json",
-    "AIC_*_repository_*.json", "*_gradient_fusion.json", "*_l2cache.json", "*_l2fusion.json",
+    "*_AiCore_*.json",
+    "*_VectorCore_*.json",
+    "*_runtime_kb.json",
+    "repository_*.json",
+    "AIC_*_repository_*.json",
+    "*_gradient_fusion.json",
+    "*_l2cache.json",
+    "*_l2fusion.json",
     "*_l1fusion.json",
-)  # fmt: skip
+)
 LINE_GLOBS = (f"*{SUFFIX}", f"**/{QUARANTINE}")
 
 _NOTE = f"written by `aoebank git install`, version {BLOCK_VERSION}"
@@ -43,9 +49,7 @@ def exclude_block(*patterns: str) -> bytes:
     return make_block(_NOTE, patterns)
 
 
-def get_attributes(
-    names: Iterable[str], attribute: str, *, cwd: Path
-) -> dict[str, str]:  # fmt: skip
+def get_attributes(names: Iterable[str], attribute: str, *, cwd: Path) -> dict[str, str]:
     """Return what git takes an attribute for, by path from `cwd`.
 
     `unspecified`, `set` and `unset` are git's words for no value.

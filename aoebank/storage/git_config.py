@@ -85,9 +85,10 @@ def _find_top(cwd: Path) -> Path | None:
     answers = result.stdout.split()
     if result.returncode or len(answers) != 2:
         raise HistoryError(
-            "not in a git repository", where=str(cwd),
+            "not in a git repository",
+            where=str(cwd),
             hint="cd into it, run `git init` first, or use --global",
-        )  # fmt: skip
+        )
     if answers[0] == b"true":
         return Path(os.fsdecode(run_git(["rev-parse", "--show-toplevel"], cwd=cwd)).rstrip("\n"))
     if answers[1] == b"true":

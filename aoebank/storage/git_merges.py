@@ -33,9 +33,10 @@ def demand_full_history(cwd: Path) -> None:
         raise HistoryError("not in a git repository", where=str(cwd), hint="cd into it")
     if result.stdout.strip() == b"true":
         raise HistoryError(
-            "the history is cut off (shallow clone)", where=str(cwd),
+            "the history is cut off (shallow clone)",
+            where=str(cwd),
             hint="git fetch --unshallow; in a GitHub workflow `fetch-depth: 0`",
-        )  # fmt: skip
+        )
 
 
 def list_merges(revision: str, *, cwd: Path) -> tuple[Commit, ...]:
@@ -81,7 +82,11 @@ def _commits(arguments: Sequence[str], cwd: Path) -> list[Commit]:
     for line in filter(None, output.decode("utf-8", errors="replace").split("\n")):
         name, parents, day, subject = line.split("\0", 3)
         commits.append(
-            Commit(name=name, parents=tuple(parents.split()), day=date.fromisoformat(day),
-                   subject=subject)
-        )  # fmt: skip
+            Commit(
+                name=name,
+                parents=tuple(parents.split()),
+                day=date.fromisoformat(day),
+                subject=subject,
+            )
+        )
     return commits

@@ -27,18 +27,25 @@ def open_git_side(text: str, *, beside: Path, cwd: Path) -> StoredSide:
     top = find_work_tree(near)
     if top is None:
         raise HistoryError(
-            "not in a git work tree", where=f"git:{text}", got=str(near),
+            "not in a git work tree",
+            where=f"git:{text}",
+            got=str(near),
             hint="cd into the work tree, or name the other side by its path in it",
-        )  # fmt: skip
+        )
     commit = get_commit(revision, cwd=top)
     inside = _from_top(path, top=top, cwd=cwd) if colon else _below(beside, top)
-    blobs = {blob.path: blob.name for blob in iter_blobs(commit, cwd=top, path=inside)
-             if blob.mode in _FILE_MODES}  # fmt: skip
+    blobs = {
+        blob.path: blob.name
+        for blob in iter_blobs(commit, cwd=top, path=inside)
+        if blob.mode in _FILE_MODES
+    }
     if not blobs and inside:
         raise HistoryError(
-            "no such path in this revision", where=f"git:{revision}", got=inside,
+            "no such path in this revision",
+            where=f"git:{revision}",
+            got=inside,
             hint=f"git -C {top} ls-tree -r --name-only {revision}",
-        )  # fmt: skip
+        )
     return _make_side(text, revision, inside, blobs, top)
 
 
@@ -52,10 +59,13 @@ def _make_side(
     if is_file:
         contents |= _side_car(inside, revision, top)
     return StoredSide(
-        label=f"git:{text}", kind=SideKind.GIT, is_tree=not is_file,
-        place=f"git:{revision}:{folder or '.'}", contents=contents,
+        label=f"git:{text}",
+        kind=SideKind.GIT,
+        is_tree=not is_file,
+        place=f"git:{revision}:{folder or '.'}",
+        contents=contents,
         read=lambda name: next(read_blobs([name], cwd=top)),
-    )  # fmt: skip
+    )
 
 
 def _side_car(inside: str, revision: str, top: Path) -> dict[str, str]:

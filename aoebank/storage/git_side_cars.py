@@ -10,8 +10,15 @@ from aoebank.formats.provenance import SUFFIX
 from aoebank.storage.git import iter_blobs, run_git, try_git
 
 _LABEL = "GITHEAD_"  # `git merge` leaves the names of what it merges in the environment
-_HEADS = ("HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "ORIG_HEAD",
-          "refs/stash")  # fmt: skip
+_HEADS = (
+    "HEAD",
+    "MERGE_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "REBASE_HEAD",
+    "ORIG_HEAD",
+    "refs/stash",
+)
 
 
 def find_side_car(path: str, data: bytes, *, cwd: Path, env: Mapping[str, str]) -> bytes | None:

@@ -63,16 +63,29 @@ class GitHistory:
         top = self._top()
         place = ["--", f":(literal){os.path.realpath(self.root)}"] if path else ["--"]
         listing = run_git(
-            ["log", "--encoding=UTF-8", f"--format={_FORMAT}", "--decorate=short",
-             "--decorate-refs=refs/tags/", *arguments, *place], cwd=top,
-        )  # fmt: skip
+            [
+                "log",
+                "--encoding=UTF-8",
+                f"--format={_FORMAT}",
+                "--decorate=short",
+                "--decorate-refs=refs/tags/",
+                *arguments,
+                *place,
+            ],
+            cwd=top,
+        )
         for each in listing.decode("utf-8", errors="replace").split("\x1e")[1:]:
             commit, parents, who, time, names, message = each.split("\x1f", 5)
             tags = (name.removeprefix(_TAG) for name in names.split(", "))
             yield Version(
-                kind=SideKind.GIT, id=commit, parents=tuple(parents.split()), who=who,
-                time=_utc(time), message=message.strip(), tags=tuple(sorted(filter(None, tags))),
-            )  # fmt: skip
+                kind=SideKind.GIT,
+                id=commit,
+                parents=tuple(parents.split()),
+                who=who,
+                time=_utc(time),
+                message=message.strip(),
+                tags=tuple(sorted(filter(None, tags))),
+            )
 
 
 def is_tracked(root: Path) -> bool:

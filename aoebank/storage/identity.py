@@ -33,9 +33,12 @@ def current_machine() -> Mapping[str, str]:
     from aoebank import __version__
 
     return {
-        "aoebank": __version__, "python": platform.python_version(), "host": platform.node(),
-        "machine": platform.machine(), "cpu_model": _cpu_model(),
-    }  # fmt: skip
+        "aoebank": __version__,
+        "python": platform.python_version(),
+        "host": platform.node(),
+        "machine": platform.machine(),
+        "cpu_model": _cpu_model(),
+    }
 
 
 def _login() -> str:

@@ -31,9 +31,12 @@ _POLL_S = 0.01
 
 @contextmanager
 def hold_lock(
-    path: Path, *, timeout_s: float = LOCK_TIMEOUT_S,
-    clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
-) -> Iterator[bool]:  # fmt: skip
+    path: Path,
+    *,
+    timeout_s: float = LOCK_TIMEOUT_S,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[bool]:
     """Hold the exclusive lock of `path`; give False, and hold nothing, if it does not exist.
 
     Raises:
@@ -56,9 +59,12 @@ def hold_lock(
 
 
 def read_settled(
-    path: Path, *, timeout_s: float = SETTLE_TIMEOUT_S,
-    clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
-) -> bytes | None:  # fmt: skip
+    path: Path,
+    *,
+    timeout_s: float = SETTLE_TIMEOUT_S,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> bytes | None:
     """Return the bytes of a file while no writer is at it, or None if that cannot be had.
 
     CANN's writers truncate a bank and write it again in place, so a reader without a lock
@@ -88,9 +94,13 @@ def _open(path: Path) -> int | None:
 
 
 def _wait(
-    descriptor: int, path: Path, deadline: float,
-    clock: Callable[[], float], pause: Callable[[float], None], kind: int = fcntl.LOCK_EX,
-) -> None:  # fmt: skip
+    descriptor: int,
+    path: Path,
+    deadline: float,
+    clock: Callable[[], float],
+    pause: Callable[[float], None],
+    kind: int = fcntl.LOCK_EX,
+) -> None:
     while True:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -98,9 +108,10 @@ def _wait(
         except BlockingIOError as error:
             if clock() >= deadline:
                 raise BankLockedError(
-                    "another writer holds the lock", path=path,
+                    "another writer holds the lock",
+                    path=path,
                     hint=f"wait for it to end; `fuser {path}` names it",
-                ) from error  # fmt: skip
+                ) from error
             pause(_POLL_S)
 
 

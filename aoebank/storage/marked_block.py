@@ -9,8 +9,10 @@ from aoebank.errors import AoebankError
 
 _BEGIN = b"# >>> aoebank"
 _END = b"# <<< aoebank"
-_BLOCK = re.compile(rb"^# >>> aoebank\b[^\n]*\n(?P<body>.*?)^# <<< aoebank\b[^\n]*(?:\n|\Z)",
-                    re.MULTILINE | re.DOTALL)  # fmt: skip
+_BLOCK = re.compile(
+    rb"^# >>> aoebank\b[^\n]*\n(?P<body>.*?)^# <<< aoebank\b[^\n]*(?:\n|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def make_block(note: str, lines: tuple[str, ...]) -> bytes:
@@ -50,8 +52,10 @@ def drop_block(data: bytes, path: Path) -> bytes:
     for mark in (_BEGIN, _END):
         if re.search(rb"^" + mark + rb"\b", rest, re.MULTILINE):
             raise AoebankError(
-                "half a block", path=path, got=f"{mark.decode()} alone",
+                "half a block",
+                path=path,
+                got=f"{mark.decode()} alone",
                 expected=f"{_BEGIN.decode()} and {_END.decode()}",
                 hint="remove the mark and the lines that belong to it",
-            )  # fmt: skip
+            )
     return rest

@@ -40,9 +40,10 @@ def open_side(text: str, *, beside: str = "", cwd: Path, default_root: Callable[
     path = cwd / text
     if not path.exists():
         raise BankNotFoundError(
-            "no such file or directory", path=Path(text),
+            "no such file or directory",
+            path=Path(text),
             expected="a path, git:REV, git:REV:PATH, snapshot:REF or snapshot:REF:ROOT",
-        )  # fmt: skip
+        )
     return PathSide(label=text, path=path)
 
 

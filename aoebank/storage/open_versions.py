@@ -24,11 +24,14 @@ def open_versions(root: Path, source: HistorySource = HistorySource.AUTO) -> His
         return SnapshotHistory(root)
     in_git = is_tracked(root)
     raise HistoryError(
-        "bank has no snapshot" if in_git else "bank has no history: no snapshot, and no commit "
-        "has its files", where=str(root),
-        hint="commits have it; a commit is written git:REV" if in_git
+        "bank has no snapshot"
+        if in_git
+        else "bank has no history: no snapshot, and no commit has its files",
+        where=str(root),
+        hint="commits have it; a commit is written git:REV"
+        if in_git
         else f"aoebank snapshot {root}",
-    )  # fmt: skip
+    )
 
 
 def split_reference(reference: str) -> tuple[HistorySource, str]:

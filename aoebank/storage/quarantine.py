@@ -22,11 +22,32 @@ from aoebank.storage.atomic import update_file
 FOLDER = ".aoebank"
 FILE = "quarantine.jsonl"
 SCHEMA = "aoebank.quarantine_entry/1"
-_TEXTS = ("key", "reason", "who", "when", "soc_version", "op_type", "strategy_sha256", "ticket",
-          "evidence")  # fmt: skip
+_TEXTS = (
+    "key",
+    "reason",
+    "who",
+    "when",
+    "soc_version",
+    "op_type",
+    "strategy_sha256",
+    "ticket",
+    "evidence",
+)
 _REQUIRED = ("key", "reason", "who", "when")
-_MEMBERS = ("schema", "soc_version", "op_type", "format", "key", "strategy_sha256", "reason",
-            "ticket", "until", "who", "when", "evidence")  # fmt: skip
+_MEMBERS = (
+    "schema",
+    "soc_version",
+    "op_type",
+    "format",
+    "key",
+    "strategy_sha256",
+    "reason",
+    "ticket",
+    "until",
+    "who",
+    "when",
+    "evidence",
+)
 
 
 def quarantine_path(root: Path) -> Path:
@@ -123,10 +144,11 @@ def _entry(line: bytes, place: Location) -> QuarantineEntry:
     try:
         return QuarantineEntry(
             **{name: value[name] for name in _TEXTS if value.get(name)},  # type: ignore[arg-type]
-            until=_date(value.get("until")), format=_format(value.get("format")),
+            until=_date(value.get("until")),
+            format=_format(value.get("format")),
             extra={name: value[name] for name in value if name not in _MEMBERS},
             location=place,
-        )  # fmt: skip
+        )
     except ValueError as error:
         raise _bad(place, str(error)) from error
 
@@ -162,11 +184,16 @@ def _format(value: JsonValue) -> FormatName | None:
 
 def _bad(
     place: Location, problem: str, got: object = None, expected: object = None
-) -> BankFormatError:  # fmt: skip
+) -> BankFormatError:
     return BankFormatError(
-        problem, path=place.path, line=place.line, column=place.column, got=got, expected=expected,
+        problem,
+        path=place.path,
+        line=place.line,
+        column=place.column,
+        got=got,
+        expected=expected,
         hint="restore the line from git, or remove it: then it no longer keeps a record out",
-    )  # fmt: skip
+    )
 
 
 def _read(path: Path) -> bytes | None:

@@ -19,9 +19,10 @@ def remove_file(path: Path, expected: bytes) -> None:
         with hold_lock(path, timeout_s=LOCK_TIMEOUT_S) as exists:
             if exists and path.read_bytes() != expected:
                 raise BankPathError(
-                    "file was changed meanwhile, so it is left as it is", path=path,
+                    "file was changed meanwhile, so it is left as it is",
+                    path=path,
                     hint="run the command again",
-                )  # fmt: skip
+                )
             path.unlink(missing_ok=True)
         _sync(path.parent)
     except BankPathError:

@@ -43,9 +43,7 @@ def decide(rules: Rules, around: Surroundings) -> Answer:
     return walk.answer(has_built_in=False)
 
 
-def search(
-    rules: Rules, around: Surroundings, query: Query, *, writes: bool = False
-) -> Answer:  # fmt: skip
+def search(rules: Rules, around: Surroundings, query: Query, *, writes: bool = False) -> Answer:
     """Return what one program would use for a query; never raises, whatever lies there.
 
     Args:
@@ -92,9 +90,11 @@ class _Walk:
         if failure is None or (path is not None and kind_of(path) == "directory"):
             return
         error = BankNotFoundError(
-            "is not set" if path is None else problem_of(path), variable=demand.source, path=path,
+            "is not set" if path is None else problem_of(path),
+            variable=demand.source,
+            path=path,
             hint=f"set {demand.source}",
-        )  # fmt: skip
+        )
         tier = Tier.CUSTOM if demand.source == HOME else Tier.BUILT_IN
         self._note(failure, tier, error, demand.cann_code)
 
@@ -162,11 +162,16 @@ class _Walk:
         failures = {trouble.failure for trouble in self.troubles}
         files = () if failures & {Failure.STOP, Failure.DROP_ALL} else tuple(self.files)
         return Answer(
-            reader=self.rules.reader, outcome=self._outcome(files, failures, has_built_in),
-            root=self.root, variable=self.place.source if self.place else None,
-            expected=self._expected(), files=files, tried=tuple(self.tried),
-            troubles=tuple(self.troubles), writes=self.writes,
-        )  # fmt: skip
+            reader=self.rules.reader,
+            outcome=self._outcome(files, failures, has_built_in),
+            root=self.root,
+            variable=self.place.source if self.place else None,
+            expected=self._expected(),
+            files=files,
+            tried=tuple(self.tried),
+            troubles=tuple(self.troubles),
+            writes=self.writes,
+        )
 
     def _outcome(
         self, files: tuple[FoundFile, ...], failures: set[Failure], has_built_in: bool
@@ -209,9 +214,11 @@ class _Walk:
                 continue
             if kind_of(folder_path) != "directory" or not self.around.access(folder_path, needs):
                 return Trouble(
-                    failure=place.denied, tier=Tier.CUSTOM, cann_code=place.cann_code,
+                    failure=place.denied,
+                    tier=Tier.CUSTOM,
+                    cann_code=place.cann_code,
                     error=_denied_error(place, folder_path, needs),
-                )  # fmt: skip
+                )
         return None
 
     def _readable(self, place: Place, root: Path) -> Iterator[Path]:
@@ -220,9 +227,15 @@ class _Walk:
                 yield path
 
     def _try(
-        self, place: Place, root: Path | None, taken: bool, reason: str,
-        tier: Tier = Tier.CUSTOM, *, failed: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        place: Place,
+        root: Path | None,
+        taken: bool,
+        reason: str,
+        tier: Tier = Tier.CUSTOM,
+        *,
+        failed: bool = False,
+    ) -> None:
         directory = root / fill(place.below[0], self.query.soc_version) if root else None
         self.tried.append(
             Attempt(
@@ -265,25 +278,32 @@ def _denied_error(place: Place, path: Path, needs: int) -> BankPathError:
         return _missing_error(place, path)
     expected = "read and search" if needs == READ_ENTER else "read, write and search"
     return BankPermissionError(
-        "directory cannot be used", variable=place.source, path=path,
-        expected=f"{expected} permission", hint=f"chmod u+rwx {path}",
-    )  # fmt: skip
+        "directory cannot be used",
+        variable=place.source,
+        path=path,
+        expected=f"{expected} permission",
+        hint=f"chmod u+rwx {path}",
+    )
 
 
 def _file_error(path: Path, place: Place) -> BankPathError:
     needs_write = bool(place.file_needs & os.W_OK)
     return BankPermissionError(
-        "file cannot be opened", variable=place.source, path=path,
+        "file cannot be opened",
+        variable=place.source,
+        path=path,
         expected="read and write permission" if needs_write else "read permission",
         hint=f"chmod {'u+rw' if needs_write else 'u+r'} {path}",
-    )  # fmt: skip
+    )
 
 
 def _unset_error(place: Place) -> BankPathError:
     return BankNotFoundError(
-        "no variable says where the bank is", variable=place.source,
-        got=f"{place.source} not set", hint="set TUNE_BANK_PATH to an existing directory",
-    )  # fmt: skip
+        "no variable says where the bank is",
+        variable=place.source,
+        got=f"{place.source} not set",
+        hint="set TUNE_BANK_PATH to an existing directory",
+    )
 
 
 def _hint(place: Place, path: Path) -> str:

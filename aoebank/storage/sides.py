@@ -96,9 +96,10 @@ class PathSide:
             if entry.kind is FileKind.UNREADABLE and entry.path.is_dir():
                 # passed over, its records would count as removed
                 raise BankPermissionError(
-                    f"folder cannot be listed: {entry.reason}", path=entry.path,
+                    f"folder cannot be listed: {entry.reason}",
+                    path=entry.path,
                     hint=f"chmod u+rx {entry.path}",
-                )  # fmt: skip
+                )
             if entry.kind is FileKind.BANK:
                 found.append(entry.path.relative_to(self.path).as_posix())
         return tuple(sorted(found))

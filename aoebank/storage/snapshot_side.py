@@ -24,11 +24,13 @@ def open_snapshot_side(reference: str, *, root: Path) -> StoredSide:
     with open_history(root) as database:
         members = members_of(database, snapshot)
     return StoredSide(
-        label=f"snapshot:{reference}", kind=SideKind.SNAPSHOT, is_tree=True,
+        label=f"snapshot:{reference}",
+        kind=SideKind.SNAPSHOT,
+        is_tree=True,
         place=f"snapshot:{snapshot.short_id}:{root}",
         contents={name: str(member.content) for name, member in members.items()},
         read=lambda number: read_snapshot_file(root, int(number)),
-    )  # fmt: skip
+    )
 
 
 def get_snapshot(reference: str, *, root: Path) -> Snapshot:

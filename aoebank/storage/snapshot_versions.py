@@ -45,7 +45,11 @@ class SnapshotHistory:
 
 def _version(snapshot: Snapshot) -> Version:
     return Version(
-        kind=SideKind.SNAPSHOT, id=snapshot.id,
-        parents=(snapshot.parent,) if snapshot.parent else (), who=snapshot.who,
-        time=snapshot.time, message=snapshot.message, tags=snapshot.tags,
-    )  # fmt: skip
+        kind=SideKind.SNAPSHOT,
+        id=snapshot.id,
+        parents=(snapshot.parent,) if snapshot.parent else (),
+        who=snapshot.who,
+        time=snapshot.time,
+        message=snapshot.message,
+        tags=snapshot.tags,
+    )

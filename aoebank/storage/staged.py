@@ -128,9 +128,10 @@ def _demand_unchanged(change: _Change) -> None:
     digest = None if found is None else hashlib.sha256(found).hexdigest()
     if digest != change.sha256:
         raise BankPathError(
-            "file was changed meanwhile, so it is left as it is", path=change.shown,
+            "file was changed meanwhile, so it is left as it is",
+            path=change.shown,
             hint="run the command again",
-        )  # fmt: skip
+        )
 
 
 def _commit(change: _Change) -> None:

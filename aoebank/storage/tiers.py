@@ -23,9 +23,15 @@ from aoebank.storage.places import (
 )
 
 __all__ = [
-    "ASCEND_CACHE_PATH", "ASCEND_OPP_PATH", "HOME", "TUNE_BANK_PATH", "current_environment",
-    "find_answer", "resolve_bank", "surroundings",
-]  # fmt: skip
+    "ASCEND_CACHE_PATH",
+    "ASCEND_OPP_PATH",
+    "HOME",
+    "TUNE_BANK_PATH",
+    "current_environment",
+    "find_answer",
+    "resolve_bank",
+    "surroundings",
+]
 
 
 def current_environment() -> Mapping[str, str]:
@@ -33,9 +39,7 @@ def current_environment() -> Mapping[str, str]:
     return dict(os.environ)
 
 
-def resolve_bank(
-    *, env: Mapping[str, str], cwd: Path, reader: Reader = Reader.HOST
-) -> Resolution:  # fmt: skip
+def resolve_bank(*, env: Mapping[str, str], cwd: Path, reader: Reader = Reader.HOST) -> Resolution:
     """Return the root directory of the custom bank `reader` uses.
 
     Args:
@@ -58,14 +62,18 @@ def resolve_bank(
     if answer.root is None or answer.variable is None:
         raise BankNotFoundError("no variable says where the bank is", where=str(reader))
     return Resolution(
-        reader=reader, root=answer.root, tier=Tier.CUSTOM, variable=answer.variable,
-        exists=answer.root.is_dir(), tried=answer.tried,
-    )  # fmt: skip
+        reader=reader,
+        root=answer.root,
+        tier=Tier.CUSTOM,
+        variable=answer.variable,
+        exists=answer.root.is_dir(),
+        tried=answer.tried,
+    )
 
 
 def find_answer(
     reader: Reader, around: Surroundings, query: Query, *, writes: bool = False
-) -> Answer:  # fmt: skip
+) -> Answer:
     """Return what a program would use in given surroundings; bad news is part of it."""
     from aoebank.storage.readers import RULES
     from aoebank.storage.search import search
@@ -74,10 +82,14 @@ def find_answer(
 
 
 def surroundings(
-    *, env: Mapping[str, str], cwd: Path, op_bank_path: str | None = None,
-    mdl_bank_path: str | None = None, opp_path: str | None = None,
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    op_bank_path: str | None = None,
+    mdl_bank_path: str | None = None,
+    opp_path: str | None = None,
     access: Access = system_access,
-) -> Surroundings:  # fmt: skip
+) -> Surroundings:
     """Return surroundings; `opp_path` stands in for ASCEND_OPP_PATH."""
     if opp_path is not None:
         env = {**env, ASCEND_OPP_PATH: opp_path}

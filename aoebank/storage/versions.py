@@ -60,6 +60,10 @@ class History(Protocol):
 def empty_side(kind: SideKind) -> StoredSide:
     """Return a bank without files: what comes before the first version."""
     return StoredSide(
-        label="nothing", kind=kind, is_tree=True, place="nothing", contents={},
+        label="nothing",
+        kind=kind,
+        is_tree=True,
+        place="nothing",
+        contents={},
         read=lambda name: b"",
-    )  # fmt: skip
+    )

@@ -24,8 +24,14 @@ def make_record(number: int = 0, *, tile: int = 16, **changes: Any) -> Record:
 def make_provenance(key: str, *, event: Event = Event.ADD, **changes: Any) -> Provenance:
     """Return an entry for a key, twice as fast as the baseline."""
     entry = Provenance(
-        key=key, event=event, time="2026-01-02T03:04:05Z", engine="aoe 1.0",
-        baseline_us=(20.0, 21.0), tuned_us=(10.0, 10.5),
-        speedup=2.0, speedup_low=1.9, speedup_high=2.1,
-    )  # fmt: skip
+        key=key,
+        event=event,
+        time="2026-01-02T03:04:05Z",
+        engine="aoe 1.0",
+        baseline_us=(20.0, 21.0),
+        tuned_us=(10.0, 10.5),
+        speedup=2.0,
+        speedup_low=1.9,
+        speedup_high=2.1,
+    )
     return replace(entry, **changes)

@@ -93,11 +93,10 @@ def test_strategy_this_version_cannot_replay_is_a_miss(tmp_path: Path, strategy:
     _save(bank)
     stored = Bank(tmp_path).find(bank.file("elementwise"), key_of(_EXP))
     assert stored is not None
-    Bank(tmp_path).put(bank.file("elementwise"), [
-        make_unified_record(
-            workload=stored.workload, strategy=strategy, cost_us=1.0, origin="x"
-        )
-    ])  # fmt: skip
+    Bank(tmp_path).put(
+        bank.file("elementwise"),
+        [make_unified_record(workload=stored.workload, strategy=strategy, cost_us=1.0, origin="x")],
+    )
     fresh = make_bank(tmp_path)
     assert fresh.find(_EXP) is None
     assert fresh.nearest(_EXP) == ()

@@ -25,17 +25,26 @@ _EXP = chain_workload(("Exp",), shape=(1, 16, 64, 64))
 
 
 def _quarantine(
-    root: Path, *, any_strategy: bool = False, until: date | None = None,
+    root: Path,
+    *,
+    any_strategy: bool = False,
+    until: date | None = None,
     soc: str | None = "x86-64-test",
-) -> None:  # fmt: skip
+) -> None:
     """Put the record the bank has for `_EXP` into quarantine; it stays in the file."""
     bank = make_bank(root)
     (record,) = Bank(root).iter_records(bank.file(_EXP.op_type))
     entry = QuarantineEntry(
-        key=record.key, reason="wrong on one machine", ticket="T-7", who="Ann",
-        when="2026-01-01T00:00:00Z", soc_version=soc, op_type=record.op_type, until=until,
+        key=record.key,
+        reason="wrong on one machine",
+        ticket="T-7",
+        who="Ann",
+        when="2026-01-01T00:00:00Z",
+        soc_version=soc,
+        op_type=record.op_type,
+        until=until,
         strategy_sha256=None if any_strategy else digest_of(record.strategy),
-    )  # fmt: skip
+    )
     update_quarantine(root, lambda old: [*old, entry])
 
 
@@ -43,8 +52,10 @@ def _tune(root: Path, runner: ScriptedRunner, progress: RecordingProgress) -> Tu
     tuner = OperatorTuner(
         TuneSettings(model=Path("net.onnx"), trials=8, search="random"),
         runner=runner,  # type: ignore[arg-type]
-        bank=make_bank(root), progress=progress, out_of_time=lambda: False,
-    )  # fmt: skip
+        bank=make_bank(root),
+        progress=progress,
+        out_of_time=lambda: False,
+    )
     return tuner.tune(make_operator(_EXP))
 
 

@@ -70,9 +70,12 @@ class Place:
     def tune(self, name: str, *, env: dict[str, str] | None = None, **settings: Any) -> TuneResult:
         """Tune the model into `root/name`."""
         facts: dict[str, Any] = {
-            "model": self.model, "output": self.root / name, "core_num": 2, "trials": 2,
+            "model": self.model,
+            "output": self.root / name,
+            "core_num": 2,
+            "trials": 2,
             "input_shape": "x:1,16,96,96",
-        }  # fmt: skip
+        }
         self.progress.events.clear()
         return tune(
             TuneSettings(**(facts | settings)),
@@ -156,8 +159,10 @@ def test_bank_has_a_record_for_each_in_its_place(first: Tuned) -> None:
     (file,) = bank.iter_files()
     soc = first.result.target.soc_version
     assert file.relative_to(first.place.bank).parts == (
-        soc, "unified_bank", f"{soc}_2_AiCore_elementwise.json",
-    )  # fmt: skip
+        soc,
+        "unified_bank",
+        f"{soc}_2_AiCore_elementwise.json",
+    )
     assert len(list(bank.iter_records(file))) == 2
 
 
@@ -180,9 +185,12 @@ def test_files_are_named_as_aoe_names_them(first: Tuned) -> None:
     assert first.result.opat.om_file == out / "net_tune.om"
     found = {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()}
     assert {
-        "net_tune.om", "summary.json", "profiling/before_tuning/op_summary.csv",
-        "profiling/after_tuning/op_summary.csv", first.result.result_file.name,
-    } <= found  # fmt: skip
+        "net_tune.om",
+        "summary.json",
+        "profiling/before_tuning/op_summary.csv",
+        "profiling/after_tuning/op_summary.csv",
+        first.result.result_file.name,
+    } <= found
     assert len([name for name in found if name.startswith("op_tuning/")]) == 2
 
 
@@ -313,8 +321,10 @@ def test_workspace_is_used_without_output(first: Tuned, tmp_path: Path) -> None:
     result = place.tune("unused", env=env, output=None, input_shape=None)
     assert result.opat.om_file.is_file()
     assert result.opat.om_file.parent.parts[-3:] == (
-        "net_20260102030405678", "tunespace", "result",
-    )  # fmt: skip
+        "net_20260102030405678",
+        "tunespace",
+        "result",
+    )
     assert (result.opat.om_file.parent / "summary.json").is_file()
 
 
@@ -432,9 +442,14 @@ def test_benchmark_compares_with_the_model_inside(first: Tuned, command: Command
 
 def test_benchmark_compares_two_files(first: Tuned, command: Command) -> None:
     code, out, err = command(
-        "benchmark", first.result.opat.om_file, "--vs", first.place.model,
-        "--input_shape=x:1,16,96,96", "--pairs=6", "--threads=1",
-    )  # fmt: skip
+        "benchmark",
+        first.result.opat.om_file,
+        "--vs",
+        first.place.model,
+        "--input_shape=x:1,16,96,96",
+        "--pairs=6",
+        "--threads=1",
+    )
     assert code == 0, err
     assert "same results" in out
     assert "6 pairs, 1 threads" in out
@@ -456,9 +471,14 @@ def test_ctrl_c_in_the_middle_keeps_records_and_exits_with_130(
     place.bank.mkdir()
     shutil.copy(first.place.model, place.model)
     command = [
-        sys.executable, "-c", "from aoe.cli.app import main; main()", f"--model={place.model}",
-        f"--output={tmp_path / 'out'}", "--input_shape=x:1,16,96,96", "--trials=8",
-    ]  # fmt: skip
+        sys.executable,
+        "-c",
+        "from aoe.cli.app import main; main()",
+        f"--model={place.model}",
+        f"--output={tmp_path / 'out'}",
+        "--input_shape=x:1,16,96,96",
+        "--trials=8",
+    ]
     env = {**os.environ, "TUNE_BANK_PATH": str(place.bank), "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stderr is not None

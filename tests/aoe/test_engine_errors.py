@@ -37,8 +37,12 @@ def test_every_error_survives_pickling(kind: type[AoeError]) -> None:
     assert type(again) is kind
     assert str(again) == str(error)
     assert (again.where, again.what, again.got, again.expected, again.hint) == (
-        "where", "what", 1, [2], "hint",
-    )  # fmt: skip
+        "where",
+        "what",
+        1,
+        [2],
+        "hint",
+    )
 
 
 def test_codes_are_distinct() -> None:

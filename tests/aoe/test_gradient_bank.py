@@ -41,17 +41,28 @@ ESTIMATE = SpeedupEstimate(median=1.1, low=1.05, high=1.15, pairs=20, coverage=0
 
 def make_bank(folder: Path) -> GradientBank:
     return GradientBank(
-        folder, "x86-64-test", fingerprint={"torch": "2.13.0", "cpu_model": "a cpu"},
-        model={"name": "net"}, engine_version="0.1.0", clock=lambda: NOW,
-    )  # fmt: skip
+        folder,
+        "x86-64-test",
+        fingerprint={"torch": "2.13.0", "cpu_model": "a cpu"},
+        model={"name": "net"},
+        engine_version="0.1.0",
+        clock=lambda: NOW,
+    )
 
 
 def make_verdict(**changes: Any) -> GradientVerdict:
     verdict = GradientVerdict(
-        event=Event.ADD, world_size=4, backend="gloo", cost=COST,
-        segmentation=Segmentation(ends=(2, 4)), origin=Origin.INFLATED, inflation=1.5,
-        estimate=ESTIMATE, baseline_us=(110.0, 111.0), tuned_us=(100.0, 101.0),
-    )  # fmt: skip
+        event=Event.ADD,
+        world_size=4,
+        backend="gloo",
+        cost=COST,
+        segmentation=Segmentation(ends=(2, 4)),
+        origin=Origin.INFLATED,
+        inflation=1.5,
+        estimate=ESTIMATE,
+        baseline_us=(110.0, 111.0),
+        tuned_us=(100.0, 101.0),
+    )
     return replace(verdict, **changes)
 
 
@@ -91,10 +102,10 @@ def test_everything_comes_back(bank: GradientBank) -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 2**50), st.floats(0, 1e9)), min_size=1, max_size=30
-    ).filter(lambda gradients: any(size for size, _ in gradients))
-)  # fmt: skip
+    st.lists(st.tuples(st.integers(0, 2**50), st.floats(0, 1e9)), min_size=1, max_size=30).filter(
+        lambda gradients: any(size for size, _ in gradients)
+    )
+)
 def test_times_come_back_to_the_microsecond(
     tmp_path_factory: pytest.TempPathFactory, gradients: list[tuple[int, float]]
 ) -> None:
@@ -131,8 +142,11 @@ def test_side_car_says_where_and_how_well(bank: GradientBank) -> None:
     side_car = bank.file.with_name(bank.file.name + ".provenance.jsonl")
     entry = json.loads(side_car.read_text())
     assert entry["fingerprint"] == {
-        "torch": "2.13.0", "cpu_model": "a cpu", "world_size": 4, "backend": "gloo",
-    }  # fmt: skip
+        "torch": "2.13.0",
+        "cpu_model": "a cpu",
+        "world_size": 4,
+        "backend": "gloo",
+    }
     assert entry["search"]["cost"]["latency_us"] == 100
     assert (entry["search"]["trials"], entry["search"]["loops"]) == (9, 5)
     assert entry["search"]["segmentation"] == [2, 4]
@@ -227,13 +241,24 @@ def test_rewritten_text_of_the_same_lists_keeps_its_side_car(bank: GradientBank)
 @pytest.mark.parametrize(
     "changes",
     [
-        {"cost": 3}, {"cost": {"kind": "line", "latency_us": "x", "us_per_byte": 1}},
-        {"segmentation": "no"}, {"segmentation": [1, 2]}, {"segmentation": [4, 2]},
-        {"segmentation": [2.0, 4]}, {"segmentation": [True, 4]}, {"origin": 7}, {"origin": []},
-        {"first_ready_us": "soon"}, {"first_ready_us": -1}, {"loops": None},
-        {"dtypes": [1, 2, 3, 4]}, {"dtypes": "abcd"}, {"inflation": True}, {"inflation": 1e999},
+        {"cost": 3},
+        {"cost": {"kind": "line", "latency_us": "x", "us_per_byte": 1}},
+        {"segmentation": "no"},
+        {"segmentation": [1, 2]},
+        {"segmentation": [4, 2]},
+        {"segmentation": [2.0, 4]},
+        {"segmentation": [True, 4]},
+        {"origin": 7},
+        {"origin": []},
+        {"first_ready_us": "soon"},
+        {"first_ready_us": -1},
+        {"loops": None},
+        {"dtypes": [1, 2, 3, 4]},
+        {"dtypes": "abcd"},
+        {"inflation": True},
+        {"inflation": 1e999},
     ],
-)  # fmt: skip
+)
 def test_edited_side_car_never_breaks_a_look_up(
     bank: GradientBank, changes: dict[str, Any]
 ) -> None:
@@ -369,10 +394,13 @@ def quarantine(bank: GradientBank, *, any_strategy: bool) -> None:
     """Put the record of TRACE into quarantine; it stays in the file."""
     (record,) = Bank(bank.file.parent).iter_records(bank.file)
     entry = QuarantineEntry(
-        key=record.key, reason="times of a broken machine", who="Ann",
-        when="2026-01-01T00:00:00Z", soc_version="x86-64-test",
+        key=record.key,
+        reason="times of a broken machine",
+        who="Ann",
+        when="2026-01-01T00:00:00Z",
+        soc_version="x86-64-test",
         strategy_sha256=None if any_strategy else digest_of(record.strategy),
-    )  # fmt: skip
+    )
     update_quarantine(bank.file.parent, lambda old: [*old, entry])
 
 

@@ -77,10 +77,12 @@ def test_timelines_say_overlap_and_tail() -> None:
 @pytest.mark.parametrize(
     "report",
     [
-        REPORT, EMPTY, replace(REPORT, result=TuningResult.FAILED, estimate=None),
+        REPORT,
+        EMPTY,
+        replace(REPORT, result=TuningResult.FAILED, estimate=None),
         replace(REPORT, cost=TableCost(sizes_bytes=(1, 2), times_us=(3, 4)), after=None),
     ],
-)  # fmt: skip
+)
 def test_report_comes_back(report: GdatReport, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     file.write_text(json.dumps(gdat_report_to_json(report)))
@@ -95,18 +97,36 @@ def test_layout_of_several_tasks_is_read_too() -> None:
 
 
 CHANGES: list[tuple[tuple[Any, ...], Any]] = [
-    (("world_size",), 0), (("world_size",), "4"), (("world_size",), True),
-    (("modelhash",), 7), (("modelhash",), "x"), (("schema",), "aoe.gdat_result/9"),
-    (("gdat_tuning_result",), "tuned"), (("outcome",), "hit"), (("cost",), {"kind": "cubic"}),
-    (("cost",), {"kind": "line"}), (("gradients",), None), (("gradients", "count"), -1),
-    (("before",), []), (("before", "source"), "guess"), (("before", "segments"), {}),
-    (("before", "segments", 0), 5), (("before", "segments", 0, "start_us"), "1"),
-    (("before", "segments", 0, "start_us"), -1), (("before", "segments", 0, "end_us"), 1e300),
-    (("before", "segments", 1, "end_us"), 0), (("before", "segments", 0, "bytes"), 1.5),
-    (("before", "backward_end_us"), None), (("speedup",), 1.2), (("speedup", "median"), 0),
-    (("candidates",), {}), (("candidates", 0, "segments"), None), (("versions",), {"a": 1}),
-    (("candidates", 0, "speedup"), {"median": 1}), (("machine",), []),
-]  # fmt: skip
+    (("world_size",), 0),
+    (("world_size",), "4"),
+    (("world_size",), True),
+    (("modelhash",), 7),
+    (("modelhash",), "x"),
+    (("schema",), "aoe.gdat_result/9"),
+    (("gdat_tuning_result",), "tuned"),
+    (("outcome",), "hit"),
+    (("cost",), {"kind": "cubic"}),
+    (("cost",), {"kind": "line"}),
+    (("gradients",), None),
+    (("gradients", "count"), -1),
+    (("before",), []),
+    (("before", "source"), "guess"),
+    (("before", "segments"), {}),
+    (("before", "segments", 0), 5),
+    (("before", "segments", 0, "start_us"), "1"),
+    (("before", "segments", 0, "start_us"), -1),
+    (("before", "segments", 0, "end_us"), 1e300),
+    (("before", "segments", 1, "end_us"), 0),
+    (("before", "segments", 0, "bytes"), 1.5),
+    (("before", "backward_end_us"), None),
+    (("speedup",), 1.2),
+    (("speedup", "median"), 0),
+    (("candidates",), {}),
+    (("candidates", 0, "segments"), None),
+    (("versions",), {"a": 1}),
+    (("candidates", 0, "speedup"), {"median": 1}),
+    (("machine",), []),
+]
 
 
 @pytest.mark.parametrize(("place", "value"), CHANGES)
@@ -134,10 +154,27 @@ def test_missing_member_is_named(member: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "{}", "null", "7", '"x"', "[1]", "[{}]", '[{"OPAT": {}}]', '{"a": []}',
-     '[{"GDAT": null}]', '[{"GDAT": {}}, {"basic": {}}]', "NaN", "[" * 100_000, "\ufeff[]",
-     '[{"basic": {"tuning_name": "a", "tuning_time(s)": NaN}}]', "\x00"],
-)  # fmt: skip
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        "null",
+        "7",
+        '"x"',
+        "[1]",
+        "[{}]",
+        '[{"OPAT": {}}]',
+        '{"a": []}',
+        '[{"GDAT": null}]',
+        '[{"GDAT": {}}, {"basic": {}}]',
+        "NaN",
+        "[" * 100_000,
+        "\ufeff[]",
+        '[{"basic": {"tuning_name": "a", "tuning_time(s)": NaN}}]',
+        "\x00",
+    ],
+)
 def test_file_that_is_something_else_is_one_clear_error(text: str, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     file.write_text(text, encoding="utf-8")

@@ -216,9 +216,12 @@ def test_cache_that_cannot_be_made_is_done_without_and_nothing_is_left(
 
 
 def test_cache_that_cannot_be_written_is_done_without(
-    tuned_net: Any, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    tuned_net: Any,
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     expected: Expected,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
 
     def denied(self: Path, target: Path) -> None:
@@ -285,8 +288,12 @@ print(model.run(None, {"image": np.ones((1, 3, 12, 12), np.float32)})[0].shape)
 def test_another_process_loads_it_too(tuned_net: Any, cache: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _SCRIPT, str(tuned_net.file)],
-        capture_output=True, text=True, check=False, timeout=120, env=dict(os.environ),
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=dict(os.environ),
+    )
     assert done.stdout.strip() == "(1, 10)", done.stderr
     assert done.stderr == ""
 

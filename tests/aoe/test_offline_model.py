@@ -197,9 +197,16 @@ def test_manifest_that_is_no_object_is_refused(om: Path, value: object) -> None:
 
 
 _MEMBERS = [
-    "name", "model_sha256", "soc_version", "core_num", "cpu_features", "nchwc_block", "versions",
-    "kernels", "parts",
-]  # fmt: skip
+    "name",
+    "model_sha256",
+    "soc_version",
+    "core_num",
+    "cpu_features",
+    "nchwc_block",
+    "versions",
+    "kernels",
+    "parts",
+]
 
 
 @pytest.mark.parametrize("member", _MEMBERS)

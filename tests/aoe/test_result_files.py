@@ -57,9 +57,13 @@ def _body(report: OpatReport) -> dict[str, Any]:
 def test_identities_hold_for_any_report(report: OpatReport) -> None:
     repo = _body(report)["repo_summary"]
     assert set(repo) == {
-        "repo_add_num", "repo_hit_num", "repo_reserved_num", "repo_unsatisfied_num",
-        "repo_update_num", "total_num",
-    }  # fmt: skip
+        "repo_add_num",
+        "repo_hit_num",
+        "repo_reserved_num",
+        "repo_unsatisfied_num",
+        "repo_update_num",
+        "total_num",
+    }
     assert repo["repo_hit_num"] == repo["repo_update_num"] + repo["repo_reserved_num"]
     assert repo["total_num"] == (
         repo["repo_add_num"] + repo["repo_hit_num"] + repo["repo_unsatisfied_num"]
@@ -77,9 +81,11 @@ def test_modified_operators_are_those_added_and_updated(report: OpatReport) -> N
         assert set(entry) == {"op_name", "op_type", "tune_performance"}
         (mode,) = entry["tune_performance"].values()
         assert set(mode) == {
-            "performance_after_tune(us)", "performance_before_tune(us)",
-            "performance_improvement", "update_mode",
-        }  # fmt: skip
+            "performance_after_tune(us)",
+            "performance_before_tune(us)",
+            "performance_improvement",
+            "update_mode",
+        }
         assert mode["update_mode"] in ("add", "update")
 
 
@@ -99,12 +105,15 @@ def test_report_reads_as_aoe_documents_it() -> None:
         result=TuningResult.SUCCESSFUL,
         operators=(
             OperatorResult(
-                op_name="softmax", op_type="softmax", outcome=RepoOutcome.ADD,
-                before_us=134, after_us=99,
+                op_name="softmax",
+                op_type="softmax",
+                outcome=RepoOutcome.ADD,
+                before_us=134,
+                after_us=99,
             ),
             OperatorResult(op_name="lrn", op_type="lrn", outcome=RepoOutcome.RESERVED),
         ),
-    )  # fmt: skip
+    )
     assert opat_report_to_json(report) == [
         {"basic": {"tuning_name": "resnet50_20260101000000000", "tuning_time(s)": 1827}},
         {

@@ -16,10 +16,12 @@ from aoebank.storage.readers import RULES
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/resolve.md").read_text(encoding="utf-8")
 WORDS = {
-    Failure.STOP: "stops", Failure.SILENT: "ignored silently",
-    Failure.WARN: "ignored with a warning", Failure.NEXT: "next place",
+    Failure.STOP: "stops",
+    Failure.SILENT: "ignored silently",
+    Failure.WARN: "ignored with a warning",
+    Failure.NEXT: "next place",
     Failure.UNKNOWN: "not documented",
-}  # fmt: skip
+}
 
 
 def row(reader: Reader, table: int) -> list[str]:

@@ -6,6 +6,14 @@ from aoebank.ops.diff.options import NOISE_RATIO, DiffOptions, parse_ratio
 from aoebank.ops.diff.result import DiffResult, RollupRow
 
 __all__ = [
-    "NOISE_RATIO", "ChangeKind", "DiffOptions", "DiffResult", "FileMove", "RecordChange",
-    "RollupRow", "Verdict", "diff", "parse_ratio",
-]  # fmt: skip
+    "NOISE_RATIO",
+    "ChangeKind",
+    "DiffOptions",
+    "DiffResult",
+    "FileMove",
+    "RecordChange",
+    "RollupRow",
+    "Verdict",
+    "diff",
+    "parse_ratio",
+]

@@ -106,10 +106,14 @@ def diff(a: Side, b: Side, options: DiffOptions | None = None) -> DiffResult:
             tally.add(found, is_moved=pair.move is not None)
             tally.compared.append(pair)
     return DiffResult(
-        a=a.label, b=b.label, changes=tuple(sorted(tally.changes, key=_order)),
-        moves=tuple(pair.move for pair in tally.compared if pair.move), rollup=tally.rollup(),
-        problems=tuple(tally.problems), noise_ratio=options.noise_ratio,
-    )  # fmt: skip
+        a=a.label,
+        b=b.label,
+        changes=tuple(sorted(tally.changes, key=_order)),
+        moves=tuple(pair.move for pair in tally.compared if pair.move),
+        rollup=tally.rollup(),
+        problems=tuple(tally.problems),
+        noise_ratio=options.noise_ratio,
+    )
 
 
 def _pairs(a: Side, b: Side, options: DiffOptions) -> list[FilePair]:
@@ -139,9 +143,11 @@ def _name_beside(side: Side, other: Side) -> str:
         if len(same) == 1:
             return same[0]
     raise BankNotFoundError(
-        "cannot compare a file with a tree", path=Path(other.label), got="a file",
+        "cannot compare a file with a tree",
+        path=Path(other.label),
+        got="a file",
         expected="a directory",
-    )  # fmt: skip
+    )
 
 
 def _compare_files(
@@ -151,14 +157,19 @@ def _compare_files(
     measured = MeasuredPair(
         load_a=lambda: a.load_provenance(pair.a or ""),
         load_b=lambda: b.load_provenance(pair.b or ""),
-        noise_ratio=options.noise_ratio, weights=options.weights,
-    )  # fmt: skip
+        noise_ratio=options.noise_ratio,
+        weights=options.weights,
+    )
     old = None if pair.a is None else a.load(pair.a, uses_all_cores=uses_all_cores)
     new = None if pair.b is None else b.load(pair.b, like=old, uses_all_cores=uses_all_cores)
     comparison = FileComparison(
-        name=pair.name, name_a=pair.a if pair.a != pair.b else None,
-        old=old, new=new, measured=measured, options=options,
-    )  # fmt: skip
+        name=pair.name,
+        name_a=pair.a if pair.a != pair.b else None,
+        old=old,
+        new=new,
+        measured=measured,
+        options=options,
+    )
     if not comparison.is_wanted():
         return None
     _demand_comparable(comparison)
@@ -175,9 +186,11 @@ def _demand_comparable(comparison: FileComparison) -> None:
             raise_if_broken(parsed)
     if old is not None and new is not None and old.format.name is not new.format.name:
         raise BankFormatError(
-            "cannot compare files of different formats", path=new.path,
-            got=new.format.name, expected=old.format.name,
-        )  # fmt: skip
+            "cannot compare files of different formats",
+            path=new.path,
+            got=new.format.name,
+            expected=old.format.name,
+        )
 
 
 def _row_of(change: RecordChange) -> _RowKey:

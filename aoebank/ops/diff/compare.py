@@ -102,11 +102,15 @@ class FileComparison:
             return self._broken(key, error)
         return RecordChange(
             kind=ChangeKind.REMOVED if after is None else ChangeKind.ADDED,
-            file=self.name, file_a=self.name_a, key=key, soc_version=self.soc_version,
-            op_type=record.op_type or self.op_type, workload=self._describe(record),
+            file=self.name,
+            file_a=self.name_a,
+            key=key,
+            soc_version=self.soc_version,
+            op_type=record.op_type or self.op_type,
+            workload=self._describe(record),
             cost_a_us=record.cost_us if after is None else None,
             cost_b_us=None if after is None else record.cost_us,
-        )  # fmt: skip
+        )
 
     def _compare(self, key: str, before: _Place, after: _Place) -> RecordChange | None:
         try:
@@ -119,19 +123,31 @@ class FileComparison:
             return None
         has_fields = kind is ChangeKind.STRATEGY and self.options.has_fields
         return RecordChange(
-            kind=kind, file=self.name, file_a=self.name_a, key=key,
-            soc_version=self.soc_version, op_type=b.op_type or a.op_type or self.op_type,
-            workload=self._describe(b), cost_a_us=a.cost_us, cost_b_us=b.cost_us,
-            verdict=verdict, noise_ratio=band,
+            kind=kind,
+            file=self.name,
+            file_a=self.name_a,
+            key=key,
+            soc_version=self.soc_version,
+            op_type=b.op_type or a.op_type or self.op_type,
+            workload=self._describe(b),
+            cost_a_us=a.cost_us,
+            cost_b_us=b.cost_us,
+            verdict=verdict,
+            noise_ratio=band,
             weight=1.0 if verdict is Verdict.UNKNOWN else self.measured.weight(key),
             fields=diff_fields(a.strategy, b.strategy) if has_fields else (),
-        )  # fmt: skip
+        )
 
     def _broken(self, key: str, error: RecordError) -> RecordChange:
         return RecordChange(
-            kind=ChangeKind.BROKEN, file=self.name, file_a=self.name_a, key=key,
-            soc_version=self.soc_version, op_type=self.op_type, problem=error.headline,
-        )  # fmt: skip
+            kind=ChangeKind.BROKEN,
+            file=self.name,
+            file_a=self.name_a,
+            key=key,
+            soc_version=self.soc_version,
+            op_type=self.op_type,
+            problem=error.headline,
+        )
 
     def _describe(self, record: Record) -> str:
         return workload_text(record) if self.options.has_fields else ""

@@ -110,5 +110,6 @@ def _measured(entry: Provenance | None, uses: frozenset[tuple[str, str]]) -> Mea
         return Measured(uses=uses)
     return Measured(
         fingerprint=canonical_text(entry.fingerprint) if entry.fingerprint else "",
-        spread_ratio=spread_ratio(entry.tuned_us), uses=uses,
-    )  # fmt: skip
+        spread_ratio=spread_ratio(entry.tuned_us),
+        uses=uses,
+    )

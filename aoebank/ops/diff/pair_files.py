@@ -68,9 +68,11 @@ def _contents(side: Side, names: list[str]) -> Iterator[_Content]:
             continue  # whoever compares it tells
         if parsed is not None and len(parsed):
             yield _Content(
-                name=name, format=parsed.format.name, digests=_digests(parsed),
+                name=name,
+                format=parsed.format.name,
+                digests=_digests(parsed),
                 soc_version=parsed.name.soc_version if parsed.name else None,
-            )  # fmt: skip
+            )
 
 
 def _digests(parsed: ParsedFile) -> array[int]:
@@ -122,11 +124,14 @@ def _followers(
 def _move(a: _Content, b: _Content, equal: int) -> FileMove:
     is_other_soc = a.soc_version != b.soc_version
     return FileMove(
-        a=a.name, b=b.name, equal=equal,
-        records_a=len(a.digests), records_b=len(b.digests),
+        a=a.name,
+        b=b.name,
+        equal=equal,
+        records_a=len(a.digests),
+        records_b=len(b.digests),
         soc_a=a.soc_version if is_other_soc else None,
         soc_b=b.soc_version if is_other_soc else None,
-    )  # fmt: skip
+    )
 
 
 def _preference(move: FileMove) -> tuple[float, int, str, str]:

@@ -115,12 +115,15 @@ class RollupTally:
         """Return the row, given what changed in it."""
         verdicts = Counter(change.verdict for change in changes)
         return RollupRow(
-            soc_version=soc_version, op_type=op_type,
+            soc_version=soc_version,
+            op_type=op_type,
             counts=Counter(change.kind for change in changes),
-            unchanged=self.unchanged, moved=self.moved,
-            slower=verdicts[Verdict.SLOWER], faster=verdicts[Verdict.FASTER],
+            unchanged=self.unchanged,
+            moved=self.moved,
+            slower=verdicts[Verdict.SLOWER],
+            faster=verdicts[Verdict.FASTER],
             times=summarize_times(changes),
-        )  # fmt: skip
+        )
 
 
 def summarize_times(changes: Iterable[RecordChange]) -> TimeSummary | None:

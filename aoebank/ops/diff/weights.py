@@ -37,8 +37,10 @@ def load_weights(path: Path) -> dict[str, float]:
             or not (0 <= weight <= MAX_WEIGHT)
         ):
             raise BankFormatError(
-                f"weight of {key!a} is not usable", path=path,
-                got=json_text.dumps(weight)[:40], expected="a number from 0 to 1e15",
-            )  # fmt: skip
+                f"weight of {key!a} is not usable",
+                path=path,
+                got=json_text.dumps(weight)[:40],
+                expected="a number from 0 to 1e15",
+            )
         weights[key] = float(weight)
     return weights

@@ -135,9 +135,12 @@ def _rank(record: Record) -> tuple[bool, float, str, str]:
 
 def _meaning(record: Record) -> str:
     first = Alternative(
-        workload=record.workload, strategy=record.strategy, cost_us=record.cost_us,
-        origin=record.origin, extra=record.extra,
-    )  # fmt: skip
+        workload=record.workload,
+        strategy=record.strategy,
+        cost_us=record.cost_us,
+        origin=record.origin,
+        extra=record.extra,
+    )
     return _text([_members(each) for each in (first, *record.alternatives)])
 
 

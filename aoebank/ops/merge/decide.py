@@ -35,19 +35,26 @@ _NO_LOG = ProvenanceLog(entries=(), findings=())
 _CHOSEN = {Policy.OURS: Action.KEEP_OURS, Policy.THEIRS: Action.TAKE_THEIRS}
 _ALWAYS = (Reason.QUARANTINE, Reason.BUILT_IN_FASTER, Reason.PERSON)
 _SOURCES = {
-    Action.KEEP_OURS: Source.OURS, Action.TAKE_THEIRS: Source.THEIRS,
+    Action.KEEP_OURS: Source.OURS,
+    Action.TAKE_THEIRS: Source.THEIRS,
     Action.TAKE_BASE: Source.BASE,
-}  # fmt: skip
+}
 
 
 def decide_file(
-    name: str, *, base: ParsedFile | None, ours: ParsedFile | None, theirs: ParsedFile | None,
-    rules: MergeRules, is_two_way: bool = False,
+    name: str,
+    *,
+    base: ParsedFile | None,
+    ours: ParsedFile | None,
+    theirs: ParsedFile | None,
+    rules: MergeRules,
+    is_two_way: bool = False,
     log_of_ours: Callable[[], ProvenanceLog] = lambda: _NO_LOG,
     log_of_theirs: Callable[[], ProvenanceLog] = lambda: _NO_LOG,
-    outsiders: Outsiders | None = None, verdicts: Verdicts | None = None,
+    outsiders: Outsiders | None = None,
+    verdicts: Verdicts | None = None,
     says_all: bool = False,
-) -> FilePlan:  # fmt: skip
+) -> FilePlan:
     """Return what becomes of the bank file `name`.
 
     Args:
@@ -71,10 +78,15 @@ def decide_file(
             raise_if_broken(each)
     demand_alike(name, versions, may_differ_in_soc=rules.may_differ_in_soc)
     merge = _FileMerge(
-        draft=Draft(name, versions), rules=rules, is_two_way=is_two_way,
-        times_of_ours=Measurements(log_of_ours), times_of_theirs=Measurements(log_of_theirs),
-        says_all=says_all, verdicts=verdicts or Verdicts(), outsiders=outsiders or Outsiders(),
-    )  # fmt: skip
+        draft=Draft(name, versions),
+        rules=rules,
+        is_two_way=is_two_way,
+        times_of_ours=Measurements(log_of_ours),
+        times_of_theirs=Measurements(log_of_theirs),
+        says_all=says_all,
+        verdicts=verdicts or Verdicts(),
+        outsiders=outsiders or Outsiders(),
+    )
     return merge.run()
 
 
@@ -188,9 +200,10 @@ class _FileMerge:
         known = ours or theirs
         name = self.draft.versions.any().name
         policy = self.rules.policy_for(
-            soc_version=name.soc_version if name else None, key=places.key,
+            soc_version=name.soc_version if name else None,
+            key=places.key,
             op_type=(known.op_type if known else None) or (name.op_type if name else None),
-        )  # fmt: skip
+        )
         if policy in _CHOSEN:
             return Choice(action=_CHOSEN[policy], reason=Reason.POLICY)
         if places.ours is None or places.theirs is None:
@@ -199,16 +212,16 @@ class _FileMerge:
             return _conflict(Reason.UNREADABLE)
         return self._between(ours, theirs, places, policy)
 
-    def _between(
-        self, ours: Record, theirs: Record, places: Places, policy: Policy
-    ) -> Choice:  # fmt: skip
+    def _between(self, ours: Record, theirs: Record, places: Places, policy: Policy) -> Choice:
         has_incumbent = self.is_two_way and self.rules.incumbent is Incumbent.OURS
         rivals = Rivals(
-            ours=ours, theirs=theirs, base=self._record(Source.BASE, places),
+            ours=ours,
+            theirs=theirs,
+            base=self._record(Source.BASE, places),
             incumbent=Action.KEEP_OURS if has_incumbent else None,
             measured_ours=lambda: self.times_of_ours.find(ours),
             measured_theirs=lambda: self.times_of_theirs.find(theirs),
-        )  # fmt: skip
+        )
         choice = choose(rivals, policy, self.rules)
         if choice.action is Action.KEEP_BOTH and ours.format is not FormatName.UNIFIED:
             return _conflict(Reason.NO_ROOM)

@@ -19,18 +19,27 @@ def decision_document(decision: Decision) -> dict[str, JsonValue]:
     """Return a decision as members; each record with its bytes and their digest."""
     action = OPEN if decision.conflict else str(decision.action)
     members: dict[str, JsonValue] = {
-        "file": decision.file, "key": decision.key, "soc_version": decision.soc_version,
-        "op_type": decision.op_type, "action": action, "reason": str(decision.reason),
-    }  # fmt: skip
+        "file": decision.file,
+        "key": decision.key,
+        "soc_version": decision.soc_version,
+        "op_type": decision.op_type,
+        "action": action,
+        "reason": str(decision.reason),
+    }
     if decision.note:
         members["note"] = decision.note
-    if decision.ours and decision.theirs and None not in (
-        decision.ours.strategy, decision.theirs.strategy,
-    ):  # fmt: skip
+    if (
+        decision.ours
+        and decision.theirs
+        and None
+        not in (
+            decision.ours.strategy,
+            decision.theirs.strategy,
+        )
+    ):
         members["differs"] = [
-            each.pointer
-            for each in diff_fields(decision.ours.strategy, decision.theirs.strategy)
-        ]  # fmt: skip
+            each.pointer for each in diff_fields(decision.ours.strategy, decision.theirs.strategy)
+        ]
     for source in Source:
         version = version_of(decision, source)
         members[source] = None if version is None else _version(version)
@@ -67,9 +76,11 @@ def read_document(data: bytes, path: Path, schemas: Iterable[str]) -> Mapping[st
     schema = value.get("schema") if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping) or schema not in tuple(schemas):
         raise BankFormatError(
-            "is no list of decisions", path=path, got=f"schema {dumps(schema)}",
+            "is no list of decisions",
+            path=path,
+            got=f"schema {dumps(schema)}",
             expected=" or ".join(schemas),
-        )  # fmt: skip
+        )
     return value
 
 
@@ -83,16 +94,15 @@ def iter_decisions(
     """
     decisions = document.get("decisions")
     if not isinstance(decisions, list):
-        raise BankFormatError(
-            "decisions is no list", path=path, expected="a list of decisions"
-        )  # fmt: skip
+        raise BankFormatError("decisions is no list", path=path, expected="a list of decisions")
     for number, each in enumerate(decisions):
         problem = _problem(each)
         if problem:
             raise BankFormatError(
-                f"decision {number} {problem}", path=path,
+                f"decision {number} {problem}",
+                path=path,
                 expected="what --decisions saved, only its actions edited",
-            )  # fmt: skip
+            )
         action = each["action"]
         yield each, None if action == OPEN else Action(action)
 

@@ -66,7 +66,7 @@ class Destination:
 
     def stage_quarantine(
         self, data: bytes | None, found: str | None, changes: StagedChanges
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Prepare to write the quarantine of a tree; `found` is the digest of what was here."""
         if data is not None:
             _stage(changes, self.path / QUARANTINE_NAME, found, data)
@@ -88,10 +88,11 @@ def find_destination(text: str, sides: Sequence[Side], *, cwd: Path) -> Destinat
     path, is_tree = cwd / text, sides[0].is_tree
     if path.exists() and path.is_dir() != is_tree:
         raise BankNotFoundError(
-            "result is of another kind than the sides", path=path,
+            "result is of another kind than the sides",
+            path=path,
             got="a directory" if path.is_dir() else "a file",
             expected="a directory" if is_tree else "a file",
-        )  # fmt: skip
+        )
     number = next((n for n, side in enumerate(sides) if _is_at(side, path)), None)
     if number is None:
         _demand_free(path, sides)
@@ -107,18 +108,20 @@ def _is_at(side: Side, path: Path) -> bool:
 def _demand_free(path: Path, sides: Sequence[Side]) -> None:
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise BankPathError(
-            "exists already and is none of the sides", path=path,
+            "exists already and is none of the sides",
+            path=path,
             expected="a new path, or one of the sides",
             hint="remove it, or merge it too: name it as a side",
-        )  # fmt: skip
+        )
     for side in sides:
         if isinstance(side, PathSide) and side.is_tree:
             inner = path.resolve()
             if side.path.resolve() in inner.parents:
                 raise BankPathError(
-                    "lies inside of a side, and would become part of it", path=path,
+                    "lies inside of a side, and would become part of it",
+                    path=path,
                     expected=f"a place outside of {side.label}",
-                )  # fmt: skip
+                )
 
 
 def _written(file: MergedFile) -> dict[str, str | None]:
@@ -138,9 +141,10 @@ def _written(file: MergedFile) -> dict[str, str | None]:
 def _demand_settled(place: Path) -> None:
     if place.exists():
         raise BankPathError(
-            "conflicts of an earlier merge are not settled yet", path=place,
+            "conflicts of an earlier merge are not settled yet",
+            path=place,
             hint=f"settle them: aoebank merge --apply {place}",
-        )  # fmt: skip
+        )
 
 
 def _demand_same_twin(file: MergedFile, found: Found, place: Path) -> None:
@@ -152,7 +156,7 @@ def _demand_same_twin(file: MergedFile, found: Found, place: Path) -> None:
             "readers open this twin of the bank file, which only its tuner can write",
             path=place.with_suffix(".bin"),
             hint="change the bank with the tuner, or remove both files",
-        )  # fmt: skip
+        )
 
 
 def _stage(changes: StagedChanges, place: Path, old: str | None, new: bytes | None) -> None:

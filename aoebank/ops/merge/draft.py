@@ -66,24 +66,39 @@ class Draft:
             self._last.append(pick)
 
     def say(
-        self, places: Places, action: Action, reason: Reason, *, conflict: bool = False,
+        self,
+        places: Places,
+        action: Action,
+        reason: Reason,
+        *,
+        conflict: bool = False,
         note: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Keep the decision about a key, in the place of an earlier one."""
         versions = self.versions
         record = next(
-            (found for source in (Source.OURS, Source.THEIRS, Source.BASE)
-             if (found := versions.record(source, places.of(source))) is not None), None,
-        )  # fmt: skip
+            (
+                found
+                for source in (Source.OURS, Source.THEIRS, Source.BASE)
+                if (found := versions.record(source, places.of(source))) is not None
+            ),
+            None,
+        )
         name = versions.any().name
         known = record.op_type if record else name.op_type if name else None
         self._decisions[places.key] = Decision(
-            file=self.name, key=places.key, action=action, reason=reason, conflict=conflict,
-            soc_version=name.soc_version if name else None, op_type=known, note=note,
+            file=self.name,
+            key=places.key,
+            action=action,
+            reason=reason,
+            conflict=conflict,
+            soc_version=name.soc_version if name else None,
+            op_type=known,
+            note=note,
             base=versions.version(Source.BASE, places.base),
             ours=versions.version(Source.OURS, places.ours),
             theirs=versions.version(Source.THEIRS, places.theirs),
-        )  # fmt: skip
+        )
 
     def iter_output(self, frame: Source) -> Iterator[tuple[Places, Pick]]:
         """Yield what keys get, as far as they get anything."""
@@ -109,13 +124,17 @@ class Draft:
             self.versions.ours is None or self.versions.theirs is None
         )
         return FilePlan(
-            name=self.name, format=parsed.format.name, frame=frame,
+            name=self.name,
+            format=parsed.format.name,
+            frame=frame,
             is_gone=not left and was_deleted,
-            replaced=self._replaced, removed=frozenset(self._removed),
-            added=tuple(self._anchored(parsed)), decisions=tuple(self._decisions.values()),
+            replaced=self._replaced,
+            removed=frozenset(self._removed),
+            added=tuple(self._anchored(parsed)),
+            decisions=tuple(self._decisions.values()),
             counts=self.counts,
             hidden={source: number for source, number in counts.items() if number},
-        )  # fmt: skip
+        )
 
     def _drop_hidden(self, parsed: ParsedFile, hidden: dict[str, list[int]]) -> None:
         """Let the records nobody uses go where the used one is replaced or removed."""

@@ -103,10 +103,11 @@ def demand_banks(sides: Sequence[Side]) -> None:
     for side in sides:
         if side.is_tree != sides[0].is_tree:
             raise BankNotFoundError(
-                "cannot merge a file with a tree", where=side.label,
+                "cannot merge a file with a tree",
+                where=side.label,
                 got="a tree" if side.is_tree else "a file",
                 expected="a tree" if sides[0].is_tree else "a file",
-            )  # fmt: skip
+            )
         for entry in iter_strays(side):
             _demand_readable(side, entry)
         if side.is_tree and not side.names():
@@ -157,9 +158,10 @@ def _demand_readable(side: Side, entry: TreeEntry) -> None:
     if is_nothing and find_format(entry.path) is None:
         return
     raise BankPathError(
-        f"cannot be read: {entry.reason}", path=entry.path,
+        f"cannot be read: {entry.reason}",
+        path=entry.path,
         expected=f"all of {side.label} to be readable: what is missing would count as removed",
-    )  # fmt: skip
+    )
 
 
 def _demand_no_backup(side: Side, parsed: ParsedFile) -> None:
@@ -170,6 +172,7 @@ def _demand_no_backup(side: Side, parsed: ParsedFile) -> None:
     if backup.exists() and backup.stat().st_size:
         raise BankFormatError(
             "file is empty, its content is in the backup of a write that died",
-            path=parsed.path, got=backup.name,
+            path=parsed.path,
+            got=backup.name,
             hint=f"mv {backup} {parsed.path}, or remove the backup",
-        )  # fmt: skip
+        )

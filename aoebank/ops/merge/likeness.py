@@ -49,9 +49,12 @@ def demand_one_target(sides: Sequence[Side]) -> None:
         found = _loose_targets(side)
         if first and found and first.isdisjoint(found):
             raise BankFormatError(
-                "tree is for another soc_version", path=Path(side.label),
-                got=", ".join(sorted(found)), expected=", ".join(sorted(first)), hint=_HINT,
-            )  # fmt: skip
+                "tree is for another soc_version",
+                path=Path(side.label),
+                got=", ".join(sorted(found)),
+                expected=", ".join(sorted(first)),
+                hint=_HINT,
+            )
 
 
 def _loose_targets(side: Side) -> frozenset[str]:
@@ -74,9 +77,11 @@ def _empty_file(name: str) -> ParsedFile | None:
 def _demand_one_format(a: ParsedFile, b: ParsedFile) -> None:
     if a.format.name is not b.format.name:
         raise BankFormatError(
-            "banks of different formats cannot be merged", path=b.path,
-            got=b.format.name, expected=a.format.name,
-        )  # fmt: skip
+            "banks of different formats cannot be merged",
+            path=b.path,
+            got=b.format.name,
+            expected=a.format.name,
+        )
 
 
 def _demand_one_target(a: ParsedFile, b: ParsedFile, *, may_differ_in_soc: bool) -> None:
@@ -87,9 +92,12 @@ def _demand_one_target(a: ParsedFile, b: ParsedFile, *, may_differ_in_soc: bool)
         if may_differ_in_soc and member != "op_type":
             continue
         raise BankFormatError(
-            f"bank file is for another {member}", path=b.path, got=other, expected=one,
+            f"bank file is for another {member}",
+            path=b.path,
+            got=other,
+            expected=one,
             hint="" if member == "op_type" else _HINT,
-        )  # fmt: skip
+        )
 
 
 def _demand_one_header(versions: Versions) -> None:
@@ -105,9 +113,12 @@ def _demand_one_header(versions: Versions) -> None:
     one, other = _header(ours), _header(theirs)
     if one != other:
         raise BankFormatError(
-            "version line differs", path=theirs.path, got=other, expected=one,
+            "version line differs",
+            path=theirs.path,
+            got=other,
+            expected=one,
             hint="bring both to one version first",
-        )  # fmt: skip
+        )
 
 
 def _header(parsed: ParsedFile) -> str:

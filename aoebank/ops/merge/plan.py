@@ -53,9 +53,12 @@ class Reason(StrEnum):
 
 
 CLEAN = (
-    Reason.SAME, Reason.OURS_CHANGED, Reason.THEIRS_ADDED, Reason.THEIRS_CHANGED,
+    Reason.SAME,
+    Reason.OURS_CHANGED,
+    Reason.THEIRS_ADDED,
+    Reason.THEIRS_CHANGED,
     Reason.THEIRS_REMOVED,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

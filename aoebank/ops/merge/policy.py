@@ -55,8 +55,10 @@ class Override:
     def matches(self, *, soc_version: str | None, op_type: str | None, key: str) -> bool:
         """Return whether every pattern given fits; what is not known fits no pattern."""
         pairs = (
-            (self.soc_version, soc_version), (self.op_type, op_type), (self.key, key),
-        )  # fmt: skip
+            (self.soc_version, soc_version),
+            (self.op_type, op_type),
+            (self.key, key),
+        )
         return all(
             pattern is None or (text is not None and fnmatchcase(text, pattern))
             for pattern, text in pairs
@@ -135,7 +137,8 @@ def parse_noise(text: str) -> float:
 
 def _bad_override(text: str) -> UsageError:
     return UsageError(
-        "is no override", where=text,
+        "is no override",
+        where=text,
         expected="soc=PATTERN, op=PATTERN or key=PATTERN, then :" + "|".join(Policy),
         hint="--override op=MatMulV3:theirs",
-    )  # fmt: skip
+    )

@@ -92,9 +92,10 @@ def merge(request: MergeRequest) -> MergeResult:
     unknown = {*request.verdicts.by_step} - {each.label for each in sides[1:]}
     if unknown:
         raise UsageError(
-            "decisions are about other sides", got=", ".join(sorted(unknown)),
+            "decisions are about other sides",
+            got=", ".join(sorted(unknown)),
             expected=", ".join(each.label for each in sides[1:]),
-        )  # fmt: skip
+        )
     return _Merge(request).run()
 
 
@@ -125,10 +126,15 @@ class _Merge:
             written = changes.commit() if changes is not None else ()
         return MergeResult(
             base=request.base.label if request.base else None,
-            sides=tuple(each.label for each in request.sides), steps=tuple(self._steps),
-            counts=self._counts, files=self._files, strays=strays,
-            hidden=self._hidden, written=written, conflict_files=tuple(self._conflict_files),
-        )  # fmt: skip
+            sides=tuple(each.label for each in request.sides),
+            steps=tuple(self._steps),
+            counts=self._counts,
+            files=self._files,
+            strays=strays,
+            hidden=self._hidden,
+            written=written,
+            conflict_files=tuple(self._conflict_files),
+        )
 
     def _step(self, number: int, ours: Side, theirs: Side) -> Step:
         request = self.request
@@ -137,9 +143,11 @@ class _Merge:
         return Step(
             target=destination.version(number) if destination else None,
             trio=Trio(base=request.base, ours=ours, theirs=theirs, name=name),
-            rules=request.rules, outsiders=request.outsiders, says_all=request.says_all,
+            rules=request.rules,
+            outsiders=request.outsiders,
+            says_all=request.says_all,
             verdicts=request.verdicts.by_step.get(theirs.label, {}),
-        )  # fmt: skip
+        )
 
     def _fold(self, number: int, ours: Side, theirs: Side) -> Side:
         """Return the result of a step that is not the last as a side."""
@@ -200,9 +208,13 @@ class _Merge:
 def _side_of(label: str, kind: SideKind, contents: Mapping[str, bytes]) -> StoredSide:
     """Return bytes in memory as a side."""
     return StoredSide(
-        label=label, kind=kind, is_tree=kind is SideKind.TREE, place=label,
-        contents={name: name for name in contents}, read=contents.__getitem__,
-    )  # fmt: skip
+        label=label,
+        kind=kind,
+        is_tree=kind is SideKind.TREE,
+        place=label,
+        contents={name: name for name in contents},
+        read=contents.__getitem__,
+    )
 
 
 def decide(request: MergeRequest) -> Sequence[StepDecisions]:

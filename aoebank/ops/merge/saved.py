@@ -41,9 +41,7 @@ class SavedVerdicts:
     by_step: Mapping[str, Mapping[str, Mapping[str, Verdict]]] = field(default_factory=dict)
 
 
-def serialize_decisions(
-    steps: Sequence[StepDecisions], *, base: str | None, ours: str
-) -> bytes:  # fmt: skip
+def serialize_decisions(steps: Sequence[StepDecisions], *, base: str | None, ours: str) -> bytes:
     """Return decisions as a document a person can edit."""
     decisions: list[JsonValue] = [
         {"theirs_side": step.theirs, **decision_document(each)}
@@ -51,12 +49,16 @@ def serialize_decisions(
         for each in step.decisions
     ]
     choices = ", ".join(Action)
-    return write_document({
-        "schema": SCHEMA, "base_side": base, "ours_side": ours,
-        "how_to_edit": f"An action is one of {choices}; {OPEN!r} is one nobody chose yet. Then "
-        "run the merge of the same sides with --apply THIS_FILE.",
-        "decisions": decisions,
-    })  # fmt: skip
+    return write_document(
+        {
+            "schema": SCHEMA,
+            "base_side": base,
+            "ours_side": ours,
+            "how_to_edit": f"An action is one of {choices}; {OPEN!r} is one nobody chose yet. Then "
+            "run the merge of the same sides with --apply THIS_FILE.",
+            "decisions": decisions,
+        }
+    )
 
 
 def load_verdicts(path: Path) -> SavedVerdicts:

@@ -34,9 +34,10 @@ from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
 from aoebank.storage.staged import staged_changes
 
 _SOURCES = {
-    Action.KEEP_OURS: Source.OURS, Action.TAKE_THEIRS: Source.THEIRS,
+    Action.KEEP_OURS: Source.OURS,
+    Action.TAKE_THEIRS: Source.THEIRS,
     Action.TAKE_BASE: Source.BASE,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +85,10 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
     result = _Edits(parsed=parsed, path=path).run(chosen)
     _demand_no_quarantined(parsed, result, today)
     settlement = Settlement(
-        bank=bank, settled={str(each["key"]): action for each, action in chosen},
+        bank=bank,
+        settled={str(each["key"]): action for each, action in chosen},
         open=tuple(str(each["key"]) for each, action in decisions if action is None),
-    )  # fmt: skip
+    )
     if is_dry_run or not chosen:
         return settlement
     with staged_changes() as changes:
@@ -94,14 +96,13 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
             digest = None if old is None else _sha256(parsed.data)
             changes.write(bank, result, old_sha256=digest)
         if rest:
-            changes.write(path, write_document({**document, "decisions": rest}),
-                          old_sha256=_sha256(data))  # fmt: skip
+            changes.write(
+                path, write_document({**document, "decisions": rest}), old_sha256=_sha256(data)
+            )
         else:
             changes.remove(path, old_sha256=_sha256(data))
         written = changes.commit()
-    return Settlement(
-        bank=bank, settled=settlement.settled, open=settlement.open, written=written
-    )  # fmt: skip
+    return Settlement(bank=bank, settled=settlement.settled, open=settlement.open, written=written)
 
 
 def _demand_no_quarantined(before: ParsedFile, result: bytes, today: date) -> None:
@@ -115,9 +116,11 @@ def _demand_no_quarantined(before: ParsedFile, result: bytes, today: date) -> No
     for number, reason in outsiders.find_quarantined(after).items():
         if after.raw(number) not in old:
             raise UsageError(
-                "record is under quarantine", where=after.keys[number], got=reason,
+                "record is under quarantine",
+                where=after.keys[number],
+                got=reason,
                 expected="another action",
-            )  # fmt: skip
+            )
 
 
 def _sha256(data: bytes) -> str:
@@ -161,8 +164,9 @@ class _Edits:
         if (replaced or removed or added) and self._twin_exists():
             raise BankPathError(
                 "readers open a twin of this bank file, which only its tuner can write",
-                path=parsed.path, hint="change the bank with the tuner, or remove both files",
-            )  # fmt: skip
+                path=parsed.path,
+                hint="change the bank with the tuner, or remove both files",
+            )
         return splice_raw(parsed, replaced=replaced, removed=removed, added=added)
 
     def _all_of(self, members: Mapping[str, JsonValue]) -> set[int]:
@@ -180,15 +184,19 @@ class _Edits:
             ours, theirs = self._raw(members, Source.OURS), self._raw(members, Source.THEIRS)
             if ours is None or theirs is None or self.parsed.format.name is not FormatName.UNIFIED:
                 raise UsageError(
-                    "cannot keep both", where=str(members["key"]), got=action,
+                    "cannot keep both",
+                    where=str(members["key"]),
+                    got=action,
                     expected="another action",
-                )  # fmt: skip
+                )
             return unite(ours, theirs)
         if action is Action.TAKE_BASE and members.get(Source.BASE) is None:
             raise UsageError(
-                "the base has no such record", where=str(members["key"]), got=action,
+                "the base has no such record",
+                where=str(members["key"]),
+                got=action,
                 expected="another action",
-            )  # fmt: skip
+            )
         return self._raw(members, _SOURCES[action])
 
     def _raw(self, members: Mapping[str, JsonValue], source: Source) -> bytes | None:
@@ -198,9 +206,12 @@ class _Edits:
         raw = str(version["record"]).encode("utf-8", errors="replace")
         if _sha256(raw) != version["sha256"]:
             raise BankFormatError(
-                f"record of {source} was edited", path=self.path, got=str(members["key"]),
-                expected="only actions to be edited", hint="change the record in the bank itself",
-            )  # fmt: skip
+                f"record of {source} was edited",
+                path=self.path,
+                got=str(members["key"]),
+                expected="only actions to be edited",
+                hint="change the record in the bank itself",
+            )
         return raw
 
     def _demand_unchanged(self, members: Mapping[str, JsonValue], number: int | None) -> None:
@@ -209,7 +220,9 @@ class _Edits:
             found = _sha256(self.parsed.raw(number))
         if found != members.get("written_sha256"):
             raise HistoryError(
-                "record is not what the merge wrote", where=f"{self.parsed.path}",
-                got=str(members["key"]), expected="a bank nobody changed since",
+                "record is not what the merge wrote",
+                where=f"{self.parsed.path}",
+                got=str(members["key"]),
+                expected="a bank nobody changed since",
                 hint="take the conflict out of the file if it is settled already",
-            )  # fmt: skip
+            )

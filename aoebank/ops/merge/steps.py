@@ -130,22 +130,31 @@ class Step:
     def _merge(self, name: str, *, uses_all_cores: bool) -> MergedFile:
         versions = self.trio.load(name, uses_all_cores=uses_all_cores)
         plan = decide_file(
-            name, base=versions.base, ours=versions.ours, theirs=versions.theirs,
-            rules=self.rules, is_two_way=self.trio.base is None,
+            name,
+            base=versions.base,
+            ours=versions.ours,
+            theirs=versions.theirs,
+            rules=self.rules,
+            is_two_way=self.trio.base is None,
             log_of_ours=self._log(Source.OURS, name),
             log_of_theirs=self._log(Source.THEIRS, name),
-            outsiders=self.outsiders, verdicts=Verdicts(self.verdicts.get(name, {})),
+            outsiders=self.outsiders,
+            verdicts=Verdicts(self.verdicts.get(name, {})),
             says_all=self.says_all,
-        )  # fmt: skip
+        )
         data = apply_file(plan, base=versions.base, ours=versions.ours, theirs=versions.theirs)
         return MergedFile(
-            plan=replace(plan, replaced={}, removed=frozenset(), added=()), data=data,
+            plan=replace(plan, replaced={}, removed=frozenset(), added=()),
+            data=data,
             side_car=self._side_car(name, is_gone=data is None),
-            twin=self._twin(name, versions, data), conflicts=plan.conflicts,
+            twin=self._twin(name, versions, data),
+            conflicts=plan.conflicts,
             found=self._found(name, versions),
-            kin={source: _kin(versions.base, versions.of(source))
-                 for source in (Source.OURS, Source.THEIRS)},
-        )  # fmt: skip
+            kin={
+                source: _kin(versions.base, versions.of(source))
+                for source in (Source.OURS, Source.THEIRS)
+            },
+        )
 
     def _found(self, name: str, versions: Versions) -> Found | None:
         if self.target is None:
@@ -194,8 +203,9 @@ class Step:
         if any(found is not None for found in twins.values()):
             raise BankPathError(
                 "readers open this twin of the bank file, which only its tuner can write",
-                path=twin, hint="take the file of one side, with its twin",
-            )  # fmt: skip
+                path=twin,
+                hint="take the file of one side, with its twin",
+            )
         return None
 
     def _demand_related(self, kin: Mapping[Source, Kin]) -> None:
@@ -204,18 +214,21 @@ class Step:
                 continue
             side, base = self.trio.of(source), self.trio.base
             raise HistoryError(
-                "base shares no record with this side", where=side.label if side else "",
+                "base shares no record with this side",
+                where=side.label if side else "",
                 got=base.label if base else None,
-                expected="the version both sides started from", hint="--allow-unrelated",
-            )  # fmt: skip
+                expected="the version both sides started from",
+                hint="--allow-unrelated",
+            )
 
     def _demand_all_known(self, names: tuple[str, ...]) -> None:
         for name in self.verdicts:
             if name not in names:
                 raise HistoryError(
-                    "decision about a file that no side has", where=name,
+                    "decision about a file that no side has",
+                    where=name,
                     hint="save the decisions again: --decisions",
-                )  # fmt: skip
+                )
 
 
 def sha256_of(data: bytes | None) -> str | None:

@@ -54,9 +54,12 @@ class Verdicts:
             return None
         if choice.reason is Reason.QUARANTINE:
             raise UsageError(
-                "key is under quarantine", where=places.key, got=action, expected=choice.action,
+                "key is under quarantine",
+                where=places.key,
+                got=action,
+                expected=choice.action,
                 hint=f"aoebank quarantine rm {places.key}",
-            )  # fmt: skip
+            )
         _demand_possible(action, versions, places)
         return Choice(action=action, reason=Reason.PERSON, note=f"instead of {choice.reason}")
 
@@ -86,6 +89,9 @@ def _digest(raw: bytes) -> str:
 
 def _stale(key: str, got: str) -> HistoryError:
     return HistoryError(
-        "decision does not fit the sides any more", where=key, got=got,
-        expected="the records it was made about", hint="save the decisions again: --decisions",
-    )  # fmt: skip
+        "decision does not fit the sides any more",
+        where=key,
+        got=got,
+        expected="the records it was made about",
+        hint="save the decisions again: --decisions",
+    )

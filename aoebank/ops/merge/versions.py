@@ -127,10 +127,11 @@ class Versions:
             return None
         raw, record = self.raw(source, number), self.record(source, number)
         return Version(
-            raw=raw, sha256=hashlib.sha256(raw).hexdigest(),
+            raw=raw,
+            sha256=hashlib.sha256(raw).hexdigest(),
             cost_us=record.cost_us if record else None,
             strategy=record.strategy if record else None,
-        )  # fmt: skip
+        )
 
     def hidden(self, source: Source) -> dict[str, list[int]]:
         """Return by key the records no reader uses, since another one has their key."""

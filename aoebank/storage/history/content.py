@@ -91,8 +91,9 @@ class Packing:
     chunks: list[Chunk] = field(default_factory=list)
 
 
-def pack(data: bytes, parsed: ParsedFile | None, known: dict[bytes, Place],
-         digests: dict[int, bytes]) -> Packing:  # fmt: skip
+def pack(
+    data: bytes, parsed: ParsedFile | None, known: dict[bytes, Place], digests: dict[int, bytes]
+) -> Packing:
     """Return how to store a file.
 
     Args:
@@ -101,9 +102,10 @@ def pack(data: bytes, parsed: ParsedFile | None, known: dict[bytes, Place],
         digests: Record digests of each chunk `known` speaks of.
     """
     packing = Packing(
-        sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        size_bytes=len(data),
         format=str(parsed.format.name) if parsed else "",
-    )  # fmt: skip
+    )
     fresh = _Fresh(packing)
     records: list[bytes] = []
     if parsed is not None and not all(a < b for a, b in pairwise([0, *parsed.ends])):
@@ -191,9 +193,7 @@ def decode_runs(data: bytes) -> list[tuple[int, int, int]]:
     count, rest = divmod(len(numbers), 3)
     if rest:
         raise _damaged("list of runs")
-    return list(
-        zip(numbers[:count], numbers[count : 2 * count], numbers[2 * count :], strict=True)
-    )  # fmt: skip
+    return list(zip(numbers[:count], numbers[count : 2 * count], numbers[2 * count :], strict=True))
 
 
 def pack_numbers(numbers: array[int]) -> bytes:
@@ -242,10 +242,12 @@ class _Fresh:
         records = b"".join(self._digests) if has_records else b""
         self._packing.chunks.append(
             Chunk(
-                digest=_digest(lengths, records, data), lengths=lengths, records=records,
+                digest=_digest(lengths, records, data),
+                lengths=lengths,
+                records=records,
                 data=zlib.compress(data, _LEVEL),
             )
-        )  # fmt: skip
+        )
         self._pieces, self._digests, self._size = [], [], 0
 
 

@@ -88,7 +88,7 @@ def open_history(root: Path, *, create: bool = False) -> Iterator[Database]:
         elif not path.is_file():
             raise HistoryError(
                 "bank has no history", where=str(root), hint=f"aoebank snapshot {root}"
-            )  # fmt: skip
+            )
         database = _connect(path)
         try:
             _check_schema(database, path, create=create)
@@ -143,16 +143,20 @@ def _check_schema(database: Database, path: Path, *, create: bool) -> None:
     application = database.conn.execute("PRAGMA application_id").fetchone()[0]
     if found == 0 and not database.table_names():
         raise HistoryError(
-            "history is empty: its first snapshot did not end", where=str(path),
+            "history is empty: its first snapshot did not end",
+            where=str(path),
             hint=f"aoebank snapshot {path.parent.parent}",
-        )  # fmt: skip
+        )
     if application != _APPLICATION_ID or not set(TABLES) <= set(database.table_names()):
         raise HistoryError("is no history of a bank", where=str(path), hint=_HINT)
     if found > SCHEMA_VERSION:
         raise HistoryError(
-            "a newer aoebank made this history", where=str(path), got=f"version {found}",
-            expected=f"at most {SCHEMA_VERSION}", hint="pip install --upgrade aoebank",
-        )  # fmt: skip
+            "a newer aoebank made this history",
+            where=str(path),
+            got=f"version {found}",
+            expected=f"at most {SCHEMA_VERSION}",
+            hint="pip install --upgrade aoebank",
+        )
 
 
 def _user_version(database: Database) -> int:
@@ -203,9 +207,10 @@ def _explain(error: sqlite3.Error, path: Path) -> AoebankError:
     words = str(error).lower()
     if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return BankLockedError(
-            "another process is writing the history", path=path,
+            "another process is writing the history",
+            path=path,
             hint=f"wait for it to end; `fuser {path}` names it",
-        )  # fmt: skip
+        )
     if kind in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return BankPermissionError(
             "history cannot be written", path=path, hint=f"ls -l {path} {path.parent}"

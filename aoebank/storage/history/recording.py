@@ -105,9 +105,13 @@ def iter_bank_files(root: Path, wanted: Callable[[str], bool]) -> Iterator[BankF
 
 
 def record(
-    database: Database, root: Path, draft: Snapshot, *, wanted: Callable[[str], bool],
+    database: Database,
+    root: Path,
+    draft: Snapshot,
+    *,
+    wanted: Callable[[str], bool],
     tag: NewTag | None = None,
-) -> Recorded:  # fmt: skip
+) -> Recorded:
     """Add the present state of a bank to its history, unless nothing has changed.
 
     Packing is done before the write lock is taken: others wait for the adding alone.
@@ -133,15 +137,24 @@ def record(
     with transaction(database):
         recorded = _add(database, draft, files, wanted, tuple(broken))
         if tag is not None:
-            put_tag(database, tag.name, recorded.snapshot, who=draft.who, time=draft.time,
-                    force=tag.force)  # fmt: skip
+            put_tag(
+                database,
+                tag.name,
+                recorded.snapshot,
+                who=draft.who,
+                time=draft.time,
+                force=tag.force,
+            )
     return recorded
 
 
 def _add(
-    database: Database, draft: Snapshot, files: Mapping[str, Member | Packing],
-    wanted: Callable[[str], bool], broken: tuple[str, ...],
-) -> Recorded:  # fmt: skip
+    database: Database,
+    draft: Snapshot,
+    files: Mapping[str, Member | Packing],
+    wanted: Callable[[str], bool],
+    broken: tuple[str, ...],
+) -> Recorded:
     snapshots = list_snapshots(database)  # another process may have been first
     latest = snapshots[-1] if snapshots else None
     before = members_of(database, latest) if latest else {}
@@ -152,10 +165,12 @@ def _add(
     if latest and scope == latest.scope and _digests(final) == _digests(before):
         return Recorded(snapshot=latest, members=before, is_new=False, broken=broken)
     snapshot = replace(
-        draft, parent=latest.id if latest else "", scope=scope,
+        draft,
+        parent=latest.id if latest else "",
+        scope=scope,
         records=sum(member.records for member in final.values()),
         record_set=bank_record_set(final),
-    )  # fmt: skip
+    )
     snapshot = replace(snapshot, id=snapshot_id(snapshot, final))
     add_snapshot(database, snapshot, members)
     return Recorded(
@@ -211,9 +226,14 @@ def _member(name: str, each: Member | Packing) -> Member:
     if isinstance(each, Member):
         return each
     return Member(
-        name=name, content=0, sha256=each.sha256, size_bytes=each.size_bytes, format=each.format,
-        records=each.records, record_set=each.record_set,
-    )  # fmt: skip
+        name=name,
+        content=0,
+        sha256=each.sha256,
+        size_bytes=each.size_bytes,
+        format=each.format,
+        records=each.records,
+        record_set=each.record_set,
+    )
 
 
 def _digests(members: Mapping[str, Member]) -> dict[str, tuple[str, str]]:

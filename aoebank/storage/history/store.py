@@ -85,9 +85,11 @@ def find_snapshot(snapshots: tuple[Snapshot, ...], reference: str) -> Snapshot:
     if len(found) > 1:
         ids = ", ".join(each.id[: len(reference) + 8] for each in found[:5])
         raise HistoryError(
-            "more than one snapshot starts like this", where=f"snapshot:{reference}", got=ids,
+            "more than one snapshot starts like this",
+            where=f"snapshot:{reference}",
+            got=ids,
             hint="give more digits",
-        )  # fmt: skip
+        )
     return found[0]
 
 
@@ -123,10 +125,18 @@ def add_snapshot(
     cursor = database.conn.execute(
         "INSERT INTO snapshot (id, parent, who, time, message, environment, scope, records, "
         "record_set) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [snapshot.id, snapshot.parent, snapshot.who, snapshot.time, snapshot.message,
-         json.dumps(dict(snapshot.environment), sort_keys=True), scope, snapshot.records,
-         snapshot.record_set],
-    )  # fmt: skip
+        [
+            snapshot.id,
+            snapshot.parent,
+            snapshot.who,
+            snapshot.time,
+            snapshot.message,
+            json.dumps(dict(snapshot.environment), sort_keys=True),
+            scope,
+            snapshot.records,
+            snapshot.record_set,
+        ],
+    )
     for name, member in members.items():
         content = member.content if isinstance(member, Member) else add_content(database, member)
         database.conn.execute(
@@ -148,9 +158,15 @@ def add_content(database: Database, packing: Packing) -> int:
     cursor = database.conn.execute(
         "INSERT INTO content (sha256, format, size_bytes, records, record_set, runs) "
         "VALUES (?, ?, ?, ?, ?, ?)",
-        [packing.sha256, packing.format, packing.size_bytes, packing.records,
-         packing.record_set, encode_runs(runs)],
-    )  # fmt: skip
+        [
+            packing.sha256,
+            packing.format,
+            packing.size_bytes,
+            packing.records,
+            packing.record_set,
+            encode_runs(runs),
+        ],
+    )
     return int(cursor.lastrowid or 0)
 
 
@@ -178,9 +194,11 @@ def put_tag(
         return
     if now is not None and not force:
         raise HistoryError(
-            "tag exists and means another snapshot", where=name, got=now[:12],
+            "tag exists and means another snapshot",
+            where=name,
+            got=now[:12],
             hint="move it with --force",
-        )  # fmt: skip
+        )
     _change_tag(database, TagChange(name=name, snapshot=snapshot.id, who=who, time=time))
 
 
@@ -204,9 +222,10 @@ def check_tag(name: str) -> None:
     """Raise `HistoryError` unless a tag can have this name."""
     if not _TAG.fullmatch(name) or _HEX.fullmatch(name) or name.startswith(LATEST):
         raise HistoryError(
-            "is no name for a tag", where=name,
+            "is no name for a tag",
+            where=name,
             expected="letters, digits and . _ / + -, nothing that looks like an id or `latest`",
-        )  # fmt: skip
+        )
 
 
 def _add_chunk(database: Database, packing: Packing, place: int) -> int:
@@ -236,11 +255,17 @@ def _snapshot(found: Mapping[str, str], tags: Mapping[str, Iterable[str]]) -> Sn
     except (ValueError, TypeError, AttributeError) as error:
         raise HistoryError("history is damaged", where=f"snapshot:{found['id']}") from error
     return Snapshot(
-        id=found["id"], parent=found["parent"], who=found["who"], time=found["time"],
-        message=found["message"], environment=environment, scope=scope,
-        records=int(found["records"]), record_set=found["record_set"],
+        id=found["id"],
+        parent=found["parent"],
+        who=found["who"],
+        time=found["time"],
+        message=found["message"],
+        environment=environment,
+        scope=scope,
+        records=int(found["records"]),
+        record_set=found["record_set"],
         tags=tuple(tags.get(found["id"], ())),
-    )  # fmt: skip
+    )
 
 
 def _name(stored: bytes) -> str:
@@ -254,10 +279,11 @@ def _name(stored: bytes) -> str:
 
 def _unknown(reference: str, snapshots: tuple[Snapshot, ...]) -> HistoryError:
     return HistoryError(
-        "unknown snapshot or tag", where=f"snapshot:{reference}",
+        "unknown snapshot or tag",
+        where=f"snapshot:{reference}",
         expected=", ".join(_offers(snapshots)) or "none: the bank has no snapshot yet",
         hint="aoebank log",
-    )  # fmt: skip
+    )
 
 
 def _offers(snapshots: tuple[Snapshot, ...]) -> Iterator[str]:

@@ -100,9 +100,15 @@ def test_every_option_reaches_the_settings(
 ) -> None:
     monkeypatch.setenv("REPEAT_TUNE", "True")
     run(
-        "--model=m", "--input_shape=x:1", "--soc_version=host", "--aicore_num=3",
-        "--tuning_time_limit=60", "--trials=7", "--search=random", "--seed=9",
-    )  # fmt: skip
+        "--model=m",
+        "--input_shape=x:1",
+        "--soc_version=host",
+        "--aicore_num=3",
+        "--tuning_time_limit=60",
+        "--trials=7",
+        "--search=random",
+        "--seed=9",
+    )
     (settings,) = tuned
     assert settings.input_shape == "x:1"
     assert settings.soc_version == "host"
@@ -185,8 +191,10 @@ def test_engine_error_exits_with_three_and_its_hint(
     assert done.code == 3
     assert done.err == "error: place: problem (got 1, expected 2)\nhint: do this\n"
     assert run("--model=m", "--json").document["error"] == {
-        "code": "AOE000", "message": "place: problem (got 1, expected 2)", "hint": "do this",
-    }  # fmt: skip
+        "code": "AOE000",
+        "message": "place: problem (got 1, expected 2)",
+        "hint": "do this",
+    }
 
 
 def test_bank_error_exits_with_three_and_says_its_hint_once(
@@ -280,8 +288,11 @@ def test_version_lists_what_a_measurement_depends_on(run: Run) -> None:
     done = run("--version")
     assert done.code == 0
     assert [line.split()[0] for line in done.out.splitlines()] == [
-        "aoebank", "onnxruntime", "halide", "onnx",
-    ]  # fmt: skip
+        "aoebank",
+        "onnxruntime",
+        "halide",
+        "onnx",
+    ]
     document = run("--version", "--json").document
     assert document["schema"] == "aoe.version/1"
     assert set(document["versions"]) == {"aoebank", "onnxruntime", "halide", "onnx"}
@@ -356,8 +367,12 @@ assert not heavy, heavy
 
 def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _IMPORTS], capture_output=True, text=True, check=False,
-        timeout=60, env=dict(os.environ),
-    )  # fmt: skip
+        [sys.executable, "-c", _IMPORTS],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=dict(os.environ),
+    )
     assert done.returncode == 0, done.stderr
     assert "--model" in done.stdout

@@ -115,10 +115,22 @@ def test_script_under_torchrun_trains_bit_for_bit_as_plain_ddp(tmp_path: Path) -
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(TRAIN)
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-        "-m", "aoe", "--job_type=4", "--output=out", "--tuning_time_limit=1", "--json",
-        "--script", "train.py", "600", "--json",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "-m",
+        "aoe",
+        "--job_type=4",
+        "--output=out",
+        "--tuning_time_limit=1",
+        "--json",
+        "--script",
+        "train.py",
+        "600",
+        "--json",
+    ]
     env = {**os.environ, "TUNE_BANK_PATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=180, check=False

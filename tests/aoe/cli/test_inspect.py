@@ -130,10 +130,13 @@ HOSTILE = "\"><script>alert(1)</script>&amp;'<!--]]>"
 def test_hostile_names_stay_text() -> None:
     assert REPORT.before is not None
     report = replace(
-        REPORT, tuning_name=HOSTILE, backend=HOSTILE, versions={HOSTILE: HOSTILE},
+        REPORT,
+        tuning_name=HOSTILE,
+        backend=HOSTILE,
+        versions={HOSTILE: HOSTILE},
         before=replace(REPORT.before, name=HOSTILE),
         candidates=tuple(replace(each, name=HOSTILE) for each in REPORT.candidates),
-    )  # fmt: skip
+    )
     reader = read_page(report)
     assert reader.links == []
     assert HOSTILE in "".join(reader.text)
@@ -163,10 +166,15 @@ TIMES = st.floats(0, 1e15)
 def timelines(draw: st.DrawFn) -> Timeline:
     pairs = [sorted(pair) for pair in draw(st.lists(st.tuples(TIMES, TIMES), max_size=12))]
     segments = tuple(
-        SegmentTime(gradients=1, bytes=draw(st.integers(0, 2**62)), ready_us=draw(TIMES),
-                    start_us=start, end_us=end)
+        SegmentTime(
+            gradients=1,
+            bytes=draw(st.integers(0, 2**62)),
+            ready_us=draw(TIMES),
+            start_us=start,
+            end_us=end,
+        )
         for start, end in pairs
-    )  # fmt: skip
+    )
     return Timeline(segments=segments, backward_end_us=draw(TIMES))
 
 

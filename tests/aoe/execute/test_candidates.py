@@ -105,11 +105,14 @@ def test_only_illegal_schedules_need_no_linker(
 def _operations(*op_types: str, **attributes: float) -> tuple[Operation, ...]:
     return tuple(
         Operation(
-            op_type=op_type, version=6, inputs=(f"t{i - 1}" if i else "x0",), output=f"t{i}",
+            op_type=op_type,
+            version=6,
+            inputs=(f"t{i - 1}" if i else "x0",),
+            output=f"t{i}",
             attributes=attributes if op_type == op_types[-1] else {},
         )
         for i, op_type in enumerate(op_types)
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,9 +124,11 @@ def _operations(*op_types: str, **attributes: float) -> tuple[Operation, ...]:
     ],
 )
 def test_wrong_result_is_found_on_random_or_on_special_values(
-    measurer: CandidateMeasurer, target: Target, monkeypatch: pytest.MonkeyPatch,
+    measurer: CandidateMeasurer,
+    target: Target,
+    monkeypatch: pytest.MonkeyPatch,
     instead: tuple[Operation, ...],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setitem(FAMILIES, "elementwise", Substituted(instead))
     found = _measure(measurer, _EXP, [Schedule()])
     assert found[0].outcome is Outcome.CORRECTNESS

@@ -42,9 +42,13 @@ def _kernel_model(folder: Path, kernel: str) -> Path:
 
 def _compare(runner: Runner, baseline: Path, tuned: ModelPart, timeout_s: float = _LONG_S) -> Any:
     return runner.call(
-        "compare_models", timeout_s=timeout_s, baseline=ModelPart(model=baseline), tuned=tuned,
-        policy=_POLICY, seed=0,
-    )  # fmt: skip
+        "compare_models",
+        timeout_s=timeout_s,
+        baseline=ModelPart(model=baseline),
+        tuned=tuned,
+        policy=_POLICY,
+        seed=0,
+    )
 
 
 def _assert_works(runner: Runner, model: Path) -> None:
@@ -188,9 +192,12 @@ def test_restart_gives_another_process(runner: Runner, plain_model: Path) -> Non
 
 
 def test_closing_ends_the_worker_and_removes_its_files(
-    target: Target, toolchain: Toolchain, plain_model: Path, tmp_path: Path,
+    target: Target,
+    toolchain: Toolchain,
+    plain_model: Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with Runner(target, toolchain) as own:
         assert list(tmp_path.iterdir())
@@ -227,17 +234,24 @@ def test_script_that_uses_a_runner_is_not_run_again_in_the_worker(tmp_path: Path
     script = tmp_path / "script.py"
     script.write_text("print('started', flush=True)\n" + _ORPHAN)
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env={**os.environ, "TMPDIR": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert done.stdout.count("started") == 1
     assert len(done.stdout.splitlines()) == 2
 
 
 def test_what_a_kernel_prints_stays_out_of_the_answer(
-    runner: Runner, plain_model: Path, abi_library: Path, tmp_path: Path,
+    runner: Runner,
+    plain_model: Path,
+    abi_library: Path,
+    tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     deadly = ModelPart(
         model=_kernel_model(tmp_path, "give_up"), library=abi_library, optimize=False
     )
@@ -261,8 +275,12 @@ def test_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "orphan.py"
     script.write_text(_ORPHAN)
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env={**os.environ, "TMPDIR": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert _ends(int(done.stdout))

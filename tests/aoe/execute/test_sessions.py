@@ -18,18 +18,28 @@ from aoe.testing.models import Shape, chain_model, conv_net, make_model
 def _session(kinds: dict[str, int], shape: Shape) -> object:
     nodes = [helper.make_node("Identity", [name], [f"{name}_y"]) for name in kinds]
     model = make_model(
-        nodes, dict.fromkeys(kinds, shape), [f"{name}_y" for name in kinds],
+        nodes,
+        dict.fromkeys(kinds, shape),
+        [f"{name}_y" for name in kinds],
         types=kinds | {f"{name}_y": kind for name, kind in kinds.items()},
-    )  # fmt: skip
+    )
     return create_session(model.SerializeToString(), session_options(threads=1, optimize=False))
 
 
 _KINDS = {
-    "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "float16": TensorProto.FLOAT16,
-    "int64": TensorProto.INT64, "int32": TensorProto.INT32, "int16": TensorProto.INT16,
-    "int8": TensorProto.INT8, "uint8": TensorProto.UINT8, "uint16": TensorProto.UINT16,
-    "uint32": TensorProto.UINT32, "uint64": TensorProto.UINT64, "bool": TensorProto.BOOL,
-}  # fmt: skip
+    "float32": TensorProto.FLOAT,
+    "float64": TensorProto.DOUBLE,
+    "float16": TensorProto.FLOAT16,
+    "int64": TensorProto.INT64,
+    "int32": TensorProto.INT32,
+    "int16": TensorProto.INT16,
+    "int8": TensorProto.INT8,
+    "uint8": TensorProto.UINT8,
+    "uint16": TensorProto.UINT16,
+    "uint32": TensorProto.UINT32,
+    "uint64": TensorProto.UINT64,
+    "bool": TensorProto.BOOL,
+}
 
 
 def test_inputs_of_every_type_are_made_up_and_accepted() -> None:
@@ -101,9 +111,12 @@ def test_results_that_are_no_arrays_or_empty_are_bound_too() -> None:
     nodes = [nodes[0], nodes[2], nodes[1]]
     element = helper.make_tensor_type_proto(TensorProto.FLOAT, [4])
     model = make_model(
-        nodes, {"x": [4]}, ["places"], weights={"nothing": np.zeros(4, np.float32)},
+        nodes,
+        {"x": [4]},
+        ["places"],
+        weights={"nothing": np.zeros(4, np.float32)},
         types={"places": TensorProto.INT64},
-    )  # fmt: skip
+    )
     sequence = helper.make_sequence_type_proto(element)
     model.graph.output.append(helper.make_value_info("many", sequence))
     session = create_session(model.SerializeToString(), session_options(threads=1, optimize=False))

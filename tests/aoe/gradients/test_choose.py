@@ -16,9 +16,11 @@ TRACE = make_gradient_trace([(each * 7919) % 300_000 for each in range(60)])
 
 
 @given(
-    st.lists(st.integers(0, 10**6), min_size=1, max_size=40), st.floats(0, 5000),
-    st.floats(0, 0.05), st.integers(1, 12),
-)  # fmt: skip
+    st.lists(st.integers(0, 10**6), min_size=1, max_size=40),
+    st.floats(0, 5000),
+    st.floats(0, 0.05),
+    st.integers(1, 12),
+)
 def test_candidates_are_bounded_distinct_and_start_with_the_optimum(
     sizes: list[int], latency_us: float, us_per_byte: float, limit: int
 ) -> None:

@@ -128,9 +128,16 @@ def test_table_is_taken_only_where_a_line_misfits() -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "times"),
-    [((1,), (1,)), ((1, 2), (1,)), ((2, 1), (1, 2)), ((1, 2), (2, 1)), ((1, 2), (1, math.nan)),
-     ((1, math.inf), (1, 2)), ((-1, 2), (1, 2))],
-)  # fmt: skip
+    [
+        ((1,), (1,)),
+        ((1, 2), (1,)),
+        ((2, 1), (1, 2)),
+        ((1, 2), (2, 1)),
+        ((1, 2), (1, math.nan)),
+        ((1, math.inf), (1, 2)),
+        ((-1, 2), (1, 2)),
+    ],
+)
 def test_odd_tables_are_refused(sizes: tuple[float, ...], times: tuple[float, ...]) -> None:
     with pytest.raises(ValueError):
         TableCost(sizes_bytes=sizes, times_us=times)
@@ -168,13 +175,21 @@ def test_inflated_cost_has_no_json() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, 3, "x", [], {}, {"kind": "cubic"}, {"kind": "line"},
-     {"kind": "line", "latency_us": "a", "us_per_byte": 1},
-     {"kind": "line", "latency_us": None, "us_per_byte": 1},
-     {"kind": "line", "latency_us": -1, "us_per_byte": 1},
-     {"kind": "table", "sizes_bytes": 3, "times_us": [1]},
-     {"kind": "table", "sizes_bytes": [1, 2], "times_us": [1]}],
-)  # fmt: skip
+    [
+        None,
+        3,
+        "x",
+        [],
+        {},
+        {"kind": "cubic"},
+        {"kind": "line"},
+        {"kind": "line", "latency_us": "a", "us_per_byte": 1},
+        {"kind": "line", "latency_us": None, "us_per_byte": 1},
+        {"kind": "line", "latency_us": -1, "us_per_byte": 1},
+        {"kind": "table", "sizes_bytes": 3, "times_us": [1]},
+        {"kind": "table", "sizes_bytes": [1, 2], "times_us": [1]},
+    ],
+)
 def test_other_json_is_a_value_error(value: object) -> None:
     with pytest.raises(ValueError):
         cost_from_json(value)

@@ -37,13 +37,13 @@ def traces(draw: st.DrawFn, most: int = 10) -> GradientTrace:
     return make_gradient_trace(sizes, sorted(ready))
 
 
-LINES = st.builds(
-    AllReduceCost, latency_us=st.floats(0, 2000), us_per_byte=st.floats(0, 1e-2)
-)  # fmt: skip
+LINES = st.builds(AllReduceCost, latency_us=st.floats(0, 2000), us_per_byte=st.floats(0, 1e-2))
 TABLES = st.builds(
     lambda a, b, c: TableCost(sizes_bytes=(0.0, 1e4, 1e6), times_us=tuple(sorted((a, b, c)))),
-    st.floats(0, 1e4), st.floats(0, 1e4), st.floats(0, 1e4),
-)  # fmt: skip
+    st.floats(0, 1e4),
+    st.floats(0, 1e4),
+    st.floats(0, 1e4),
+)
 COSTS = st.one_of(LINES, TABLES)
 
 
@@ -225,10 +225,7 @@ def test_neighbours_are_one_step_away_and_all_different(count: int, data: st.Dat
         assert (len(gone), len(come)) in {(1, 0), (0, 1), (1, 1)}
         if gone and come:
             assert abs(gone.pop() - come.pop()) == 1
-    expected = {
-        each for each in every(count)
-        if len(cuts ^ set(each.ends[:-1])) == 1
-    }  # fmt: skip
+    expected = {each for each in every(count) if len(cuts ^ set(each.ends[:-1])) == 1}
     assert expected <= set(found)
 
 

@@ -17,8 +17,10 @@ COST = AllReduceCost(latency_us=10, us_per_byte=1)
 
 @given(
     st.lists(st.tuples(st.integers(0, 10**6), st.floats(0, 500)), min_size=1, max_size=30),
-    st.floats(0, 1e4), st.floats(0, 1e-2), st.data(),
-)  # fmt: skip
+    st.floats(0, 1e4),
+    st.floats(0, 1e-2),
+    st.data(),
+)
 def test_bytes_and_order_are_kept(
     gradients: list[tuple[int, float]], latency_us: float, us_per_byte: float, data: st.DataObject
 ) -> None:

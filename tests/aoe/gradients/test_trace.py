@@ -61,9 +61,11 @@ def test_order_of_loops_does_not_matter(loops: list[list[float]], random: object
 
 def test_trace_is_sorted_by_readiness_with_everything_that_belongs_together() -> None:
     trace = make_trace(
-        names=["first", "last", "middle"], dtypes=["a", "c", "b"], sizes_bytes=[1, 3, 2],
+        names=["first", "last", "middle"],
+        dtypes=["a", "c", "b"],
+        sizes_bytes=[1, 3, 2],
         loops=[[10.0, 30.0, 20.0]] * 4,
-    )  # fmt: skip
+    )
     assert trace.names == ("first", "middle", "last")
     assert trace.sizes_bytes == (1, 2, 3)
     assert trace.dtypes == ("a", "b", "c")
@@ -77,8 +79,10 @@ def test_loops_in_any_order_make_a_trace(loops: list[list[float]]) -> None:
         names=list("abcde"), dtypes=["f"] * 5, sizes_bytes=[1, 2, 3, 4, 5], loops=loops
     )
     assert sorted(trace.names) == list("abcde")
-    assert all("abcde".index(name) + 1 == size for name, size in zip(
-        trace.names, trace.sizes_bytes, strict=True))  # fmt: skip
+    assert all(
+        "abcde".index(name) + 1 == size
+        for name, size in zip(trace.names, trace.sizes_bytes, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,9 +98,12 @@ def test_loops_in_any_order_make_a_trace(loops: list[list[float]]) -> None:
 )
 def test_trace_refuses_what_no_backward_does(changes: dict[str, object]) -> None:
     facts: dict[str, object] = {
-        "sizes_bytes": (1, 2), "names": ("a", "b"), "dtypes": ("f", "f"), "ready_us": (1.0, 2.0),
+        "sizes_bytes": (1, 2),
+        "names": ("a", "b"),
+        "dtypes": ("f", "f"),
+        "ready_us": (1.0, 2.0),
         "loops": 4,
-    }  # fmt: skip
+    }
     with pytest.raises(ValueError):
         GradientTrace(**{**facts, **changes})  # type: ignore[arg-type]
 
@@ -109,9 +116,10 @@ def test_hash_is_the_documented_one() -> None:
 @given(
     st.lists(
         st.tuples(st.sampled_from(["float32", "float16"]), st.integers(0, 2**40)),
-        min_size=1, max_size=20,
+        min_size=1,
+        max_size=20,
     )
-)  # fmt: skip
+)
 def test_hash_is_u64_and_depends_on_order(gradients: list[tuple[str, int]]) -> None:
     dtypes, sizes = zip(*gradients, strict=True)
     value = model_hash(dtypes, sizes)
@@ -124,9 +132,12 @@ def test_hash_is_u64_and_depends_on_order(gradients: list[tuple[str, int]]) -> N
 
 def test_hash_tells_dtypes_from_sizes_and_counts_apart() -> None:
     values = {
-        model_hash(["f"], [12]), model_hash(["f1"], [2]), model_hash(["f", "f"], [1, 2]),
-        model_hash(["f", "f"], [12, 0]), model_hash(["g"], [12]),
-    }  # fmt: skip
+        model_hash(["f"], [12]),
+        model_hash(["f1"], [2]),
+        model_hash(["f", "f"], [1, 2]),
+        model_hash(["f", "f"], [12, 0]),
+        model_hash(["g"], [12]),
+    }
     assert len(values) == 5
 
 

@@ -93,5 +93,9 @@ def test_blocked_layout_spreads_until_a_reorder_ends_it() -> None:
 def test_attributes_are_plain_hashable_values() -> None:
     node = helper.make_node("Any", [], ["y"], i=1, f=0.5, s="word", ints=[1, 2], floats=[0.5])
     assert attributes_of(node) == {
-        "i": 1, "f": 0.5, "s": "word", "ints": (1, 2), "floats": (0.5,),
-    }  # fmt: skip
+        "i": 1,
+        "f": 0.5,
+        "s": "word",
+        "ints": (1, 2),
+        "floats": (0.5,),
+    }

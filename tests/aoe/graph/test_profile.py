@@ -107,17 +107,26 @@ def test_profile_leaves_no_trace_file_behind(tmp_path: Path) -> None:
 
 def test_types_are_spelled_as_numpy_does(tmp_path: Path) -> None:
     kinds = {
-        "f": TensorProto.FLOAT, "d": TensorProto.DOUBLE, "h": TensorProto.FLOAT16,
-        "i": TensorProto.INT64, "j": TensorProto.INT32, "u": TensorProto.UINT8,
+        "f": TensorProto.FLOAT,
+        "d": TensorProto.DOUBLE,
+        "h": TensorProto.FLOAT16,
+        "i": TensorProto.INT64,
+        "j": TensorProto.INT32,
+        "u": TensorProto.UINT8,
         "b": TensorProto.BOOL,
-    }  # fmt: skip
+    }
     nodes = [helper.make_node("Cast", ["x"], [name], name, to=kind) for name, kind in kinds.items()]
     model = make_model(nodes, {"x": [2, 3]}, list(kinds), types=kinds)
     tensors = profile_model(model, tmp_path, threads=1, runs=1).tensors
     assert {name: info.dtype for name, info in tensors.items()} == {
-        "f": "float32", "d": "float64", "h": "float16", "i": "int64", "j": "int32",
-        "u": "uint8", "b": "bool",
-    }  # fmt: skip
+        "f": "float32",
+        "d": "float64",
+        "h": "float16",
+        "i": "int64",
+        "j": "int32",
+        "u": "uint8",
+        "b": "bool",
+    }
 
 
 def test_omitted_results_do_not_shift_the_shapes_of_the_others(tmp_path: Path) -> None:
@@ -130,9 +139,12 @@ def test_omitted_results_do_not_shift_the_shapes_of_the_others(tmp_path: Path) -
     node = helper.make_node("LSTM", ["x", "w", "r"], ["", "h", "c"], "lstm", hidden_size=hidden)
     size = helper.make_node("Size", ["c"], ["n"], "size")
     model = make_model(
-        [node, size], {"x": [5, 2, features]}, ["h", "n"], weights=weights,
+        [node, size],
+        {"x": [5, 2, features]},
+        ["h", "n"],
+        weights=weights,
         types={"n": TensorProto.INT64},
-    )  # fmt: skip
+    )
     tensors = profile_model(model, tmp_path, threads=1, runs=1).tensors
     assert tensors["h"] == tensors["c"] == TensorInfo(dtype="float32", shape=(1, 2, hidden))
     assert "" not in tensors

@@ -228,8 +228,11 @@ def test_shared_reorder_is_read_through_and_stays_for_its_other_reader() -> None
     (region,) = _cut(graph).regions
     rewritten = rewrite(graph, [Replacement(region=region, kernel="k")])
     assert [node.op_type for node in rewritten.graph.node] == [
-        "ReorderInput", "ReorderOutput", "GlobalLpPool", "k",
-    ]  # fmt: skip
+        "ReorderInput",
+        "ReorderOutput",
+        "GlobalLpPool",
+        "k",
+    ]
 
 
 def test_nothing_before_a_shared_reorder_is_computed_twice() -> None:

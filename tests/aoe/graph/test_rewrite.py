@@ -77,9 +77,12 @@ def test_with_the_library_its_kernels_give_the_same_results(
         replacements.append(Replacement(region=region, kernel=source.name))
     objects = [compile_kernel(source, target, tmp_path) for source in sources.values()]
     library = build_library(
-        list(sources.values()), objects, target=target, toolchain=toolchain,
+        list(sources.values()),
+        objects,
+        target=target,
+        toolchain=toolchain,
         file=tmp_path / "kernels.so",
-    )  # fmt: skip
+    )
     tuned = rewrite(optimized, replacements)
     for found, expected in zip(_run(tuned, library), _run(optimized.proto), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
@@ -159,8 +162,10 @@ def test_names_used_in_branches_stay_alive() -> None:
 def test_node_read_inside_a_branch_only_stays() -> None:
     branch = helper.make_graph(
         [helper.make_node("Abs", ["t"], ["b"])],
-        "branch", [], [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
-    )  # fmt: skip
+        "branch",
+        [],
+        [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
+    )
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["t"], "product"),
         helper.make_node("If", ["f"], ["y"], "choice", then_branch=branch, else_branch=branch),
@@ -192,8 +197,10 @@ def test_imports_nobody_uses_are_pruned_and_onnx_s_own_stays() -> None:
 def test_imports_used_inside_branches_and_functions_stay() -> None:
     branch = helper.make_graph(
         [helper.make_node("Gelu", ["x"], ["b"], domain="com.microsoft")],
-        "branch", [], [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
-    )  # fmt: skip
+        "branch",
+        [],
+        [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
+    )
     nodes = [helper.make_node("If", ["f"], ["y"], "i", then_branch=branch, else_branch=branch)]
     domains = {"com.microsoft": 1, "inner": 1, "outer": 1, "unused": 1}
     model = make_model(nodes, {**X, "f": ()}, ["y"], domains=domains)

@@ -109,15 +109,19 @@ CASES: Mapping[str, Workload] = {
     "QuickGelu of alpha 1": make(operation("QuickGelu", "x0", domain=MICROSOFT_DOMAIN, alpha=1.0)),
     "IsNaN": select_by(operation("IsNaN", "x0", "t0")),
     "And": select_by(
-        operation("Less", "x0 x1", "t0"), operation("Not", "t0", "t1"),
-        operation("Greater", "x1 x0", "t2"), operation("And", "t1 t2", "t3"),
+        operation("Less", "x0 x1", "t0"),
+        operation("Not", "t0", "t1"),
+        operation("Greater", "x1 x0", "t2"),
+        operation("And", "t1 t2", "t3"),
     ),
     "Or": select_by(
-        operation("Less", "x0 x1", "t0"), operation("IsNaN", "x1", "t1"),
+        operation("Less", "x0 x1", "t0"),
+        operation("IsNaN", "x1", "t1"),
         operation("Or", "t0 t1", "t2"),
     ),
     "Xor": select_by(
-        operation("Less", "x0 x1", "t0"), operation("IsNaN", "x0", "t1"),
+        operation("Less", "x0 x1", "t0"),
+        operation("IsNaN", "x0", "t1"),
         operation("Xor", "t0 t1", "t2"),
     ),
     "Celu": make(operation("Celu", "x0", version=12, alpha=1.5)),
@@ -144,7 +148,7 @@ CASES: Mapping[str, Workload] = {
         operation("BatchNormalization", "x0 x1 x2 x3 x4", version=9),
         inputs=(IMAGE, *(CHANNEL,) * 4),
     ),
-}  # fmt: skip
+}
 NO_REFERENCE = {
     "Dropout",  # the reference makes a second result
     "Dropout with ratio",

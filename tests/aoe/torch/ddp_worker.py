@@ -285,9 +285,14 @@ def _tuned(folder: Path, ddp: Any, least_speedup: float, **options: Any) -> tupl
     gdat.ACCEPT_STEP_SPEEDUP = least_speedup
     told = Told()
     done = tune_gradients(
-        ddp, _stepper(ddp), bank=folder, output=folder, progress=told,
-        settings=options.pop("settings", QUICK), **options,
-    )  # fmt: skip
+        ddp,
+        _stepper(ddp),
+        bank=folder,
+        output=folder,
+        progress=told,
+        settings=options.pop("settings", QUICK),
+        **options,
+    )
     return done, told
 
 
@@ -356,14 +361,19 @@ def _store(folder: Path, ddp: Any, world: int, sizes: tuple[int, ...] | None = N
         loops=8,
     )
     verdict = GradientVerdict(
-        event=Event.ADD, world_size=world, backend="gloo",
+        event=Event.ADD,
+        world_size=world,
+        backend="gloo",
         cost=AllReduceCost(latency_us=5.0, us_per_byte=1e-3),
         segmentation=Segmentation(ends=(1, count)),
-    )  # fmt: skip
+    )
     bank = GradientBank(
-        folder, soc_version_of(ddp.device), fingerprint={}, model={"name": "net"},
+        folder,
+        soc_version_of(ddp.device),
+        fingerprint={},
+        model={"name": "net"},
         engine_version="0",
-    )  # fmt: skip
+    )
     if dist.get_rank() == 0:
         bank.save(training.model_hash, trace, verdict)
     dist.barrier()
@@ -552,11 +562,20 @@ PLAIN: dict[str, Callable[[], dict[str, Any]]] = {"same_caps": same_caps, "recor
 WITH_FOLDER: dict[str, Callable[[Path], dict[str, Any]]] = {
     each.__name__: each
     for each in (
-        tune_and_reuse, tune_unsatisfied, tune_repeatedly, other_cluster, foreign_record,
-        readable_record, failing_step, hanging_step, dying_step, missing_bank, no_backward,
+        tune_and_reuse,
+        tune_unsatisfied,
+        tune_repeatedly,
+        other_cluster,
+        foreign_record,
+        readable_record,
+        failing_step,
+        hanging_step,
+        dying_step,
+        missing_bank,
+        no_backward,
         time_out_restored,
     )
-}  # fmt: skip
+}
 
 
 def _run(case: str, folder: Path) -> dict[str, Any]:
@@ -580,9 +599,12 @@ def main() -> None:
     """Run the cases; what one of them raises is its result."""
     folder, rank, world = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     dist.init_process_group(
-        "gloo", init_method=f"file://{folder / 'rendezvous'}", rank=rank, world_size=world,
+        "gloo",
+        init_method=f"file://{folder / 'rendezvous'}",
+        rank=rank,
+        world_size=world,
         timeout=timedelta(seconds=60),
-    )  # fmt: skip
+    )
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
     for case in sys.argv[4:]:

@@ -336,9 +336,12 @@ def test_optimize_finds_what_was_tuned_from_a_dump(tmp_path: Path) -> None:
         _train(net, x)
     (bank := tmp_path / "bank").mkdir()
     settings = TuneSettings(
-        model=tmp_path / "dump", framework=TORCH_DUMP, output=tmp_path / "tuned", trials=1,
+        model=tmp_path / "dump",
+        framework=TORCH_DUMP,
+        output=tmp_path / "tuned",
+        trials=1,
         core_num=1,
-    )  # fmt: skip
+    )
     env = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(bank)}
     progress = RecordingProgress()
     tune(settings, env=env, cwd=tmp_path, progress=progress, now=datetime(2026, 1, 2, tzinfo=UTC))

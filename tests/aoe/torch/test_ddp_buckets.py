@@ -31,11 +31,29 @@ from aoe.torch.ddp_buckets import (  # noqa: E402
 )
 
 CASES = (
-    "plain", "bucket_view", "bucket_view_kept", "accumulate", "accumulate_view", "unused",
-    "unused_accumulate", "static", "static_unused", "static_view", "mixed", "mixed_view",
-    "mixed_static", "sparse", "autocast", "hook", "built_in_hook", "measuring", "measuring_static",
-    "older_torch", "older_torch_accumulate", "older_torch_static",
-)  # fmt: skip
+    "plain",
+    "bucket_view",
+    "bucket_view_kept",
+    "accumulate",
+    "accumulate_view",
+    "unused",
+    "unused_accumulate",
+    "static",
+    "static_unused",
+    "static_view",
+    "mixed",
+    "mixed_view",
+    "mixed_static",
+    "sparse",
+    "autocast",
+    "hook",
+    "built_in_hook",
+    "measuring",
+    "measuring_static",
+    "older_torch",
+    "older_torch_accumulate",
+    "older_torch_static",
+)
 CHAIN = [[2592, 4704, 2496, 2304], [2496, 2496, 4704, 2400]]
 """Bytes of six layers of 24 x 24, two with shared weights, cut at 4, 7, 10 and at 3, 6, 9."""
 
@@ -76,10 +94,19 @@ def test_training_with_other_buckets_is_bit_equal_to_plain_ddp(found: Found, cas
 @pytest.mark.parametrize(
     "case",
     [
-        "plain", "bucket_view", "accumulate", "static", "static_view", "hook", "built_in_hook",
-        "measuring", "measuring_static", "older_torch", "older_torch_accumulate",
+        "plain",
+        "bucket_view",
+        "accumulate",
+        "static",
+        "static_view",
+        "hook",
+        "built_in_hook",
+        "measuring",
+        "measuring_static",
+        "older_torch",
+        "older_torch_accumulate",
     ],
-)  # fmt: skip
+)
 def test_buckets_are_those_asked_for_and_stay(found: Found, case: str) -> None:
     for rank in found:
         assert rank[case]["sizes"][3:10] == [CHAIN[0]] * 7
@@ -97,11 +124,16 @@ def test_mixed_dtypes_get_a_bucket_each(found: Found) -> None:
 @pytest.mark.parametrize(
     ("case", "kind"),
     [
-        ("plain", "Reducer"), ("unused", "Reducer"), ("hook", "Reducer"),
-        ("static", "_FixedReducer"), ("mixed", "_FixedReducer"), ("sparse", "_FixedReducer"),
-        ("measuring", "_FixedReducer"), ("older_torch", "_FixedReducer"),
+        ("plain", "Reducer"),
+        ("unused", "Reducer"),
+        ("hook", "Reducer"),
+        ("static", "_FixedReducer"),
+        ("mixed", "_FixedReducer"),
+        ("sparse", "_FixedReducer"),
+        ("measuring", "_FixedReducer"),
+        ("older_torch", "_FixedReducer"),
     ],
-)  # fmt: skip
+)
 def test_reducer_is_torch_s_own_wherever_that_can_keep_the_buckets(
     found: Found, case: str, kind: str
 ) -> None:

@@ -29,10 +29,20 @@ from aoe.torch.gradients import StrategyWarning  # noqa: E402
 from aoebank import Bank  # noqa: E402
 
 CASES = (
-    "recorded", "tune_and_reuse", "tune_unsatisfied", "tune_repeatedly", "other_cluster",
-    "foreign_record", "readable_record", "missing_bank", "time_out_restored", "no_backward",
-    "failing_step", "hanging_step", "dying_step",  # the last one takes a process with it
-)  # fmt: skip
+    "recorded",
+    "tune_and_reuse",
+    "tune_unsatisfied",
+    "tune_repeatedly",
+    "other_cluster",
+    "foreign_record",
+    "readable_record",
+    "missing_bank",
+    "time_out_restored",
+    "no_backward",
+    "failing_step",
+    "hanging_step",
+    "dying_step",  # the last one takes a process with it
+)
 
 
 @pytest.fixture(scope="module")
@@ -214,8 +224,10 @@ def test_step_without_backward_is_an_error(found: Found) -> None:
 
 def test_time_out_of_the_group_is_restored(found: Found) -> None:
     assert found[0]["time_out_restored"] == {
-        "before": "0:01:00", "during": "0:00:17", "after": "0:01:00"
-    }  # fmt: skip
+        "before": "0:01:00",
+        "during": "0:00:17",
+        "after": "0:01:00",
+    }
 
 
 def test_failure_of_one_rank_is_told_by_the_others(found: Found) -> None:
@@ -269,9 +281,12 @@ def test_given_grouping_is_used_last_parameter_first(alone: None) -> None:
 def test_given_order_is_used(alone: None) -> None:
     net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
     trace = GradientTrace(
-        names=("0.weight", "1.bias", "1.weight", "0.bias"), sizes_bytes=(128, 8, 64, 32),
-        dtypes=("float32",) * 4, ready_us=(0.0, 1.0, 2.0, 3.0), loops=4,
-    )  # fmt: skip
+        names=("0.weight", "1.bias", "1.weight", "0.bias"),
+        sizes_bytes=(128, 8, 64, 32),
+        dtypes=("float32",) * 4,
+        ready_us=(0.0, 1.0, 2.0, 3.0),
+        loops=4,
+    )
     ddp = apply_gradient_strategy(net, Segmentation(ends=(1, 4)), trace=trace)
     assert bucket_sizes_bytes(ddp) == (128, 8 + 64 + 32)
 

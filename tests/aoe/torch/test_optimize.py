@@ -539,9 +539,15 @@ def test_nothing_is_left_behind_by_a_failure(
 
 def test_options_reach_the_engine(engine: UntunedEngine, tmp_path: Path) -> None:
     _, tuned, _ = _new_linear(
-        bank=tmp_path / "new" / "bank", output=tmp_path / "out", tuning_time_limit=7, trials=3,
-        search="random", seed=5, core_num=1, job_type="opat",
-    )  # fmt: skip
+        bank=tmp_path / "new" / "bank",
+        output=tmp_path / "out",
+        tuning_time_limit=7,
+        trials=3,
+        search="random",
+        seed=5,
+        core_num=1,
+        job_type="opat",
+    )
     (settings,) = engine.asked
     assert settings.output == tmp_path / "out"
     assert (settings.tuning_time_limit_s, settings.trials, settings.seed) == (7, 3, 5)

@@ -212,9 +212,12 @@ def test_script_that_trains_too_little_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('nothing to train')")
     with pytest.raises(RunError, match=r"train\.py: ended after 0 training steps"):
         tune_script(
-            tmp_path / "train.py", [], output=tmp_path, settings=GdatSettings(),
+            tmp_path / "train.py",
+            [],
+            output=tmp_path,
+            settings=GdatSettings(),
             progress=SilentProgress(),
-        )  # fmt: skip
+        )
 
 
 @pytest.mark.parametrize(

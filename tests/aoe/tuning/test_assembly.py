@@ -128,9 +128,13 @@ def test_nothing_is_linked_when_nothing_compiles(
     ("kernels", "cores", "workers"), [(5, 8, 1), (6, 8, 2), (13, 8, 3), (13, 2, 2), (40, 4, 4)]
 )
 def test_many_kernels_are_shared_among_workers_few_are_not(
-    tmp_path: Path, graph: ModelGraph, linked: list[list[str]], kernels: int, cores: int,
+    tmp_path: Path,
+    graph: ModelGraph,
+    linked: list[list[str]],
+    kernels: int,
+    cores: int,
     workers: int,
-) -> None:  # fmt: skip
+) -> None:
     runner = ScriptedRunner(target=make_target(core_num=cores))
     chosen = _kernels(kernels)
     with closing(_assembly(tmp_path, graph, runner)) as parts:

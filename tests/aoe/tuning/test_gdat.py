@@ -123,9 +123,13 @@ class FakeTraining:
 def make_bank(folder: Path) -> GradientBank:
     """Return the bank of a target called host."""
     return GradientBank(
-        folder, "host", fingerprint={"torch": "2"}, model={"name": "net"}, engine_version="0",
+        folder,
+        "host",
+        fingerprint={"torch": "2"},
+        model={"name": "net"},
+        engine_version="0",
         clock=lambda: datetime(2026, 1, 2, tzinfo=UTC),
-    )  # fmt: skip
+    )
 
 
 def run(
@@ -142,13 +146,17 @@ def run(
         make_bank(folder),
         GdatSettings(**settings),
         report=GdatReport(
-            tuning_name="net", modelhash=str(training.model_hash), gradients=len(SIZES),
-            total_bytes=sum(SIZES), world_size=training.world_size, backend="gloo",
+            tuning_name="net",
+            modelhash=str(training.model_hash),
+            gradients=len(SIZES),
+            total_bytes=sum(SIZES),
+            world_size=training.world_size,
+            backend="gloo",
         ),
         publish=publish,
         progress=SilentProgress(),
         clock=clock,
-    ).run()  # fmt: skip
+    ).run()
 
 
 def events(folder: Path) -> list[Event]:

@@ -26,8 +26,12 @@ Script = Callable[[Schedule], float | Outcome | RunError]
 
 def _settings(**changes: Any) -> SearchSettings:
     facts: dict[str, Any] = {
-        "method": "random", "budget": 8, "seed": 0, "screen": _SCREEN, "final": _FINAL,
-    }  # fmt: skip
+        "method": "random",
+        "budget": 8,
+        "seed": 0,
+        "screen": _SCREEN,
+        "final": _FINAL,
+    }
     return SearchSettings(**(facts | changes))
 
 

@@ -165,8 +165,10 @@ def test_odd_and_long_names_give_distinct_files(tmp_path: Path, names: tuple[str
     assert len(files) == 2
     assert {_strict(file)["key"] for file in files} == {t.operator.key for t in tuned}
     assert {path.name for path in tmp_path.iterdir()} == {
-        "op_tuning", "profiling", "summary.json",
-    }  # fmt: skip
+        "op_tuning",
+        "profiling",
+        "summary.json",
+    }
 
 
 def test_profile_is_sorted_by_time_with_shares(tmp_path: Path) -> None:

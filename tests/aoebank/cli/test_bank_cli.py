@@ -79,8 +79,9 @@ def test_lone_surrogates_in_a_bank_can_be_printed(tmp_path: Path) -> None:
         for option in ([], ["--json"]):
             process = subprocess.run(
                 [sys.executable, "-c", MAIN, verb, str(path), *option],
-                capture_output=True, check=False,
-            )  # fmt: skip
+                capture_output=True,
+                check=False,
+            )
             assert process.returncode in (0, 1)
             assert process.stderr == b""
 
@@ -88,8 +89,9 @@ def test_lone_surrogates_in_a_bank_can_be_printed(tmp_path: Path) -> None:
 def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
     process = subprocess.run(
         ["sh", "-c", f'"{sys.executable}" -c "{MAIN}" --help | true'],
-        capture_output=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        check=False,
+    )
     assert process.stderr == b""
 
 

@@ -23,7 +23,7 @@ def test_command_writes_what_it_did(
 ) -> None:
     golden_harness.check_case(
         "aoebank", case, tmp_path, monkeypatch, update=update_golden, substitutions=[VERSION]
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.endswith("-json")])

@@ -24,14 +24,20 @@ def bank(root: Path, cost_us: float, tile: int = 16) -> str:
 @pytest.mark.parametrize(
     ("cost_b", "options", "code"),
     [
-        (10.0, [], 0), (10.1, [], 1), (20.0, [], 1), (5.0, [], 1),
-        (10.0, ["--fail-on-regression", "5%"], 0), (20.0, ["--fail-on-regression", "5%"], 1),
-        (5.0, ["--fail-on-regression", "5%"], 0), (10.4, ["--fail-on-regression", "5%"], 0),
-        (10.4, ["--fail-on-regression", "0"], 1), (10.2, ["--fail-on-regression", "0"], 0),
+        (10.0, [], 0),
+        (10.1, [], 1),
+        (20.0, [], 1),
+        (5.0, [], 1),
+        (10.0, ["--fail-on-regression", "5%"], 0),
+        (20.0, ["--fail-on-regression", "5%"], 1),
+        (5.0, ["--fail-on-regression", "5%"], 0),
+        (10.4, ["--fail-on-regression", "5%"], 0),
+        (10.4, ["--fail-on-regression", "0"], 1),
+        (10.2, ["--fail-on-regression", "0"], 0),
         (10.2, ["--fail-on-regression", "1%", "--noise", "0"], 1),
         (10.6, ["--fail-on-regression", "5%", "--noise", "10%"], 0),
     ],
-)  # fmt: skip
+)
 def test_exit_code_says_whether_it_differs_or_got_slower(
     tmp_path: Path, cost_b: float, options: list[str], code: int
 ) -> None:

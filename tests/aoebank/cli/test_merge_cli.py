@@ -56,10 +56,14 @@ def test_saved_decisions_are_edited_and_applied(work: Path) -> None:
 
 @pytest.mark.parametrize(
     ("policy", "expected"),
-    [(Policy.KEEP_BEST, {0: 2, 1: 1, 2: 1}), (Policy.OURS, {0: 1, 1: 1, 2: 1}),
-     (Policy.THEIRS, {0: 2, 1: 2, 2: 1}), (Policy.FAIL, {0: 1, 1: 1, 2: 1}),
-     (Policy.UNION, {0: 2, 1: 1, 2: 1})],
-)  # fmt: skip
+    [
+        (Policy.KEEP_BEST, {0: 2, 1: 1, 2: 1}),
+        (Policy.OURS, {0: 1, 1: 1, 2: 1}),
+        (Policy.THEIRS, {0: 2, 1: 2, 2: 1}),
+        (Policy.FAIL, {0: 1, 1: 1, 2: 1}),
+        (Policy.UNION, {0: 2, 1: 1, 2: 1}),
+    ],
+)
 def test_policy_is_obeyed(work: Path, policy: Policy, expected: dict[int, int]) -> None:
     outcome = aoebank("a", "b", "-o", "out", "--policy", policy)
     assert outcome.exit_code == (1 if policy is Policy.FAIL else 0)
@@ -87,8 +91,10 @@ def test_conflicts_are_settled_from_the_conflict_file(work: Path) -> None:
 def test_json_has_every_decision_with_its_records(work: Path) -> None:
     document = json.loads(aoebank("a", "b", "-o", "out", "--json").stdout)
     assert [each["reason"] for each in document["decisions"]] == [
-        "faster", "faster", "theirs-added",
-    ]  # fmt: skip
+        "faster",
+        "faster",
+        "theirs-added",
+    ]
     assert document["decisions"][0]["ours"]["record"].startswith('"')
     assert document["written"] == [f"out/{NAMES[UNIFIED]}"]
 

@@ -44,9 +44,9 @@ def _json(*arguments: str, exit_code: int = 0) -> Any:
 
 def test_story_of_a_bad_drop(bank: Path) -> None:
     first = _run("snapshot", "-m", "good", "--tag", "v1")
-    assert re.fullmatch(
-        r"snapshot [0-9a-f]{12}: 1 file, 2 records: 2 added, tag v1\n", first
-    ), first  # fmt: skip
+    assert re.fullmatch(r"snapshot [0-9a-f]{12}: 1 file, 2 records: 2 added, tag v1\n", first), (
+        first
+    )
     banks.put(bank, make_record(1, tile=99, cost_us=3.0), make_record(3))
     assert _run("snapshot", "--dry-run") == "would record: 1 added, 1 changed\n"
     _run("snapshot", "-m", "drop")
@@ -66,9 +66,7 @@ def test_story_of_a_bad_drop(bank: Path) -> None:
 def test_author_is_the_one_git_knows(bank: Path) -> None:
     snapshot = _json("snapshot")["snapshot"]
     assert snapshot["who"] == "Ann Example <ann@example.org>"
-    assert set(snapshot["environment"]) == {
-        "aoebank", "python", "host", "machine", "cpu_model"
-    }  # fmt: skip
+    assert set(snapshot["environment"]) == {"aoebank", "python", "host", "machine", "cpu_model"}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", snapshot["time"])
 
 
@@ -86,9 +84,11 @@ def test_dry_runs_write_nothing(bank: Path) -> None:
     before = banks.state(bank)
     history = (bank / ".aoebank" / "history.db").read_bytes()
     for arguments in (
-        ("snapshot",), ("restore", "v1"), ("revert", "v1"),
+        ("snapshot",),
+        ("restore", "v1"),
+        ("revert", "v1"),
         ("quarantine", "add", K1, "--reason", "x"),
-    ):  # fmt: skip
+    ):
         assert _json(*arguments, "--dry-run")["dry_run"] is True
         _run(*arguments, "--dry-run")
     assert banks.state(bank) == before
@@ -122,9 +122,18 @@ def test_revert_with_a_conflict_exits_1_and_does_the_rest(bank: Path) -> None:
 def test_quarantine_from_end_to_end(bank: Path) -> None:
     old = banks.file_of(bank).read_bytes()
     text = _run(
-        "quarantine", "add", K1[:8], "--reason", "aicore error", "--ticket", "T-1",
-        "--until", "2099-12-31", "--evidence", "plog of 3 March",
-    )  # fmt: skip
+        "quarantine",
+        "add",
+        K1[:8],
+        "--reason",
+        "aicore error",
+        "--ticket",
+        "T-1",
+        "--until",
+        "2099-12-31",
+        "--evidence",
+        "plog of 3 March",
+    )
     assert f"in quarantine: {K1}  x86-64-v4, Softmax, strategy " in text
     assert f"removed from the bank: {banks.file_of(bank).relative_to(bank)}: {K1}" in text
     assert set(banks.costs(bank)) == {K2}
@@ -160,9 +169,16 @@ def test_damaged_history_is_told_and_the_bank_is_untouched(bank: Path) -> None:
     history.write_bytes(b"x" * 5000)
     before = banks.state(bank)
     for arguments in (
-        ("snapshot",), ("log",), ("log", "--verify"), ("tag",), ("tag", "v2"), ("restore", "v1"),
-        ("revert", "v1"), ("blame", K1), ("diff", "snapshot:v1", str(bank)),
-    ):  # fmt: skip
+        ("snapshot",),
+        ("log",),
+        ("log", "--verify"),
+        ("tag",),
+        ("tag", "v2"),
+        ("restore", "v1"),
+        ("revert", "v1"),
+        ("blame", K1),
+        ("diff", "snapshot:v1", str(bank)),
+    ):
         document = _json(*arguments, exit_code=3)
         assert document["error"]["code"] == "history"
         assert "damaged" in document["error"]["message"]

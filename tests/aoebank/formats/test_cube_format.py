@@ -57,12 +57,20 @@ class TestContract(FormatTests):
     [
         ("repository_ascend910_matmul.json", "ascend910", None, "matmul"),
         ("repository_Ascend310P3_conv2d_forward.json", "Ascend310P3", None, "conv2d_forward"),
-        ("AIC_24_L1_SIZE_512_repository_Ascend910B4-1_conv2d_bp_input.json", "Ascend910B4-1", 24,
-         "conv2d_bp_input"),
-        ("AIC_2_L1_SIZE_1024_L2_FUSION_repository_Ascend910_9391_matmul.json", "Ascend910_9391", 2,
-         "matmul"),
+        (
+            "AIC_24_L1_SIZE_512_repository_Ascend910B4-1_conv2d_bp_input.json",
+            "Ascend910B4-1",
+            24,
+            "conv2d_bp_input",
+        ),
+        (
+            "AIC_2_L1_SIZE_1024_L2_FUSION_repository_Ascend910_9391_matmul.json",
+            "Ascend910_9391",
+            2,
+            "matmul",
+        ),
     ],
-)  # fmt: skip
+)
 def test_names_tell_soc_cores_and_operator(name: str, soc: str, cores: int | None, op: str) -> None:
     target = FORMAT.parse(EXAMPLE, Path(name)).name
     assert target is not None

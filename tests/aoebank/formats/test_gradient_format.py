@@ -187,9 +187,16 @@ def test_made_record_is_written_as_cann_does() -> None:
 
 @pytest.mark.parametrize(
     ("modelhash", "sizes", "times"),
-    [("x", [1], [1]), ("-1", [1], [1]), (str(2**64), [1], [1]), ("1", [1], [1, 2]),
-     ("1", [], []), ("1", [0, 0], [1, 2]), ("1", ["a"], [1])],
-)  # fmt: skip
+    [
+        ("x", [1], [1]),
+        ("-1", [1], [1]),
+        (str(2**64), [1], [1]),
+        ("1", [1], [1, 2]),
+        ("1", [], []),
+        ("1", [0, 0], [1, 2]),
+        ("1", ["a"], [1]),
+    ],
+)
 def test_made_record_is_never_one_that_readers_refuse(
     modelhash: str, sizes: list[Any], times: list[Any]
 ) -> None:

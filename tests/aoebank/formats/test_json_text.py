@@ -21,10 +21,13 @@ from aoebank.formats.json_text import (
 from aoebank.formats.lines import LineIndex
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-)  # fmt: skip
+)
 
 
 @given(values)
@@ -82,9 +85,15 @@ def test_scan_ends_behind_the_value() -> None:
 
 @pytest.mark.parametrize(
     ("tokens", "found"),
-    [((), "{"), (("b",), "["), (("b", "1"), '"x"'), (("b", "1", "deeper"), '"x"'),
-     (("b", "7"), "["), (("ä",), "true")],
-)  # fmt: skip
+    [
+        ((), "{"),
+        (("b",), "["),
+        (("b", "1"), '"x"'),
+        (("b", "1", "deeper"), '"x"'),
+        (("b", "7"), "["),
+        (("ä",), "true"),
+    ],
+)
 def test_locate_finds_the_value_or_its_nearest_parent(tokens: tuple[str, ...], found: str) -> None:
     text = ' {"a": 1, "b": [0, "x"], "ä": true}'
     assert text[locate(text, tokens) :].startswith(found)

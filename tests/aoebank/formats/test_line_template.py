@@ -20,14 +20,49 @@ from aoebank.model.record import FormatName
 RUNTIME = FormatName.RUNTIME_KB
 NAME = Path(merge_files.NAMES[RUNTIME])
 MEMBERS = (
-    b'"id"', b'"version"', b'"m"', b'"k"', b'"bias_flag"', b'"l1_fused_num"', b'"baseM"',
-)  # fmt: skip
+    b'"id"',
+    b'"version"',
+    b'"m"',
+    b'"k"',
+    b'"bias_flag"',
+    b'"l1_fused_num"',
+    b'"baseM"',
+)
 # spellings of a value, good and bad, that come in the place of another one
 SPELLINGS = (
-    b"0", b"-0", b"7", b"-7", b"007", b"+7", b"7.", b"7.0", b"7e2", b"7E+2", b".7", b"0x7", b"-",
-    b"true", b"false", b"True", b"null", b"NaN", b"Infinity", b'"7"', b"[]", b"{}", b"", b" 7",
-    b"4294967296", b"-2147483649", b"9" * 25, b"9" * 5000, b"1e999", b"7,", b"7}", b"\xff",
-)  # fmt: skip
+    b"0",
+    b"-0",
+    b"7",
+    b"-7",
+    b"007",
+    b"+7",
+    b"7.",
+    b"7.0",
+    b"7e2",
+    b"7E+2",
+    b".7",
+    b"0x7",
+    b"-",
+    b"true",
+    b"false",
+    b"True",
+    b"null",
+    b"NaN",
+    b"Infinity",
+    b'"7"',
+    b"[]",
+    b"{}",
+    b"",
+    b" 7",
+    b"4294967296",
+    b"-2147483649",
+    b"9" * 25,
+    b"9" * 5000,
+    b"1e999",
+    b"7,",
+    b"7}",
+    b"\xff",
+)
 
 
 def parse_slowly(data: bytes) -> ParsedFile:

@@ -37,8 +37,10 @@ def test_key_structs_have_their_published_layout(op: str, form: str, size: int) 
     assert fields.size == struct.calcsize(form) == size
     unrolled = struct.Struct("<" + "".join(field.code for field in fields.fields))
     example = list(range(1, len(fields.fields) + 1))
-    values = [bool(each % 2) if field.code == "?" else each
-              for each, field in zip(example, fields.fields, strict=True)]  # fmt: skip
+    values = [
+        bool(each % 2) if field.code == "?" else each
+        for each, field in zip(example, fields.fields, strict=True)
+    ]
     assert unrolled.pack(*values) == struct.pack(form, *values)
 
 
@@ -56,13 +58,24 @@ def test_seven_operators_are_known_and_each_is_a_file() -> None:
 @pytest.mark.parametrize(
     ("c_type", "value", "stored"),
     [
-        ("uint8_t", 255, 255), ("uint8_t", 256, 0), ("uint8_t", -1, 255), ("int8_t", 128, -128),
-        ("uint32_t", 2**32, 0), ("int64_t", 2**63, -(2**63)), ("uint64_t", -1, 2**64 - 1),
-        ("int32_t", 2.9, 2), ("int32_t", -2.9, -2), ("uint32_t", True, 1), ("float", 1, 1.0),
-        ("float", 1e300, float("inf")), ("float", -(10**400), float("-inf")), ("bool", True, True),
-        ("double", 1e300, 1e300), ("uint64_t", float("inf"), 0),
+        ("uint8_t", 255, 255),
+        ("uint8_t", 256, 0),
+        ("uint8_t", -1, 255),
+        ("int8_t", 128, -128),
+        ("uint32_t", 2**32, 0),
+        ("int64_t", 2**63, -(2**63)),
+        ("uint64_t", -1, 2**64 - 1),
+        ("int32_t", 2.9, 2),
+        ("int32_t", -2.9, -2),
+        ("uint32_t", True, 1),
+        ("float", 1, 1.0),
+        ("float", 1e300, float("inf")),
+        ("float", -(10**400), float("-inf")),
+        ("bool", True, True),
+        ("double", 1e300, 1e300),
+        ("uint64_t", float("inf"), 0),
     ],
-)  # fmt: skip
+)
 def test_values_are_converted_as_in_cpp(c_type: str, value: Any, stored: Any) -> None:
     assert convert(SchemaField(name="x", c_type=c_type), value) == stored
 
@@ -70,18 +83,27 @@ def test_values_are_converted_as_in_cpp(c_type: str, value: Any, stored: Any) ->
 @pytest.mark.parametrize(
     ("c_type", "value"),
     [
-        ("bool", 1), ("bool", "true"), ("int64_t", True), ("ge::Format", True), ("float", None),
-        ("uint32_t", "1"), ("uint32_t", [1]), ("double", {}),
+        ("bool", 1),
+        ("bool", "true"),
+        ("int64_t", True),
+        ("ge::Format", True),
+        ("float", None),
+        ("uint32_t", "1"),
+        ("uint32_t", [1]),
+        ("double", {}),
     ],
-)  # fmt: skip
+)
 def test_types_the_reader_rejects_raise(c_type: str, value: Any) -> None:
     with pytest.raises(FieldError):
         convert(SchemaField(name="x", c_type=c_type), value)
 
 
-FIELDS = [SchemaField(name=f"f{place}", c_type=each) for place, each in enumerate(
-    ("int8_t", "uint8_t", "int32_t", "uint32_t", "int64_t", "uint64_t", "float", "bool")
-)]  # fmt: skip
+FIELDS = [
+    SchemaField(name=f"f{place}", c_type=each)
+    for place, each in enumerate(
+        ("int8_t", "uint8_t", "int32_t", "uint32_t", "int64_t", "uint64_t", "float", "bool")
+    )
+]
 numbers = st.integers(-(2**65), 2**65) | st.floats(allow_nan=False) | st.booleans()
 
 
@@ -113,18 +135,34 @@ def test_what_a_file_says_about_the_reader_is_about_its_own_fields_and_has_a_sou
         assert {*reader} <= {"source", "not_read", "conditional", "values"}
         assert "commit" in reader["source"]
         names = [
-            *reader.get("not_read", ()), *reader.get("conditional", ()), *reader.get("values", ())
-        ]  # fmt: skip
+            *reader.get("not_read", ()),
+            *reader.get("conditional", ()),
+            *reader.get("values", ()),
+        ]
         assert {*names} <= {name for name, *_ in document["knowledge"]}
         assert len(names) == len({*names})
 
 
 def test_conv2d_takes_one_of_the_seventeen_late_fields_on_all_paths() -> None:
     late = (
-        "khL1", "kwL1", "multiNBL1", "kernelHxkernelW", "cinAInCore", "cinATailInCore",
-        "oriHinxWin", "cinOffsetBlockInGM", "mStep", "fmapKStride", "nStep", "kStep",
-        "weightKStride", "coutOffsetBlock", "cinBInCore", "cinBTailInCore", "nL1DivBlockSize",
-    )  # fmt: skip
+        "khL1",
+        "kwL1",
+        "multiNBL1",
+        "kernelHxkernelW",
+        "cinAInCore",
+        "cinATailInCore",
+        "oriHinxWin",
+        "cinOffsetBlockInGM",
+        "mStep",
+        "fmapKStride",
+        "nStep",
+        "kStep",
+        "weightKStride",
+        "coutOffsetBlock",
+        "cinBInCore",
+        "cinBTailInCore",
+        "nL1DivBlockSize",
+    )
     fields = operator_schemas()["Conv2DV2"].strategy.names
     assert [name for name in late if fields[name].is_required] == ["multiNBL1"]
     assert [name for name in late if fields[name].path] == ["khL1", "kwL1"]

@@ -90,9 +90,7 @@ def test_new_record_is_compact_with_sorted_members_and_the_hash_as_id() -> None:
 def test_changed_record_keeps_id_version_and_unknown_members() -> None:
     record = FORMAT.record(parse(line(id=9, version=3, mine="x")), 0)
     data = FORMAT.serialize(parse(b""), {record.key: replace(record, strategy={"a": 1})})
-    assert json.loads(data) == {
-        **FIRST, "id": 9, "version": 3, "mine": "x", "knowledge": {"a": 1}
-    }  # fmt: skip
+    assert json.loads(data) == {**FIRST, "id": 9, "version": 3, "mine": "x", "knowledge": {"a": 1}}
 
 
 def test_spelling_of_numbers_survives_a_change() -> None:
@@ -105,10 +103,14 @@ def test_spelling_of_numbers_survives_a_change() -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"A\nB\n", b"A\nB\nN\n"), (b"A\nB", b"A\nB\nN"), (b"A\r\nB\r\n", b"A\r\nB\r\nN\r\n"),
-        (b"", b"N\n"), (b"\xef\xbb\xbf", b"\xef\xbb\xbfN\n"), (b"A\n\n", b"A\n\nN\n"),
+        (b"A\nB\n", b"A\nB\nN\n"),
+        (b"A\nB", b"A\nB\nN"),
+        (b"A\r\nB\r\n", b"A\r\nB\r\nN\r\n"),
+        (b"", b"N\n"),
+        (b"\xef\xbb\xbf", b"\xef\xbb\xbfN\n"),
+        (b"A\n\n", b"A\n\nN\n"),
     ],
-)  # fmt: skip
+)
 def test_added_record_follows_the_line_ends_of_the_file(data: bytes, expected: bytes) -> None:
     names = {b"A": line(), b"B": with_info(m=64), b"N": with_info(m=128)}
 
@@ -136,9 +138,10 @@ def test_file_behaves_as_a_dict_and_leaves_other_bytes_alone(
     expected: dict[str, Any] = {each.key: each.strategy for each in parse(data).iter_records()}
     for number, verb, tile in steps:
         record = make_runtime_record(
-            op_type="MatMulV3", workload={**FIRST["info_dict"], "m": 16 * number},
+            op_type="MatMulV3",
+            workload={**FIRST["info_dict"], "m": 16 * number},
             strategy={**FIRST["knowledge"], "baseM": tile},
-        )  # fmt: skip
+        )
         before = {each.key: each.raw for each in parse(data).iter_records()}
         data = FORMAT.serialize(parse(data), {record.key: record if verb == "put" else None})
         if verb == "put":
@@ -147,8 +150,11 @@ def test_file_behaves_as_a_dict_and_leaves_other_bytes_alone(
             expected.pop(record.key, None)
         after = {each.key: each for each in parse(data).iter_records()}
         assert {key: each.strategy for key, each in after.items()} == expected
-        assert all(after[key].raw == raw for key, raw in before.items()
-                   if key in after and key != record.key)  # fmt: skip
+        assert all(
+            after[key].raw == raw
+            for key, raw in before.items()
+            if key in after and key != record.key
+        )
 
 
 def test_record_whose_bytes_are_undecodable_is_read_with_replacements() -> None:
@@ -188,10 +194,14 @@ def test_shipped_banks_come_back_byte_for_byte(shared_data: Path) -> None:
 @pytest.mark.parametrize(
     ("soc", "equal", "records"),
     [
-        ("Ascend310P3_8", 3, 3), ("Ascend310P5_8", 3, 3), ("Ascend310P7_8", 3, 3),
-        ("Ascend910B3_20", 13, 13), ("Ascend910B4_20", 2, 2), ("Ascend910B1_24", 116, 118),
+        ("Ascend310P3_8", 3, 3),
+        ("Ascend310P5_8", 3, 3),
+        ("Ascend310P7_8", 3, 3),
+        ("Ascend910B3_20", 13, 13),
+        ("Ascend910B4_20", 2, 2),
+        ("Ascend910B1_24", 116, 118),
     ],
-)  # fmt: skip
+)
 def test_recomputed_hashes_are_the_shipped_ids(
     shared_data: Path, soc: str, equal: int, records: int
 ) -> None:

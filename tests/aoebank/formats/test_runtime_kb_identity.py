@@ -38,9 +38,11 @@ def test_hash_is_the_published_algorithm(data: bytes) -> None:
     assert common_hash(data) == slow_hash(data)
 
 
-@given(st.integers(0, 260).flatmap(
-    lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=1, max_size=9)
-))  # fmt: skip
+@given(
+    st.integers(0, 260).flatmap(
+        lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=1, max_size=9)
+    )
+)
 def test_many_hashes_at_once_are_the_single_ones(structs: list[bytes]) -> None:
     together = common_hashes(structs, len(structs[0]))
     assert list(together) == [common_hash(each) for each in structs]

@@ -36,8 +36,10 @@ from aoebank.formats.operator_schema import (
         ("null", ["AB204"]),
         ("{", ["AB103"]),
         (line() + " " + line(), ["AB107"]),
-        (line() + "\n\n" + line(version=1, info_dict={**FIRST["info_dict"], "k": 64}),
-         ["AB112", "AB307"]),
+        (
+            line() + "\n\n" + line(version=1, info_dict={**FIRST["info_dict"], "k": 64}),
+            ["AB112", "AB307"],
+        ),
         (json.dumps({"id": 1}), ["AB205"] * 4),
         (line(id="1"), ["AB206"]),
         (line(op=7), ["AB206"]),
@@ -71,7 +73,7 @@ from aoebank.formats.operator_schema import (
         ("\ufeff" + line(), ["AB105"]),
         ("<<<<<<< ours\n" + line(), ["AB104"]),
     ],
-)  # fmt: skip
+)
 def test_findings(text: str, expected: list[str]) -> None:
     assert codes(text) == expected
 
@@ -98,15 +100,22 @@ def test_record_with_every_field_has_no_finding(op: str) -> None:
 @pytest.mark.parametrize(
     ("op", "name", "code"),
     [
-        ("MatMulV3", "baseM", "AB209"), ("Conv2DV2", "multiNBL1", "AB209"),
-        ("Conv2DV2", "nBL1", "AB209"), ("Conv2DV2", "mStep", "AB216"),
-        ("Conv2DV2", "weightKStride", "AB216"), ("Conv2DV2", "roundMode", "AB216"),
-        ("Conv2DV2", "khL1", "AB217"), ("Conv2DV2", "woDim", "AB217"),
-        ("Conv2DV2", "innerBatch", "AB210"), ("Conv3D", "reserved1", "AB210"),
-        ("Conv3D", "offsetx", "AB209"), ("Conv3DV2", "bl1FullLoad", "AB216"),
-        ("Conv3DV2", "khL1", "AB210"), ("Conv3DV2", "woL1", "AB209"),
+        ("MatMulV3", "baseM", "AB209"),
+        ("Conv2DV2", "multiNBL1", "AB209"),
+        ("Conv2DV2", "nBL1", "AB209"),
+        ("Conv2DV2", "mStep", "AB216"),
+        ("Conv2DV2", "weightKStride", "AB216"),
+        ("Conv2DV2", "roundMode", "AB216"),
+        ("Conv2DV2", "khL1", "AB217"),
+        ("Conv2DV2", "woDim", "AB217"),
+        ("Conv2DV2", "innerBatch", "AB210"),
+        ("Conv3D", "reserved1", "AB210"),
+        ("Conv3D", "offsetx", "AB209"),
+        ("Conv3DV2", "bl1FullLoad", "AB216"),
+        ("Conv3DV2", "khL1", "AB210"),
+        ("Conv3DV2", "woL1", "AB209"),
     ],
-)  # fmt: skip
+)
 def test_missing_field_is_as_bad_as_what_the_operator_does_without_it(
     op: str, name: str, code: str
 ) -> None:
@@ -116,9 +125,11 @@ def test_missing_field_is_as_bad_as_what_the_operator_does_without_it(
 def test_missing_fields_are_told_by_kind_worst_first() -> None:
     names = ("innerBatch", "mStep", "kwL1", "multiNBL1", "nStep", "khL1", "woDim")
     assert missing("Conv2DV2", *names) == [
-        ("AB209", "no multiNBL1"), ("AB217", "no khL1, kwL1, woDim"),
-        ("AB216", "no mStep, nStep"), ("AB210", "no innerBatch"),
-    ]  # fmt: skip
+        ("AB209", "no multiNBL1"),
+        ("AB217", "no khL1, kwL1, woDim"),
+        ("AB216", "no mStep, nStep"),
+        ("AB210", "no innerBatch"),
+    ]
 
 
 def test_hint_says_what_a_missing_field_should_hold() -> None:

@@ -39,9 +39,14 @@ near_lines = st.fixed_dictionaries(
 )
 # the last and the first numbers outside and inside the C types, and fractions beside them
 borders = st.sampled_from(
-    [sign * (2**bits) + step for sign in (1, -1) for bits in (7, 8, 31, 32, 63, 64)
-     for step in (-1, 0, 1)] + [-0.5, -1.5, 255.5, 256.0, 3.5e38, -3.5e38, 1e300, 10**400]
-)  # fmt: skip
+    [
+        sign * (2**bits) + step
+        for sign in (1, -1)
+        for bits in (7, 8, 31, 32, 63, 64)
+        for step in (-1, 0, 1)
+    ]
+    + [-0.5, -1.5, 255.5, 256.0, 3.5e38, -3.5e38, 1e300, 10**400]
+)
 
 
 def is_without_error(value: Any, op: str = "MatMulV3") -> bool:

@@ -236,8 +236,9 @@ def test_finding_points_at_line_column_and_pointer() -> None:
 
 def test_column_counts_characters_where_bytes_are_more() -> None:
     info = {"name": "äöü"}
-    text = json.dumps({workload_key(info): [candidate(info_dict=info, cost_time=0)]},
-                      ensure_ascii=False)  # fmt: skip
+    text = json.dumps(
+        {workload_key(info): [candidate(info_dict=info, cost_time=0)]}, ensure_ascii=False
+    )
     (finding,) = FORMAT.check(parse(text))
     assert finding.location.column == text.index("0}") + 1
 
@@ -250,8 +251,10 @@ def test_conflict_markers_are_reported_and_both_sides_are_read() -> None:
     )
     parsed = parse(text)
     assert [(each.code, each.location.line) for each in parsed.findings] == [
-        ("AB104", 3), ("AB104", 5), ("AB104", 7)
-    ]  # fmt: skip
+        ("AB104", 3),
+        ("AB104", 5),
+        ("AB104", 7),
+    ]
     assert len(list(parsed.iter_records())) == 4
 
 
@@ -325,8 +328,11 @@ def test_file_behaves_as_a_dict_and_leaves_other_bytes_alone(
         after = {each.key: each for each in parse(data).iter_records()}
         plain = partial(replace, soc_version=None, op_type=None)
         assert {key: plain(each) for key, each in after.items()} == expected
-        assert all(after[key].raw == raw for key, raw in before.items()
-                   if key in after and key != record.key)  # fmt: skip
+        assert all(
+            after[key].raw == raw
+            for key, raw in before.items()
+            if key in after and key != record.key
+        )
         assert find_error(parse(data)) is None
 
 
@@ -334,9 +340,12 @@ anything = st.sampled_from([None, True, 7, 2.5, "text", [], {}, [1], {"a": 1}])
 near_candidates = st.fixed_dictionaries(
     {},
     optional={
-        "knowledge": anything, "info_dict": anything, "cost_time": anything, "origin": anything,
+        "knowledge": anything,
+        "info_dict": anything,
+        "cost_time": anything,
+        "origin": anything,
     },
-)  # fmt: skip
+)
 near_files = st.dictionaries(
     st.sampled_from([KEY, KEY.upper(), "", "x" * 32, "0" * 32]),
     st.lists(near_candidates | anything, max_size=2) | anything,

@@ -19,11 +19,16 @@ def text_of(workload: Any, format_: FormatName = FormatName.UNIFIED) -> str:
 @pytest.mark.parametrize(
     ("workload", "text"),
     [
-        ({"op_type": "Softmax", "shape": [1, 2], "axis": -1, "x": True, "y": None},
-         "op_type=Softmax shape=[1,2] axis=-1 x=true y=null"),
-        ({"a b": "c d"}, '"a b"="c d"'), ([1, [2]], "[1,[2]]"), ("x", '"x"'), ({}, ""),
+        (
+            {"op_type": "Softmax", "shape": [1, 2], "axis": -1, "x": True, "y": None},
+            "op_type=Softmax shape=[1,2] axis=-1 x=true y=null",
+        ),
+        ({"a b": "c d"}, '"a b"="c d"'),
+        ([1, [2]], "[1,[2]]"),
+        ("x", '"x"'),
+        ({}, ""),
     ],
-)  # fmt: skip
+)
 def test_members_stand_in_their_order(workload: Any, text: str) -> None:
     assert text_of(workload) == text
 
@@ -49,12 +54,15 @@ def test_long_text_is_cut_and_still_tells_two_workloads_apart() -> None:
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
         | st.text(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     ),
     st.sampled_from(FormatName),
-)  # fmt: skip
+)
 def test_any_workload_is_one_printable_line(workload: Any, format_: FormatName) -> None:
     text = text_of(workload, format_)
     assert text.isascii()

@@ -17,10 +17,13 @@ from aoebank.storage.git_attributes import BANK_GLOBS, attribute_block
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="/\0\n\r"), min_size=1)
 NAMES = st.builds(
-    lambda **parts: str(BankFileName(**parts)), soc_version=WORDS, op_type=WORDS,
-    core_num=st.integers(0, 10**9 - 1), core_type=st.sampled_from(CORE_TYPES),
+    lambda **parts: str(BankFileName(**parts)),
+    soc_version=WORDS,
+    op_type=WORDS,
+    core_num=st.integers(0, 10**9 - 1),
+    core_type=st.sampled_from(CORE_TYPES),
     suffix=st.sampled_from([UNIFIED_SUFFIX, RUNTIME_SUFFIX]),
-)  # fmt: skip
+)
 PATTERNS = [each._NAME for each in (cube, gradient, graph, vector)]
 
 

@@ -48,9 +48,7 @@ def test_fresh_clone_is_declared_but_not_registered(banks: WorkTree) -> None:
 def test_unregistered_driver_lets_git_merge_lines(banks: WorkTree) -> None:
     bank = next(iter(SAMPLES.values()))
     banks.git("config", "--remove-section", "merge.aoebank")
-    banks.fork(
-        {NAME: bank.without(0, 1)}, {NAME: bank.without(0)}, {NAME: bank.without(1)}
-    )  # fmt: skip
+    banks.fork({NAME: bank.without(0, 1)}, {NAME: bank.without(0)}, {NAME: bank.without(1)})
     assert banks.try_git("merge", "theirs").returncode == 1
     assert b"<<<<<<<" in banks.read(NAME)
     assert [*_check(banks)] == ["not_registered"]
@@ -94,10 +92,13 @@ def test_program_that_is_another_one(banks: WorkTree, command: str) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("merge.aoebank.driver", "aoebank merge-driver %O %A %B"),
-     ("merge.aoebank.driver", "my-driver %O %A %B"),
-     ("merge.aoebank.recursive", "binary"), ("diff.aoebank.textconv", "cat")],
-)  # fmt: skip
+    [
+        ("merge.aoebank.driver", "aoebank merge-driver %O %A %B"),
+        ("merge.aoebank.driver", "my-driver %O %A %B"),
+        ("merge.aoebank.recursive", "binary"),
+        ("diff.aoebank.textconv", "cat"),
+    ],
+)
 def test_setting_that_this_version_does_not_write(banks: WorkTree, key: str, value: str) -> None:
     banks.git("config", key, value)
     document = json.loads(banks.aoebank("git", "check", "--json").stdout)
@@ -113,9 +114,14 @@ def test_textconv_of_git_config_may_be_missing_by_itself(banks: WorkTree) -> Non
 
 
 @pytest.mark.parametrize(
-    ("line", "code"), [(b"*.json merge=union\n", "shadowed"), (b"*.json -merge\n", "shadowed"),
-                       (b"*.json !merge\n", "not_covered"), (b"* text=auto\n", "shadowed")],
-)  # fmt: skip
+    ("line", "code"),
+    [
+        (b"*.json merge=union\n", "shadowed"),
+        (b"*.json -merge\n", "shadowed"),
+        (b"*.json !merge\n", "not_covered"),
+        (b"* text=auto\n", "shadowed"),
+    ],
+)
 def test_later_line_takes_files_away(banks: WorkTree, line: bytes, code: str) -> None:
     lines = banks.read(".gitattributes")
     banks.commit("shadow", {".gitattributes": lines + line})

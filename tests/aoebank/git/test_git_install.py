@@ -39,9 +39,13 @@ def test_install_registers_and_declares(clone: WorkTree) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["x_AiCore_y.json.provenance.jsonl", ".aoebank/quarantine.jsonl",
-             "banks/a/.aoebank/quarantine.jsonl"],
-)  # fmt: skip
+    "name",
+    [
+        "x_AiCore_y.json.provenance.jsonl",
+        ".aoebank/quarantine.jsonl",
+        "banks/a/.aoebank/quarantine.jsonl",
+    ],
+)
 def test_files_of_lines_go_to_the_driver_too(tree: WorkTree, name: str) -> None:
     assert "merge: aoebank" in tree.git("check-attr", "merge", "--", name)
 
@@ -65,9 +69,15 @@ def test_dry_run_changes_nothing_and_says_what_it_would(clone: WorkTree) -> None
 
 
 @pytest.mark.parametrize(
-    "written", [b"*.png binary\n", b"*.png binary", b"\r\n# mine\r\n*.json text\r\n",
-                b"\xef\xbb\xbf*.c text\n", b"# caf\xe9\n"],
-)  # fmt: skip
+    "written",
+    [
+        b"*.png binary\n",
+        b"*.png binary",
+        b"\r\n# mine\r\n*.json text\r\n",
+        b"\xef\xbb\xbf*.c text\n",
+        b"# caf\xe9\n",
+    ],
+)
 def test_uninstall_gives_back_what_people_wrote(clone: WorkTree, written: bytes) -> None:
     clone.write(".gitattributes", written)
     config, exclude, _ = _snapshot(clone)
@@ -138,7 +148,7 @@ def test_command_is_what_git_starts(clone: WorkTree) -> None:
     assert result.returncode == 0, result.stderr
     clone.fork(
         {BANK.name: BANK.without(0, 1)}, {BANK.name: BANK.without(0)}, {BANK.name: BANK.without(1)}
-    )  # fmt: skip
+    )
     clone.git("merge", "-q", "--no-edit", "theirs")
     assert BANK.records(clone.read(BANK.name)) == BANK.records(BANK.data)
     assert clone.git("log", "-p")
@@ -193,7 +203,7 @@ def test_global_install_writes_the_files_of_the_user(clone: WorkTree) -> None:
     assert "merge: aoebank" in clone.git("check-attr", "merge", "--", BANK.name)
     clone.fork(
         {BANK.name: BANK.without(0, 1)}, {BANK.name: BANK.without(0)}, {BANK.name: BANK.without(1)}
-    )  # fmt: skip
+    )
     clone.git("merge", "-q", "--no-edit", "theirs")
     _install(clone, "--global", verb="uninstall")
     assert "merge: unspecified" in clone.git("check-attr", "merge", "--", BANK.name)

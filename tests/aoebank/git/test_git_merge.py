@@ -30,7 +30,7 @@ def test_records_added_on_both_sides_are_all_there(tree: WorkTree, bank: SampleB
 def test_same_merge_without_driver_conflicts_or_breaks(clone: WorkTree, bank: SampleBank) -> None:
     clone.fork(
         {bank.name: bank.without(0, 1)}, {bank.name: bank.without(0)}, {bank.name: bank.without(1)}
-    )  # fmt: skip
+    )
     result = clone.try_git("merge", "-q", "--no-edit", "theirs")
     assert result.returncode or clone.read(bank.name) != bank.data
 
@@ -81,9 +81,10 @@ def _fork_times(tree: WorkTree, ours_us: float, theirs_us: float) -> None:
     """Let both sides find another strategy for record 0, which took 380 us."""
     ours, theirs = UNIFIED.retimed(0, ours_us), UNIFIED.retimed(0, theirs_us)
     tree.fork(
-        {UNIFIED.name: UNIFIED.data}, {UNIFIED.name: UNIFIED.bumped(0, 1, of=ours)},
+        {UNIFIED.name: UNIFIED.data},
+        {UNIFIED.name: UNIFIED.bumped(0, 1, of=ours)},
         {UNIFIED.name: UNIFIED.bumped(0, 2, of=theirs)},
-    )  # fmt: skip
+    )
 
 
 def _cost(tree: WorkTree, number: int = 0) -> float | None:
@@ -102,9 +103,7 @@ def test_noise_setting_decides_what_a_gap_is(tree: WorkTree) -> None:
     _fork_times(tree, 210.0, 200.0)
     tree.git("config", "aoebank.merge.noise", "50%")
     tree.git("config", "--add", "aoebank.merge.override", "op=nothing*:fail")
-    plan = tree.aoebank(
-        "merge-driver", "--json", "--dry-run", *_versions(tree), "7", UNIFIED.name
-    )  # fmt: skip
+    plan = tree.aoebank("merge-driver", "--json", "--dry-run", *_versions(tree), "7", UNIFIED.name)
     assert json.loads(plan.stdout)["decisions"][0]["reason"] == "inside-noise"
 
 
@@ -125,9 +124,15 @@ def test_override_setting_beats_the_policy(tree: WorkTree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("policy", "best"), ("noise", "little"), ("untimed", "keep-best"),
-                           ("override", "matmul"), ("polcy", "ours")],
-)  # fmt: skip
+    ("setting", "value"),
+    [
+        ("policy", "best"),
+        ("noise", "little"),
+        ("untimed", "keep-best"),
+        ("override", "matmul"),
+        ("polcy", "ours"),
+    ],
+)
 def test_setting_without_meaning_stops_the_merge_and_keeps_ours(
     tree: WorkTree, setting: str, value: str
 ) -> None:
@@ -142,9 +147,10 @@ def test_setting_without_meaning_stops_the_merge_and_keeps_ours(
 
 def test_rebase_merges_every_commit(tree: WorkTree) -> None:
     tree.fork(
-        {UNIFIED.name: UNIFIED.without(0, 1, 2)}, {UNIFIED.name: UNIFIED.without(1, 2)},
+        {UNIFIED.name: UNIFIED.without(0, 1, 2)},
+        {UNIFIED.name: UNIFIED.without(1, 2)},
         {UNIFIED.name: UNIFIED.without(0, 2)},
-    )  # fmt: skip
+    )
     tree.git("checkout", "-q", "theirs")
     tree.commit("theirs again", {UNIFIED.name: UNIFIED.without(0)})
     tree.git("rebase", "-q", "main")
@@ -154,9 +160,10 @@ def test_rebase_merges_every_commit(tree: WorkTree) -> None:
 
 def test_cherry_pick_brings_over_one_change(tree: WorkTree) -> None:
     tree.fork(
-        {UNIFIED.name: UNIFIED.without(0, 1, 2)}, {UNIFIED.name: UNIFIED.without(1, 2)},
+        {UNIFIED.name: UNIFIED.without(0, 1, 2)},
+        {UNIFIED.name: UNIFIED.without(1, 2)},
         {UNIFIED.name: UNIFIED.without(0, 2)},
-    )  # fmt: skip
+    )
     tree.git("cherry-pick", "theirs")
     assert {*UNIFIED.records(tree.read(UNIFIED.name))} == {*UNIFIED.keys} - {UNIFIED.keys[2]}
 
@@ -179,9 +186,7 @@ def test_stash_pop_merges_into_what_changed_meanwhile(tree: WorkTree) -> None:
 
 
 def test_checkout_with_merge_keeps_uncommitted_records(tree: WorkTree) -> None:
-    tree.fork(
-        {UNIFIED.name: UNIFIED.without(0, 1)}, {}, {UNIFIED.name: UNIFIED.without(0)}
-    )  # fmt: skip
+    tree.fork({UNIFIED.name: UNIFIED.without(0, 1)}, {}, {UNIFIED.name: UNIFIED.without(0)})
     tree.write(UNIFIED.name, UNIFIED.without(1))
     tree.git("checkout", "-q", "-m", "theirs")
     assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(UNIFIED.data)
@@ -198,9 +203,10 @@ def test_record_removed_by_one_side_and_changed_by_the_other_is_a_conflict(
     tree: WorkTree,
 ) -> None:
     tree.fork(
-        {UNIFIED.name: UNIFIED.data}, {UNIFIED.name: UNIFIED.without(0)},
+        {UNIFIED.name: UNIFIED.data},
+        {UNIFIED.name: UNIFIED.without(0)},
         {UNIFIED.name: UNIFIED.retimed(0, 1.0)},
-    )  # fmt: skip
+    )
     assert tree.try_git("merge", "--no-edit", "theirs").returncode == 1
     assert UNIFIED.keys[0] not in UNIFIED.records(tree.read(UNIFIED.name))
     decision = json.loads(tree.read(f"{UNIFIED.name}.conflicts"))["decisions"][0]
@@ -210,7 +216,7 @@ def test_record_removed_by_one_side_and_changed_by_the_other_is_a_conflict(
 def test_file_removed_by_one_side_and_changed_by_the_other_stays_whole(tree: WorkTree) -> None:
     tree.fork(
         {UNIFIED.name: UNIFIED.data}, {UNIFIED.name: None}, {UNIFIED.name: UNIFIED.without(0)}
-    )  # fmt: skip
+    )
     assert "modify/delete" in tree.try_git("merge", "--no-edit", "theirs").stdout
     assert tree.read(UNIFIED.name) == UNIFIED.without(0)
 
@@ -229,9 +235,10 @@ def test_line_ends_of_ours_stay(tree: WorkTree, bank: SampleBank) -> None:
 def test_renamed_soc_takes_the_records_of_the_other_side_along(tree: WorkTree) -> None:
     new = UNIFIED.name.replace("Ascend910B2", "Ascend950PR")
     tree.fork(
-        {UNIFIED.name: UNIFIED.without(0)}, {UNIFIED.name: None, new: UNIFIED.without(0, 1)},
+        {UNIFIED.name: UNIFIED.without(0)},
+        {UNIFIED.name: None, new: UNIFIED.without(0, 1)},
         {UNIFIED.name: UNIFIED.data},
-    )  # fmt: skip
+    )
     tree.git("merge", "-q", "--no-edit", "theirs")
     assert not (tree.top / UNIFIED.name).exists()
     assert {*UNIFIED.records(tree.read(new))} == {*UNIFIED.keys} - {UNIFIED.keys[1]}
@@ -256,9 +263,10 @@ def test_octopus_merges_each_branch_in_turn(tree: WorkTree) -> None:
 def _criss_cross(tree: WorkTree) -> None:
     """Make two branches that merged each other, so that two bases are as good."""
     tree.fork(
-        {UNIFIED.name: UNIFIED.without(0, 1, 2, 3)}, {UNIFIED.name: UNIFIED.without(1, 2, 3)},
+        {UNIFIED.name: UNIFIED.without(0, 1, 2, 3)},
+        {UNIFIED.name: UNIFIED.without(1, 2, 3)},
         {UNIFIED.name: UNIFIED.without(0, 2, 3)},
-    )  # fmt: skip
+    )
     ours = tree.git("rev-parse", "main").strip()
     tree.git("merge", "-q", "--no-edit", "theirs")
     tree.git("checkout", "-q", "theirs")
@@ -294,9 +302,10 @@ def test_bases_that_disagree_do_not_hide_a_conflict(tree: WorkTree) -> None:
 def test_broken_side_keeps_ours_byte_for_byte(tree: WorkTree) -> None:
     ours = UNIFIED.without(0)
     tree.fork(
-        {UNIFIED.name: UNIFIED.data}, {UNIFIED.name: ours},
+        {UNIFIED.name: UNIFIED.data},
+        {UNIFIED.name: ours},
         {UNIFIED.name: UNIFIED.without(1).replace(b"}]", b"}", 1)},
-    )  # fmt: skip
+    )
     result = tree.try_git("merge", "--no-edit", "theirs")
     assert result.returncode
     assert f"error: theirs of {UNIFIED.name}" in result.stderr
@@ -318,9 +327,10 @@ def test_binary_twin_of_a_cube_bank_keeps_ours(tree: WorkTree) -> None:
     bank = next(bank for bank in SAMPLES.values() if "repository" in bank.name)
     twin = bank.name.replace(".json", ".bin")
     tree.fork(
-        {bank.name: bank.without(0, 1), twin: b"old"}, {bank.name: bank.without(0)},
+        {bank.name: bank.without(0, 1), twin: b"old"},
+        {bank.name: bank.without(0)},
         {bank.name: bank.without(1)},
-    )  # fmt: skip
+    )
     result = tree.try_git("merge", "--no-edit", "theirs")
     assert result.returncode
     assert "twin" in result.stderr
@@ -331,18 +341,17 @@ def test_binary_twin_of_a_cube_bank_keeps_ours(tree: WorkTree) -> None:
 def test_driver_that_does_not_start_keeps_ours(tree: WorkTree, command: str) -> None:
     tree.git("config", "merge.aoebank.driver", f"{command} merge-driver %O %A %B %L %P")
     tree.fork(
-        {UNIFIED.name: UNIFIED.without(0, 1)}, {UNIFIED.name: UNIFIED.without(0)},
+        {UNIFIED.name: UNIFIED.without(0, 1)},
+        {UNIFIED.name: UNIFIED.without(0)},
         {UNIFIED.name: UNIFIED.without(1)},
-    )  # fmt: skip
+    )
     assert tree.try_git("merge", "--no-edit", "theirs").returncode
     assert tree.read(UNIFIED.name) == UNIFIED.without(0)
 
 
 def test_hostile_path_is_merged_like_any_other(tree: WorkTree) -> None:
     name = "a b/$(touch x)'\"\n;&*/" + UNIFIED.name
-    tree.fork(
-        {name: UNIFIED.without(0, 1)}, {name: UNIFIED.without(0)}, {name: UNIFIED.without(1)}
-    )  # fmt: skip
+    tree.fork({name: UNIFIED.without(0, 1)}, {name: UNIFIED.without(0)}, {name: UNIFIED.without(1)})
     tree.git("merge", "-q", "--no-edit", "theirs")
     assert UNIFIED.records(tree.read(name)) == UNIFIED.records(UNIFIED.data)
     assert not (tree.top / "x").exists()
@@ -350,9 +359,10 @@ def test_hostile_path_is_merged_like_any_other(tree: WorkTree) -> None:
 
 def test_merge_in_a_linked_work_tree_uses_the_same_drivers(tree: WorkTree) -> None:
     tree.fork(
-        {UNIFIED.name: UNIFIED.without(0, 1)}, {UNIFIED.name: UNIFIED.without(0)},
+        {UNIFIED.name: UNIFIED.without(0, 1)},
+        {UNIFIED.name: UNIFIED.without(0)},
         {UNIFIED.name: UNIFIED.without(1)},
-    )  # fmt: skip
+    )
     linked = tree.top.with_name("linked")
     tree.git("worktree", "add", "-q", "-b", "other", str(linked))
     tree.git("merge", "-q", "--no-edit", "theirs", cwd=linked)
@@ -362,9 +372,7 @@ def test_merge_in_a_linked_work_tree_uses_the_same_drivers(tree: WorkTree) -> No
 def test_merge_started_below_the_top_finds_its_files(tree: WorkTree) -> None:
     name = f"banks/deep/{UNIFIED.name}"
     tree.git("config", "aoebank.merge.policy", "fail")
-    tree.fork(
-        {name: UNIFIED.data}, {name: UNIFIED.bumped(0, 1)}, {name: UNIFIED.bumped(0, 2)}
-    )  # fmt: skip
+    tree.fork({name: UNIFIED.data}, {name: UNIFIED.bumped(0, 1)}, {name: UNIFIED.bumped(0, 2)})
     result = tree.run("git", "merge", "theirs", cwd=tree.top / "banks")
     assert result.returncode == 1
     assert (tree.top / f"{name}.conflicts").exists()
@@ -415,10 +423,10 @@ def _fork_hosts(tree: WorkTree, hosts: tuple[str, str]) -> None:
 
 
 COMMANDS = pytest.mark.parametrize(
-    "command", [("merge", "--no-edit", "theirs"), ("cherry-pick", "theirs"),
-                ("rebase", "theirs")],
+    "command",
+    [("merge", "--no-edit", "theirs"), ("cherry-pick", "theirs"), ("rebase", "theirs")],
     ids=lambda command: command[0],
-)  # fmt: skip
+)
 
 
 @COMMANDS
@@ -451,9 +459,10 @@ def test_renamed_file_brings_its_side_car_along(tree: WorkTree) -> None:
 
 def test_broken_quarantine_stops_the_merge_of_its_banks(tree: WorkTree) -> None:
     tree.fork(
-        {UNIFIED.name: UNIFIED.without(0, 1)}, {UNIFIED.name: UNIFIED.without(0)},
+        {UNIFIED.name: UNIFIED.without(0, 1)},
+        {UNIFIED.name: UNIFIED.without(0)},
         {UNIFIED.name: UNIFIED.without(1)},
-    )  # fmt: skip
+    )
     tree.write(".aoebank/quarantine.jsonl", b"<<<<<<< ours\n")
     result = tree.try_git("merge", "--no-edit", "theirs")
     assert result.returncode

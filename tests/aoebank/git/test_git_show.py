@@ -34,9 +34,10 @@ def test_cached_text_is_the_same_as_the_first_one(tree: WorkTree) -> None:
 
 def test_merge_commit_can_be_shown_again(tree: WorkTree) -> None:
     tree.fork(
-        {UNIFIED.name: UNIFIED.without(0, 1)}, {UNIFIED.name: UNIFIED.without(0)},
+        {UNIFIED.name: UNIFIED.without(0, 1)},
+        {UNIFIED.name: UNIFIED.without(0)},
         {UNIFIED.name: UNIFIED.without(1)},
-    )  # fmt: skip
+    )
     tree.git("merge", "-q", "--no-edit", "theirs")
     assert tree.git("show", "--remerge-diff", "--format=") == ""
     assert not list(tree.top.glob("*.conflicts"))
@@ -45,9 +46,10 @@ def test_merge_commit_can_be_shown_again(tree: WorkTree) -> None:
 def test_showing_an_old_merge_again_leaves_conflict_files_alone(tree: WorkTree) -> None:
     tree.git("config", "aoebank.merge.policy", "fail")
     tree.fork(
-        {UNIFIED.name: UNIFIED.data}, {UNIFIED.name: UNIFIED.bumped(0, 1)},
+        {UNIFIED.name: UNIFIED.data},
+        {UNIFIED.name: UNIFIED.bumped(0, 1)},
         {UNIFIED.name: UNIFIED.bumped(0, 2)},
-    )  # fmt: skip
+    )
     tree.try_git("merge", "theirs")
     conflicts = tree.top / f"{UNIFIED.name}.conflicts"
     conflicts.unlink()

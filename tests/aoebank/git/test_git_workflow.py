@@ -29,15 +29,14 @@ def _run_steps(tree: WorkTree, base: str) -> dict[str, int]:
     tree.env = {**tree.env, "BASE": base, "GITHUB_STEP_SUMMARY": str(summary)}
     return {
         name: tree.run("bash", "-e", "-o", "pipefail", "-c", script).returncode
-        for name, script in _steps().items() if name != INSTALL
-    }  # fmt: skip
+        for name, script in _steps().items()
+        if name != INSTALL
+    }
 
 
 def _pull_request(tree: WorkTree, merged: bytes) -> None:
     """Check out the merge GitHub made of two branches that both added a record."""
-    tree.fork(
-        {NAME: UNIFIED.without(0, 1)}, {NAME: UNIFIED.without(0)}, {NAME: UNIFIED.without(1)}
-    )  # fmt: skip
+    tree.fork({NAME: UNIFIED.without(0, 1)}, {NAME: UNIFIED.without(0)}, {NAME: UNIFIED.without(1)})
     tree.git("checkout", "-q", "--detach")
     tree.try_git("merge", "-q", "--no-commit", "theirs")
     tree.commit("Merge theirs into main", {NAME: merged})
@@ -45,9 +44,12 @@ def _pull_request(tree: WorkTree, merged: bytes) -> None:
 
 def test_every_step_of_the_workflow_is_found() -> None:
     assert [*_steps()] == [
-        INSTALL, "records are valid", "merges kept every record",
-        "bank files are declared for the merge driver", "what changed",
-    ]  # fmt: skip
+        INSTALL,
+        "records are valid",
+        "merges kept every record",
+        "bank files are declared for the merge driver",
+        "what changed",
+    ]
     assert WORKFLOW.read_text().count("run: ") == len(_steps())
 
 

@@ -104,12 +104,16 @@ BROKEN = UNIFIED.data[:-20]
 
 @pytest.mark.parametrize(
     ("base", "ours", "theirs"),
-    [(BROKEN, UNIFIED.without(0), UNIFIED.without(1)), (UNIFIED.data, BROKEN, UNIFIED.without(1)),
-     (UNIFIED.data, UNIFIED.without(0), BROKEN), (UNIFIED.data, UNIFIED.without(0), b"\xff\xfe"),
-     (UNIFIED.data, UNIFIED.without(0), b"<<<<<<< a\n" + UNIFIED.data),
-     (UNIFIED.data, UNIFIED.without(0), SAMPLES["graph-dient_fusion"].data)],
+    [
+        (BROKEN, UNIFIED.without(0), UNIFIED.without(1)),
+        (UNIFIED.data, BROKEN, UNIFIED.without(1)),
+        (UNIFIED.data, UNIFIED.without(0), BROKEN),
+        (UNIFIED.data, UNIFIED.without(0), b"\xff\xfe"),
+        (UNIFIED.data, UNIFIED.without(0), b"<<<<<<< a\n" + UNIFIED.data),
+        (UNIFIED.data, UNIFIED.without(0), SAMPLES["graph-dient_fusion"].data),
+    ],
     ids=["base", "ours", "theirs", "bytes", "markers", "other format"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_broken_version_exits_with_129_and_keeps_ours(
     base: bytes, ours: bytes, theirs: bytes, options: tuple[str, ...]
@@ -142,10 +146,18 @@ def test_write_that_fails_keeps_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["O"], ["O", "A", "B", "x", "p"], ["--nonsense"], ["O", "A", "B", "7"],
-                  ["none", "A", "B", "7", UNIFIED.name], ["O", "A", ".", "7", UNIFIED.name],
-                  ["O", "A", "B", "7", "README.md"]],
-)  # fmt: skip
+    "arguments",
+    [
+        [],
+        ["O"],
+        ["O", "A", "B", "x", "p"],
+        ["--nonsense"],
+        ["O", "A", "B", "7"],
+        ["none", "A", "B", "7", UNIFIED.name],
+        ["O", "A", ".", "7", UNIFIED.name],
+        ["O", "A", "B", "7", "README.md"],
+    ],
+)
 def test_bad_call_exits_with_129_and_keeps_ours(arguments: list[str]) -> None:
     for name in ("O", "A", "B"):
         Path(name).write_bytes(name.encode())
@@ -197,16 +209,19 @@ def _edited(bank: SampleBank, edits: dict[int, str | int]) -> bytes:
 @FORMATS
 @given(base=EDITS, ours=EDITS, theirs=EDITS)
 def test_merge_of_ancestors_invents_nothing_and_does_not_depend_on_the_side(
-    bank: SampleBank, base: dict[int, str | int], ours: dict[int, str | int],
+    bank: SampleBank,
+    base: dict[int, str | int],
+    ours: dict[int, str | int],
     theirs: dict[int, str | int],
-) -> None:  # fmt: skip
+) -> None:
     old, left, right = (_edited(bank, edits) for edits in (base, ours, theirs))
     path = Path(bank.name)
     results = [
         bank.records(merge_ancestors(RawVersions(base=old, ours=a, theirs=b), path).data or b"")
-        if (a, b) != (old, old) else bank.records(old)
+        if (a, b) != (old, old)
+        else bank.records(old)
         for a, b in ((left, right), (right, left))
-    ]  # fmt: skip
+    ]
     assert {key: each.raw for key, each in results[0].items()} == {
         key: each.raw for key, each in results[1].items()
     }

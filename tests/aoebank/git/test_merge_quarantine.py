@@ -18,11 +18,14 @@ from aoebank.storage.quarantine import parse_quarantine, serialize_quarantine
 PATH = Path(".aoebank/quarantine.jsonl")
 ENTRY = QuarantineEntry(key="k", reason="hangs", who="a", when="2026-01-02T03:04:05Z")
 ENTRIES = st.builds(
-    QuarantineEntry, key=st.sampled_from("abcd"), reason=st.sampled_from(["hangs", "wrong"]),
-    who=st.just("a"), when=st.sampled_from(["2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"]),
+    QuarantineEntry,
+    key=st.sampled_from("abcd"),
+    reason=st.sampled_from(["hangs", "wrong"]),
+    who=st.just("a"),
+    when=st.sampled_from(["2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"]),
     until=st.sampled_from([None, date(2027, 1, 1)]),
     soc_version=st.sampled_from([None, "Ascend910B2"]),
-)  # fmt: skip
+)
 FILES = st.lists(ENTRIES, max_size=6).map(serialize_quarantine)
 
 

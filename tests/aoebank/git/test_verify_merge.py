@@ -40,7 +40,7 @@ def _merge_as(tree: WorkTree, files: dict[str, bytes | None]) -> None:
 def _fork_additions(tree: WorkTree, bank: SampleBank = UNIFIED) -> None:
     tree.fork(
         {bank.name: bank.without(0, 1)}, {bank.name: bank.without(0)}, {bank.name: bank.without(1)}
-    )  # fmt: skip
+    )
 
 
 def _fork_conflict(tree: WorkTree) -> tuple[bytes, bytes]:
@@ -206,7 +206,7 @@ def test_renamed_file_is_followed(tree: WorkTree) -> None:
     new = NAME.replace("Ascend910B2", "Ascend950PR")
     tree.fork(
         {NAME: UNIFIED.without(0)}, {NAME: None, new: UNIFIED.without(0, 1)}, {NAME: UNIFIED.data}
-    )  # fmt: skip
+    )
     tree.git("merge", "-q", "--no-edit", "theirs")
     assert _faults(tree) == []
     tree.commit("lose one", {new: UNIFIED.without(0, 1)})
@@ -217,9 +217,10 @@ def test_renamed_file_is_followed(tree: WorkTree) -> None:
 
 def test_criss_cross_merge_is_in_order(tree: WorkTree) -> None:
     tree.fork(
-        {NAME: UNIFIED.without(0, 1, 2, 3)}, {NAME: UNIFIED.without(1, 2, 3)},
+        {NAME: UNIFIED.without(0, 1, 2, 3)},
+        {NAME: UNIFIED.without(1, 2, 3)},
         {NAME: UNIFIED.without(0, 2, 3)},
-    )  # fmt: skip
+    )
     ours = tree.git("rev-parse", "main").strip()
     tree.git("merge", "-q", "--no-edit", "theirs")
     tree.git("checkout", "-q", "theirs")
@@ -328,9 +329,10 @@ def test_broken_parent_cannot_be_judged_and_fails(clone: WorkTree) -> None:
 
 def test_garbage_in_a_file_told_by_its_content_is_found(clone: WorkTree) -> None:
     clone.fork(
-        {"bank.json": UNIFIED.without(0, 1)}, {"bank.json": UNIFIED.without(0)},
+        {"bank.json": UNIFIED.without(0, 1)},
+        {"bank.json": UNIFIED.without(0)},
         {"bank.json": UNIFIED.without(1)},
-    )  # fmt: skip
+    )
     _merge_as(clone, {"bank.json": b"<<<<<<< ours\n" + UNIFIED.data})
     assert [fault for fault, _ in _faults(clone)] == ["broken"]
 
@@ -357,8 +359,12 @@ def test_shallow_clone_is_an_error(tree: WorkTree) -> None:
 
 def test_bad_policy_is_a_usage_error(clone: WorkTree) -> None:
     clone.commit("first")
-    for option, value in (("--policy", "best"), ("--noise", "x"), ("--override", "x"),
-                          ("--untimed", "keep-best")):  # fmt: skip
+    for option, value in (
+        ("--policy", "best"),
+        ("--noise", "x"),
+        ("--override", "x"),
+        ("--untimed", "keep-best"),
+    ):
         assert clone.aoebank("git", "verify-merge", option, value).returncode == 2
 
 

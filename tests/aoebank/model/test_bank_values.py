@@ -55,11 +55,16 @@ def test_runtime_bank_name_keeps_its_suffix_apart_from_the_op_type() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "matmul.json", "Ascend910_AiCore_matmul.json", "Ascend910_32_AICORE_matmul.json",
-        "Ascend910_032_AiCore_matmul.json", "_32_AiCore_matmul.json", "a_1_AiCore_.json",
-        "Ascend910_32_AiCore_matmul.json.aoe", "",
+        "matmul.json",
+        "Ascend910_AiCore_matmul.json",
+        "Ascend910_32_AICORE_matmul.json",
+        "Ascend910_032_AiCore_matmul.json",
+        "_32_AiCore_matmul.json",
+        "a_1_AiCore_.json",
+        "Ascend910_32_AiCore_matmul.json.aoe",
+        "",
     ],
-)  # fmt: skip
+)
 def test_other_names_are_no_bank_file_names(name: str) -> None:
     assert find_bank_file_name(name) is None
 
@@ -104,9 +109,16 @@ def test_bytes_and_place_take_no_part_in_equality() -> None:
 
 
 @pytest.mark.parametrize(
-    "time", ["yesterday", "2026-01-02", "2026-01-02T03:04:05", "2026-02-30T00:00:00Z",
-             "2026-01-02T03:04:05+02:00", "2026-1-2T03:04:05Z"],
-)  # fmt: skip
+    "time",
+    [
+        "yesterday",
+        "2026-01-02",
+        "2026-01-02T03:04:05",
+        "2026-02-30T00:00:00Z",
+        "2026-01-02T03:04:05+02:00",
+        "2026-1-2T03:04:05Z",
+    ],
+)
 def test_provenance_refuses_a_time_not_in_utc(time: str) -> None:
     with pytest.raises(ValueError, match="RFC 3339"):
         make_provenance("a" * 32, time=time)
@@ -130,9 +142,15 @@ def test_finding_refuses_an_unknown_code() -> None:
 
 def test_error_composes_where_what_got_expected_and_hint() -> None:
     error = RecordError(
-        "member is missing", path=Path("a.json"), line=2, column=5, pointer="/k/0",
-        got="a list", expected="an object", hint="mend it",
-    )  # fmt: skip
+        "member is missing",
+        path=Path("a.json"),
+        line=2,
+        column=5,
+        pointer="/k/0",
+        got="a list",
+        expected="an object",
+        hint="mend it",
+    )
     assert str(error) == (
         "a.json:2:5: /k/0: member is missing (got a list, expected an object)\nhint: mend it"
     )

@@ -82,9 +82,12 @@ def test_validate_has_no_finding_for_provenance_of_what_was_not_kept(tmp_path: P
     other = make_record(1).key
     Bank(tmp_path).append_provenance(
         file,
-        [make_provenance(other), make_provenance(other, event=Event.DROPPED),
-         make_provenance(make_record(2).key, event=Event.UNSATISFIED)],
-    )  # fmt: skip
+        [
+            make_provenance(other),
+            make_provenance(other, event=Event.DROPPED),
+            make_provenance(make_record(2).key, event=Event.UNSATISFIED),
+        ],
+    )
     assert validate([tmp_path]).findings == ()
     Bank(tmp_path).append_provenance(file, [make_provenance(other)])
     assert [finding.severity for finding in validate([tmp_path]).findings] == [Severity.NOTE]
@@ -95,10 +98,14 @@ def test_ls_counts_only_speedups_of_records_still_there(tmp_path: Path) -> None:
     keys = [make_record(number).key for number in range(3)]
     Bank(tmp_path).append_provenance(
         file,
-        [make_provenance(keys[0], speedup=9.0), make_provenance(keys[0], speedup=1.5),
-         make_provenance(keys[1], speedup=2.5), make_provenance(keys[2], speedup=99.0),
-         make_provenance(keys[1], speedup=1.0, event=Event.UNSATISFIED)],
-    )  # fmt: skip
+        [
+            make_provenance(keys[0], speedup=9.0),
+            make_provenance(keys[0], speedup=1.5),
+            make_provenance(keys[1], speedup=2.5),
+            make_provenance(keys[2], speedup=99.0),
+            make_provenance(keys[1], speedup=1.0, event=Event.UNSATISFIED),
+        ],
+    )
     (summary,) = list_bank(tmp_path).files
     assert (summary.best_speedup, summary.median_speedup) == (2.5, 2.0)
 

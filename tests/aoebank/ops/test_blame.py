@@ -25,10 +25,13 @@ def _one(root: Path, key: str = KEY, wanted: RecordFilter = ALL) -> BlamedRecord
 
 def _story(found: BlamedRecord) -> list[tuple[str, str | None, float | None]]:
     return [
-        (str(state.move), state.version.message if state.version else None,
-         state.record.cost_us if state.record else None)
+        (
+            str(state.move),
+            state.version.message if state.version else None,
+            state.record.cost_us if state.record else None,
+        )
         for state in found.states
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture
@@ -51,9 +54,11 @@ def test_every_state_is_told_newest_first(bank: Path) -> None:
     found = _one(bank)
     assert found.is_present
     assert _story(found) == [
-        ("added", "back", 6.0), ("removed", "gone", None), ("changed", "faster", 5.0),
+        ("added", "back", 6.0),
+        ("removed", "gone", None),
+        ("changed", "faster", 5.0),
         ("added", "first", 11.5),
-    ]  # fmt: skip
+    ]
     version = found.states[0].version
     assert version is not None
     assert version.who == "Ann <ann@example.org>"

@@ -97,13 +97,16 @@ def test_record_readers_pass_over_takes_no_part_on_either_side() -> None:
 
 def test_worst_regression_of_all_files_comes_first_whatever_else_changed() -> None:
     names = [file_name("LRN"), file_name("Softmax")]
-    a = make_side({name: unified(*(make_record(n, cost_us=10.0) for n in range(3)))
-                   for name in names})  # fmt: skip
+    a = make_side(
+        {name: unified(*(make_record(n, cost_us=10.0) for n in range(3))) for name in names}
+    )
     slow = [(11.0, 30.0, 5.0), (12.0, 20.0, 40.0)]
-    b = make_side({
-        name: unified(*(make_record(n, cost_us=cost, tile=n) for n, cost in enumerate(costs)))
-        for name, costs in zip(names, slow, strict=True)
-    })  # fmt: skip
+    b = make_side(
+        {
+            name: unified(*(make_record(n, cost_us=cost, tile=n) for n, cost in enumerate(costs)))
+            for name, costs in zip(names, slow, strict=True)
+        }
+    )
     ratios = [change.cost_ratio for change in diff(a, b).changes]
     assert ratios == [4.0, 3.0, 2.0, 1.2, 1.1, 0.5]
 
@@ -118,8 +121,9 @@ def test_every_format_tells_removed_from_changed_strategy(file: Path) -> None:
     b = make_side({file.name: data})
     result = diff(make_side({file.name: parsed.data}), b)
     assert {change.key: change.kind for change in result.changes} == {
-        first.key: ChangeKind.REMOVED, second.key: ChangeKind.STRATEGY,
-    }  # fmt: skip
+        first.key: ChangeKind.REMOVED,
+        second.key: ChangeKind.STRATEGY,
+    }
     assert result.unchanged == len(parsed) - 2
     assert result.problems == ()
     assert all(change.workload for change in result.changes)
@@ -168,20 +172,26 @@ def test_filter_spares_broken_files_it_does_not_ask_for() -> None:
 
 
 def test_rollup_has_a_row_per_target_and_operator() -> None:
-    a = make_side({
-        file_name("LRN"): unified(make_record(0), make_record(1)),
-        file_name(): unified(make_record(0, cost_us=10.0), make_record(1)),
-    })  # fmt: skip
-    b = make_side({
-        file_name("LRN"): unified(make_record(0), make_record(1)),
-        file_name(): unified(make_record(0, cost_us=20.0), make_record(2)),
-    })  # fmt: skip
+    a = make_side(
+        {
+            file_name("LRN"): unified(make_record(0), make_record(1)),
+            file_name(): unified(make_record(0, cost_us=10.0), make_record(1)),
+        }
+    )
+    b = make_side(
+        {
+            file_name("LRN"): unified(make_record(0), make_record(1)),
+            file_name(): unified(make_record(0, cost_us=20.0), make_record(2)),
+        }
+    )
     quiet, row = diff(a, b).rollup
     assert (quiet.op_type, quiet.unchanged, quiet.is_quiet) == ("LRN", 2, True)
     assert (row.soc_version, row.op_type, row.slower, row.faster) == ("x86-64-v4", "Softmax", 1, 0)
     assert {kind: n for kind, n in row.counts.items() if n} == {
-        ChangeKind.SLOWER: 1, ChangeKind.REMOVED: 1, ChangeKind.ADDED: 1,
-    }  # fmt: skip
+        ChangeKind.SLOWER: 1,
+        ChangeKind.REMOVED: 1,
+        ChangeKind.ADDED: 1,
+    }
     assert row.times is not None
     assert row.times.mean_ratio == pytest.approx(2)
 

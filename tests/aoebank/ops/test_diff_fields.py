@@ -46,9 +46,11 @@ objects = st.dictionaries(st.text("ab/~'", max_size=3), json_values, max_size=4)
 @given(objects, objects)
 def test_changes_of_members_are_all_and_right(a: dict[str, Any], b: dict[str, Any]) -> None:
     touched = {change.pointer.split("/")[1] for change in diff_fields(a, b)}
-    expected = {name for name in a.keys() | b.keys()
-                if name not in a or name not in b
-                or canonical_text(a[name]) != canonical_text(b[name])}  # fmt: skip
+    expected = {
+        name
+        for name in a.keys() | b.keys()
+        if name not in a or name not in b or canonical_text(a[name]) != canonical_text(b[name])
+    }
     assert touched == {name.replace("~", "~0").replace("/", "~1") for name in expected}
 
 
@@ -75,11 +77,15 @@ def test_step_put_into_a_list_is_one_change() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "pointer"),
     [
-        ({"x": {"y": 1}}, {"x": {"y": True}}, "/x/y"), ({"x": [1, 2]}, {"x": [1, 2.0]}, "/x/1"),
-        ({"x": 1}, {"x": [1]}, "/x"), ({"x": [[1]]}, {"x": [[True]]}, "/x/0/0"), (1, 2, ""),
-        ({"x": "1"}, {"x": 1}, "/x"), ({"x": 0.0}, {"x": -0.0}, "/x"),
+        ({"x": {"y": 1}}, {"x": {"y": True}}, "/x/y"),
+        ({"x": [1, 2]}, {"x": [1, 2.0]}, "/x/1"),
+        ({"x": 1}, {"x": [1]}, "/x"),
+        ({"x": [[1]]}, {"x": [[True]]}, "/x/0/0"),
+        (1, 2, ""),
+        ({"x": "1"}, {"x": 1}, "/x"),
+        ({"x": 0.0}, {"x": -0.0}, "/x"),
     ],
-)  # fmt: skip
+)
 def test_types_and_places_are_told_apart(a: Any, b: Any, pointer: str) -> None:
     assert [change.pointer for change in diff_fields(a, b)] == [pointer]
 

@@ -20,28 +20,36 @@ from aoebank.storage.sides import StoredSide
 from aoebank.testing.factories import make_record
 
 record = st.builds(
-    dict, tile=st.sampled_from((8, 16, 32)), origin=st.sampled_from(("me", "you")),
+    dict,
+    tile=st.sampled_from((8, 16, 32)),
+    origin=st.sampled_from(("me", "you")),
     cost_us=st.none() | st.sampled_from((5.0, 10.0, 10.2, 20.0)),
-)  # fmt: skip
+)
 Bank = Mapping[str, Mapping[int, dict[str, Any]]]
 banks = st.dictionaries(
-    st.sampled_from(("LRN", "Mish", "Softmax")), st.dictionaries(st.integers(0, 5), record),
+    st.sampled_from(("LRN", "Mish", "Softmax")),
+    st.dictionaries(st.integers(0, 5), record),
     min_size=1,
-)  # fmt: skip
+)
 OPPOSITES = {
-    ChangeKind.ADDED: ChangeKind.REMOVED, ChangeKind.REMOVED: ChangeKind.ADDED,
-    ChangeKind.SLOWER: ChangeKind.FASTER, ChangeKind.FASTER: ChangeKind.SLOWER,
-    Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER,
-}  # fmt: skip
+    ChangeKind.ADDED: ChangeKind.REMOVED,
+    ChangeKind.REMOVED: ChangeKind.ADDED,
+    ChangeKind.SLOWER: ChangeKind.FASTER,
+    ChangeKind.FASTER: ChangeKind.SLOWER,
+    Verdict.SLOWER: Verdict.FASTER,
+    Verdict.FASTER: Verdict.SLOWER,
+}
 PLAIN = DiffOptions(has_renames=False)
 NAME = file_name()
 
 
 def side(bank: Bank) -> StoredSide:
-    return make_side({
-        file_name(op): unified(*(make_record(n, **facts) for n, facts in held.items()))
-        for op, held in bank.items()
-    })  # fmt: skip
+    return make_side(
+        {
+            file_name(op): unified(*(make_record(n, **facts) for n, facts in held.items()))
+            for op, held in bank.items()
+        }
+    )
 
 
 def records_of(bank: Bank) -> dict[tuple[str, str], Record]:
@@ -87,8 +95,14 @@ def mirrored(change: RecordChange) -> tuple[object, ...]:
 
 
 def straight(change: RecordChange) -> tuple[object, ...]:
-    return (change.kind, change.file, change.key, change.cost_a_us, change.cost_b_us,
-            change.verdict)  # fmt: skip
+    return (
+        change.kind,
+        change.file,
+        change.key,
+        change.cost_a_us,
+        change.cost_b_us,
+        change.verdict,
+    )
 
 
 @given(banks, banks)

@@ -25,9 +25,13 @@ costs = st.floats(1e-300, 1e300)
 
 
 def compare(
-    cost_a: float, cost_b: float, *, noise: float = 0.03,
-    log_a: tuple[Provenance, ...] = (), log_b: tuple[Provenance, ...] = (),
-) -> DiffResult:  # fmt: skip
+    cost_a: float,
+    cost_b: float,
+    *,
+    noise: float = 0.03,
+    log_a: tuple[Provenance, ...] = (),
+    log_b: tuple[Provenance, ...] = (),
+) -> DiffResult:
     a = side_of(make_record(cost_us=cost_a), provenance=log_a)
     b = side_of(make_record(cost_us=cost_b), provenance=log_b)
     return diff(a, b, DiffOptions(noise_ratio=noise))
@@ -36,10 +40,13 @@ def compare(
 @pytest.mark.parametrize(
     ("cost_b", "verdict"),
     [
-        (10.3, Verdict.WITHIN_NOISE), (10.301, Verdict.SLOWER), (10 / 1.03, Verdict.WITHIN_NOISE),
-        (9.7, Verdict.FASTER), (9.71, Verdict.WITHIN_NOISE),
+        (10.3, Verdict.WITHIN_NOISE),
+        (10.301, Verdict.SLOWER),
+        (10 / 1.03, Verdict.WITHIN_NOISE),
+        (9.7, Verdict.FASTER),
+        (9.71, Verdict.WITHIN_NOISE),
     ],
-)  # fmt: skip
+)
 def test_band_is_three_percent_on_both_sides(cost_b: float, verdict: Verdict) -> None:
     (change,) = compare(10.0, cost_b).changes
     assert (change.verdict, change.noise_ratio) == (verdict, 0.03)
@@ -82,8 +89,10 @@ def test_environment_is_the_one_of_the_entry_that_stored_the_record() -> None:
 
 
 def test_order_of_members_makes_no_other_environment() -> None:
-    a, b = (make_provenance(KEY, fingerprint=dict(sorted({"x": 1, "y": 2}.items(), reverse=each)))
-            for each in (False, True))  # fmt: skip
+    a, b = (
+        make_provenance(KEY, fingerprint=dict(sorted({"x": 1, "y": 2}.items(), reverse=each)))
+        for each in (False, True)
+    )
     assert compare(10.0, 20.0, log_a=(a,), log_b=(b,)).changes[0].verdict is Verdict.SLOWER
 
 
@@ -161,11 +170,16 @@ def test_anything_else_is_no_ratio(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (b"[]", "not one JSON object"), (b"{", "not JSON"), (b"\xff", "not JSON"),
-        (b'{"k": -1}', "weight of 'k' is not usable"), (b'{"k": true}', "not usable"),
-        (b'{"k": 1e999}', "not usable"), (b'{"k": "1"}', "not usable"), (b'{"k": NaN}', "not JSON"),
+        (b"[]", "not one JSON object"),
+        (b"{", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b'{"k": -1}', "weight of 'k' is not usable"),
+        (b'{"k": true}', "not usable"),
+        (b'{"k": 1e999}', "not usable"),
+        (b'{"k": "1"}', "not usable"),
+        (b'{"k": NaN}', "not JSON"),
     ],
-)  # fmt: skip
+)
 def test_bad_weights_are_an_error(tmp_path: Path, text: bytes, problem: str) -> None:
     (tmp_path / "w.json").write_bytes(text)
     with pytest.raises(BankFormatError, match=problem):

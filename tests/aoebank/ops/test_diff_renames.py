@@ -31,8 +31,9 @@ def test_other_target_of_the_same_records_is_a_renamed_soc_version() -> None:
 
 
 def test_moved_folder_keeps_its_target() -> None:
-    (move,) = diff(make_side({file_name(): records(0)}), make_side({
-        f"new/{file_name()}": records(0)})).moves  # fmt: skip
+    (move,) = diff(
+        make_side({file_name(): records(0)}), make_side({f"new/{file_name()}": records(0)})
+    ).moves
     assert (move.soc_a, move.soc_b) == (None, None)
 
 
@@ -42,8 +43,10 @@ def test_changed_records_of_a_moved_file_are_compared() -> None:
     result = diff(make_side(a), make_side(b))
     (change,) = result.changes
     assert (change.kind, change.file, change.file_a) == (
-        ChangeKind.SLOWER, file_name(soc=NEW), file_name(),
-    )  # fmt: skip
+        ChangeKind.SLOWER,
+        file_name(soc=NEW),
+        file_name(),
+    )
     assert change.soc_version == NEW
 
 

@@ -63,10 +63,15 @@ def write(path: Path, data: bytes) -> None:
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        ("git:v1", "banks"), ("git:v1:banks", "banks"), ("git:v1:./banks", "banks"),
-        ("git:v1", FILE), (f"git:v1:{FILE}", FILE), ("git:v1:banks", FILE), ("git:v1", "."),
+        ("git:v1", "banks"),
+        ("git:v1:banks", "banks"),
+        ("git:v1:./banks", "banks"),
+        ("git:v1", FILE),
+        (f"git:v1:{FILE}", FILE),
+        ("git:v1:banks", FILE),
+        ("git:v1", "."),
     ],
-)  # fmt: skip
+)
 def test_a_revision_is_compared_with_what_lies_there_now(compare: Compare, a: str, b: str) -> None:
     there, back = compare(a, b), compare(b, a)
     assert [change.kind for change in there.changes] == [ChangeKind.SLOWER]
@@ -114,11 +119,16 @@ def other_format(folder: Path) -> None:
         (no_bank, "x.json", "banks", BankNotFoundError, "no bank file in this tree"),
         (other_format, FILE, "x.json", BankFormatError, "files of different formats"),
     ],
-)  # fmt: skip
+)
 def test_bad_side_is_an_error_that_says_so(
-    compare: Compare, work_tree: Path, make: Callable[[Path], None], a: str, b: str,
-    kind: type[AoebankError], words: str,
-) -> None:  # fmt: skip
+    compare: Compare,
+    work_tree: Path,
+    make: Callable[[Path], None],
+    a: str,
+    b: str,
+    kind: type[AoebankError],
+    words: str,
+) -> None:
     make(work_tree)
     with pytest.raises(kind, match=words):
         compare(a, b)
@@ -155,8 +165,9 @@ def test_file_that_cannot_be_read_is_told_and_not_taken_for_removed(
         raise BankPermissionError("file cannot be read", path=self.path / name)
 
     monkeypatch.setattr(PathSide, "load", refuse)
-    result = diff(make_side({file_name(): unified(make_record())}),
-                  PathSide(label="b", path=tmp_path))  # fmt: skip
+    result = diff(
+        make_side({file_name(): unified(make_record())}), PathSide(label="b", path=tmp_path)
+    )
     assert result.changes == ()
     assert [type(problem) for problem in result.problems] == [BankPermissionError]
 

@@ -24,18 +24,25 @@ F = "Ascend910B3_gradient_fusion.json"
 SIDE_CAR = f"{B}.provenance.jsonl"
 KEY = hashlib.md5(b"{}", usedforsecurity=False).hexdigest()
 ENTRY = {
-    "schema": "aoebank.provenance/1", "key": KEY, "event": "add",
-    "time": "2026-03-01T12:00:00Z", "engine": "aoe 1",
-}  # fmt: skip
+    "schema": "aoebank.provenance/1",
+    "key": KEY,
+    "event": "add",
+    "time": "2026-03-01T12:00:00Z",
+    "engine": "aoe 1",
+}
 QUARANTINE = ".aoebank/quarantine.jsonl"
 BAD = {
-    "schema": "aoebank.quarantine_entry/1", "key": KEY, "reason": "aicore error", "who": "me",
+    "schema": "aoebank.quarantine_entry/1",
+    "key": KEY,
+    "reason": "aicore error",
+    "who": "me",
     "when": "2026-03-01T12:00:00Z",
-}  # fmt: skip
+}
 SUBGRAPH: dict[str, Any] = {
-    "feature": {"feature": [1]}, "graphID": "1",
+    "feature": {"feature": [1]},
+    "graphID": "1",
     "strategy": {"group": [{"cut": [1], "fusionType": [True], "scopeId": [-1]}]},
-}  # fmt: skip
+}
 
 
 def unified(key: str = KEY, *candidates: object) -> str:
@@ -161,9 +168,13 @@ def _no_opp(root: Path) -> list[str]:
 
 
 MADE: dict[str, Callable[[Path], list[str]]] = {
-    "AB101": _pipe, "AB310": _collision, "AB501": _missing, "AB510": _slower,
-    "AB511": _loop, "AB512": _no_opp,
-}  # fmt: skip
+    "AB101": _pipe,
+    "AB310": _collision,
+    "AB501": _missing,
+    "AB510": _slower,
+    "AB511": _loop,
+    "AB512": _no_opp,
+}
 
 
 def found(
@@ -193,10 +204,13 @@ def test_no_code_is_without_an_example_here() -> None:
 
 def test_examples_are_smallest_edits_of_banks_without_findings(tmp_path: Path) -> None:
     files = {
-        B: unified(), A: line(), F: json.dumps([item()]), **graph(SUBGRAPH),
+        B: unified(),
+        A: line(),
+        F: json.dumps([item()]),
+        **graph(SUBGRAPH),
         SIDE_CAR: json.dumps(ENTRY) + "\n",
         **runtime("Conv2DV2", json.dumps(whole_record("Conv2DV2"))),
-    }  # fmt: skip
+    }
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     assert found(tmp_path) == []

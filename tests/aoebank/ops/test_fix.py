@@ -326,9 +326,7 @@ SNIPPETS = [
 
 
 def damaged(example: bytes) -> st.SearchStrategy[bytes]:
-    cuts = st.lists(
-        st.tuples(st.integers(0, len(example)), st.sampled_from(SNIPPETS)), max_size=4
-    )  # fmt: skip
+    cuts = st.lists(st.tuples(st.integers(0, len(example)), st.sampled_from(SNIPPETS)), max_size=4)
 
     def insert(places: Iterable[tuple[int, bytes]]) -> bytes:
         data = example
@@ -346,10 +344,18 @@ UNIFIED = b"""{
 }
 """
 LINES = b"".join(
-    json.dumps({"id": number, "version": 0, "op": "Mine", "info_dict": {"m": number},
-                "knowledge": {"t": 1}}).encode() + b"\n"
+    json.dumps(
+        {
+            "id": number,
+            "version": 0,
+            "op": "Mine",
+            "info_dict": {"m": number},
+            "knowledge": {"t": 1},
+        }
+    ).encode()
+    + b"\n"
     for number in range(3)
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("name", "example"), [(NAME, UNIFIED), (RUNTIME, LINES)])

@@ -19,11 +19,16 @@ def test_empty_filter_holds_everything() -> None:
 @pytest.mark.parametrize(
     ("pattern", "key", "holds"),
     [
-        ("abc", "abcdef", True), ("abc*", "abcdef", True), ("*def", "abcdef", True),
-        ("bcd", "abcdef", False), ("ABC", "abcdef", False), (VECTOR_KEY, VECTOR_KEY, True),
-        ("[[1, [[0", VECTOR_KEY, True), ("a?c", "abc", True),
+        ("abc", "abcdef", True),
+        ("abc*", "abcdef", True),
+        ("*def", "abcdef", True),
+        ("bcd", "abcdef", False),
+        ("ABC", "abcdef", False),
+        (VECTOR_KEY, VECTOR_KEY, True),
+        ("[[1, [[0", VECTOR_KEY, True),
+        ("a?c", "abc", True),
     ],
-)  # fmt: skip
+)
 def test_key_is_a_start_or_a_glob(pattern: str, key: str, holds: bool) -> None:
     assert RecordFilter(key=(pattern,)).holds_key(key) is holds
 

@@ -54,13 +54,19 @@ class World:
         return path
 
     def resolve(
-        self, *readers: Reader, query: Query = QUERY, workload: Workload | None = None,
-        writers: bool = False, **options: str,
-    ) -> ResolveResult:  # fmt: skip
+        self,
+        *readers: Reader,
+        query: Query = QUERY,
+        workload: Workload | None = None,
+        writers: bool = False,
+        **options: str,
+    ) -> ResolveResult:
         around = surroundings(
-            env=self.env, cwd=self.base, **options,
+            env=self.env,
+            cwd=self.base,
+            **options,
             access=lambda path, mode: not self.forbidden.get(path, 0) & mode,
-        )  # fmt: skip
+        )
         return resolve(
             around=around, query=query, readers=readers, workload=workload, writers=writers
         )
@@ -91,14 +97,24 @@ def test_nothing_odd_gives_no_warning_and_exit_code_0(world: World) -> None:
 
 def test_default_is_every_reader_and_only_those_of_operators_for_an_op_type() -> None:
     assert default_readers(Query()) == (
-        Reader.HOST, Reader.CANN_CPP, Reader.UNIFIED, Reader.CUBE, Reader.VECTOR,
-        Reader.GRAPH, Reader.GRADIENT,
-    )  # fmt: skip
+        Reader.HOST,
+        Reader.CANN_CPP,
+        Reader.UNIFIED,
+        Reader.CUBE,
+        Reader.VECTOR,
+        Reader.GRAPH,
+        Reader.GRADIENT,
+    )
     assert Reader.GRAPH not in default_readers(QUERY)
     assert default_readers(Query(), writers=True) == (
-        Reader.HOST, Reader.CANN_CPP_WRITER, Reader.UNIFIED, Reader.CUBE, Reader.VECTOR,
-        Reader.GRAPH_WRITER, Reader.GRADIENT_WRITER,
-    )  # fmt: skip
+        Reader.HOST,
+        Reader.CANN_CPP_WRITER,
+        Reader.UNIFIED,
+        Reader.CUBE,
+        Reader.VECTOR,
+        Reader.GRAPH_WRITER,
+        Reader.GRADIENT_WRITER,
+    )
 
 
 def test_reader_asked_for_twice_answers_once(world: World) -> None:
@@ -284,7 +300,7 @@ def test_folder_of_an_old_layout_is_told(world: World, reader: Reader, name: str
     for query in (QUERY, Query()):
         assert [(each.code, each.path) for each in world.hazards(reader, query=query)] == [
             ("AR208", folder)
-        ]  # fmt: skip
+        ]
 
 
 def test_cube_bank_without_its_twin_is_told(world: World) -> None:
@@ -409,7 +425,7 @@ def test_record_of_the_runtime_bank_is_found_by_what_its_reader_hashes(
     result = world.resolve(Reader.CANN_CPP, Reader.UNIFIED, query=query, workload=workload)
     assert [(each.reader, each.used is not None) for each in result.matches] == [
         (Reader.CANN_CPP, True)
-    ]  # fmt: skip
+    ]
 
 
 def test_fastest_record_of_the_first_vector_tier_wins(world: World) -> None:
@@ -491,8 +507,9 @@ def test_record_file_must_hold_one_record(tmp_path: Path, numbers: tuple[int, ..
 
 ODD_TEXTS = st.one_of(
     st.sampled_from(["", ".", "..", "/", "tune", "home", "file", "loop", "x" * 300, "/dev/null"]),
-    st.text(max_size=6), st.text(st.characters(categories=["Cs", "Cc"]), max_size=3),
-)  # fmt: skip
+    st.text(max_size=6),
+    st.text(st.characters(categories=["Cs", "Cc"]), max_size=3),
+)
 
 
 class Lines:
@@ -522,13 +539,21 @@ def odd_world(tmp_path_factory: pytest.TempPathFactory) -> World:
         st.sampled_from(["TUNE_BANK_PATH", "ASCEND_CACHE_PATH", "HOME", "ASCEND_OPP_PATH"]),
         ODD_TEXTS,
     ),
-    option=ODD_TEXTS, soc=st.sampled_from([None, SOC, "Ascend910B1"]), writers=st.booleans(),
-    readers=st.lists(st.sampled_from(Reader), max_size=3), text=st.text(max_size=6),
-)  # fmt: skip
+    option=ODD_TEXTS,
+    soc=st.sampled_from([None, SOC, "Ascend910B1"]),
+    writers=st.booleans(),
+    readers=st.lists(st.sampled_from(Reader), max_size=3),
+    text=st.text(max_size=6),
+)
 def test_any_surroundings_have_one_report_and_no_traceback(
-    odd_world: World, env: dict[str, str], option: str, soc: str | None, writers: bool,
-    readers: list[Reader], text: str,
-) -> None:  # fmt: skip
+    odd_world: World,
+    env: dict[str, str],
+    option: str,
+    soc: str | None,
+    writers: bool,
+    readers: list[Reader],
+    text: str,
+) -> None:
     try:
         workload = workload_from_text(text, op_type="MatMulV3")
     except UsageError:
@@ -537,9 +562,13 @@ def test_any_surroundings_have_one_report_and_no_traceback(
 
     def ask() -> ResolveReport:
         result = odd_world.resolve(
-            *readers, query=Query(soc_version=soc), writers=writers, workload=workload,
-            op_bank_path=option, mdl_bank_path=option,
-        )  # fmt: skip
+            *readers,
+            query=Query(soc_version=soc),
+            writers=writers,
+            workload=workload,
+            op_bank_path=option,
+            mdl_bank_path=option,
+        )
         return ResolveReport(result=result, explain=True)
 
     report = ask()

@@ -103,10 +103,12 @@ def test_state_that_is_there_already_needs_nothing(bank: Path) -> None:
         (RecordFilter(soc=(OTHER,)), {(OTHER, "Softmax")}),
         (RecordFilter(soc=("x86*",)), {(banks.SOC, op) for op in ("Softmax", "LRN", "Elu")}),
         (RecordFilter(op=("LRN",)), {(banks.SOC, "LRN")}),
-        (RecordFilter(soc=(banks.SOC,), op=("L*", "Elu")),
-         {(banks.SOC, "LRN"), (banks.SOC, "Elu")}),
+        (
+            RecordFilter(soc=(banks.SOC,), op=("L*", "Elu")),
+            {(banks.SOC, "LRN"), (banks.SOC, "Elu")},
+        ),
     ],
-)  # fmt: skip
+)
 def test_part_comes_back_and_the_rest_stays(
     bank: Path, wanted: RecordFilter, files: set[tuple[str, str]]
 ) -> None:
@@ -216,9 +218,13 @@ def test_place_that_cannot_be_written_is_one_clear_error(
 def _quarantine(root: Path) -> None:
     record = make_record(1)
     entry = QuarantineEntry(
-        key=record.key, reason="aicore error", who="Ann", when="2026-01-02T03:04:05Z",
-        strategy_sha256=digest_of(record.strategy), until=date(2026, 6, 30),
-    )  # fmt: skip
+        key=record.key,
+        reason="aicore error",
+        who="Ann",
+        when="2026-01-02T03:04:05Z",
+        strategy_sha256=digest_of(record.strategy),
+        until=date(2026, 6, 30),
+    )
     update_quarantine(root, lambda old: [*old, entry])
 
 

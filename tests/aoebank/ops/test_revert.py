@@ -81,10 +81,13 @@ def test_other_spelling_is_no_conflict(bank: Path) -> None:
     [
         (RecordFilter(op=("LRN",)), {K1: 9.0, K3: 13.5}, {K1: 11.5, K2: 12.5}),
         (RecordFilter(key=(K1,)), {K1: 11.5, K3: 13.5}, {K1: 11.5, K3: 13.5}),
-        (RecordFilter(op=("Soft*",), key=(K2[:6],)), {K1: 9.0, K2: 12.5, K3: 13.5},
-         {K1: 9.0, K3: 13.5}),
+        (
+            RecordFilter(op=("Soft*",), key=(K2[:6],)),
+            {K1: 9.0, K2: 12.5, K3: 13.5},
+            {K1: 9.0, K3: 13.5},
+        ),
     ],
-)  # fmt: skip
+)
 def test_part_of_a_version_can_be_taken_back(
     bank: Path, wanted: RecordFilter, softmax: dict[str, float], lrn: dict[str, float]
 ) -> None:
@@ -172,9 +175,11 @@ def _write(root: Path, state: dict[int, int]) -> None:
 
 @given(before=STATE, after=STATE, now=STATE)
 def test_each_record_goes_back_exactly_when_it_is_as_the_version_left_it(
-    tmp_path_factory: pytest.TempPathFactory, before: dict[int, int], after: dict[int, int],
+    tmp_path_factory: pytest.TempPathFactory,
+    before: dict[int, int],
+    after: dict[int, int],
     now: dict[int, int],
-) -> None:  # fmt: skip
+) -> None:
     if before == after:
         return
     root = tmp_path_factory.mktemp("bank")

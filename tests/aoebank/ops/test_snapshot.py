@@ -59,8 +59,11 @@ def test_side_cars_and_binary_twins_belong_to_a_snapshot_and_nothing_else_does(
     own = banks.file_of(tmp_path).relative_to(tmp_path).as_posix()
     twin = cube.with_suffix(".bin").relative_to(tmp_path).as_posix()
     assert set(side.contents) == {
-        own, f"{own}.provenance.jsonl", cube.relative_to(tmp_path).as_posix(), twin
-    }  # fmt: skip
+        own,
+        f"{own}.provenance.jsonl",
+        cube.relative_to(tmp_path).as_posix(),
+        twin,
+    }
     assert side.read(side.contents[twin]) == b"\0\xff" * 40
 
 

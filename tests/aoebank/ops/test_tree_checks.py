@@ -66,8 +66,9 @@ def test_link_to_a_folder_above_is_told_once(tmp_path: Path) -> None:
     (file.parent / "self").symlink_to(file.parent, target_is_directory=True)
     findings = validate([tmp_path]).findings
     assert [(each.code, each.location.path.name) for each in findings] == [
-        ("AB511", "again"), ("AB511", "self"),
-    ]  # fmt: skip
+        ("AB511", "again"),
+        ("AB511", "self"),
+    ]
 
 
 def test_link_to_a_folder_outside_is_walked_and_nothing_to_tell(tmp_path: Path) -> None:
@@ -86,8 +87,9 @@ def test_link_to_a_folder_above_the_tree_is_told_and_not_followed(tmp_path: Path
     result = validate([tmp_path / "bank"])
     assert result.checked == (file,)
     assert [(each.code, each.severity) for each in result.findings] == [
-        ("AB511", Severity.WARNING), ("AB511", Severity.WARNING)
-    ]  # fmt: skip
+        ("AB511", Severity.WARNING),
+        ("AB511", Severity.WARNING),
+    ]
 
 
 def test_loop_behind_a_link_is_told(tmp_path: Path) -> None:
@@ -175,6 +177,10 @@ def test_byte_order_mark_is_as_bad_as_its_reader_takes_it(tmp_path: Path) -> Non
         (severity,) = (each.severity for each in check_bank(parsed) if each.code == "AB105")
         severities[str(parsed.format.name)] = str(severity)
     assert severities == {
-        "unified": "error", "cube": "error", "vector": "error",
-        "runtime_kb": "note", "graph": "note", "gradient": "note",
-    }  # fmt: skip
+        "unified": "error",
+        "cube": "error",
+        "vector": "error",
+        "runtime_kb": "note",
+        "graph": "note",
+        "gradient": "note",
+    }

@@ -28,9 +28,11 @@ def check(custom: Path, built_in: Path) -> ValidateResult:
 def test_slower_record_is_found_in_each_layout(tmp_path: Path, folder: str) -> None:
     put(tmp_path / "opp" / folder, make_record(0, cost_us=9.75), make_record(1, cost_us=5.0))
     custom = put(
-        tmp_path / "custom", make_record(0, cost_us=12.5), make_record(1, cost_us=5.0),
+        tmp_path / "custom",
+        make_record(0, cost_us=12.5),
+        make_record(1, cost_us=5.0),
         make_record(2, cost_us=99.0),
-    )  # fmt: skip
+    )
     (finding,) = check(custom, tmp_path / "opp").findings
     assert (finding.code, finding.severity) == ("AB510", Severity.WARNING)
     assert (finding.got, finding.expected) == ("12.5 us", "at most 9.75 us")

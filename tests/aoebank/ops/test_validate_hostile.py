@@ -18,24 +18,48 @@ from aoebank.ops.validate_built_in import BuiltInBank
 UNIFIED = "x86-64-v4_2_AiCore_x.json"
 RUNTIME = "Ascend910B3_20_AiCore_x_runtime_kb.json"
 NAMES = (
-    UNIFIED, RUNTIME, f"{UNIFIED}.provenance.jsonl", "repository_ascend910B3_matmul.json",
-    "Ascend310_AiCore_2_v001.json", "ascend910b3_l2cache.json",
-    "Ascend910B3_gradient_fusion.json", "odd.json", "odd.bin", "odd",
-)  # fmt: skip
+    UNIFIED,
+    RUNTIME,
+    f"{UNIFIED}.provenance.jsonl",
+    "repository_ascend910B3_matmul.json",
+    "Ascend310_AiCore_2_v001.json",
+    "ascend910b3_l2cache.json",
+    "Ascend910B3_gradient_fusion.json",
+    "odd.json",
+    "odd.bin",
+    "odd",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"\n", b"{}", b"[]", b"null", b"\x00" * 4096, b"\xff\xfe{\x00}\x00",
-        b"[" * 200_000, b'{"a":' * 200_000, b'"' + b"x" * 1_000_000, b"1" * 1_000_000,
-        b'{"a": ' + b"9" * 50_000 + b"}", b"\n" * 20_000, b"{}\n" * 20_000, b"1e999\n" * 100,
-        b'{"cost_time": NaN}', b"<<<<<<< a\n=======\n>>>>>>> b\n", b"\xef\xbb\xbf", b"\r\n\r\n",
-        b'{"shape": {}, "tiling": []}\n' * 3, b'{"\\ud800": "\\udfff"}',
-        b"[" + b'{"modelhash":' * 10_000, b"{" + b'"[[1]]":"\n' * 5000,
+        b"",
+        b"\n",
+        b"{}",
+        b"[]",
+        b"null",
+        b"\x00" * 4096,
+        b"\xff\xfe{\x00}\x00",
+        b"[" * 200_000,
+        b'{"a":' * 200_000,
+        b'"' + b"x" * 1_000_000,
+        b"1" * 1_000_000,
+        b'{"a": ' + b"9" * 50_000 + b"}",
+        b"\n" * 20_000,
+        b"{}\n" * 20_000,
+        b"1e999\n" * 100,
+        b'{"cost_time": NaN}',
+        b"<<<<<<< a\n=======\n>>>>>>> b\n",
+        b"\xef\xbb\xbf",
+        b"\r\n\r\n",
+        b'{"shape": {}, "tiling": []}\n' * 3,
+        b'{"\\ud800": "\\udfff"}',
+        b"[" + b'{"modelhash":' * 10_000,
+        b"{" + b'"[[1]]":"\n' * 5000,
     ],
-)  # fmt: skip
+)
 def test_hostile_bytes_are_findings_under_any_name(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
     result = validate([tmp_path])
@@ -103,16 +127,20 @@ def test_long_name_and_strange_paths_are_missing_or_found(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "code", "data"),
     [
-        (RUNTIME, "AB112", b"\n" * 5000), (RUNTIME, "AB103", b"x\n" * 5000),
+        (RUNTIME, "AB112", b"\n" * 5000),
+        (RUNTIME, "AB103", b"x\n" * 5000),
         ("repository_ascend910B3_matmul.json", "AB113", b"{}\n" * 5000),
         ("ascend910b3_l2cache.json", "AB205", b'{"a": 1}\n' * 2500),
         (f"{UNIFIED}.provenance.jsonl", "AB204", b"[]\n" * 5000),
         (UNIFIED, "AB103", b"{" + b'"aaaaaaaa":[\n' * 5000),
         ("Ascend310_AiCore_2_v001.json", "AB103", b"{" + b'"[[1]]":"\n' * 5000),
-        ("Ascend910B3_gradient_fusion.json", "AB309",
-         b"[" + b'{"modelhash":"x"},' * 4999 + b'{"modelhash":"x"}]'),
+        (
+            "Ascend910B3_gradient_fusion.json",
+            "AB309",
+            b"[" + b'{"modelhash":"x"},' * 4999 + b'{"modelhash":"x"}]',
+        ),
     ],
-)  # fmt: skip
+)
 def test_thousands_of_bad_lines_are_counted_and_a_thousand_listed(
     tmp_path: Path, name: str, code: str, data: bytes
 ) -> None:

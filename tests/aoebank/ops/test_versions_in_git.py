@@ -53,8 +53,10 @@ def test_log_goes_by_commits(bank: Path) -> None:
     result = log(bank, wanted=ALL)
     assert result.kind is SideKind.GIT
     assert [each.version.message for each in result.versions] == [
-        "three", "two\n\nwith a body", "one"
-    ]  # fmt: skip
+        "three",
+        "two\n\nwith a body",
+        "one",
+    ]
     assert result.versions[2].version.tags == ("v1",)
     assert result.versions[0].version.who == "Ann <ann@example.org>"
     assert result.versions[0].version.time.endswith("Z")
@@ -66,8 +68,9 @@ def test_log_goes_by_commits(bank: Path) -> None:
 def test_blame_names_the_commit(bank: Path) -> None:
     (found,) = blame(bank, K1, wanted=ALL).records
     assert [state.version.message for state in found.states if state.version] == [
-        "two\n\nwith a body", "one"
-    ]  # fmt: skip
+        "two\n\nwith a body",
+        "one",
+    ]
 
 
 def test_blame_follows_the_branch_a_record_came_from(bank: Path) -> None:

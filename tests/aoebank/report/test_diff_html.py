@@ -99,17 +99,23 @@ def hostile_side(number: int) -> object:
     file = file_name().replace("Softmax", "<b>op<b>").replace("x86", "<i>")
     broken = unified(make_record(5 + number)).replace(b'"knowledge"', b'"<u>"')
     return make_side(
-        {file: unified(replace(record, key=EVIL)), file_name(): broken,
-         "x_1_AiCore_y.json": b"<s>"}, label=EVIL,
-    )  # fmt: skip
+        {
+            file: unified(replace(record, key=EVIL)),
+            file_name(): broken,
+            "x_1_AiCore_y.json": b"<s>",
+        },
+        label=EVIL,
+    )
 
 
 def test_hostile_bank_adds_no_tag_and_no_attribute() -> None:
     evil, tame = (
         read(diff_html(DiffReport(result=diff(a, b))))  # type: ignore[arg-type]
-        for a, b in ((hostile_side(0), hostile_side(9)),
-                     (side_of(make_record()), side_of(make_record(tile=8, cost_us=99.0))))
-    )  # fmt: skip
+        for a, b in (
+            (hostile_side(0), hostile_side(9)),
+            (side_of(make_record()), side_of(make_record(tile=8, cost_us=99.0))),
+        )
+    )
     assert evil.tags.count("script") == evil.tags.count("style") == evil.tags.count("title") == 1
     assert not {"img", "b>op<b", "u", "s", "i"} & set(evil.tags)
     assert evil.attributes <= tame.attributes | {"open"}
@@ -154,8 +160,10 @@ def test_figures_alone_have_no_list_of_records() -> None:
 
 def test_times_of_different_environments_are_marked() -> None:
     logs = [[make_provenance(make_record().key, fingerprint={"cpu": cpu})] for cpu in "ab"]
-    a, b = (side_of(make_record(cost_us=cost), provenance=log)
-            for cost, log in zip((1.0, 2.0), logs, strict=True))  # fmt: skip
+    a, b = (
+        side_of(make_record(cost_us=cost), provenance=log)
+        for cost, log in zip((1.0, 2.0), logs, strict=True)
+    )
     shown = visible(read(diff_html(DiffReport(result=diff(a, b)))))
     assert "not comparable" in shown
     assert "Slower" not in shown

@@ -44,10 +44,11 @@ def test_code_picks_a_fence_that_is_not_in_the_text(text: str, shown: str) -> No
 
 def test_comment_is_bounded_whatever_the_bank_holds() -> None:
     files = {
-        file_name(f"Op{LONG[:100]}{number}", soc=f"soc{number}"):
-        unified(make_record(0, cost_us=1.0), make_record(number, strategy={LONG: LONG}))
+        file_name(f"Op{LONG[:100]}{number}", soc=f"soc{number}"): unified(
+            make_record(0, cost_us=1.0), make_record(number, strategy={LONG: LONG})
+        )
         for number in range(1, 300)
-    }  # fmt: skip
+    }
     slow = {
         name: unified(make_record(0, cost_us=9.0, strategy={LONG: f"{n}{LONG}", "b": LONG}))
         for n, name in enumerate(files)

@@ -27,9 +27,11 @@ def patched(tmp_path: Path, before: bytes, lines: list[str]) -> bytes:
     file = tmp_path / "f"
     file.write_bytes(before)
     subprocess.run(
-        ["patch", "--binary", "-s", "-p1"], cwd=tmp_path, check=True,
+        ["patch", "--binary", "-s", "-p1"],
+        cwd=tmp_path,
+        check=True,
         input="".join(f"{line}\n" for line in lines).encode(),
-    )  # fmt: skip
+    )
     return file.read_bytes()
 
 

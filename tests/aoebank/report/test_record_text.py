@@ -144,9 +144,13 @@ def test_git_shows_records_in_diff_and_log(tmp_path: Path) -> None:
     def git(*words: str) -> str:
         identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
         done = subprocess.run(
-            ["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True, text=True,
+            ["git", *identity, *words],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+            text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        )
         return done.stdout
 
     git("init", "-q")
@@ -159,8 +163,9 @@ def test_git_shows_records_in_diff_and_log(tmp_path: Path) -> None:
     file.write_bytes(unified(make_record(1), make_record(tile=8)))
     shown = [line for line in git("diff", "-U0").splitlines() if line[0] in "+-"][2:]
     assert shown == [
-        f"-  {SHORT} strategy.tile: [16,4]", f"+  {SHORT} strategy.tile: [8,4]",
-    ]  # fmt: skip
+        f"-  {SHORT} strategy.tile: [16,4]",
+        f"+  {SHORT} strategy.tile: [8,4]",
+    ]
     assert f"+  {SHORT} strategy.tile: [16,4]" in git("log", "-p")
 
 

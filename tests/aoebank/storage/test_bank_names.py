@@ -64,10 +64,19 @@ def test_no_other_reader_takes_the_name(matches: Callable[[str, Query], bool], n
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".json", "notes.json", "a_AiCore_b.json", "repository_.json", "_gradient_fusion.json",
-     f"{SOC}_20_AiCore_matmul.json.aoe", f"{SOC}_20_AiCore_matmul.json.provenance.jsonl",
-     f"{SOC}_20_VectorCore_matmul_runtime_kb.json", "AIC_x_L1_SIZE_512_repository_a_b.json"],
-)  # fmt: skip
+    [
+        "",
+        ".json",
+        "notes.json",
+        "a_AiCore_b.json",
+        "repository_.json",
+        "_gradient_fusion.json",
+        f"{SOC}_20_AiCore_matmul.json.aoe",
+        f"{SOC}_20_AiCore_matmul.json.provenance.jsonl",
+        f"{SOC}_20_VectorCore_matmul_runtime_kb.json",
+        "AIC_x_L1_SIZE_512_repository_a_b.json",
+    ],
+)
 def test_other_names_are_nobodys(name: str) -> None:
     assert not [rules.reader for rules in RULES.values() if rules.matches(name, Query())]
 
@@ -81,9 +90,14 @@ def test_name_a_reader_would_open_is_one_it_takes() -> None:
 
 @pytest.mark.parametrize(
     ("soc", "short"),
-    [("Ascend910B2C", "Ascend910B"), ("Ascend910_9391", "Ascend910B"), ("Ascend910A", "ascend910"),
-     ("Ascend310P3", "Ascend310P"), ("Ascend950PR_9579", "Ascend950PR_9579")],
-)  # fmt: skip
+    [
+        ("Ascend910B2C", "Ascend910B"),
+        ("Ascend910_9391", "Ascend910B"),
+        ("Ascend910A", "ascend910"),
+        ("Ascend310P3", "Ascend310P"),
+        ("Ascend950PR_9579", "Ascend950PR_9579"),
+    ],
+)
 def test_folder_of_built_in_cube_and_vector_banks(soc: str, short: str) -> None:
     assert names.short_soc(soc) == short
 

@@ -55,8 +55,9 @@ def test_what_is_put_is_found_with_target_and_operator(bank: Bank, file: Path) -
     record = bank.find(file, make_record(2).key)
     assert record == make_record(2, soc_version="x86-64-v4", op_type="Softmax")
     assert [each.key for each in bank.iter_records(file)] == [
-        make_record(1).key, make_record(2).key
-    ]  # fmt: skip
+        make_record(1).key,
+        make_record(2).key,
+    ]
 
 
 def test_miss_is_none_and_needs_no_file(bank: Bank, file: Path) -> None:
@@ -89,8 +90,9 @@ def test_remove_takes_only_the_keys_given(bank: Bank, file: Path) -> None:
     bank.put(file, map(make_record, range(3)))
     bank.remove(file, [make_record(1).key, "unknown"])
     assert [each.key for each in bank.iter_records(file)] == [
-        make_record(0).key, make_record(2).key
-    ]  # fmt: skip
+        make_record(0).key,
+        make_record(2).key,
+    ]
 
 
 def test_change_by_another_process_is_seen(bank: Bank, file: Path) -> None:
@@ -368,9 +370,7 @@ def test_folder_that_vanishes_while_it_is_walked_is_reported(
 def test_soc_versions_are_the_folders_that_hold_bank_files(bank: Bank) -> None:
     assert bank.soc_versions() == ()
     for soc in ("x86-64-v4", "Ascend910_9391", "x86-64-v4"):
-        bank.put(
-            bank.unified_file(soc_version=soc, core_num=2, op_type="LRN"), [make_record()]
-        )  # fmt: skip
+        bank.put(bank.unified_file(soc_version=soc, core_num=2, op_type="LRN"), [make_record()])
     (bank.root / "empty" / "unified_bank").mkdir(parents=True)
     bank.put(bank.root / "stray_1_AiCore_LRN.json", [make_record()])
     assert bank.soc_versions() == ("Ascend910_9391", "x86-64-v4")
@@ -419,8 +419,9 @@ def test_reader_waits_for_a_writer_that_has_truncated_the_file(
             holder.write(whole)
             holder.close()
 
-    monkeypatch.setattr("aoebank.storage.bank.read_settled",
-                        lambda path: read_settled(path, pause=finish_write))  # fmt: skip
+    monkeypatch.setattr(
+        "aoebank.storage.bank.read_settled", lambda path: read_settled(path, pause=finish_write)
+    )
     record = bank.find(file, make_record().key)
     assert record is not None
     assert record.key == make_record().key
@@ -430,9 +431,7 @@ def test_reader_goes_by_what_is_there_when_a_writer_never_ends(file: Path, bank:
     bank.put(file, [make_record()])
     ticks = iter(range(100))
     with held_lock(file):
-        settled = read_settled(
-            file, timeout_s=2, clock=lambda: next(ticks), pause=lambda _: None
-        )  # fmt: skip
+        settled = read_settled(file, timeout_s=2, clock=lambda: next(ticks), pause=lambda _: None)
     assert settled is None
     assert read_settled(file) == file.read_bytes()
     assert read_settled(file.with_name("gone")) is None

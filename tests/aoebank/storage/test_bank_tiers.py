@@ -26,16 +26,22 @@ def places(tmp_path: Path) -> Callable[[str], str]:
 
 def test_tune_bank_path_wins(tmp_path: Path, places: Callable[[str], str]) -> None:
     env = {
-        "TUNE_BANK_PATH": places("t"), "ASCEND_CACHE_PATH": places("c"), "HOME": places("h"),
-    }  # fmt: skip
+        "TUNE_BANK_PATH": places("t"),
+        "ASCEND_CACHE_PATH": places("c"),
+        "HOME": places("h"),
+    }
     found = resolve_bank(env=env, cwd=tmp_path)
     assert (found.root, found.variable, found.tier) == (
-        tmp_path / "t", "TUNE_BANK_PATH", Tier.CUSTOM
-    )  # fmt: skip
+        tmp_path / "t",
+        "TUNE_BANK_PATH",
+        Tier.CUSTOM,
+    )
     assert found.exists
     assert [(each.variable, each.taken) for each in found.tried] == [
-        ("TUNE_BANK_PATH", True), ("ASCEND_CACHE_PATH", False), ("HOME", False),
-    ]  # fmt: skip
+        ("TUNE_BANK_PATH", True),
+        ("ASCEND_CACHE_PATH", False),
+        ("HOME", False),
+    ]
 
 
 def test_cache_path_comes_second_and_its_folder_need_not_exist(

@@ -54,8 +54,9 @@ def test_eight_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     assert {record.key for record in bank.iter_records(file)} == expected
     assert {entry.key for entry in bank.iter_provenance(file)} == expected
     assert {path.name for path in file.parent.iterdir()} == {
-        file.name, f"{file.name}.provenance.jsonl"
-    }  # fmt: skip
+        file.name,
+        f"{file.name}.provenance.jsonl",
+    }
 
 
 def _write_for_ever(root: Path, told: int) -> None:

@@ -34,10 +34,15 @@ PATH = Path("quarantine.jsonl")
 
 def make_entry(**changes: Any) -> QuarantineEntry:
     members = {
-        "key": RECORD.key, "reason": "aicore error", "who": "Ann",
-        "when": "2026-01-02T03:04:05Z", "soc_version": "Ascend910B2", "op_type": "Softmax",
-        "format": FormatName.UNIFIED, "strategy_sha256": digest_of(RECORD.strategy),
-    }  # fmt: skip
+        "key": RECORD.key,
+        "reason": "aicore error",
+        "who": "Ann",
+        "when": "2026-01-02T03:04:05Z",
+        "soc_version": "Ascend910B2",
+        "op_type": "Softmax",
+        "format": FormatName.UNIFIED,
+        "strategy_sha256": digest_of(RECORD.strategy),
+    }
     return QuarantineEntry(**{**members, **changes})
 
 
@@ -54,9 +59,14 @@ def test_record_it_names_is_found() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"key": "other"}, {"soc_version": "Ascend310"}, {"op_type": "LRN"},
-     {"format": FormatName.CUBE}, {"strategy_sha256": "0" * 64}],
-)  # fmt: skip
+    [
+        {"key": "other"},
+        {"soc_version": "Ascend310"},
+        {"op_type": "LRN"},
+        {"format": FormatName.CUBE},
+        {"strategy_sha256": "0" * 64},
+    ],
+)
 def test_record_that_differs_in_one_thing_is_not(change: dict[str, Any]) -> None:
     assert not _finds(make_entry(**change))
 
@@ -91,14 +101,21 @@ def test_last_day_is_the_last(until: date | None, holds: bool) -> None:
 TEXT = st.text(min_size=1).filter(str.strip)
 ENTRIES = st.lists(
     st.builds(
-        QuarantineEntry, key=TEXT, reason=TEXT, who=TEXT,
+        QuarantineEntry,
+        key=TEXT,
+        reason=TEXT,
+        who=TEXT,
         when=st.sampled_from(["2026-01-02T03:04:05Z", "2026-01-03T03:04:05Z"]),
-        soc_version=st.none() | st.sampled_from(["a", "b"]), op_type=st.none() | TEXT,
-        format=st.none() | st.sampled_from(FormatName), until=st.none() | st.dates(),
-        strategy_sha256=st.none() | st.just("0" * 64), ticket=st.none() | TEXT,
-        evidence=st.none() | TEXT, extra=st.just({}) | st.just({"more": [1]}),
+        soc_version=st.none() | st.sampled_from(["a", "b"]),
+        op_type=st.none() | TEXT,
+        format=st.none() | st.sampled_from(FormatName),
+        until=st.none() | st.dates(),
+        strategy_sha256=st.none() | st.just("0" * 64),
+        ticket=st.none() | TEXT,
+        evidence=st.none() | TEXT,
+        extra=st.just({}) | st.just({"more": [1]}),
     )
-)  # fmt: skip
+)
 
 
 @given(ENTRIES)
@@ -114,11 +131,17 @@ def test_file_is_one_plain_line_per_entry(tmp_path: Path) -> None:
     update_quarantine(tmp_path, lambda old: [*old, make_entry(until=TODAY)])
     (line,) = quarantine_path(tmp_path).read_text().splitlines()
     assert json.loads(line) == {
-        "schema": "aoebank.quarantine_entry/1", "soc_version": "Ascend910B2",
-        "op_type": "Softmax", "format": "unified", "key": RECORD.key,
-        "strategy_sha256": digest_of(RECORD.strategy), "reason": "aicore error",
-        "until": "2026-06-30", "who": "Ann", "when": "2026-01-02T03:04:05Z",
-    }  # fmt: skip
+        "schema": "aoebank.quarantine_entry/1",
+        "soc_version": "Ascend910B2",
+        "op_type": "Softmax",
+        "format": "unified",
+        "key": RECORD.key,
+        "strategy_sha256": digest_of(RECORD.strategy),
+        "reason": "aicore error",
+        "until": "2026-06-30",
+        "who": "Ann",
+        "when": "2026-01-02T03:04:05Z",
+    }
 
 
 def test_newer_entry_replaces_one_of_the_same_identity() -> None:

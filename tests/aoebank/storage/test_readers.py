@@ -30,14 +30,24 @@ NAMES = {
     "graph": "ascend910b2_l2cache.json",
     "gradient": f"{SOC}_gradient_fusion.json",
 }
-FOLDERS = {"runtime_kb": f"{SOC}/unified_bank", "unified": f"{SOC}/unified_bank",
-           "cube": f"{SOC}/cube", "vector": f"{SOC}/vector"}  # fmt: skip
+FOLDERS = {
+    "runtime_kb": f"{SOC}/unified_bank",
+    "unified": f"{SOC}/unified_bank",
+    "cube": f"{SOC}/cube",
+    "vector": f"{SOC}/vector",
+}
 ROOTS = {  # the default root of each program below HOME
-    Reader.HOST: LATEST, Reader.CANN_CPP: CANN, Reader.CANN_CPP_WRITER: CANN,
-    Reader.UNIFIED: LATEST, Reader.CUBE: LATEST, Reader.VECTOR: LATEST,
-    Reader.GRAPH: GRAPH, Reader.GRAPH_WRITER: GRAPH,
-    Reader.GRADIENT: GRAPH, Reader.GRADIENT_WRITER: GRAPH,
-}  # fmt: skip
+    Reader.HOST: LATEST,
+    Reader.CANN_CPP: CANN,
+    Reader.CANN_CPP_WRITER: CANN,
+    Reader.UNIFIED: LATEST,
+    Reader.CUBE: LATEST,
+    Reader.VECTOR: LATEST,
+    Reader.GRAPH: GRAPH,
+    Reader.GRAPH_WRITER: GRAPH,
+    Reader.GRADIENT: GRAPH,
+    Reader.GRADIENT_WRITER: GRAPH,
+}
 BUILT_IN = {
     Reader.CANN_CPP: f"opp/built-in/data/op/{SOC}/unified_bank",
     Reader.CANN_CPP_WRITER: f"opp/built-in/data/op/{SOC}/unified_bank",
@@ -78,15 +88,23 @@ class World:
 
     def ask(self, reader: Reader, query: Query = QUERY) -> Answer:
         around = surroundings(
-            env=self.env, cwd=self.base, op_bank_path=self.options.get("--op"),
+            env=self.env,
+            cwd=self.base,
+            op_bank_path=self.options.get("--op"),
             mdl_bank_path=self.options.get("--mdl"),
             access=lambda path, mode: not self.forbidden.get(path, 0) & mode,
-        )  # fmt: skip
+        )
         return find_answer(reader, around, query)
 
 
-PATHS = {"TUNE_BANK_PATH": "tune", "ASCEND_CACHE_PATH": "cache", "HOME": "home",
-         "ASCEND_OPP_PATH": "opp", "--op": "op_option", "--mdl": "mdl_option"}  # fmt: skip
+PATHS = {
+    "TUNE_BANK_PATH": "tune",
+    "ASCEND_CACHE_PATH": "cache",
+    "HOME": "home",
+    "ASCEND_OPP_PATH": "opp",
+    "--op": "op_option",
+    "--mdl": "mdl_option",
+}
 ALL = tuple(PATHS)
 
 
@@ -110,22 +128,26 @@ def custom_file(reader: Reader, root: str) -> str:
 # Which of them decides, when all those in the head of a column are set.
 #                    T C O M |  C O M |  O M |  C |  T O M | (none but HOME)
 ORDER = {
-    Reader.HOST:            ("T", "C", "-", "C", "T", "-"),
-    Reader.CANN_CPP:        ("T", "C", "-", "C", "T", "-"),
+    Reader.HOST: ("T", "C", "-", "C", "T", "-"),
+    Reader.CANN_CPP: ("T", "C", "-", "C", "T", "-"),
     Reader.CANN_CPP_WRITER: ("T", "C", "-", "C", "T", "-"),
-    Reader.UNIFIED:         ("T", "O", "O", "C", "T", "-"),
-    Reader.CUBE:            ("T", "O", "O", "C", "T", "-"),
-    Reader.VECTOR:          ("T", "O", "O", "C", "T", "-"),
-    Reader.GRAPH:           ("M", "M", "M", "-", "M", "-"),
-    Reader.GRAPH_WRITER:    ("T", "C", "-", "C", "T", "-"),
-    Reader.GRADIENT:        ("T", "-", "-", "-", "T", "-"),
+    Reader.UNIFIED: ("T", "O", "O", "C", "T", "-"),
+    Reader.CUBE: ("T", "O", "O", "C", "T", "-"),
+    Reader.VECTOR: ("T", "O", "O", "C", "T", "-"),
+    Reader.GRAPH: ("M", "M", "M", "-", "M", "-"),
+    Reader.GRAPH_WRITER: ("T", "C", "-", "C", "T", "-"),
+    Reader.GRADIENT: ("T", "-", "-", "-", "T", "-"),
     Reader.GRADIENT_WRITER: ("T", "-", "-", "-", "T", "-"),
-}  # fmt: skip
+}
 COLUMNS = ("TCOM", "COM", "OM", "C", "TOM", "")
-LETTERS = {"T": "TUNE_BANK_PATH", "C": "ASCEND_CACHE_PATH", "O": "--op", "M": "--mdl",
-           "-": "HOME"}  # fmt: skip
-SOURCES = {"T": "TUNE_BANK_PATH", "C": "ASCEND_CACHE_PATH", "O": "--op-bank-path",
-           "M": "--mdl-bank-path", "-": "HOME"}  # fmt: skip
+LETTERS = {"T": "TUNE_BANK_PATH", "C": "ASCEND_CACHE_PATH", "O": "--op", "M": "--mdl", "-": "HOME"}
+SOURCES = {
+    "T": "TUNE_BANK_PATH",
+    "C": "ASCEND_CACHE_PATH",
+    "O": "--op-bank-path",
+    "M": "--mdl-bank-path",
+    "-": "HOME",
+}
 
 
 def test_every_program_has_rules_and_a_truth_table() -> None:
@@ -138,9 +160,12 @@ def test_which_variable_decides(world: World, reader: Reader, column: int) -> No
     world.set(*(LETTERS[letter] for letter in COLUMNS[column]))
     winner = ORDER[reader][column]
     root = {
-        "T": "tune", "C": "cache/aoe_data", "O": "op_option", "M": "mdl_option",
+        "T": "tune",
+        "C": "cache/aoe_data",
+        "O": "op_option",
+        "M": "mdl_option",
         "-": f"home/{ROOTS[reader]}",
-    }[winner]  # fmt: skip
+    }[winner]
     file = world.file(custom_file(reader, root))
     answer = world.ask(reader)
     assert answer.variable == SOURCES[winner]
@@ -154,28 +179,46 @@ def test_which_variable_decides(world: World, reader: Reader, column: int) -> No
 # What each does about a variable that names no directory.
 MISSING = {
     "TUNE_BANK_PATH": {
-        Reader.HOST: Failure.STOP, Reader.CANN_CPP: Failure.SILENT,
-        Reader.CANN_CPP_WRITER: Failure.STOP, Reader.UNIFIED: Failure.STOP,
-        Reader.CUBE: Failure.WARN, Reader.VECTOR: Failure.STOP,
-        Reader.GRAPH: Failure.UNKNOWN, Reader.GRAPH_WRITER: Failure.STOP,
-        Reader.GRADIENT: Failure.NEXT, Reader.GRADIENT_WRITER: Failure.STOP,
+        Reader.HOST: Failure.STOP,
+        Reader.CANN_CPP: Failure.SILENT,
+        Reader.CANN_CPP_WRITER: Failure.STOP,
+        Reader.UNIFIED: Failure.STOP,
+        Reader.CUBE: Failure.WARN,
+        Reader.VECTOR: Failure.STOP,
+        Reader.GRAPH: Failure.UNKNOWN,
+        Reader.GRAPH_WRITER: Failure.STOP,
+        Reader.GRADIENT: Failure.NEXT,
+        Reader.GRADIENT_WRITER: Failure.STOP,
     },
     "ASCEND_CACHE_PATH": {
-        Reader.HOST: Failure.STOP, Reader.CANN_CPP: Failure.SILENT,
-        Reader.CANN_CPP_WRITER: Failure.STOP, Reader.UNIFIED: Failure.STOP,
-        Reader.CUBE: Failure.WARN, Reader.VECTOR: Failure.STOP,
-        Reader.GRAPH: None, Reader.GRAPH_WRITER: Failure.STOP,
-        Reader.GRADIENT: None, Reader.GRADIENT_WRITER: None,
+        Reader.HOST: Failure.STOP,
+        Reader.CANN_CPP: Failure.SILENT,
+        Reader.CANN_CPP_WRITER: Failure.STOP,
+        Reader.UNIFIED: Failure.STOP,
+        Reader.CUBE: Failure.WARN,
+        Reader.VECTOR: Failure.STOP,
+        Reader.GRAPH: None,
+        Reader.GRAPH_WRITER: Failure.STOP,
+        Reader.GRADIENT: None,
+        Reader.GRADIENT_WRITER: None,
     },
     "HOME": {
-        Reader.HOST: Failure.STOP, Reader.CANN_CPP: None,
-        Reader.CANN_CPP_WRITER: Failure.STOP, Reader.UNIFIED: None,
-        Reader.CUBE: None, Reader.VECTOR: None, Reader.GRAPH: None,
-        Reader.GRAPH_WRITER: None, Reader.GRADIENT: None, Reader.GRADIENT_WRITER: None,
+        Reader.HOST: Failure.STOP,
+        Reader.CANN_CPP: None,
+        Reader.CANN_CPP_WRITER: Failure.STOP,
+        Reader.UNIFIED: None,
+        Reader.CUBE: None,
+        Reader.VECTOR: None,
+        Reader.GRAPH: None,
+        Reader.GRAPH_WRITER: None,
+        Reader.GRADIENT: None,
+        Reader.GRADIENT_WRITER: None,
     },
-}  # fmt: skip
-CODES = {(Reader.UNIFIED, "TUNE_BANK_PATH"): "EC0006",
-         (Reader.UNIFIED, "ASCEND_CACHE_PATH"): "EC0006"}  # fmt: skip
+}
+CODES = {
+    (Reader.UNIFIED, "TUNE_BANK_PATH"): "EC0006",
+    (Reader.UNIFIED, "ASCEND_CACHE_PATH"): "EC0006",
+}
 
 
 @pytest.mark.parametrize("variable", MISSING)
@@ -210,11 +253,17 @@ def test_no_falling_through_from_a_variable_that_is_set_but_unusable(
 
 # What each does when TUNE_BANK_PATH may not be written.
 DENIED = {
-    Reader.HOST: Failure.STOP, Reader.UNIFIED: Failure.STOP, Reader.CUBE: Failure.WARN,
-    Reader.VECTOR: Failure.STOP, Reader.GRAPH: Failure.UNKNOWN,
-    Reader.GRAPH_WRITER: Failure.STOP, Reader.CANN_CPP: None, Reader.CANN_CPP_WRITER: None,
-    Reader.GRADIENT: None, Reader.GRADIENT_WRITER: None,
-}  # fmt: skip
+    Reader.HOST: Failure.STOP,
+    Reader.UNIFIED: Failure.STOP,
+    Reader.CUBE: Failure.WARN,
+    Reader.VECTOR: Failure.STOP,
+    Reader.GRAPH: Failure.UNKNOWN,
+    Reader.GRAPH_WRITER: Failure.STOP,
+    Reader.CANN_CPP: None,
+    Reader.CANN_CPP_WRITER: None,
+    Reader.GRADIENT: None,
+    Reader.GRADIENT_WRITER: None,
+}
 
 
 @pytest.mark.parametrize("mode", [os.R_OK, os.W_OK, os.X_OK])
@@ -290,9 +339,11 @@ def test_no_home(world: World, reader: Reader, text: str | None) -> None:
     if text is not None:
         world.env["HOME"] = text
     expected = {
-        Reader.HOST: Failure.STOP, Reader.CANN_CPP: None,
-        Reader.CANN_CPP_WRITER: Failure.STOP, Reader.UNIFIED: Failure.STOP,
-    }.get(reader, Failure.UNKNOWN)  # fmt: skip
+        Reader.HOST: Failure.STOP,
+        Reader.CANN_CPP: None,
+        Reader.CANN_CPP_WRITER: Failure.STOP,
+        Reader.UNIFIED: Failure.STOP,
+    }.get(reader, Failure.UNKNOWN)
     answer = world.ask(reader)
     assert answer.root is None
     assert [each.failure for each in answer.troubles] == ([expected] if expected else [])
@@ -315,13 +366,15 @@ def test_built_in_bank_comes_after_the_custom_one(world: World, reader: Reader) 
     built_in = world.file(f"{BUILT_IN[reader]}/{NAMES[RULES[reader].format]}")
     answer = world.ask(reader)
     assert ([each.path for each in answer.files], answer.outcome) == (
-        [built_in], Outcome.BUILT_IN if RULES[reader].is_reader else Outcome.CUSTOM,
-    )  # fmt: skip
+        [built_in],
+        Outcome.BUILT_IN if RULES[reader].is_reader else Outcome.CUSTOM,
+    )
     custom = world.file(custom_file(reader, f"home/{ROOTS[reader]}"))
     answer = world.ask(reader)
     assert ([each.path for each in answer.files], answer.outcome) == (
-        [custom, built_in], Outcome.CUSTOM,
-    )  # fmt: skip
+        [custom, built_in],
+        Outcome.CUSTOM,
+    )
 
 
 def test_gradient_reader_does_not_see_the_folder_the_installer_makes(world: World) -> None:
@@ -345,8 +398,10 @@ def test_gradient_falls_through_a_root_without_its_file_or_with_an_empty_one(
 def test_packages_of_their_own_hide_the_built_in_file_of_the_same_name(world: World) -> None:
     """The first file counts and is not merged with the others."""
     name = NAMES["runtime_kb"]
-    places = [f"opp/{package}built-in/data/op/{SOC}/unified_bank/{name}"
-              for package in ("", "ops_transformer/", "ops_nn/")]  # fmt: skip
+    places = [
+        f"opp/{package}built-in/data/op/{SOC}/unified_bank/{name}"
+        for package in ("", "ops_transformer/", "ops_nn/")
+    ]
     for place in places:
         file = world.file(place)
         assert [each.path for each in world.ask(Reader.CANN_CPP).files] == [file]
@@ -372,8 +427,12 @@ def test_own_soc_of_both_tiers_goes_before_related_ones(world: World) -> None:
     custom, built_in = f"home/{LATEST}", "opp/built-in/data/op"
     place(custom, "Ascend910B1", 25)  # not the core number asked about
     place(custom, "Ascend910B3")  # not related
-    files = [place(built_in, "Ascend910B1"), place(custom, "Ascend910B1"),
-             place(built_in, SOC), place(custom, SOC)]  # fmt: skip
+    files = [
+        place(built_in, "Ascend910B1"),
+        place(custom, "Ascend910B1"),
+        place(built_in, SOC),
+        place(custom, SOC),
+    ]
     answer = world.ask(Reader.UNIFIED)
     assert [each.path for each in answer.files] == files[::-1]
     assert [each.soc_version for each in answer.files] == [SOC, SOC, "Ascend910B1", "Ascend910B1"]
@@ -382,8 +441,10 @@ def test_own_soc_of_both_tiers_goes_before_related_ones(world: World) -> None:
 
 def test_vector_reads_the_first_of_its_three_folders_that_has_banks(world: World) -> None:
     name = NAMES["vector"]
-    files = [world.file(f"home/{LATEST}/{folder}/{name}")
-             for folder in ("Ascend910B/rl", "Ascend910B/custom", f"{SOC}/vector")]  # fmt: skip
+    files = [
+        world.file(f"home/{LATEST}/{folder}/{name}")
+        for folder in ("Ascend910B/rl", "Ascend910B/custom", f"{SOC}/vector")
+    ]
     for file in reversed(files):
         assert [each.path for each in world.ask(Reader.VECTOR).files] == [file]
         file.unlink()
@@ -405,9 +466,10 @@ def test_other_soc_and_other_cores_are_other_files(world: World, reader: Reader)
     world.set("TUNE_BANK_PATH")
     file = world.file(custom_file(reader, "tune"))
     for query in (
-        Query(soc_version=SOC, core_num=25), Query(soc_version="Ascend910B", core_num=24),
+        Query(soc_version=SOC, core_num=25),
+        Query(soc_version="Ascend910B", core_num=24),
         Query(soc_version="Ascend310P3"),
-    ):  # fmt: skip
+    ):
         assert world.ask(reader, query).files == ()
     for query in (Query(), Query(soc_version=SOC), Query(core_num=24), QUERY):
         assert [each.path for each in world.ask(reader, query).files] == [file]
@@ -442,10 +504,27 @@ def test_two_dots_behind_a_link_lead_where_the_system_says(world: World) -> None
 
 
 ODD_PATHS = st.one_of(
-    st.sampled_from(["", ".", "..", "/", "tune", "home", "file", "loop", "gone", "tune/../home",
-                     "x" * 300, "~", "cache", "opp", "/dev/null"]),
+    st.sampled_from(
+        [
+            "",
+            ".",
+            "..",
+            "/",
+            "tune",
+            "home",
+            "file",
+            "loop",
+            "gone",
+            "tune/../home",
+            "x" * 300,
+            "~",
+            "cache",
+            "opp",
+            "/dev/null",
+        ]
+    ),
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8),
-)  # fmt: skip
+)
 VARIABLES = st.dictionaries(
     st.sampled_from(["TUNE_BANK_PATH", "ASCEND_CACHE_PATH", "HOME", "ASCEND_OPP_PATH"]), ODD_PATHS
 )
@@ -470,8 +549,13 @@ def odd_world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return made
 
 
-@given(env=VARIABLES, option=ODD_PATHS, query=QUERIES, mask=st.integers(0, 7),
-       reader=st.sampled_from(Reader))  # fmt: skip
+@given(
+    env=VARIABLES,
+    option=ODD_PATHS,
+    query=QUERIES,
+    mask=st.integers(0, 7),
+    reader=st.sampled_from(Reader),
+)
 def test_any_environment_has_one_answer_and_no_traceback(
     odd_world: World, env: Mapping[str, str], option: str, query: Query, mask: int, reader: Reader
 ) -> None:

@@ -19,9 +19,12 @@ from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy
 
 KEYS = st.integers(0, 7)
 STYLES = st.builds(
-    Style, newline=st.sampled_from(["\n", "\r\n"]), has_bom=st.booleans(),
-    ends_with_newline=st.booleans(), is_spaced=st.booleans(),
-)  # fmt: skip
+    Style,
+    newline=st.sampled_from(["\n", "\r\n"]),
+    has_bom=st.booleans(),
+    ends_with_newline=st.booleans(),
+    is_spaced=st.booleans(),
+)
 COSTS = st.one_of(st.none(), st.sampled_from([10.0, 10.1, 10.2, 12.5, 20.0, 100]))
 FORMATS = st.sampled_from([*FormatName])
 POLICIES = st.sampled_from([*Policy])
@@ -35,12 +38,13 @@ def banks(draw: st.DrawFn, name: FormatName, *, timed: bool | None = None) -> by
         st.dictionaries(
             KEYS,
             st.builds(
-                Answer, tile=st.integers(1, 3),
+                Answer,
+                tile=st.integers(1, 3),
                 cost_us=costs if name in TIMED and costs is not None else st.none(),
             ),
             max_size=6,
         )
-    )  # fmt: skip
+    )
     return make_file(name, answers, draw(STYLES))
 
 
@@ -53,25 +57,39 @@ def cases(
 
 
 def plan_of(
-    name: FormatName, base: bytes | None, ours: bytes | None, theirs: bytes | None,
-    rules: MergeRules | None = None, *, is_two_way: bool = False,
-) -> FilePlan:  # fmt: skip
+    name: FormatName,
+    base: bytes | None,
+    ours: bytes | None,
+    theirs: bytes | None,
+    rules: MergeRules | None = None,
+    *,
+    is_two_way: bool = False,
+) -> FilePlan:
     return decide_file(
-        merge_files.NAMES[name], base=merge_files.parse(name, base),
-        ours=merge_files.parse(name, ours), theirs=merge_files.parse(name, theirs),
-        rules=rules or MergeRules(), is_two_way=is_two_way, says_all=True,
-    )  # fmt: skip
+        merge_files.NAMES[name],
+        base=merge_files.parse(name, base),
+        ours=merge_files.parse(name, ours),
+        theirs=merge_files.parse(name, theirs),
+        rules=rules or MergeRules(),
+        is_two_way=is_two_way,
+        says_all=True,
+    )
 
 
 def merge3(
-    name: FormatName, base: bytes | None, ours: bytes | None, theirs: bytes | None,
+    name: FormatName,
+    base: bytes | None,
+    ours: bytes | None,
+    theirs: bytes | None,
     rules: MergeRules | None = None,
-) -> bytes | None:  # fmt: skip
+) -> bytes | None:
     plan = plan_of(name, base, ours, theirs, rules)
     return apply_file(
-        plan, base=merge_files.parse(name, base), ours=merge_files.parse(name, ours),
+        plan,
+        base=merge_files.parse(name, base),
+        ours=merge_files.parse(name, ours),
         theirs=merge_files.parse(name, theirs),
-    )  # fmt: skip
+    )
 
 
 def merge2(name: FormatName, ours: bytes, theirs: bytes, rules: MergeRules | None = None) -> bytes:

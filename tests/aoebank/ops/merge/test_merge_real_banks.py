@@ -23,10 +23,12 @@ def run(base: Path | None, ours: Path, theirs: Path, out: Path, policy: Policy) 
     sides = (side(ours), side(theirs))
     return merge(
         MergeRequest(
-            sides=sides, base=side(base) if base else None, rules=MergeRules(policy=policy),
+            sides=sides,
+            base=side(base) if base else None,
+            rules=MergeRules(policy=policy),
             destination=find_destination(str(out), sides, cwd=out.parent),
         )
-    )  # fmt: skip
+    )
 
 
 def contents(root: Path) -> dict[str, bytes]:

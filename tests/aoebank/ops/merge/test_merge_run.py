@@ -66,22 +66,30 @@ def content(root: Path) -> dict[str, bytes]:
 
 
 def run(
-    cwd: Path, *sides: str, base: str | None = None, out: str | None = None,
-    rules: MergeRules | None = None, built_in: Path | None = None, **more: Any,
-) -> MergeResult:  # fmt: skip
+    cwd: Path,
+    *sides: str,
+    base: str | None = None,
+    out: str | None = None,
+    rules: MergeRules | None = None,
+    built_in: Path | None = None,
+    **more: Any,
+) -> MergeResult:
     def side(text: str) -> Side:
         return open_side(text, beside=sides[0], cwd=cwd, default_root=lambda: cwd)
 
     opened = tuple(map(side, sides))
     return merge(
         MergeRequest(
-            sides=opened, base=side(base) if base else None, rules=rules or MergeRules(),
+            sides=opened,
+            base=side(base) if base else None,
+            rules=rules or MergeRules(),
             destination=find_destination(out, opened, cwd=cwd) if out else None,
             outsiders=find_outsiders(
                 opened, output=cwd / out if out else None, built_in=built_in, today=TODAY
-            ), **more,
+            ),
+            **more,
         )
-    )  # fmt: skip
+    )
 
 
 def unified(answers: Mapping[int, Answer]) -> bytes:
@@ -170,8 +178,12 @@ def test_conflicts_of_every_step_are_in_the_conflict_file(banks: Path) -> None:
 
 def test_sides_in_git_are_merged_like_those_on_disk(banks: Path) -> None:
     def git(*arguments: str) -> None:
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
-                       cwd=banks, check=True, capture_output=True)  # fmt: skip
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
+            cwd=banks,
+            check=True,
+            capture_output=True,
+        )
 
     git("init", "-q", "-b", "main")
     for tag in ("base", "a", "b"):
@@ -189,17 +201,21 @@ def test_unknown_files_are_told_of_and_left_alone(banks: Path) -> None:
     write(banks / "b", {"notes.txt": "x", "x.json.provenance.jsonl": "{}\n"})
     result = run(banks, "a", "b", out="a")
     assert sorted(each.path.name for each in result.strays) == [
-        "notes.txt", "x.json.provenance.jsonl",
-    ]  # fmt: skip
+        "notes.txt",
+        "x.json.provenance.jsonl",
+    ]
     assert sorted(content(banks / "a")) == [FILE]
 
 
 def quarantine(**members: Any) -> dict[str, bytes]:
     """Return the quarantine of a tree, with an entry for key 0."""
     entry = QuarantineEntry(
-        key=merge_files.key_of(UNIFIED, 0), reason="hangs", who="me", when="2026-01-01T00:00:00Z",
+        key=merge_files.key_of(UNIFIED, 0),
+        reason="hangs",
+        who="me",
+        when="2026-01-01T00:00:00Z",
         **members,
-    )  # fmt: skip
+    )
     return {QUARANTINE_NAME: serialize_quarantine([entry])}
 
 
@@ -264,8 +280,9 @@ def test_records_the_built_in_bank_does_better_are_dropped(banks: Path) -> None:
 
 def test_conflict_stays_one_where_the_built_in_bank_is_faster(banks: Path) -> None:
     write(banks / "opp", {FILE: unified({0: Answer(tile=9, cost_us=1.0)})})
-    result = run(banks, "a", "b", out="out", built_in=banks / "opp",
-                 rules=MergeRules(policy=Policy.FAIL))  # fmt: skip
+    result = run(
+        banks, "a", "b", out="out", built_in=banks / "opp", rules=MergeRules(policy=Policy.FAIL)
+    )
     assert result.counts[Reason.BUILT_IN_FASTER] == 0
     assert result.conflicts == 2
     merged = records_of(UNIFIED, (banks / "out" / FILE).read_bytes())
@@ -314,9 +331,7 @@ def test_every_format_is_merged_in_place(name: FormatName, tmp_path: Path) -> No
 # Bad input: a clear error, nothing changed.
 
 
-def refuse(
-    cwd: Path, error: type[AoebankError], words: str, *sides: str, **more: Any
-) -> None:  # fmt: skip
+def refuse(cwd: Path, error: type[AoebankError], words: str, *sides: str, **more: Any) -> None:
     """Run a merge that must fail and leave every byte and every folder as it is."""
     before = content(cwd), sorted(path.name for path in cwd.rglob("*"))
     with pytest.raises(error, match=words):

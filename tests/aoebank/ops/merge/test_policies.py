@@ -35,9 +35,14 @@ KEY = merge_files.key_of(UNIFIED, 0)
 
 
 def decide(
-    ours: Answer, theirs: Answer, rules: MergeRules | None = None, *, base: Answer | None = None,
-    name: FormatName = UNIFIED, logs: tuple[ProvenanceLog, ProvenanceLog] | None = None,
-) -> Decision:  # fmt: skip
+    ours: Answer,
+    theirs: Answer,
+    rules: MergeRules | None = None,
+    *,
+    base: Answer | None = None,
+    name: FormatName = UNIFIED,
+    logs: tuple[ProvenanceLog, ProvenanceLog] | None = None,
+) -> Decision:
     """Return the decision about one key; two-way without a base."""
     none = ProvenanceLog(entries=(), findings=())
     logs = logs or (none, none)
@@ -46,9 +51,14 @@ def decide(
         for side, each in (("base", base), ("ours", ours), ("theirs", theirs))
     }
     plan = decide_file(
-        merge_files.NAMES[name], **files, rules=rules or MergeRules(), is_two_way=base is None,
-        log_of_ours=lambda: logs[0], log_of_theirs=lambda: logs[1], says_all=True,
-    )  # fmt: skip
+        merge_files.NAMES[name],
+        **files,
+        rules=rules or MergeRules(),
+        is_two_way=base is None,
+        log_of_ours=lambda: logs[0],
+        log_of_theirs=lambda: logs[1],
+        says_all=True,
+    )
     (decision,) = plan.decisions
     return decision
 
@@ -63,12 +73,16 @@ def versions(
 
 def log(
     cost_us: float, fingerprint: dict[str, str] | None = None, *, scatter: float = 0.0
-) -> ProvenanceLog:  # fmt: skip
+) -> ProvenanceLog:
     samples = tuple(cost_us * (1 + scatter * step) for step in (-2, -1, 0, 1, 2))
     entry = Provenance(
-        key=KEY, event=Event.ADD, time="2026-01-02T03:04:05Z", engine="aoe 1",
-        fingerprint=fingerprint or {}, tuned_us=samples,
-    )  # fmt: skip
+        key=KEY,
+        event=Event.ADD,
+        time="2026-01-02T03:04:05Z",
+        engine="aoe 1",
+        fingerprint=fingerprint or {},
+        tuned_us=samples,
+    )
     return parse_provenance(serialize_provenance(entry), Path("x.provenance.jsonl"))
 
 
@@ -162,9 +176,12 @@ def test_two_strategies_without_two_times_are_a_conflict() -> None:
 
 @pytest.mark.parametrize(
     ("untimed", "action"),
-    [(Policy.OURS, Action.KEEP_OURS), (Policy.THEIRS, Action.TAKE_THEIRS),
-     (Policy.UNION, Action.KEEP_BOTH)],
-)  # fmt: skip
+    [
+        (Policy.OURS, Action.KEEP_OURS),
+        (Policy.THEIRS, Action.TAKE_THEIRS),
+        (Policy.UNION, Action.KEEP_BOTH),
+    ],
+)
 def test_untimed_policy_decides_where_times_do_not(untimed: Policy, action: Action) -> None:
     decision = decide(A, Answer(tile=2), MergeRules(untimed=untimed))
     assert (decision.action, decision.conflict) == (action, False)
@@ -192,9 +209,12 @@ def test_removed_against_changed_is_a_conflict_unless_a_side_is_chosen() -> None
     base, ours = make_file(UNIFIED, file), make_file(UNIFIED, {1: A})
     theirs = make_file(UNIFIED, {0: B, 1: A})
     for policy, conflict in (
-        (Policy.KEEP_BEST, True), (Policy.UNION, True), (Policy.FAIL, True),
-        (Policy.OURS, False), (Policy.THEIRS, False),
-    ):  # fmt: skip
+        (Policy.KEEP_BEST, True),
+        (Policy.UNION, True),
+        (Policy.FAIL, True),
+        (Policy.OURS, False),
+        (Policy.THEIRS, False),
+    ):
         for left, right in ((ours, theirs), (theirs, ours)):
             files = versions(base, left, right)
             plan = decide_file("x", **files, rules=MergeRules(policy=policy))
@@ -208,9 +228,10 @@ def test_removed_against_changed_is_a_conflict_unless_a_side_is_chosen() -> None
 
 def test_last_override_that_fits_counts() -> None:
     overrides = (
-        parse_override("soc=Ascend910*:ours"), parse_override("op=mat*,key=*:theirs"),
+        parse_override("soc=Ascend910*:ours"),
+        parse_override("op=mat*,key=*:theirs"),
         parse_override("op=Softmax:fail"),
-    )  # fmt: skip
+    )
     assert decide(A, B, MergeRules(overrides=overrides)).action is Action.TAKE_THEIRS
     assert decide(A, B, MergeRules(overrides=overrides[:1])).action is Action.KEEP_OURS
     key = parse_override(f"key={KEY[:8]}*:fail")
@@ -333,6 +354,9 @@ def test_broken_file_is_refused(name: FormatName) -> None:
     for ours, theirs in ((good, broken), (broken, good)):
         with pytest.raises(BankFormatError):
             decide_file(
-                "x", base=None, ours=merge_files.get(name, ours),
-                theirs=merge_files.get(name, theirs), rules=MergeRules(),
-            )  # fmt: skip
+                "x",
+                base=None,
+                ours=merge_files.get(name, ours),
+                theirs=merge_files.get(name, theirs),
+                rules=MergeRules(),
+            )

@@ -59,10 +59,14 @@ def run(folder: Path, out: str | None = None, *, verdicts: Path | None = None) -
     more: dict[str, Any] = {} if verdicts is None else {"verdicts": load_verdicts(verdicts)}
     return merge(
         MergeRequest(
-            sides=(a, b), base=base, rules=FAIL, says_all=True,
-            destination=find_destination(out, (a, b), cwd=folder) if out else None, **more,
+            sides=(a, b),
+            base=base,
+            rules=FAIL,
+            says_all=True,
+            destination=find_destination(out, (a, b), cwd=folder) if out else None,
+            **more,
         )
-    )  # fmt: skip
+    )
 
 
 def save(folder: Path, result: MergeResult, edit: Callable[[dict[str, Any]], None]) -> Path:
@@ -121,18 +125,23 @@ def test_every_decision_that_is_not_obvious_is_saved(tmp_path: Path) -> None:
 def test_edited_actions_are_what_is_done(name: FormatName, tmp_path: Path) -> None:
     files = {side: records_of(name, data) for side, data in write_banks(tmp_path, name).items()}
     chosen = {
-        0: Action.TAKE_THEIRS, 1: Action.TAKE_BASE, 2: Action.REMOVE, 3: Action.TAKE_THEIRS,
+        0: Action.TAKE_THEIRS,
+        1: Action.TAKE_BASE,
+        2: Action.REMOVE,
+        3: Action.TAKE_THEIRS,
         5: Action.REMOVE,
-    }  # fmt: skip
+    }
     path = save(tmp_path, run(tmp_path), chooser(chosen, name))
     result = run(tmp_path, "out", verdicts=path)
     assert result.conflicts == 0
     assert result.counts[Reason.PERSON] == 5
     keys = {number: merge_files.key_of(name, number) for number in range(6)}
     assert merged(tmp_path, name) == {
-        0: files["b"][keys[0]], 1: files["base"][keys[1]], 3: files["b"][keys[3]],
+        0: files["b"][keys[0]],
+        1: files["base"][keys[1]],
+        3: files["b"][keys[3]],
         4: files["a"][keys[4]],
-    }  # fmt: skip
+    }
 
 
 def test_clean_decision_can_be_turned_down(tmp_path: Path) -> None:
@@ -196,14 +205,20 @@ def test_decisions_taken_out_of_the_list_are_made_by_the_rules(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "{}", '{"schema": "aoebank.merge-decisions/2"}',
-     '{"schema": "aoebank.merge-decisions/1"}',
-     '{"schema": "aoebank.merge-decisions/1", "decisions": [7]}',
-     '{"schema": "aoebank.merge-decisions/1", "decisions": [{"file": "x", "key": "y"}]}',
-     '{"schema": "aoebank.merge-decisions/1", "decisions": [{"file": "x", "action": "remove"}]}',
-     START + '[{"file": "x", "key": "y", "action": "best"}]}',
-     START + '[{"file": "x", "key": "y", "action": "remove", "ours": {"sha256": 7}}]}'],
-)  # fmt: skip
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"schema": "aoebank.merge-decisions/2"}',
+        '{"schema": "aoebank.merge-decisions/1"}',
+        '{"schema": "aoebank.merge-decisions/1", "decisions": [7]}',
+        '{"schema": "aoebank.merge-decisions/1", "decisions": [{"file": "x", "key": "y"}]}',
+        '{"schema": "aoebank.merge-decisions/1", "decisions": [{"file": "x", "action": "remove"}]}',
+        START + '[{"file": "x", "key": "y", "action": "best"}]}',
+        START + '[{"file": "x", "key": "y", "action": "remove", "ours": {"sha256": 7}}]}',
+    ],
+)
 def test_what_is_no_list_of_decisions_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "decisions.json"
     path.write_text(text)
@@ -262,8 +277,9 @@ def test_settled_conflicts_are_in_the_bank_and_the_file_is_gone(
     name, path = conflicts
     folder = path.parent.parent
     files = {side: records_of(name, (folder / side / NAMES[name]).read_bytes()) for side in "ab"}
-    edit_decisions(path, chooser({0: Action.TAKE_THEIRS, 2: Action.REMOVE, 3: Action.TAKE_THEIRS},
-                                 name))  # fmt: skip
+    edit_decisions(
+        path, chooser({0: Action.TAKE_THEIRS, 2: Action.REMOVE, 3: Action.TAKE_THEIRS}, name)
+    )
     before = merged(folder, name)
     result = settle(path, today=TODAY)
     assert result.open == ()
@@ -352,9 +368,12 @@ def test_choice_that_would_bring_a_known_bad_record_back_is_refused(tmp_path: Pa
     path = conflict_path(tmp_path / "out" / NAMES[UNIFIED])
     edit_decisions(path, chooser({0: Action.TAKE_THEIRS}))
     entry = QuarantineEntry(
-        key=merge_files.key_of(UNIFIED, 0), reason="wrong result", who="me",
-        when="2026-01-01T00:00:00Z", strategy_sha256=digest_of({"tile": 3}),
-    )  # fmt: skip
+        key=merge_files.key_of(UNIFIED, 0),
+        reason="wrong result",
+        who="me",
+        when="2026-01-01T00:00:00Z",
+        strategy_sha256=digest_of({"tile": 3}),
+    )
     quarantine = tmp_path / "out" / QUARANTINE_NAME
     quarantine.parent.mkdir()
     quarantine.write_bytes(serialize_quarantine([entry]))

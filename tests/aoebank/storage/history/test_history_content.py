@@ -92,9 +92,10 @@ def test_banks_of_every_format_come_back(name: FormatName, tmp_path: Path) -> No
         FormatName.UNIFIED: "s_1_AiCore_x.json",
         FormatName.RUNTIME_KB: "s_1_AiCore_x_runtime_kb.json",
         FormatName.CUBE: "AIC_1_L1_SIZE_1_repository_s_x.json",
-        FormatName.VECTOR: "s_AiCore_1_v001.json", FormatName.GRAPH: "s_l2cache.json",
+        FormatName.VECTOR: "s_AiCore_1_v001.json",
+        FormatName.GRAPH: "s_l2cache.json",
         FormatName.GRADIENT: "s_gradient_fusion.json",
-    }  # fmt: skip
+    }
     place = tmp_path / names[name]
     expected = []
     for data in [FORMATS[name].empty, b"", *(path.read_bytes() for path in found)]:

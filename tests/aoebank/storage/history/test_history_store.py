@@ -46,9 +46,15 @@ def _ids(root: Path) -> list[str]:
 def test_reference_is_a_tag_an_id_the_start_of_one_or_latest(bank: Path) -> None:
     first, second, third = _ids(bank)
     for reference, expected in {
-        "v1": second, first: first, first[:4]: first, first.upper(): first, third[:20]: third,
-        "latest": third, "latest~0": third, "latest~2": first,
-    }.items():  # fmt: skip
+        "v1": second,
+        first: first,
+        first[:4]: first,
+        first.upper(): first,
+        third[:20]: third,
+        "latest": third,
+        "latest~0": third,
+        "latest~2": first,
+    }.items():
         assert get_snapshot(reference, root=bank).id == expected
 
 
@@ -84,9 +90,23 @@ def test_bank_without_history_says_how_to_start_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "latest", "latest~1", "latest-stable", "beef", "0123456789", "-x", "a b", "é",
-             "a:b", "a~1", "x" * 101, "a\n"]
-)  # fmt: skip
+    "name",
+    [
+        "",
+        "latest",
+        "latest~1",
+        "latest-stable",
+        "beef",
+        "0123456789",
+        "-x",
+        "a b",
+        "é",
+        "a:b",
+        "a~1",
+        "x" * 101,
+        "a\n",
+    ],
+)
 def test_name_that_means_something_else_is_no_tag(bank: Path, name: str) -> None:
     with pytest.raises(HistoryError, match="no name for a tag"):
         banks.snap(bank, tag=name)
@@ -125,8 +145,9 @@ def test_folder_keeps_the_history_out_of_git_and_the_quarantine_in(bank: Path) -
     (bank / ".aoebank" / "history.db-journal").touch()
     listed = banks.git(bank, "status", "--porcelain", "-uall", "--", ".aoebank").splitlines()
     assert sorted(line.split()[1] for line in listed) == [
-        ".aoebank/.gitignore", ".aoebank/quarantine.jsonl"
-    ]  # fmt: skip
+        ".aoebank/.gitignore",
+        ".aoebank/quarantine.jsonl",
+    ]
 
 
 def test_own_gitignore_in_the_folder_is_left_alone(tmp_path: Path) -> None:
