@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aoe.loading import FallbackWarning, OfflineModel, load
+    from aoe.om.loading import FallbackWarning, OfflineModel, load
 
 __all__ = ["FallbackWarning", "OfflineModel", "load"]
 
@@ -13,7 +13,7 @@ __all__ = ["FallbackWarning", "OfflineModel", "load"]
 def __getattr__(name: str) -> Any:
     """Import the public names when they are used: the command line starts without them."""
     if name in __all__:
-        from aoe import loading
+        from aoe.om import loading
 
         return getattr(loading, name)
     raise AttributeError(f"module 'aoe' has no attribute {name!r}")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aoebank.errors import AoebankError, BankFormatError, BankLockedError, BankNotFoundError
     from aoebank.errors import BankPathError, BankPermissionError, RecordError  # isort: skip
-    from aoebank.formats.gradient import make_gradient_record
-    from aoebank.formats.unified import make_unified_record, workload_key
+    from aoebank.formats.gradient.format import make_gradient_record
+    from aoebank.formats.unified.format import make_unified_record, workload_key
     from aoebank.model.codes import Severity
     from aoebank.model.finding import Finding
     from aoebank.model.json_value import JsonObject, JsonValue
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aoebank.model.resolution import Reader, Resolution, Tier
     from aoebank.storage.bank import Bank
     from aoebank.storage.quarantine import load_quarantine
-    from aoebank.storage.tiers import current_environment, resolve_bank
+    from aoebank.storage.readers.environment import current_environment, resolve_bank
 
     __version__: str
 
@@ -57,8 +57,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "formats.gradient": ("make_gradient_record",),
-    "formats.unified": ("make_unified_record", "workload_key"),
+    "formats.gradient.format": ("make_gradient_record",),
+    "formats.unified.format": ("make_unified_record", "workload_key"),
     "model.codes": ("Severity",),
     "model.finding": ("Finding",),
     "model.json_value": ("JsonObject", "JsonValue"),
@@ -68,7 +68,7 @@ _HOMES = {
     "model.resolution": ("Reader", "Resolution", "Tier"),
     "storage.bank": ("Bank",),
     "storage.quarantine": ("load_quarantine",),
-    "storage.tiers": ("current_environment", "resolve_bank"),
+    "storage.readers.environment": ("current_environment", "resolve_bank"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Print the polynomial coefficients of `aoe/kernels/math_coefficients.py`.
+"""Print the polynomial coefficients of `aoe/kernels/math/coefficients.py`.
 
 Each polynomial is a near-minimax fit: least squares in float64 on Chebyshev nodes, reweighted by
 Lawson's iteration until the largest error is level, then coefficients rounded to float32 from

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gdat_simulation import GRID_MIB, MIB, WORKERS
 
-from aoe.gradient_bank import GradientBank, StoredGradients
+from aoe.bank.gradients import GradientBank, StoredGradients
 from aoe.gradients.cost import AllReduceCost, CostModel, CostSample, TableCost, fit_cost
 from aoe.gradients.scaling import LABEL, simulate_scaling
 from aoe.gradients.segmentation import Segmentation, from_bucket_caps, optimal

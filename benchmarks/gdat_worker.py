@@ -18,15 +18,15 @@ from delayed_group import BACKEND, register_delayed
 from gdat_models import MODELS, make_step
 from torch.nn.parallel import DistributedDataParallel
 
-from aoe.cli.console import LineProgress, QuietProgress
-from aoe.gradient_result import CandidateReport
+from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps, optimal
 from aoe.gradients.timeline import Timeline, simulate
 from aoe.measurement import MeasurePolicy, estimate_speedup
-from aoe.torch.ddp_training import DdpTraining
-from aoe.torch.gradients import TunedGradients, tune_gradients
-from aoe.torch.ranks import Ranks
-from aoe.tuning.gdat_run import GRID_MIB, GdatSettings
+from aoe.results.gradients import CandidateReport
+from aoe.torch.ddp.gradients import TunedGradients, tune_gradients
+from aoe.torch.ddp.ranks import Ranks
+from aoe.torch.ddp.training import DdpTraining
+from aoe.tuning.gdat.training import GRID_MIB, GdatSettings
 
 _MIB = 1 << 20
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from aoebank.formats.common_hash import common_hashes
-from aoebank.formats.operator_schema import operator_schemas
-from aoebank.formats.unified import workload_key
+from aoebank.formats.runtime_kb.hash import common_hashes
+from aoebank.formats.runtime_kb.operator_schema import operator_schemas
+from aoebank.formats.unified.format import workload_key
 from aoebank.model.record import FormatName
 
 BATCH = 4096

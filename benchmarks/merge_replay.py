@@ -32,7 +32,7 @@ from random import Random
 from typing import Any
 
 from aoebank.formats.registry import FORMATS
-from aoebank.formats.unified import workload_key
+from aoebank.formats.unified.format import workload_key
 from aoebank.model.record import FormatName
 from aoebank.ops.merge.apply import apply_file
 from aoebank.ops.merge.decide import decide_file

@@ -25,14 +25,14 @@ from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
 from aoe.execute.toolchain import find_toolchain
-from aoe.loading import tuned_part
 from aoe.measurement import MeasurePolicy, estimate_speedup
-from aoe.offline_model import unpack
+from aoe.om.file import unpack
+from aoe.om.loading import tuned_part
 from aoe.settings import TuneSettings
 from aoe.target import host_target
 from aoe.testing.networks import NETWORKS, shipped_network
 from aoe.tuning.progress import SilentProgress
-from aoe.tuning.tune import TuneResult, library_versions, tune
+from aoe.tuning.run import TuneResult, library_versions, tune
 
 _TIMEOUT_S = 1800.0
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aoebank.formats.operator_schema import (
+from aoebank.formats.runtime_kb.operator_schema import (
     C_TYPES,
     OperatorSchema,
     SchemaField,

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 # the packages come before tests/aoebank and tests/aoe, which look like namespace packages
 TESTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS.parent))
-sys.path.append(str(TESTS))  # golden_harness
+sys.path.append(str(TESTS))  # support
 pytest.register_assert_rewrite("aoebank.testing")
 
 settings.register_profile(

@@ -48,7 +48,7 @@ def benchmark(
     with tempfile.TemporaryDirectory(prefix="aoe_bench_") as scratch:
         tuned = model_part(model, Path(scratch) / "a", input_shape)
         if versus is None and model.suffix == ".om":
-            from aoe.offline_model import FALLBACK
+            from aoe.om.file import FALLBACK
 
             baseline, name = _part(Path(scratch) / "a" / FALLBACK), "untuned model inside"
         else:
@@ -82,8 +82,8 @@ def model_part(file: Path, directory: Path, input_shape: str | None) -> ModelPar
         AoeError: the file cannot be used on this machine.
     """
     if file.suffix == ".om":
-        from aoe.loading import tuned_part, unfit_reason
-        from aoe.offline_model import unpack
+        from aoe.om.file import unpack
+        from aoe.om.loading import tuned_part, unfit_reason
 
         manifest = unpack(file, directory)
         reason = unfit_reason(manifest)
@@ -109,7 +109,7 @@ def _document(
     model: Path, baseline: str, comparison: ModelComparison, threads: int
 ) -> dict[str, Any]:
     from aoe.measurement import estimate_speedup
-    from aoe.result_files import finite_or_none
+    from aoe.results.files import finite_or_none
 
     estimate = estimate_speedup(comparison.measurement)
     return {

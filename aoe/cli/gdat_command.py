@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from aoe.cli.console import LineProgress, QuietProgress
+from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.errors import EngineNotInstalledError, UsageError
 from aoe.settings import JobType, environment, repeat_tune
 
 if TYPE_CHECKING:
-    from aoe.torch.script_run import ScriptOutcome
+    from aoe.torch.ddp.script_run import ScriptOutcome
 
 _OPTION = "--script"
 _PASSED = "--script_argument"
@@ -60,8 +60,8 @@ def run_script(
         typer.Exit: with the script's own exit code, if it is not 0.
     """
     script = _checked(script, job_types, model)
-    from aoe.torch.script_run import tune_script
-    from aoe.tuning.gdat_run import GdatSettings
+    from aoe.torch.ddp.script_run import tune_script
+    from aoe.tuning.gdat.training import GdatSettings
 
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         outcome = tune_script(
@@ -111,7 +111,7 @@ def _print(outcome: ScriptOutcome, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(_document(outcome)))
         return
-    from aoe.result_files import improvement_percent
+    from aoe.results.files import improvement_percent
 
     tuned, result = outcome.tuned, outcome.tuned.result
     report, estimate = result.report, result.estimate

@@ -12,7 +12,7 @@ from aoe.cli.options import JsonFlag
 from aoe.errors import UsageError
 
 if TYPE_CHECKING:
-    from aoe.gradient_result import GdatReport
+    from aoe.results.gradients import GdatReport
 
 
 def inspect(
@@ -26,7 +26,7 @@ def inspect(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the timeline of backward and communication, before and after gradient tuning."""
-    from aoe.gradient_result import load_gdat_report
+    from aoe.results.gradients import load_gdat_report
 
     if html is not None and html.resolve() == file.resolve():
         raise UsageError("--html", "would overwrite the result file", got=html)
@@ -35,7 +35,7 @@ def inspect(
     if as_json:
         typer.echo(json.dumps(_document(file, report, written)))
         return
-    from aoe.cli.timeline_text import print_report
+    from aoe.report.timelines.text import print_report
 
     print_report(report)
     if html is not None:
@@ -43,8 +43,8 @@ def inspect(
 
 
 def _write_page(report: GdatReport, html: Path, *, dry_run: bool) -> Path | None:
-    from aoe.cli.timeline_page import render_page
-    from aoe.result_files import write_text
+    from aoe.report.timelines.page import render_page
+    from aoe.results.files import write_text
 
     page = render_page(report)
     if dry_run:
@@ -54,7 +54,7 @@ def _write_page(report: GdatReport, html: Path, *, dry_run: bool) -> Path | None
 
 
 def _document(file: Path, report: GdatReport, written: Path | None) -> dict[str, Any]:
-    from aoe.gradient_result import gdat_report_to_json
+    from aoe.results.gradients import gdat_report_to_json
 
     _, section = gdat_report_to_json(report)
     return {

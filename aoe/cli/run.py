@@ -16,7 +16,7 @@ from aoe.errors import OutputError, RunError, UsageError
 if TYPE_CHECKING:
     import numpy as np
 
-    from aoe.loading import OfflineModel
+    from aoe.om.loading import OfflineModel
 
 
 def run(
@@ -34,7 +34,7 @@ def run(
 ) -> None:
     """Run a tuned model once and say what came out."""
     import aoe
-    from aoe.execute.sessions import run_session
+    from aoe.ort.sessions import run_session
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", aoe.FallbackWarning)
@@ -64,7 +64,7 @@ def make_feed(model: OfflineModel, inputs: list[str], seed: int) -> dict[str, An
         UsageError: a name is unknown, or files do not match the inputs.
     """
 
-    from aoe.execute.sessions import random_feed
+    from aoe.ort.sessions import random_feed
 
     specs = model.get_inputs()
     if inputs == ["random"]:

@@ -13,15 +13,15 @@ import typer
 from aoe.settings import JOB_TYPE_WORDS, TuneSettings, environment
 
 if TYPE_CHECKING:
-    from aoe.tuning.tune import TuneResult
+    from aoe.tuning.run import TuneResult
 
 
 def run_tuning(
     settings: TuneSettings, *, as_json: bool, shown: bool, env: Mapping[str, str] | None = None
 ) -> TuneResult:
     """Tune, show progress, print the outcome; `env` stands in for the process's environment."""
-    from aoe.cli.console import make_progress
-    from aoe.tuning.tune import tune
+    from aoe.cli.progress import make_progress
+    from aoe.tuning.run import tune
 
     with make_progress(shown=shown and not as_json) as progress:
         for job in settings.job_types:
@@ -53,8 +53,8 @@ def _document(result: TuneResult) -> dict[str, Any]:
 
 
 def _print_result(result: TuneResult) -> None:
-    from aoe.cli.tables import operator_table, print_table
-    from aoe.result_files import improvement_percent
+    from aoe.report.tuning import operator_table, print_table
+    from aoe.results.files import improvement_percent
 
     opat = result.opat
     if opat.operators:

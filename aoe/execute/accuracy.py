@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 _FLOAT32_EPS = 2.0**-23
 _ELEMENT_ULPS = 128
 """Rounding steps allowed per result of a chain: each transcendental function of either side is
-good for a few, and a chain adds up. Source: error bounds stated in aoe.kernels.math_functions."""
+good for a few, and a chain adds up. Source: error bounds stated in aoe.kernels.math.functions."""
 _MODEL_RELATIVE = 1e-3
 """Largest error of a model result, relative to the largest magnitude of that result: float32
 rounding of a hundred layers in another order of summation."""

@@ -20,12 +20,12 @@ from aoe.execute.compiler import (
     compile_kernel,
     kernel_name,
 )
-from aoe.execute.sessions import bind, create_session, run_session, session_options
 from aoe.execute.timing import sample_function
 from aoe.execute.toolchain import Toolchain
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
+from aoe.ort.sessions import bind, create_session, run_session, session_options
 from aoe.schedule import Schedule
 from aoe.target import Target
 from aoe.workload import Workload

@@ -52,7 +52,7 @@ def compile_kernel(source: KernelSource, target: Target, directory: Path) -> Pat
     """
     import halide as hl
 
-    from aoe.kernels.apply import apply_schedule, set_extents
+    from aoe.kernels.halide.apply import apply_schedule, set_extents
     from aoe.kernels.registry import get_family
 
     pipeline = get_family(source.workload.op_type).pipeline(source.workload)

@@ -16,7 +16,10 @@ from aoe.execute.accuracy import Deviation, compare_model_results, worse_of
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.compiler import KernelSource, compile_kernel
 from aoe.execute.messages import ModelPart, WorkerSetup
-from aoe.execute.sessions import (
+from aoe.execute.timing import sample_function
+from aoe.execute.toolchain import Toolchain
+from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
+from aoe.ort.sessions import (
     bind,
     create_session,
     random_feed,
@@ -24,9 +27,6 @@ from aoe.execute.sessions import (
     session_options,
     use_shared_pool,
 )
-from aoe.execute.timing import sample_function
-from aoe.execute.toolchain import Toolchain
-from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
 from aoe.schedule import schedule_from_json
 from aoe.target import Target
 from aoe.workload import workload_from_json

@@ -55,8 +55,8 @@ class ModelGraph:
 
     Args:
         proto: A model whose nodes have distinct names.
-        tensors: Type and shape of node results by name, see `aoe.graph.profile`.
-        block: Channels per block of the blocked layout, see `aoe.graph.blocking`.
+        tensors: Type and shape of node results by name, see `aoe.ort.profile`.
+        block: Channels per block of the blocked layout, see `aoe.ort.blocking`.
     """
 
     def __init__(

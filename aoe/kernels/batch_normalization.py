@@ -9,8 +9,10 @@ from collections.abc import Mapping
 
 import halide as hl
 
-from aoe.kernels.anchored import Anchored, split_at_anchor
-from aoe.kernels.chain import (
+from aoe.kernels.elementwise import iteration_of, row_nest
+from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
+from aoe.kernels.halide.anchored import Anchored, split_at_anchor
+from aoe.kernels.halide.chain import (
     RESULT,
     build_chain,
     check_chain,
@@ -19,13 +21,11 @@ from aoe.kernels.chain import (
     loop_variables,
     make_arguments,
 )
-from aoe.kernels.elementwise import iteration_of, row_nest
-from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
-from aoe.kernels.iteration import Iteration, plan_iteration
-from aoe.kernels.math_functions import strict
+from aoe.kernels.halide.iteration import Iteration, plan_iteration
+from aoe.kernels.halide.shapes import REORDERS, op_key
+from aoe.kernels.halide.tiling import GUESSES_MAX, row_schedule, row_space
+from aoe.kernels.math.functions import strict
 from aoe.kernels.normalization_ops import apply_activation, scale_and_shift
-from aoe.kernels.shapes import REORDERS, op_key
-from aoe.kernels.tiling import GUESSES_MAX, row_schedule, row_space
 from aoe.schedule import (
     Choice,
     ComputeRoot,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import halide as hl
 
-from aoe.kernels.chain import (
+from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
+from aoe.kernels.halide.chain import (
     RESULT,
     build_chain,
     check_chain,
@@ -13,9 +14,8 @@ from aoe.kernels.chain import (
     loop_variables,
     make_arguments,
 )
-from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
-from aoe.kernels.iteration import Iteration, plan_iteration
-from aoe.kernels.tiling import RowNest, estimate_us, row_schedule, row_space
+from aoe.kernels.halide.iteration import Iteration, plan_iteration
+from aoe.kernels.halide.tiling import RowNest, estimate_us, row_schedule, row_space
 from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
 

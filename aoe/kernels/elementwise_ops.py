@@ -1,7 +1,7 @@
 """Element-wise ONNX operators as Halide expressions.
 
 Arguments of the builders are plain values: buffer elements, calls of other functions, constants
-(`aoe.kernels.math_functions.strict` says why). Arithmetic is strict, so that a chain rounds as
+(`aoe.kernels.math.functions.strict` says why). Arithmetic is strict, so that a chain rounds as
 ONNX Runtime's separate operators do, and NaN propagates. Only the sign of a zero result of a
 transcendental function is left open.
 """
@@ -15,16 +15,16 @@ from functools import reduce
 
 import halide as hl
 
-from aoe.kernels import math_functions as functions
-from aoe.kernels.math_functions import at_least, at_most, clamp, constant, strict
+from aoe.kernels.math import functions
+from aoe.kernels.math.functions import at_least, at_most, clamp, constant, strict
+from aoe.kernels.math.powers import power
+from aoe.kernels.math.trigonometry import cos, sin
 from aoe.kernels.normalization_ops import (
     batch_normalization,
     channel_scale,
     refuse_batch_normalization,
     refuse_channel_scale,
 )
-from aoe.kernels.powers import power
-from aoe.kernels.trigonometry import cos, sin
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation
 
 Attributes = Mapping[str, AttributeValue]

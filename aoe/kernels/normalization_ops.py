@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import halide as hl
 
-from aoe.kernels import math_functions as functions
-from aoe.kernels.math_functions import at_least, clamp, constant, strict
+from aoe.kernels.math import functions
+from aoe.kernels.math.functions import at_least, clamp, constant, strict
 from aoe.workload import AttributeValue, Operation
 
 Attributes = Mapping[str, AttributeValue]

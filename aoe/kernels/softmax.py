@@ -8,8 +8,9 @@ from math import prod
 
 import halide as hl
 
-from aoe.kernels.anchored import Anchored, split_at_anchor
-from aoe.kernels.chain import (
+from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
+from aoe.kernels.halide.anchored import Anchored, split_at_anchor
+from aoe.kernels.halide.chain import (
     RESULT,
     build_chain,
     estimate_cycles,
@@ -17,10 +18,8 @@ from aoe.kernels.chain import (
     loop_variables,
     make_arguments,
 )
-from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
-from aoe.kernels.iteration import Iteration, axis_names, plan_iteration
-from aoe.kernels.math_functions import constant, exp, log, strict
-from aoe.kernels.tiling import (
+from aoe.kernels.halide.iteration import Iteration, axis_names, plan_iteration
+from aoe.kernels.halide.tiling import (
     GUESSES_MAX,
     LANE,
     best_tasks,
@@ -30,6 +29,7 @@ from aoe.kernels.tiling import (
     task_choices,
     vector_choices,
 )
+from aoe.kernels.math.functions import constant, exp, log, strict
 from aoe.schedule import (
     Choice,
     ComputeAt,

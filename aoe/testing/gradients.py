@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aoe.gradient_result import (
-    CandidateReport,
-    GdatReport,
-    GroupingReport,
-    TimelineSource,
-)
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import finish_us, from_bucket_caps, optimal
 from aoe.gradients.timeline import simulate
 from aoe.gradients.trace import GradientTrace, model_hash
 from aoe.measurement import SpeedupEstimate
-from aoe.result_files import RepoOutcome, TuningResult
+from aoe.results.files import RepoOutcome, TuningResult
+from aoe.results.gradients import CandidateReport, GdatReport, GroupingReport, TimelineSource
 
 
 def make_gradient_trace(

@@ -14,12 +14,12 @@ import onnx
 import pytest
 
 from aoe.errors import ScheduleError
-from aoe.execute.sessions import create_session, session_options
-from aoe.graph.blocking import nchwc_block
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
-from aoe.kernels.apply import apply_schedule, set_extents
 from aoe.kernels.family import KernelFamily, KernelTarget, Pipeline
+from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.registry import get_family
+from aoe.ort.blocking import nchwc_block
+from aoe.ort.sessions import create_session, session_options
 from aoe.schedule import (
     ComputeRoot,
     Parallel,

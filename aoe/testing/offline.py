@@ -10,19 +10,19 @@ import onnx
 
 from aoe.execute.compiler import KernelSource, build_library, compile_kernel, kernel_name
 from aoe.execute.toolchain import Toolchain
-from aoe.graph.blocking import nchwc_block
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.offline_optimization import optimize_offline
-from aoe.graph.profile import profile_model
 from aoe.graph.regions import Region, partition
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.graph.weights import WeightStore
 from aoe.kernels.registry import FUSIBLE, anchors, get_family
-from aoe.offline_model import FALLBACK, LIBRARY, MODEL, WEIGHTS, KernelUse, Manifest
+from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, KernelUse, Manifest
+from aoe.ort.blocking import nchwc_block
+from aoe.ort.offline_optimization import optimize_offline
+from aoe.ort.profile import profile_model
 from aoe.schedule import Configuration
 from aoe.target import Target
 from aoe.testing.families import kernel_target
-from aoe.tuning.operators import classify
+from aoe.tuning.opat.operators import classify
 
 
 def first_guess(region: Region, target: Target) -> KernelSource:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from aoe.bank_io import TuningBank, Verdict, key_of
+from aoe.bank.operators import TuningBank, Verdict, key_of
 from aoe.execute.compiler import KernelSource, kernel_name
 from aoe.graph.regions import Region
 from aoe.kernels.elementwise import Elementwise
@@ -16,8 +16,8 @@ from aoe.measurement import Measurement, Outcome, SpeedupEstimate, estimate_spee
 from aoe.schedule import Configuration, Schedule
 from aoe.testing.fakes import BASELINE_US, make_target
 from aoe.testing.families import chain_workload, kernel_target
-from aoe.tuning.assembly import ChosenKernel
-from aoe.tuning.operators import Operator
+from aoe.tuning.opat.assembly import ChosenKernel
+from aoe.tuning.opat.operators import Operator
 from aoe.workload import Workload
 from aoebank import Event
 

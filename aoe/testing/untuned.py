@@ -8,14 +8,14 @@ from pathlib import Path
 import onnx
 
 from aoe.graph.weights import WeightStore
-from aoe.offline_model import FALLBACK, MODEL, WEIGHTS, write_offline_model
+from aoe.om.file import FALLBACK, MODEL, WEIGHTS, write_offline_model
 from aoe.settings import TuneSettings
 from aoe.testing.offline import make_manifest
 from aoe.tuning.progress import Progress
 
 
 class UntunedEngine:
-    """Stands in for `aoe.torch.optimization.run_engine`.
+    """Stands in for `aoe.torch.modules.optimization.run_engine`.
 
     Attributes:
         asked: Settings of every run, in order.

@@ -9,17 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aoe.torch.collect import set_aoe
-    from aoe.torch.gradients import apply_gradient_strategy, tune_gradients
-    from aoe.torch.optimization import optimize
+    from aoe.torch.collecting.collect import set_aoe
+    from aoe.torch.ddp.gradients import apply_gradient_strategy, tune_gradients
+    from aoe.torch.modules.optimization import optimize
 
 __all__ = ["apply_gradient_strategy", "optimize", "set_aoe", "tune_gradients"]
 
 _HOMES = {
-    "apply_gradient_strategy": "gradients",
-    "optimize": "optimization",
-    "set_aoe": "collect",
-    "tune_gradients": "gradients",
+    "apply_gradient_strategy": "ddp.gradients",
+    "optimize": "modules.optimization",
+    "set_aoe": "collecting.collect",
+    "tune_gradients": "ddp.gradients",
 }
 
 

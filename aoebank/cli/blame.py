@@ -22,8 +22,8 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Tell which version brought a record, who made it, and what was there before."""
-    from aoebank.ops.blame import blame
-    from aoebank.report.blame import BlameReport
+    from aoebank.ops.history.blame import blame
+    from aoebank.report.history.blame import BlameReport
 
     result = blame(bank_root(root), key, wanted=make_filter(soc, op), source=source)
     return finish(context, BlameReport(result=result), as_json=as_json)

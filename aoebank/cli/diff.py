@@ -13,7 +13,7 @@ from aoebank.cli.options import AsJson, default_root, finish
 from aoebank.errors import UsageError
 
 if TYPE_CHECKING:
-    from aoebank.report.diff import DiffReport
+    from aoebank.report.diff.run import DiffReport
 
 
 class DiffFormat(StrEnum):
@@ -90,8 +90,8 @@ def command(
     from aoebank.ops.diff import DiffOptions, diff, parse_ratio
     from aoebank.ops.diff.weights import load_weights
     from aoebank.ops.record_filter import RecordFilter
-    from aoebank.report.diff import DiffReport
-    from aoebank.storage.open_side import open_side
+    from aoebank.report.diff.run import DiffReport
+    from aoebank.storage.sides.open_side import open_side
 
     output = _check_format(output, as_json=as_json)
     options = DiffOptions(
@@ -122,9 +122,9 @@ def _check_format(output: DiffFormat, *, as_json: bool) -> DiffFormat:
 def _write_page(report: DiffReport, output: DiffFormat) -> int:
     """Write a page for a browser or a pull request, errors to standard error too."""
     if output is DiffFormat.HTML:
-        from aoebank.report.diff_html import diff_html as render
+        from aoebank.report.diff.page import diff_html as render
     else:
-        from aoebank.report.diff_markdown import diff_markdown as render
+        from aoebank.report.diff.markdown import diff_markdown as render
     sys.stdout.write(render(report))
     if report.error is not None:
         print(f"error: {report.error}", file=sys.stderr)

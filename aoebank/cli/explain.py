@@ -20,8 +20,8 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Tell what finding codes mean, why they matter and what to do; without CODE, list them."""
-    from aoebank.ops.explain import explain
-    from aoebank.report.explain import ExplainReport
+    from aoebank.ops.validate.explain import explain
+    from aoebank.report.validate.explain import ExplainReport
 
     report = ExplainReport(explanations=explain(codes or ()), is_list=not codes)
     return finish(context, report, as_json=as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from aoebank.cli.options import AsJson, finish
-from aoebank.storage.tiers import current_environment
+from aoebank.storage.readers.environment import current_environment
 
 if TYPE_CHECKING:
     from aoebank.ops.merge.policy import MergeRules
@@ -52,9 +52,9 @@ def install(
     as_json: AsJson = False,
 ) -> int:
     """Register the merge and diff drivers, and write .gitattributes."""
-    from aoebank.ops.git_install import apply_plan, plan_install
-    from aoebank.report.git import InstallReport
-    from aoebank.storage.git_config import Scope
+    from aoebank.ops.git.install import apply_plan, plan_install
+    from aoebank.report.git.install import InstallReport
+    from aoebank.storage.git.config import Scope
 
     scope = Scope.GLOBAL if is_global else Scope.LOCAL
     plan = plan_install(scope, cwd=Path.cwd(), env=current_environment(), command=command)
@@ -72,9 +72,9 @@ def uninstall(
     as_json: AsJson = False,
 ) -> int:
     """Take the drivers and our lines of .gitattributes out again."""
-    from aoebank.ops.git_install import apply_plan, plan_uninstall
-    from aoebank.report.git import InstallReport
-    from aoebank.storage.git_config import Scope
+    from aoebank.ops.git.install import apply_plan, plan_uninstall
+    from aoebank.report.git.install import InstallReport
+    from aoebank.storage.git.config import Scope
 
     scope = Scope.GLOBAL if is_global else Scope.LOCAL
     plan = plan_uninstall(scope, cwd=Path.cwd(), env=current_environment())
@@ -96,8 +96,8 @@ def check(
     as_json: AsJson = False,
 ) -> int:
     """Tell whether git will merge the banks of this work tree record by record."""
-    from aoebank.ops.git_check import check_git
-    from aoebank.report.git import CheckReport
+    from aoebank.ops.git.check import check_git
+    from aoebank.report.git.install import CheckReport
 
     result = check_git(Path.cwd(), is_committed_only=committed)
     return finish(context, CheckReport(result=result), as_json=as_json)
@@ -164,8 +164,8 @@ def verify_merge(
     as_json: AsJson = False,
 ) -> int:
     """Merge the banks of merge commits again and compare with what was committed."""
-    from aoebank.ops.verify_merge import verify_merges
-    from aoebank.report.verify_merge import VerifyReport
+    from aoebank.ops.git.verify import verify_merges
+    from aoebank.report.git.verify import VerifyReport
 
     rules = _rules(policy, untimed, noise, override or [])
     verdicts = verify_merges(
@@ -182,7 +182,7 @@ def _rules(policy: str, untimed: str, noise: str, overrides: list[str]) -> Merge
     """Return the rules of git's settings, with what this call says instead."""
     from dataclasses import replace
 
-    from aoebank.ops.git_rules import parse_policy, parse_untimed, read_rules
+    from aoebank.ops.git.rules import parse_policy, parse_untimed, read_rules
     from aoebank.ops.merge.policy import parse_noise, parse_override
 
     rules = read_rules(Path.cwd())

@@ -40,9 +40,9 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """List the versions of a bank, newest first, with what each changed."""
-    from aoebank.ops.log import log
-    from aoebank.ops.verify_history import verify_history
-    from aoebank.report.log import LogReport, VerifyReport
+    from aoebank.ops.history.log import log
+    from aoebank.ops.history.verify import verify_history
+    from aoebank.report.history.log import LogReport, VerifyReport
 
     place = bank_root(root)
     if verify:

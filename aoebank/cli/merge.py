@@ -14,7 +14,7 @@ from aoebank.ops.merge.policy import Incumbent, Policy, Times
 if TYPE_CHECKING:
     from aoebank.ops.merge.policy import MergeRules
     from aoebank.ops.merge.run import MergeRequest
-    from aoebank.storage.sides import Side
+    from aoebank.storage.sides.side import Side
 
 
 def command(
@@ -164,10 +164,10 @@ def _request(
     from datetime import UTC, datetime
 
     from aoebank.ops.merge.destination import find_destination
-    from aoebank.ops.merge.outsiders import find_outsiders
+    from aoebank.ops.merge.exclusions import find_outsiders
     from aoebank.ops.merge.run import MergeRequest
     from aoebank.ops.merge.saved import SavedVerdicts, load_verdicts
-    from aoebank.storage.open_side import open_side
+    from aoebank.storage.sides.open_side import open_side
 
     if len(texts) < 2:
         raise UsageError(
@@ -217,8 +217,8 @@ def _merge(
 ) -> int:
     from aoebank.ops.merge.run import merge
     from aoebank.ops.merge.saved import serialize_decisions
-    from aoebank.report.merge import MergeReport
-    from aoebank.storage.atomic import update_file
+    from aoebank.report.merge.run import MergeReport
+    from aoebank.storage.writing.atomic import update_file
 
     result = merge(request)
     if decisions is not None:
@@ -231,7 +231,7 @@ def _settle(context: typer.Context, path: Path, *, dry_run: bool, as_json: bool)
     from datetime import UTC, datetime
 
     from aoebank.ops.merge.settle import settle
-    from aoebank.report.merge import SettlementReport
+    from aoebank.report.merge.run import SettlementReport
 
     settlement = settle(path, today=datetime.now(UTC).date(), is_dry_run=dry_run)
     report = SettlementReport(settlement=settlement, is_dry_run=dry_run)

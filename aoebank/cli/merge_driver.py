@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from aoebank.cli.options import AsJson, finish
-from aoebank.storage.tiers import current_environment
+from aoebank.storage.readers.environment import current_environment
 
 
 def command(
@@ -35,8 +35,8 @@ def command(
     """
     from datetime import UTC, datetime
 
-    from aoebank.ops.merge_driver import DriverCall, DriverFiles, run_merge_driver
-    from aoebank.report.merge_driver import DriverReport
+    from aoebank.ops.git.driver import DriverCall, DriverFiles, run_merge_driver
+    from aoebank.report.merge.driver import DriverReport
 
     call = DriverCall(
         cwd=Path.cwd(),

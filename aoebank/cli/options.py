@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from aoebank.report.output import ColorMode, Report, emit
-from aoebank.storage.tiers import current_environment, resolve_bank
+from aoebank.storage.readers.environment import current_environment, resolve_bank
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write exactly one JSON document.")]
 BankPath: TypeAlias = Annotated[

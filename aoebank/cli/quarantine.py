@@ -22,8 +22,8 @@ from aoebank.cli.version_options import (
 from aoebank.errors import UsageError
 
 if TYPE_CHECKING:
+    from aoebank.ops.history.snapshot import Author
     from aoebank.ops.quarantine import QuarantinePlan
-    from aoebank.ops.snapshot import Author
 
 group = typer.Typer(
     help="Keep known-bad records out of a bank, whoever brings them back.",

@@ -10,7 +10,7 @@ import typer
 from aoebank.cli.options import AsJson, finish
 from aoebank.errors import UsageError
 from aoebank.model.resolution import Query, Reader
-from aoebank.storage.tiers import current_environment, surroundings
+from aoebank.storage.readers.environment import current_environment, surroundings
 
 
 def command(
@@ -61,8 +61,8 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Print which bank directories and files each reader would use."""
-    from aoebank.ops.resolve import resolve
-    from aoebank.ops.resolve_records import workload_from_file, workload_from_text
+    from aoebank.ops.resolve.records import workload_from_file, workload_from_text
+    from aoebank.ops.resolve.run import resolve
     from aoebank.report.resolve import ResolveReport
 
     _demand_names(soc=soc, op=op)

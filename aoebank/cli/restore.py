@@ -36,8 +36,8 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Put a bank, or a part of it, back to how a version has it."""
-    from aoebank.ops.restore import RestoreResult, plan_restore, restore
-    from aoebank.report.restore import RestoreReport
+    from aoebank.ops.history.restore import RestoreResult, plan_restore, restore
+    from aoebank.report.history.restore import RestoreReport
 
     place = bank_root(root)
     today = None if with_quarantined else current_day()

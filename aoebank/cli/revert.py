@@ -36,8 +36,8 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Take back what one version changed, record by record; later changes stay."""
-    from aoebank.ops.revert import RevertResult, plan_revert, revert
-    from aoebank.report.restore import RevertReport
+    from aoebank.ops.history.revert import RevertResult, plan_revert, revert
+    from aoebank.report.history.restore import RevertReport
 
     place = bank_root(root)
     today = None if with_quarantined else current_day()

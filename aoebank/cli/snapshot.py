@@ -28,8 +28,8 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Record the state of a bank in .aoebank/history.db beside it."""
-    from aoebank.ops.snapshot import preview_snapshot, take_snapshot
-    from aoebank.report.snapshot import SnapshotReport
+    from aoebank.ops.history.snapshot import preview_snapshot, take_snapshot
+    from aoebank.report.history.snapshot import SnapshotReport
 
     place = bank_root(root)
     patterns = tuple(soc or ())

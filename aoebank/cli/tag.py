@@ -37,8 +37,8 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Name a snapshot, or list the names."""
-    from aoebank.ops.tag import add_tag, delete_tag, show_tags
-    from aoebank.report.tag import TagReport
+    from aoebank.ops.history.tag import add_tag, delete_tag, show_tags
+    from aoebank.report.history.tag import TagReport
 
     place = bank_root(root)
     if name is None:

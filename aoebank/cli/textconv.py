@@ -16,8 +16,8 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Print a bank file as text, one line per member, as git shows it in diffs."""
+    from aoebank.report.git.textconv import textconv
     from aoebank.report.output import write_document
-    from aoebank.report.record_text import textconv
     from aoebank.storage.bank import load_file
 
     parsed = load_file(file)

@@ -13,14 +13,14 @@ from aoebank.cli.options import AsJson, finish
 from aoebank.errors import UsageError
 from aoebank.model.codes import FixClass, Severity
 from aoebank.report.output import OutputFormat, printable
-from aoebank.storage.tiers import current_environment
+from aoebank.storage.readers.environment import current_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aoebank.ops.fix import FixOutcome
-    from aoebank.ops.validate_selection import Selection
-    from aoebank.report.validate import ValidateReport
+    from aoebank.ops.validate.fix import FixOutcome
+    from aoebank.ops.validate.selection import Selection
+    from aoebank.report.validate.run import ValidateReport
 
 
 def command(
@@ -78,10 +78,10 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Check bank files and trees; tell everything that is wrong in one run."""
-    from aoebank.ops.validate import validate
-    from aoebank.ops.validate_built_in import find_built_in
-    from aoebank.ops.validate_selection import parse_selection
-    from aoebank.report.validate import ValidateReport
+    from aoebank.ops.validate.built_in import find_built_in
+    from aoebank.ops.validate.run import validate
+    from aoebank.ops.validate.selection import parse_selection
+    from aoebank.report.validate.run import ValidateReport
 
     output = _check_options(output, as_json=as_json, fix=fix, dry_run=dry_run, classes=fix_class)
     selection = parse_selection(select or (), ignore or ())
@@ -123,7 +123,7 @@ def _check_options(
 def _fix(
     paths: list[Path], selection: Selection, classes: list[FixClass] | None, *, dry_run: bool
 ) -> Sequence[FixOutcome]:
-    from aoebank.ops.fix import FixOutcome, apply_fix, plan_fixes
+    from aoebank.ops.validate.fix import FixOutcome, apply_fix, plan_fixes
 
     fixes = plan_fixes(paths, selection=selection, classes=classes or tuple(FixClass))
     if dry_run:
@@ -133,8 +133,8 @@ def _fix(
 
 def _write_for_programs(report: ValidateReport, output: OutputFormat) -> int:
     """Write the document alone to standard output, what was mended to standard error."""
-    from aoebank.report.fixes import diff_lines
-    from aoebank.report.validate import render
+    from aoebank.report.validate.fixes import diff_lines
+    from aoebank.report.validate.run import render
 
     for outcome in report.fixes or ():
         for line in diff_lines(outcome.fix):

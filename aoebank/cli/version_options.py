@@ -11,8 +11,8 @@ import typer
 from aoebank.cli.options import default_root
 
 if TYPE_CHECKING:
+    from aoebank.ops.history.snapshot import Author
     from aoebank.ops.record_filter import RecordFilter
-    from aoebank.ops.snapshot import Author
 
 Root: TypeAlias = Annotated[
     Path | None,
@@ -80,8 +80,8 @@ def current_day() -> date:
 
 def current_author(root: Path) -> Author:
     """Return who runs this command, now, on this machine."""
-    from aoebank.ops.snapshot import Author
-    from aoebank.storage.identity import current_identity, current_machine
+    from aoebank.ops.history.snapshot import Author
+    from aoebank.storage.git.identity import current_identity, current_machine
 
     who = current_identity(root if root.is_dir() else Path.cwd())
     return Author(who=who, now=datetime.now(UTC), machine=current_machine())

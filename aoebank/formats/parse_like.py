@@ -6,8 +6,8 @@ from pathlib import Path
 
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import HEAD_BYTES, find_format
-from aoebank.formats.runtime_kb import RuntimeKbFormat
-from aoebank.formats.unified import UnifiedFormat
+from aoebank.formats.runtime_kb.format import RuntimeKbFormat
+from aoebank.formats.unified.format import UnifiedFormat
 
 
 def parse_like(

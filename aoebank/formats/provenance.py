@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from aoebank.formats import json_text
-from aoebank.formats.json_lines import MOST_LISTED, not_listed
 from aoebank.formats.lines import LineIndex
-from aoebank.formats.text_checks import BOM, check_text
+from aoebank.formats.text import json_text
+from aoebank.formats.text.checks import BOM, check_text
+from aoebank.formats.text.json_lines import MOST_LISTED, not_listed
 from aoebank.model.finding import Finding, make_finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.location import Location

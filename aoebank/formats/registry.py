@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aoebank.formats.cube import CubeFormat
-from aoebank.formats.gradient import GradientFormat
-from aoebank.formats.graph import GraphFormat
+from aoebank.formats.cube.format import CubeFormat
+from aoebank.formats.gradient.format import GradientFormat
+from aoebank.formats.graph.format import GraphFormat
 from aoebank.formats.protocol import Format
-from aoebank.formats.runtime_kb import RuntimeKbFormat
-from aoebank.formats.unified import UnifiedFormat
-from aoebank.formats.vector import VectorFormat
+from aoebank.formats.runtime_kb.format import RuntimeKbFormat
+from aoebank.formats.unified.format import UnifiedFormat
+from aoebank.formats.vector.format import VectorFormat
 from aoebank.model.record import FormatName
 
 HEAD_BYTES = 4096

@@ -12,10 +12,10 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.model.canonical import digest_of
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
 from aoebank.model.record import Record
-from aoebank.ops.file_edits import FileEdit, Kept, apply_edits, edit_records
+from aoebank.ops.history.edits import FileEdit, Kept, apply_edits, edit_records
+from aoebank.ops.history.snapshot import Author
 from aoebank.ops.record_filter import RecordFilter
-from aoebank.ops.record_selection import holds_file
-from aoebank.ops.snapshot import Author
+from aoebank.ops.selection import holds_file
 from aoebank.storage.bank import Bank, load_file
 from aoebank.storage.quarantine import load_quarantine, update_quarantine
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from aoebank.errors import AoebankError
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.quarantine import ListedEntry, QuarantineResult
-from aoebank.report.moves import kept_document, write_kept
+from aoebank.report.history.moves import kept_document, write_kept
 from aoebank.report.output import Text
 from aoebank.storage.quarantine import entry_document
 

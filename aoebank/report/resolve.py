@@ -16,8 +16,8 @@ from aoebank.model.resolution import (
     Outcome,
     Trouble,
 )
-from aoebank.ops.resolve import ResolveResult
-from aoebank.ops.resolve_hazards import CONSEQUENCES
+from aoebank.ops.resolve.hazards import CONSEQUENCES
+from aoebank.ops.resolve.run import ResolveResult
 from aoebank.report.output import Text, error_document, location_document
 
 _OUTCOMES = {

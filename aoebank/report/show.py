@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from aoebank.errors import AoebankError
-from aoebank.formats.json_text import dumps
+from aoebank.formats.text.json_text import dumps
 from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Provenance
-from aoebank.ops.field_diff import plain
+from aoebank.ops.diff.fields import plain
 from aoebank.ops.show import Miss, ShownRecord, ShowResult
 from aoebank.report.output import Text, location_document
 

@@ -22,14 +22,14 @@ from aoebank.formats.provenance import (
     serialize_provenance,
 )
 from aoebank.formats.registry import find_format
-from aoebank.formats.unified import UnifiedFormat
+from aoebank.formats.unified.format import UnifiedFormat
 from aoebank.model.file_name import BankFileName
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
-from aoebank.storage.atomic import update_file
-from aoebank.storage.lock import read_settled
 from aoebank.storage.tree import FileKind, TreeEntry, iter_tree, read_format
+from aoebank.storage.writing.atomic import update_file
+from aoebank.storage.writing.lock import read_settled
 
 UNIFIED_FOLDER = "unified_bank"
 

@@ -11,13 +11,13 @@ from datetime import date
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankPathError, BankPermissionError
-from aoebank.formats import json_text
-from aoebank.formats.text_checks import BOM
+from aoebank.formats.text import json_text
+from aoebank.formats.text.checks import BOM
 from aoebank.model.json_value import JsonValue
 from aoebank.model.location import Location
 from aoebank.model.quarantine import Quarantine, QuarantineEntry, sorted_entries
 from aoebank.model.record import FormatName
-from aoebank.storage.atomic import update_file
+from aoebank.storage.writing.atomic import update_file
 
 FOLDER = ".aoebank"
 FILE = "quarantine.jsonl"

@@ -13,7 +13,7 @@ from aoebank.formats.protocol import Format
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.model.record import FormatName
-from aoebank.storage.atomic import TEMPORARY_SUFFIX
+from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 
 BACKUP_SUFFIX = ".json.aoe"  # CANN's backup during a flush; one that stays is a dead flush
 

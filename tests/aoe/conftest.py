@@ -13,7 +13,7 @@ import pytest
 import aoe.kernels
 from aoe.execute.runner import Runner
 from aoe.execute.toolchain import Toolchain, find_toolchain, halide_include
-from aoe.offline_model import Manifest, write_offline_model
+from aoe.om.file import Manifest, write_offline_model
 from aoe.target import Target, host_target
 from aoe.testing.models import conv_net
 from aoe.testing.offline import write_parts

@@ -22,12 +22,12 @@ from onnx import helper
 
 import aoe
 from aoe.cli.app import main
-from aoe.execute.sessions import create_session, session_options
-from aoe.offline_model import read_manifest
+from aoe.om.file import read_manifest
+from aoe.ort.sessions import create_session, session_options
 from aoe.settings import TuneSettings
 from aoe.testing.fakes import RecordingProgress
 from aoe.testing.models import Array, make_model, matmul_net, save_model, slow_chain_net
-from aoe.tuning.tune import TuneResult, tune
+from aoe.tuning.run import TuneResult, tune
 from aoebank import Bank, BankFormatError
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -120,16 +120,16 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tuned]:
 
 
 def _tune_and_watch(patch: pytest.MonkeyPatch, place: Place, published: list[Any]) -> TuneResult:
-    from aoe.tuning import result_writer
+    from aoe.tuning.opat import writer
 
-    write = result_writer.write_json
+    write = writer.write_json
 
     def watched(file: Path, value: Any) -> None:
         write(file, value)
         if file.name.startswith("aoe_result_opat_"):
             published.append(json.loads(file.read_text()))
 
-    patch.setattr(result_writer, "write_json", watched)
+    patch.setattr(writer, "write_json", watched)
     return place.tune("first")
 
 
@@ -422,7 +422,7 @@ def test_run_refuses_what_is_no_tuned_model(first: Tuned, command: Command, tmp_
 def test_run_warns_on_standard_error_when_it_falls_back(
     first: Tuned, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aoe.loading.missing_cpu_features", lambda _: ("quantum",))
+    monkeypatch.setattr("aoe.om.loading.missing_cpu_features", lambda _: ("quantum",))
     code, out, err = command("run", first.result.opat.om_file, "--json")
     assert code == 0
     assert "this CPU lacks quantum" in err

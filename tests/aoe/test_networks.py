@@ -10,23 +10,23 @@ import numpy as np
 import onnx
 import pytest
 
-from aoe.bank_io import key_of
+from aoe.bank.operators import key_of
 from aoe.execute.accuracy import compare_model_results
 from aoe.execute.compiler import KernelSource, kernel_name
 from aoe.execute.runner import Runner
-from aoe.execute.sessions import create_session, random_feed, session_options
 from aoe.execute.toolchain import find_toolchain
-from aoe.graph.blocking import nchwc_block
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.offline_optimization import optimize_offline
-from aoe.graph.profile import profile_model
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
+from aoe.ort.blocking import nchwc_block
+from aoe.ort.offline_optimization import optimize_offline
+from aoe.ort.profile import profile_model
+from aoe.ort.sessions import create_session, random_feed, session_options
 from aoe.schedule import Configuration
 from aoe.target import host_target
 from aoe.testing.networks import shipped_network
-from aoe.tuning.assembly import Assembly, ChosenKernel
-from aoe.tuning.operators import find_operators
+from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.opat.operators import find_operators
 
 LEAST_KERNELS = {"bvlc_alexnet": 2, "densenet121": 40, "inception_v1": 2, "squeezenet": 0}
 

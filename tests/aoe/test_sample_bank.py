@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aoe.bank_io import key_of
+from aoe.bank.operators import key_of
 from aoe.kernels.registry import get_family
 from aoe.schedule import schedule_from_json, schedule_to_json
 from aoe.workload import workload_from_json

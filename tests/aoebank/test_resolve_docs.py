@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import golden_harness
 import pytest
+from support import golden_harness
 
 from aoebank import Reader
 from aoebank.model.resolution import HAZARDS, Failure
-from aoebank.storage.bank_names import SOC_ALTERNATIVES
-from aoebank.storage.places import HOME, Place
-from aoebank.storage.readers import RULES
+from aoebank.storage.readers.bank_names import SOC_ALTERNATIVES
+from aoebank.storage.readers.places import HOME, Place
+from aoebank.storage.readers.rules import RULES
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/resolve.md").read_text(encoding="utf-8")
 WORDS = {

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from aoebank.ops.field_diff import FieldChange
+from aoebank.ops.diff.fields import FieldChange
 
 SMALLEST_RATIO = 1e-300  # so that means of ratios stay finite
 _ROUNDING = 1e-9  # 10 us -> 10.3 us is a band of 3 %, whatever the logarithms round to

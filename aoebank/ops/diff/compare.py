@@ -8,15 +8,15 @@ from typing import TypeAlias
 
 from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.workload_text import workload_text
+from aoebank.formats.text.workload import workload_text
 from aoebank.model.canonical import canonical_text
 from aoebank.model.file_name import BankName
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
 from aoebank.ops.diff.change import ChangeKind, RecordChange, Verdict
+from aoebank.ops.diff.fields import diff_fields
 from aoebank.ops.diff.measured import MeasuredPair
 from aoebank.ops.diff.options import DiffOptions
-from aoebank.ops.field_diff import diff_fields
 
 _Place: TypeAlias = "tuple[ParsedFile, int]"
 _KINDS = {Verdict.SLOWER: ChangeKind.SLOWER, Verdict.FASTER: ChangeKind.FASTER}

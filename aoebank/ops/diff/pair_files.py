@@ -18,7 +18,7 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.model.record import FormatName
 from aoebank.ops.diff.change import FileMove
 from aoebank.ops.diff.options import RENAME_SIMILARITY
-from aoebank.storage.sides import Side
+from aoebank.storage.sides.side import Side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

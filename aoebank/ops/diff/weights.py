@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError
-from aoebank.formats import json_text
+from aoebank.formats.text import json_text
 
 MAX_WEIGHT = 1e15
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.raw_splice import splice_raw
+from aoebank.formats.text.raw_splice import splice_raw
 from aoebank.ops.merge.plan import FilePlan, Pick
 from aoebank.ops.merge.versions import Versions
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from aoebank.model.json_value import JsonValue
-from aoebank.ops.merge.decision_document import OPEN, decision_document, write_document
+from aoebank.ops.merge.document import OPEN, decision_document, write_document
 from aoebank.ops.merge.plan import Action, Decision, FilePlan
 
 SCHEMA = "aoebank.merge-conflicts/1"

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.formats.unified_union import unite
+from aoebank.formats.unified.union import unite
 from aoebank.model.record import FormatName, Record
 from aoebank.ops.merge.choose import Choice, Rivals, choose, is_same
+from aoebank.ops.merge.compatibility import demand_alike
 from aoebank.ops.merge.draft import Draft
-from aoebank.ops.merge.likeness import demand_alike
+from aoebank.ops.merge.exclusions import Outsiders
 from aoebank.ops.merge.measured import Measurements
-from aoebank.ops.merge.outsiders import Outsiders
 from aoebank.ops.merge.plan import Action, FilePlan, Pick, Reason, Source
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy
 from aoebank.ops.merge.verdicts import Verdicts

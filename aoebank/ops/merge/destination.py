@@ -12,9 +12,9 @@ from aoebank.formats.registry import FORMATS
 from aoebank.ops.merge.conflicts import conflict_document, conflict_path
 from aoebank.ops.merge.plan import Source
 from aoebank.ops.merge.steps import QUARANTINE_NAME, Found, MergedFile, sha256_of
-from aoebank.storage.open_side import is_stored
-from aoebank.storage.sides import PathSide, Side
-from aoebank.storage.staged import StagedChanges
+from aoebank.storage.sides.open_side import is_stored
+from aoebank.storage.sides.side import PathSide, Side
+from aoebank.storage.writing.staged import StagedChanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

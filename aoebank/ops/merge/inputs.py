@@ -10,12 +10,12 @@ from pathlib import Path
 from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX
-from aoebank.formats.raw_splice import is_blank
 from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.formats.text.raw_splice import is_blank
 from aoebank.ops.merge.conflicts import SUFFIX as CONFLICT_SUFFIX
 from aoebank.ops.merge.plan import Source
 from aoebank.ops.merge.versions import Versions
-from aoebank.storage.sides import PathSide, Side, SideKind, StoredSide, size_on_disk
+from aoebank.storage.sides.side import PathSide, Side, SideKind, StoredSide, size_on_disk
 from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, iter_tree
 
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 from aoebank.errors import UsageError
 from aoebank.formats.provenance import SUFFIX
+from aoebank.ops.merge.compatibility import demand_one_target
 from aoebank.ops.merge.conflicts import conflict_path
 from aoebank.ops.merge.destination import Destination
+from aoebank.ops.merge.exclusions import Outsiders
 from aoebank.ops.merge.inputs import Trio, demand_banks, iter_strays
-from aoebank.ops.merge.likeness import demand_one_target
-from aoebank.ops.merge.outsiders import Outsiders
 from aoebank.ops.merge.plan import Decision, Reason
 from aoebank.ops.merge.policy import MergeRules
 from aoebank.ops.merge.saved import SavedVerdicts, StepDecisions
 from aoebank.ops.merge.steps import QUARANTINE_NAME, Found, MergedFile, Step
-from aoebank.storage.sides import Side, SideKind, StoredSide
-from aoebank.storage.staged import StagedChanges, staged_changes
+from aoebank.storage.sides.side import Side, SideKind, StoredSide
+from aoebank.storage.writing.staged import StagedChanges, staged_changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankNotFoundError
 from aoebank.model.json_value import JsonValue
-from aoebank.ops.merge.decision_document import (
+from aoebank.ops.merge.document import (
     OPEN,
     decision_document,
     iter_decisions,

@@ -16,22 +16,18 @@ from aoebank.errors import (
     UsageError,
 )
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
-from aoebank.formats.raw_splice import splice_raw
 from aoebank.formats.registry import find_format
-from aoebank.formats.unified_union import unite
+from aoebank.formats.text.raw_splice import splice_raw
+from aoebank.formats.unified.union import unite
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import FormatName
 from aoebank.ops.merge.conflicts import SCHEMA, SUFFIX
-from aoebank.ops.merge.decision_document import (
-    iter_decisions,
-    read_document,
-    write_document,
-)
-from aoebank.ops.merge.outsiders import Outsiders
+from aoebank.ops.merge.document import iter_decisions, read_document, write_document
+from aoebank.ops.merge.exclusions import Outsiders
 from aoebank.ops.merge.plan import Action, Source
 from aoebank.storage.bank import load_file, read_file
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
-from aoebank.storage.staged import staged_changes
+from aoebank.storage.writing.staged import staged_changes
 
 _SOURCES = {
     Action.KEEP_OURS: Source.OURS,

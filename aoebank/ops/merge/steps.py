@@ -11,17 +11,17 @@ from pathlib import Path
 from aoebank.errors import BankPathError, HistoryError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog
-from aoebank.ops.file_workers import map_files, takes_two
 from aoebank.ops.merge.apply import apply_file
 from aoebank.ops.merge.decide import decide_file
+from aoebank.ops.merge.exclusions import Outsiders
 from aoebank.ops.merge.inputs import Trio
-from aoebank.ops.merge.outsiders import Outsiders
+from aoebank.ops.merge.lines import merge_side_cars
 from aoebank.ops.merge.plan import Decision, FilePlan, Source
 from aoebank.ops.merge.policy import MergeRules
-from aoebank.ops.merge.side_car import merge_side_cars
+from aoebank.ops.merge.quarantine import merge_quarantines
 from aoebank.ops.merge.verdicts import Verdict, Verdicts
 from aoebank.ops.merge.versions import Versions
-from aoebank.ops.merge_quarantine import merge_quarantines
+from aoebank.ops.workers import map_files, takes_two
 from aoebank.storage.quarantine import FILE, FOLDER
 
 QUARANTINE_NAME = f"{FOLDER}/{FILE}"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from aoebank.errors import HistoryError
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.record_digest import DIGEST_BYTES, record_digest, record_set_hash
+from aoebank.formats.text.digest import DIGEST_BYTES, record_digest, record_set_hash
 
 if TYPE_CHECKING:
     from sqlite_utils import Database

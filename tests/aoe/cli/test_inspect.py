@@ -9,21 +9,21 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import golden_harness
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from support import golden_harness
 
 from aoe.cli import app as app_module
 from aoe.cli.errors import run_app
 from aoe.cli.inspect import inspect
-from aoe.cli.quantities import bytes_text, time_text
-from aoe.cli.timeline_drawing import draw_timeline
-from aoe.cli.timeline_page import render_page
-from aoe.cli.timeline_text import encodable, lanes
-from aoe.gradient_result import GdatReport, gdat_report_to_json
 from aoe.gradients.timeline import SegmentTime, Timeline
+from aoe.report.quantities import bytes_text, time_text
+from aoe.report.timelines.drawing import draw_timeline
+from aoe.report.timelines.page import render_page
+from aoe.report.timelines.text import encodable, lanes
+from aoe.results.gradients import GdatReport, gdat_report_to_json
 from aoe.testing.gradients import make_gdat_report
 
 CASES = [case for case in golden_harness.cases("aoe") if case.startswith("inspect/")]

@@ -13,7 +13,7 @@ import pytest
 from aoe.entry.registry import TORCH_DUMP, find_entry
 from aoe.entry.torch_dump import SCHEMA, load_torch_dump
 from aoe.errors import ModelImportError, ModelNotFoundError
-from aoe.execute.sessions import create_session, run_session, session_options
+from aoe.ort.sessions import create_session, run_session, session_options
 from aoe.testing.models import chain_model, if_net, matmul_net, save_model
 
 

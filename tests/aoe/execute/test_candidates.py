@@ -12,10 +12,10 @@ import pytest
 from aoe.errors import BuildError, RunError
 from aoe.execute import candidates
 from aoe.execute.candidates import CandidateMeasurer
-from aoe.execute.sessions import session_options
 from aoe.execute.toolchain import Toolchain
 from aoe.kernels.registry import FAMILIES
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
+from aoe.ort.sessions import session_options
 from aoe.schedule import Schedule, Split, Vectorize
 from aoe.target import Target
 from aoe.testing.families import Substituted, chain_workload, schedules_of

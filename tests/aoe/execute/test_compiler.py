@@ -19,9 +19,9 @@ from aoe.execute.compiler import (
     kernel_name,
     kernel_table,
 )
-from aoe.execute.sessions import create_session, random_feed, run_session, session_options
 from aoe.execute.toolchain import Toolchain
 from aoe.graph.workload_model import workload_model
+from aoe.ort.sessions import create_session, random_feed, run_session, session_options
 from aoe.schedule import ComputeRoot, Schedule, Split, Vectorize
 from aoe.target import Target
 from aoe.testing.fakes import make_target

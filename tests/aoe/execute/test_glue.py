@@ -15,7 +15,7 @@ import pytest
 from onnx import helper
 
 from aoe.errors import RunError
-from aoe.execute.sessions import create_session, session_options
+from aoe.ort.sessions import create_session, session_options
 from aoe.testing.models import Shape, make_model
 
 

@@ -11,11 +11,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from aoe.execute.compiler import build_library, compile_kernel
-from aoe.execute.sessions import create_session, random_feed, session_options
 from aoe.execute.toolchain import Toolchain
-from aoe.graph.blocking import nchwc_block
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.rewrite import KERNEL_DOMAIN, Replacement, prune_opsets, rewrite
+from aoe.ort.blocking import nchwc_block
+from aoe.ort.sessions import create_session, random_feed, session_options
 from aoe.target import Target
 from aoe.testing.graphs import BLOCK, meaning
 from aoe.testing.models import conv_net, if_net, make_model, slow_chain_net

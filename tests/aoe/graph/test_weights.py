@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aoe.execute.sessions import create_session, random_feed, session_options
 from aoe.graph.weights import WeightStore
+from aoe.ort.sessions import create_session, random_feed, session_options
 from aoe.testing.models import Array, conv_net, make_model, matmul_net
 
 

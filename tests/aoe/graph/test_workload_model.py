@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from aoe.execute.sessions import create_session, session_options
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
+from aoe.ort.sessions import create_session, session_options
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Workload
 
 

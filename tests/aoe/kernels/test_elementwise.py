@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aoe.graph.workload_model import random_inputs, special_inputs
+from aoe.kernels.halide.shapes import find_broadcast
 from aoe.kernels.registry import get_family
-from aoe.kernels.shapes import find_broadcast
 from aoe.schedule import Configuration, Fuse
 from aoe.testing.kernels import (
     SEED,

@@ -10,8 +10,8 @@ from onnx.reference import ReferenceEvaluator
 
 from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS, MICROSOFT_DOMAIN, Signature
+from aoe.kernels.halide.shapes import op_key
 from aoe.kernels.registry import get_family
-from aoe.kernels.shapes import op_key
 from aoe.testing.kernels import (
     SEED,
     TOLERANCES,

@@ -10,7 +10,7 @@ from pathlib import Path
 import halide as hl
 import pytest
 
-from aoe.kernels.apply import apply_schedule, set_extents
+from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.registry import get_family
 from aoe.schedule import Configuration
 from aoe.target import host_target

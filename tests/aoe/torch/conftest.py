@@ -30,7 +30,7 @@ def _one_table_of_onnx_operators() -> Iterator[None]:
 def engine(monkeypatch: pytest.MonkeyPatch) -> UntunedEngine:
     """Return the engine that `aoe.torch.optimize` uses: it tunes nothing."""
     from aoe.testing.untuned import UntunedEngine
-    from aoe.torch import optimization
+    from aoe.torch.modules import optimization
 
     fake = UntunedEngine()
     monkeypatch.setattr(optimization, "run_engine", fake)

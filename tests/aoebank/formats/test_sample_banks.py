@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import sample_bank_files
+from support import sample_bank_files
 
 from aoebank import Bank
 from aoebank.formats.protocol import ParsedFile

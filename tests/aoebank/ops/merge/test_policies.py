@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import merge_files
 import pytest
-from merge_files import Answer, make_file
+from support import merge_files
+from support.merge_files import Answer, make_file
 
 from aoebank.errors import BankFormatError, UsageError
 from aoebank.formats.protocol import ParsedFile

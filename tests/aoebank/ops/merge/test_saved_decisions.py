@@ -8,11 +8,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import merge_files
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from merge_files import NAMES, TIMED, Answer, make_file, records_of
+from support import merge_files
+from support.merge_files import NAMES, TIMED, Answer, make_file, records_of
 
 from aoebank.errors import BankFormatError, BankNotFoundError, HistoryError, UsageError
 from aoebank.model.canonical import digest_of
@@ -26,8 +26,8 @@ from aoebank.ops.merge.run import MergeRequest, MergeResult, merge
 from aoebank.ops.merge.saved import load_verdicts, serialize_decisions
 from aoebank.ops.merge.settle import settle
 from aoebank.ops.merge.steps import QUARANTINE_NAME
-from aoebank.storage.open_side import open_side
 from aoebank.storage.quarantine import serialize_quarantine
+from aoebank.storage.sides.open_side import open_side
 
 UNIFIED = FormatName.UNIFIED
 TODAY = date(2026, 3, 1)

@@ -1,0 +1,1 @@
+"""What the engine knows about banks: operator and gradient banks with their side-cars."""

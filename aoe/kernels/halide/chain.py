@@ -1,0 +1,139 @@
+"""Chains of element-wise operators: are they supported, and what do they compute?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import halide as hl
+
+from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS, Signature
+from aoe.kernels.family import SUPPORTED, Support
+from aoe.kernels.halide.iteration import Iteration
+from aoe.kernels.halide.shapes import REORDERS, op_key
+from aoe.kernels.math.functions import constant, tanh_of_softplus
+from aoe.kernels.math.powers import power_of_constant
+from aoe.workload import Operation, Workload
+
+RESULT = "y"
+"""Stage name of the result in every family."""
+
+
+def check_chain(operations: Iterable[Operation], booleans: Iterable[str] = ()) -> Support:
+    """Tell whether every operation is one a chain may hold, used in a supported way.
+
+    Args:
+        operations: In topological order.
+        booleans: References to boolean values from elsewhere.
+    """
+    known = set(booleans)
+    last = None
+    for operation in operations:
+        last = operation
+        if op_key(operation) in REORDERS:
+            continue
+        reason = _refusal(operation, known)
+        if reason:
+            return Support(reason)
+    if last is not None and last.output in known:
+        return Support(f"{last.op_type} makes booleans, kernels return float32")
+    return SUPPORTED
+
+
+def _refusal(operation: Operation, booleans: set[str]) -> str:
+    """Return why `operation` is not supported; note its result in `booleans` if it is one."""
+    rule = ELEMENTWISE_OPS.get(op_key(operation))
+    name = operation.op_type
+    if rule is None:
+        return f"{name} is not element-wise"
+    if not operation.domain and operation.version < rule.since:
+        return f"{name} version {operation.version} broadcasts by other rules"
+    least, most = rule.inputs
+    if not least <= len(operation.inputs) <= most or "" in operation.inputs[:least]:
+        return f"{name} with {len(operation.inputs)} inputs"
+    signature = rule.signature
+    for position, ref in enumerate(operation.inputs):
+        wants = signature is Signature.LOGIC or (signature is Signature.WHERE and position == 0)
+        if ref and (ref in booleans) != wants:
+            return f"{name} reads {'a number' if wants else 'a boolean'} as input {position}"
+    if signature in (Signature.COMPARISON, Signature.LOGIC):
+        booleans.add(operation.output)
+    return rule.refuse(operation)
+
+
+def build_chain(
+    operations: Iterable[Operation],
+    values: Mapping[str, hl.Expr],
+    scalars: Sequence[float],
+    variables: Sequence[hl.Var],
+) -> dict[str, hl.Expr]:
+    """Return the value of every reference, each result being an inlined function of its own.
+
+    Args:
+        operations: Operations to compute, in topological order.
+        values: Values of references that are known already.
+        scalars: Values of `s0`, `s1`, ...
+        variables: Loop variables, innermost first.
+    """
+    known = dict(values)
+    known |= {f"s{i}": constant(value) for i, value in enumerate(scalars)}
+    softened: dict[str, hl.Expr] = {}
+    for operation in operations:
+        if op_key(operation) == ("", "Softplus"):
+            softened[operation.output] = known[operation.inputs[0]]
+        function = hl.Func(operation.output)
+        if op_key(operation) == ("", "Tanh") and operation.inputs[0] in softened:
+            # Mish as networks write it: one exponential instead of two and a logarithm
+            expression = tanh_of_softplus(softened[operation.inputs[0]])
+        else:
+            expression = _expression(operation, known, scalars)
+        function[tuple(variables)] = expression
+        known[operation.output] = function[tuple(variables)]
+    return known
+
+
+def _expression(
+    operation: Operation, known: Mapping[str, hl.Expr], scalars: Sequence[float]
+) -> hl.Expr:
+    key = op_key(operation)
+    inputs = [known[ref] if ref else hl.Expr() for ref in operation.inputs]
+    if key in REORDERS:
+        return inputs[0]
+    if key == ("", "Pow") and operation.inputs[1].startswith("s"):
+        return power_of_constant(inputs[0], scalars[int(operation.inputs[1][1:])])
+    return ELEMENTWISE_OPS[key].build(inputs, operation.attributes, operation.version)
+
+
+def estimate_cycles(operations: Iterable[Operation]) -> int:
+    """Return the rough cost of one vector of a chain's results, in cycles of one core."""
+    total = 0
+    for operation in operations:
+        if op_key(operation) in REORDERS:
+            continue
+        scalar_power = operation.op_type == "Pow" and operation.inputs[1].startswith("s")
+        rule = ELEMENTWISE_OPS.get(op_key(operation))
+        total += rule.cycles // (4 if scalar_power else 1) if rule else 0
+    return total
+
+
+def make_arguments(workload: Workload, iteration: Iteration) -> tuple[hl.ImageParam, ...]:
+    """Return the kernel's buffers, one per workload input."""
+    return tuple(
+        hl.ImageParam(hl.Float(32), len(iteration.operands[i]), f"x{i}")
+        for i in range(len(workload.inputs))
+    )
+
+
+def loop_variables(iteration: Iteration) -> tuple[hl.Var, ...]:
+    """Return one variable per axis, innermost first."""
+    return tuple(hl.Var(axis.name) for axis in reversed(iteration.axes))
+
+
+def load_arguments(
+    arguments: Sequence[hl.ImageParam], iteration: Iteration, variables: Sequence[hl.Var]
+) -> dict[str, hl.Expr]:
+    """Return the element of each argument that one iteration reads."""
+    outermost_first = tuple(reversed(variables))
+    return {
+        f"x{i}": argument[tuple(outermost_first[at] for at in reversed(iteration.operands[i]))]
+        for i, argument in enumerate(arguments)
+    }

@@ -1,0 +1,201 @@
+"""The one loop nest a workload is computed in, and which of its axes each operand has.
+
+A plain workload runs over the dimensions of its result, a blocked one over (n, co, h, w, ci),
+where ci counts the channels inside a block. Neighbouring axes on which every operand agrees
+(all have them, or all are broadcast over them) become one, so an unbroadcast chain runs over a
+single axis whatever its rank. Each argument of the kernel is a dense buffer over the axes it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from aoe.kernels.family import SUPPORTED, Support
+from aoe.kernels.halide.shapes import REORDERS, Shape, channel_axes, infer_shapes, op_key
+from aoe.workload import Layout, TensorSpec, Workload
+
+MAX_AXES = 8
+"""Rank up to which the glue describes a buffer."""
+MAX_ARGUMENTS = 64
+"""Arguments up to which the glue calls a kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One loop of the nest."""
+
+    name: str
+    extent: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration:
+    """Axes of a workload's loop nest and of its operands.
+
+    Attributes:
+        axes: Outermost first.
+        operands: For each workload input, indices into `axes` it has, outermost first.
+    """
+
+    axes: tuple[Axis, ...]
+    operands: tuple[tuple[int, ...], ...]
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Extents of the result's buffer, innermost first."""
+        return tuple(axis.extent for axis in reversed(self.axes))
+
+    @property
+    def argument_extents(self) -> tuple[tuple[int, ...], ...]:
+        """Extents of each argument's buffer, innermost first."""
+        return tuple(
+            tuple(self.axes[i].extent for i in reversed(operand)) for operand in self.operands
+        )
+
+    @property
+    def size(self) -> int:
+        """Elements of the result."""
+        return prod(axis.extent for axis in self.axes)
+
+    def position(self, name: str) -> int:
+        """Return the index of the axis called `name`."""
+        return [axis.name for axis in self.axes].index(name)
+
+
+def plan_iteration(workload: Workload, keep: Collection[str] = ()) -> Iteration | Support:
+    """Return the loop nest of `workload`, or a `Support` that says why there is none.
+
+    Args:
+        workload: What is computed.
+        keep: Names of axes (`axis_names`) that stay apart from their neighbours even where
+            every operand agrees, and exist even with extent 1.
+    """
+    prepared = _operand_patterns(workload)
+    if isinstance(prepared, str):
+        return Support(prepared)
+    names, extents, patterns = prepared
+    groups = _merge(names, extents, patterns, keep)
+    axes = tuple(
+        Axis("".join(names[i] for i in group), prod(extents[i] for i in group)) for group in groups
+    )
+    operands = tuple(
+        tuple(
+            at
+            for at, group in enumerate(groups)
+            if pattern[group[0]] or axes[at].extent == 1  # a kept axis costs nothing then
+        )
+        for pattern in patterns
+    )
+    if len(axes) > MAX_AXES or len(operands) >= MAX_ARGUMENTS:
+        return Support(f"{len(axes)} loops over {len(operands)} tensors are too many")
+    return Iteration(axes=axes or (Axis("one", 1),), operands=operands)
+
+
+def axis_names(workload: Workload) -> tuple[str, ...]:
+    """Return the names of the axes before merging, outermost first."""
+    if workload.blocked:
+        return ("n", "co", "h", "w", "ci")
+    rank = len(workload.output.shape)
+    return ("n", "c", "h", "w") if rank == 4 else tuple(f"d{i}_" for i in range(rank))
+
+
+def check_layouts(workload: Workload) -> Support:
+    """Tell whether types and layouts of a workload are ones kernels can compute in."""
+    for number, spec in enumerate((*workload.inputs, workload.output)):
+        if spec.dtype != "float32":
+            return Support(f"tensor {number} is {spec.dtype}, kernels compute in float32")
+        if (spec.layout is Layout.BLOCKED) and not workload.blocked:
+            return Support("a blocked tensor in a plain workload")
+        if spec.block not in (0, workload.output.block):
+            return Support(f"blocks of {spec.block} and of {workload.output.block} channels")
+    for operation in workload.operations:
+        if op_key(operation) not in REORDERS:
+            continue
+        if not workload.blocked:
+            return Support(f"{operation.op_type} in a plain workload")
+        if operation.attributes.get("channels_last", 0):
+            return Support(f"{operation.op_type} to or from channels-last")
+        channels = operation.attributes.get("channels", workload.output.shape[1])
+        if channels != workload.output.shape[1]:
+            return Support(f"{operation.op_type} of {channels} channels drops padding")
+    return SUPPORTED
+
+
+_Patterns = tuple[tuple[str, ...], tuple[int, ...], tuple[tuple[bool, ...], ...]]
+
+
+def _operand_patterns(workload: Workload) -> _Patterns | str:
+    """Return axis names, extents, and for each operand which axes it has; or why not."""
+    layouts = check_layouts(workload)
+    if not layouts:
+        return layouts.reason
+    shapes = infer_shapes(workload)
+    if isinstance(shapes, str):
+        return shapes
+    channels = channel_axes(workload, shapes)
+    if isinstance(channels, str):
+        return channels
+    patterns = []
+    for number, spec in enumerate(workload.inputs):
+        pattern = _pattern(spec, channels.get(f"x{number}"), workload, shapes)
+        if isinstance(pattern, str):
+            return f"x{number}: {pattern}"
+        patterns.append(pattern)
+    shape, block = workload.output.shape, workload.output.block
+    extents: Shape = shape
+    if workload.blocked:
+        extents = (shape[0], shape[1] // block, shape[2], shape[3], block)
+    return axis_names(workload), extents, tuple(patterns)
+
+
+def _pattern(
+    spec: TensorSpec, channel_axis: int | None, workload: Workload, shapes: Mapping[str, Shape]
+) -> tuple[bool, ...] | str:
+    """Return which axes of the result an operand has."""
+    rank = len(workload.output.shape)
+    has = [False] * rank
+    if channel_axis is not None:
+        has[rank + channel_axis] = spec.size > 1
+    else:
+        if len(spec.shape) > rank:
+            return f"has rank {len(spec.shape)}, more than the result's {rank}"
+        for at, extent in enumerate(spec.shape, start=rank - len(spec.shape)):
+            has[at] = extent > 1
+    if not workload.blocked:
+        return tuple(has)
+    n, c, h, w = has
+    if c and (h or w) and spec.layout is Layout.PLAIN:
+        return "a plain tensor with channels and pixels in a blocked workload"
+    if spec.layout is Layout.BLOCKED and spec.shape[1] != workload.output.shape[1]:
+        return f"{spec.shape[1]} blocked channels broadcast to {workload.output.shape[1]}"
+    if len(shapes[workload.result]) != 4:
+        return "a blocked result has rank 4"
+    return (n, c, h, w, c)
+
+
+def _merge(
+    names: tuple[str, ...],
+    extents: tuple[int, ...],
+    patterns: tuple[tuple[bool, ...], ...],
+    keep: Collection[str],
+) -> list[list[int]]:
+    """Group neighbouring axes no operand tells apart; axes of extent 1 go."""
+    groups: list[list[int]] = []
+    for i, name in enumerate(names):
+        if name in keep:
+            groups.append([i])
+            continue
+        if extents[i] == 1:
+            continue
+        alike = (
+            bool(groups)
+            and names[groups[-1][0]] not in keep
+            and all(pattern[groups[-1][0]] == pattern[i] for pattern in patterns)
+        )
+        if alike:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups

@@ -1,0 +1,1 @@
+"""The tuned model in one file, `.om`, and running it."""

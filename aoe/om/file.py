@@ -1,0 +1,210 @@
+"""The tuned model in one file: `.om`, a zip that any ONNX Runtime can run once unpacked.
+
+Parts: `model.onnx` (kernels as custom nodes), `kernels.so` (their library), `fallback.onnx` (the
+untuned model), `weights.bin` (data of both) and `manifest.json` (target, versions, sha256 of
+each part, bank records). The same parts always give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from aoe.errors import OfflineModelError, OutputError
+from aoe.results.files import replaced
+
+MANIFEST = "manifest.json"
+MODEL = "model.onnx"
+FALLBACK = "fallback.onnx"
+LIBRARY = "kernels.so"
+WEIGHTS = "weights.bin"
+PARTS = (MODEL, FALLBACK, WEIGHTS, LIBRARY)
+SCHEMA = "aoe.om/1"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_CHUNK_BYTES = 1 << 20
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    KeyError,
+    ValueError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What `zipfile` and `json` raise on damaged files, encryption and unknown compression included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelUse:
+    """A kernel in a tuned model: its name, bank record and the nodes it computes."""
+
+    name: str
+    op_type: str
+    key: str
+    bank_file: str
+    op_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What an `.om` file says about itself.
+
+    Attributes:
+        name: Model name.
+        model_sha256: Digest of the untuned model, shapes fixed.
+        soc_version: Target.
+        core_num: Threads it was tuned for.
+        cpu_features: What a CPU needs to run the kernels.
+        nchwc_block: Block size of ONNX Runtime's layout in `model.onnx`.
+        versions: Of aoe, halide, onnxruntime.
+        kernels: In the order of the library's table.
+        parts: sha256 of each part, by name.
+    """
+
+    name: str
+    model_sha256: str
+    soc_version: str
+    core_num: int
+    cpu_features: tuple[str, ...]
+    nchwc_block: int
+    versions: Mapping[str, str]
+    kernels: tuple[KernelUse, ...]
+    parts: Mapping[str, str]
+
+
+def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None:
+    """Pack the parts in `directory` into `file`: whole and synced to disk, or not at all.
+
+    Parts that do not exist are left out (a model without kernels has no library).
+
+    Raises:
+        OutputError: no permission, no space, not a directory.
+    """
+    parts = [name for name in PARTS if (directory / name).exists()]
+    digests = {name: _digest_file(directory / name) for name in parts}
+    text = json.dumps({"schema": SCHEMA, **asdict(manifest), "parts": digests}, indent=1)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replaced(file) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            archive.writestr(_entry(MANIFEST), text)
+            for name in parts:
+                with archive.open(_entry(name), "w", force_zip64=True) as sink:
+                    _copy(directory / name, sink)
+    except OSError as error:
+        raise OutputError(str(file), f"cannot be written: {error.strerror or error}") from error
+
+
+def read_manifest(file: Path) -> Manifest:
+    """Return the manifest of an `.om` file.
+
+    Raises:
+        OfflineModelError: missing, not an `.om` file, or of an unknown version.
+    """
+    if not file.exists():
+        raise OfflineModelError(str(file), "no such file")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            value = json.loads(archive.read(MANIFEST))
+    except _UNREADABLE as error:
+        raise OfflineModelError(
+            str(file),
+            f"not a tuned model of this engine: {error}",
+            hint="an .om file is written by `aoe --model=...`",
+        ) from error
+    return _parse_manifest(file, value)
+
+
+def _parse_manifest(file: Path, value: Mapping[str, Any]) -> Manifest:
+    schema = value.get("schema") if isinstance(value, dict) else None
+    if schema != SCHEMA:
+        raise OfflineModelError(str(file), "unknown version", got=schema, expected=SCHEMA)
+    try:
+        kernels = tuple(
+            KernelUse(**{**kernel, "op_names": tuple(kernel["op_names"])})
+            for kernel in value["kernels"]
+        )
+        names = set(Manifest.__slots__)
+        facts = {key: item for key, item in value.items() if key in names}
+        facts |= {"kernels": kernels, "cpu_features": tuple(value["cpu_features"])}
+        manifest = Manifest(**facts)
+        lacking = [name for name in (MODEL, FALLBACK, WEIGHTS) if name not in manifest.parts]
+    except (KeyError, TypeError) as error:
+        raise OfflineModelError(str(file), f"its manifest is incomplete: {error}") from error
+    if lacking:
+        raise OfflineModelError(str(file), "its manifest is incomplete", got=f"no {lacking[0]}")
+    return manifest
+
+
+def unpack(file: Path, directory: Path) -> Manifest:
+    """Unpack an `.om` file and check every part against the manifest.
+
+    Raises:
+        OfflineModelError: a part is missing or damaged.
+    """
+    manifest = read_manifest(file)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in manifest.parts:
+        unpack_part(file, manifest, name, directory)
+    return manifest
+
+
+def unpack_part(file: Path, manifest: Manifest, name: str, directory: Path) -> None:
+    """Unpack one part and check it against the manifest.
+
+    Raises:
+        OfflineModelError: it is missing, damaged, or not a part this version knows.
+        OutputError: the directory cannot take it.
+    """
+    if name not in PARTS:
+        raise OfflineModelError(str(file), "unknown part", got=name)
+    digest = hashlib.sha256()
+    try:
+        with (directory / name).open("wb") as sink:
+            for chunk in _chunks(file, name):
+                digest.update(chunk)
+                sink.write(chunk)
+    except OSError as error:
+        raise OutputError(
+            str(directory / name), f"cannot be written: {error.strerror or error}"
+        ) from error
+    found = digest.hexdigest()
+    if found != manifest.parts[name]:
+        raise OfflineModelError(
+            f"{file}:{name}",
+            "damaged part",
+            got=f"sha256 {found}",
+            expected=manifest.parts[name],
+            hint="copy the file again, or tune the model again",
+        )
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, date_time=_EPOCH)
+    info.external_attr = 0o644 << 16
+    return info
+
+
+def _copy(file: Path, sink: IO[bytes]) -> None:
+    with file.open("rb") as source:
+        shutil.copyfileobj(source, sink, _CHUNK_BYTES)
+
+
+def _chunks(file: Path, name: str) -> Iterator[bytes]:
+    try:
+        with zipfile.ZipFile(file) as archive, archive.open(name) as source:
+            while chunk := source.read(_CHUNK_BYTES):
+                yield chunk
+    except _UNREADABLE as error:
+        raise OfflineModelError(f"{file}:{name}", f"damaged part: {error}") from error
+
+
+def _digest_file(file: Path) -> str:
+    with file.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()

@@ -1,0 +1,1 @@
+"""ONNX Runtime as host: sessions, its own optimisation, its layouts, its profiler."""

@@ -1,0 +1,1 @@
+"""Gradient timelines as text, SVG and one HTML page."""

@@ -1,0 +1,174 @@
+"""Timelines as text: two lanes of characters, one scale for before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from aoe.report.quantities import bytes_text, time_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from aoe.gradients.timeline import Timeline
+    from aoe.results.gradients import GdatReport, GroupingReport
+
+_PLAIN_WIDTH = 100
+_LABEL = "  communication  "
+_MOST_ROWS = 24
+_SHADES = "█▓"
+_BACKWARD = "░"
+
+
+def print_report(report: GdatReport) -> None:
+    """Print a result on standard output, as wide as the terminal; plain when piped."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(width=_PLAIN_WIDTH, highlight=False)
+    for line in _head(report):
+        _print_line(console, line)
+    groupings = _groupings(report)
+    scale_us = max((each.timeline.end_us for _, each in groupings), default=0.0)
+    for title, grouping in groupings:
+        _print_grouping(console, title, grouping, scale_us)
+    if report.candidates:
+        console.print()
+        console.print(_candidate_table(report, console.encoding))
+
+
+def lanes(timeline: Timeline, scale_us: float, columns: int) -> tuple[str, str, str]:
+    """Return the lanes of backward and communication, and the line that marks the tail.
+
+    Args:
+        timeline: What to draw.
+        scale_us: Time at the right end.
+        columns: Characters from left to right.
+    """
+    per_column = scale_us / columns if scale_us > 0 else 1.0
+
+    def column(time_us: float) -> int:
+        return min(columns, round(time_us / per_column))
+
+    backward = _BACKWARD * column(timeline.backward_end_us)
+    cells = [" "] * columns
+    for number, segment in enumerate(timeline.segments):
+        start, end = column(segment.start_us), column(segment.end_us)
+        for place in range(min(start, columns - 1), max(end, start + 1)):
+            if place < columns:
+                cells[place] = _SHADES[number % 2]
+    start, end = column(timeline.backward_end_us), column(timeline.end_us)
+    mark = f"tail {time_text(timeline.tail_us)}"
+    line = "└" + "─" * (end - start - 2) + "┘" if end - start >= 2 else "│"
+    fits_right = start + len(line) + 1 + len(mark) <= columns
+    tail = " " * start + f"{line} {mark}" if fits_right else f"{mark} ".rjust(start) + line
+    return backward, "".join(cells).rstrip(), tail if timeline.tail_us > 0 else ""
+
+
+def _head(report: GdatReport) -> Iterator[str]:
+    yield (
+        f"{report.tuning_name}: {report.gradients} gradients, {bytes_text(report.total_bytes)}, "
+        f"{report.world_size} workers over {report.backend}; {report.result.value}"
+    )
+    yield f"all-reduce: {cost_text(report)}"
+    if report.estimate is not None:
+        yield (
+            f"step: {report.estimate.median:.3f}x as fast (interval "
+            f"{report.estimate.low:.3f} to {report.estimate.high:.3f}, "
+            f"{report.estimate.pairs} pairs)"
+        )
+
+
+def cost_text(report: GdatReport) -> str:
+    """Return the fitted cost of an all-reduce in words."""
+    from aoe.gradients.cost import AllReduceCost, TableCost
+
+    cost = report.cost
+    if isinstance(cost, AllReduceCost):
+        rate = f"{1e-3 / cost.us_per_byte:.3g} GB/s" if cost.us_per_byte else "no time per byte"
+        fit = f", median misfit {cost.misfit:.1%}" if cost.residuals else ""
+        return f"{time_text(cost.latency_us)} + {rate}{fit}"
+    if isinstance(cost, TableCost):
+        first, last = bytes_text(cost.sizes_bytes[0]), bytes_text(cost.sizes_bytes[-1])
+        return f"table of {len(cost.sizes_bytes)} sizes from {first} to {last}"
+    return "not measured"
+
+
+def _groupings(report: GdatReport) -> list[tuple[str, GroupingReport]]:
+    both = (("before", report.before), ("after", report.after))
+    return [(title, grouping) for title, grouping in both if grouping is not None]
+
+
+def _print_line(console: Console, text: str, *, cut: bool = False) -> None:
+    """Print one line, in what the encoding of the output has."""
+    shown = encodable(text, console.encoding)
+    if cut:
+        console.print(shown, markup=False, no_wrap=True, overflow="crop")
+    else:
+        console.print(shown, markup=False)
+
+
+def encodable(text: str, encoding: str) -> str:
+    """Return the text in the characters of an encoding; blocks become `.`, `#` and `=`."""
+    if encoding.lower().replace("-", "").startswith("utf"):
+        return text
+    plain = text.translate(str.maketrans("░█▓└┘─│", ".#=++-|"))
+    return plain.encode(encoding, "replace").decode(encoding)
+
+
+def _print_grouping(
+    console: Console, title: str, grouping: GroupingReport, scale_us: float
+) -> None:
+    timeline = grouping.timeline
+    step = f", step {time_text(grouping.step_us)}" if grouping.step_us else ""
+    console.print()
+    _print_line(console, f"{title}: {grouping.name} ({grouping.source.value})")
+    _print_line(
+        console,
+        f"  {len(timeline.segments)} all-reduces, {timeline.overlap_ratio:.1%} of "
+        f"{time_text(timeline.communication_us)} hidden, tail {time_text(timeline.tail_us)}{step}",
+    )
+    drawn = lanes(timeline, scale_us, max(20, console.width - len(_LABEL) - 1))
+    for label, lane in zip(("  backward", _LABEL, ""), drawn, strict=True):
+        if lane:
+            _print_line(console, f"{label:<{len(_LABEL)}}{lane}", cut=True)
+    console.print(_segment_table(timeline))
+
+
+def _segment_table(timeline: Timeline) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=True)
+    for heading in ("all-reduce", "gradients", "size", "ready", "start", "end", "waits"):
+        table.add_column(heading, justify="right")
+    for number, each in enumerate(timeline.segments[:_MOST_ROWS], start=1):
+        times = (each.ready_us, each.start_us, each.end_us, max(0.0, each.start_us - each.ready_us))
+        table.add_row(
+            str(number), str(each.gradients), bytes_text(each.bytes), *map(time_text, times)
+        )
+    hidden = len(timeline.segments) - _MOST_ROWS
+    if hidden > 0:
+        table.caption = f"{hidden} more in the result file"
+    return table
+
+
+def _candidate_table(report: GdatReport, encoding: str) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=True)
+    table.add_column("measured", overflow="fold")
+    for heading in ("all-reduces", "predicted", "speed-up", "interval"):
+        table.add_column(heading, justify="right")
+    for each in report.candidates:
+        estimate = each.estimate
+        table.add_row(
+            Text(encodable(each.name, encoding)),
+            str(each.segments),
+            time_text(each.predicted_us) if each.predicted_us is not None else "-",
+            f"{estimate.median:.3f}x" if estimate else "-",
+            f"{estimate.low:.3f} to {estimate.high:.3f}" if estimate else "-",
+        )
+    return table

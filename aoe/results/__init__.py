@@ -1,0 +1,1 @@
+"""Files a run leaves behind, and reading them again."""

@@ -1,0 +1,1 @@
+"""What a script computes, collected for `aoe --model_path`."""

@@ -1,0 +1,307 @@
+"""`aoe.torch.set_aoe`: collect what a script computes, for `aoe --model_path=DUMP` to tune."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils import _python_dispatch
+
+from aoe.errors import ModelImportError, UsageError
+from aoe.torch.collecting.dump import DumpWriter
+from aoe.torch.collecting.operator_recorder import OperatorRecorder, OperatorUse
+from aoe.torch.collecting.single_operator import export_operator
+from aoe.torch.modules.calls import CallConvention, describe
+from aoe.torch.modules.export import export_module, unwrapped
+
+_MOST_SINGLE_OPERATORS = 32
+"""Operators dumped one by one, the largest first: each takes some tenths of a second."""
+_LEAST_ELEMENTS = 16384
+"""Smaller operators are not dumped: the engine leaves those alone that touch fewer elements."""
+
+
+def set_aoe(dump_dir: str | Path, steps: int = 1) -> Collector:
+    """Collect the operators and shapes of the first steps from here on into a dump.
+
+    Returns at once and collects until `steps` are over; as a context manager, until its end at
+    the latest. A training step ends with an optimizer step. Without gradients, a step ends when a
+    module that was called in it is called again.
+
+    Each module that is called by the script itself is exported in its inference form, for each
+    form of its inputs. Operators outside of modules, and those of modules that cannot be
+    exported as a whole, are dumped one by one. In a distributed job only rank 0 collects.
+
+    Args:
+        dump_dir: Directory of the dump, made if it is missing, continued if it holds one.
+        steps: How many steps to collect.
+
+    Raises:
+        UsageError: fewer than one step.
+        OutputError: the directory cannot be written.
+    """
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise UsageError("set_aoe", "not a number of steps", got=steps, expected="1 or more")
+    collector = Collector(DumpWriter(Path(dump_dir)), steps=steps)
+    collector.start()
+    return collector
+
+
+class Collector:
+    """Watches module calls and operators of one thread; a context manager that ends watching.
+
+    Attributes:
+        problems: Why modules or operators could not be dumped, by their name.
+
+    Args:
+        writer: The dump.
+        steps: How many steps to collect.
+    """
+
+    def __init__(self, writer: DumpWriter, *, steps: int) -> None:
+        self.problems: dict[str, str] = {}
+        self._writer = writer
+        self._steps = steps
+        self._done = 0
+        self._recorder = OperatorRecorder()
+        self._thread = threading.get_ident()
+        self._active = self._installed = self._bystander = False
+        self._names: dict[int, str] | None = None
+        self._called: set[int] = set()
+        self._roots: dict[int, torch.nn.Module] = {}  # kept alive, so that ids stay theirs
+        self._files: dict[tuple[int, str], str] = {}
+
+    @property
+    def directory(self) -> Path:
+        """Where the dump is."""
+        return self._writer.directory
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._active = True
+        self._plain_call = torch.nn.Module.__call__
+        self._own_call = _watched_call(self, self._plain_call)
+        torch.nn.Module.__call__ = self._own_call
+        self._hooks = (
+            register_optimizer_step_pre_hook(lambda *step: self._pause(True)),
+            register_optimizer_step_post_hook(lambda *step: self._end_training_step()),
+        )
+        self._recorder.__enter__()
+        self._installed = True
+
+    def close(self) -> None:
+        """Stop watching and finish the dump; a second call does nothing."""
+        was_active, self._active = self._active, False
+        self._recorder.paused = True
+        self._leave()
+        if not was_active:
+            return
+        try:
+            if self._is_collecting():
+                with _unwatched():
+                    self._dump_single_operators()
+                    self._write()
+        finally:
+            self._roots.clear()
+            self._writer.close()
+        for place, problem in self.problems.items():
+            warnings.warn(f"set_aoe: not in the dump: {place}: {problem}", stacklevel=2)
+
+    def _leave(self) -> None:
+        """Take everything out of PyTorch, unless another mode has to be left first."""
+        if not self._installed or threading.get_ident() != self._thread:
+            return
+        if _python_dispatch._get_current_dispatch_mode() is not self._recorder:
+            return
+        self._installed = False
+        self._recorder.__exit__(None, None, None)
+        for hook in self._hooks:
+            hook.remove()
+        if torch.nn.Module.__call__ is self._own_call:
+            torch.nn.Module.__call__ = self._plain_call
+
+    def __enter__(self) -> Collector:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---- one call ----
+
+    def call(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Run a module as it would run unwatched, and note what it computes."""
+        if not self._active:
+            self._leave()
+        if not self._watches(module):
+            return self._plain_call(module, *args, **kwargs)
+        if self._names is not None:
+            return self._call_inner(module, args, kwargs, self._names)
+        if not torch.is_grad_enabled() and id(module) in self._called:
+            self._end_step()
+            if not self._active:
+                return self._plain_call(module, *args, **kwargs)
+        return self._call_root(module, args, kwargs)
+
+    def _watches(self, module: torch.nn.Module) -> bool:
+        return (
+            self._active
+            and not self._recorder.paused
+            and threading.get_ident() == self._thread
+            and not torch.compiler.is_compiling()
+            and self._is_collecting()
+        )
+
+    def _is_collecting(self) -> bool:
+        """Return False in every process of a job but one; remembered beyond the job's end."""
+        self._bystander = self._bystander or not _is_first_rank()
+        return not self._bystander
+
+    def _call_inner(
+        self,
+        module: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        names: Mapping[int, str],
+    ) -> Any:
+        outer = self._recorder.scope
+        self._recorder.scope = names.get(id(module), outer)
+        try:
+            return self._plain_call(module, *args, **kwargs)
+        finally:
+            self._recorder.scope = outer
+
+    def _call_root(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        recorder = self._recorder
+        self._called.add(id(module))
+        self._roots[id(module)] = module
+        self._names = {id(each): name for name, each in module.named_modules()}
+        weights = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+        recorder.is_weight = lambda tensor: id(tensor) in weights
+        recorder.found.clear()
+        recorder.scope = ""
+        try:
+            result = self._plain_call(module, *args, **kwargs)
+        finally:
+            self._names, recorder.scope = None, None
+        with _unwatched():
+            self._pause(True)
+            try:
+                self._dump_root(unwrapped(module), args, kwargs, tuple(recorder.found))
+            finally:
+                self._pause(False)
+        return result
+
+    def _dump_root(
+        self,
+        module: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        found: tuple[str, ...],
+    ) -> None:
+        call = CallConvention(module.forward).flatten(args, kwargs)
+        said = describe(call)
+        known = (id(module), said)
+        if known not in self._files:
+            self._files[known] = ""
+            try:
+                exported = export_module(module, call)
+                self._files[known] = self._writer.add_graph(
+                    exported.proto, module=type(module).__name__, call=said
+                )
+            except ModelImportError as error:
+                self.problems[error.where] = error.what
+        file = self._files[known]
+        self._writer.count(file)
+        for key in found:
+            use = self._recorder.uses[key]
+            use.graph = use.graph or file
+
+    # ---- one step ----
+
+    def _end_training_step(self) -> None:
+        self._pause(False)
+        self._end_step()
+
+    def _end_step(self) -> None:
+        if not self._active or not self._called:
+            return
+        self._called.clear()
+        self._done += 1
+        if self._done >= self._steps:
+            self.close()
+        else:
+            self._write()
+
+    def _pause(self, paused: bool) -> None:
+        self._recorder.paused = paused or not self._active
+
+    # ---- the dump ----
+
+    def _dump_single_operators(self) -> None:
+        """Dump what no graph of a module holds; why an operator is not dumped is its reason."""
+        uses = [
+            use
+            for use in self._recorder.uses.values()
+            if not use.graph and use.phase == "forward" and not use.reason
+        ]
+        uses.sort(key=lambda use: -use.sample.elements * use.count)
+        for number, use in enumerate(uses):
+            if use.sample.elements * use.count < _LEAST_ELEMENTS:
+                use.reason = f"touches {use.sample.elements * use.count} elements only"
+            elif number >= _MOST_SINGLE_OPERATORS:
+                use.reason = f"only the {_MOST_SINGLE_OPERATORS} largest are dumped one by one"
+            else:
+                self._dump_operator(use)
+
+    def _dump_operator(self, use: OperatorUse) -> None:
+        try:
+            proto = export_operator(use.sample).proto
+        except ModelImportError as error:
+            use.reason = error.what
+            return
+        name = use.operator.split(".")[1]
+        use.graph = self._writer.add_graph(proto, module=name, call=", ".join(use.inputs))
+        self._writer.count(use.graph, use.count)
+
+    def _write(self) -> None:
+        self._writer.write([use.to_json() for use in self._recorder.uses.values()])
+
+
+def _watched_call(collector: Collector, plain_call: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return collector.call(module, args, kwargs)
+
+    return functools.wraps(plain_call)(watched)
+
+
+@contextmanager
+def _unwatched() -> Iterator[None]:
+    """Keep every dispatch mode, the user's too, from seeing what is done for the dump."""
+    with _python_dispatch._disable_current_modes():
+        yield
+
+
+def _is_first_rank() -> bool:
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return True
+    return bool(distributed.get_rank() == 0)

@@ -1,0 +1,1 @@
+"""Gradients of `DistributedDataParallel`: record, measure, group."""

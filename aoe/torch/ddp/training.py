@@ -1,0 +1,267 @@
+"""A real training run under `DistributedDataParallel`, as gradient tuning sees it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import Any, TypeVar
+
+import torch
+
+from aoe.errors import RunError
+from aoe.gradients.cost import CostSample
+from aoe.gradients.segmentation import Segmentation, from_bucket_caps
+from aoe.gradients.timeline import Timeline
+from aoe.gradients.trace import GradientTrace, average_loops, model_hash
+from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
+from aoe.torch.ddp.all_reduce import measure_all_reduce
+from aoe.torch.ddp.bucket_clock import BucketClock, BucketContent
+from aoe.torch.ddp.buckets import (
+    bucket_indices,
+    check_supported,
+    default_buckets,
+    has_comm_hook,
+    install_buckets,
+    match_order,
+    own_caps_bytes,
+    reduced_gradients,
+)
+from aoe.torch.ddp.ranks import Ranks
+from aoe.torch.ddp.recorder import GradientRecorder, stamps_for
+
+T = TypeVar("T")
+_MIB = 1 << 20
+_STEPS_PER_SAMPLE = 2
+_TIMELINE_STEPS = 7
+
+
+class DdpTraining:
+    """Runs steps with one grouping of gradients or another, and looks at them.
+
+    Every process of the group makes the same calls. All times are those of the slowest process,
+    so that all processes see the same numbers and come to the same decisions.
+
+    Args:
+        ddp: The module; its buckets are exchanged.
+        step: Runs one whole training step: forward, backward with its reduction, and whatever
+            else the user wants in it.
+        ranks: The processes.
+        steps_per_sample: Timed steps that make one sample; one more before them is not timed
+            after the buckets were exchanged.
+
+    Raises:
+        UsageError: the module is used in a way that cannot be combined with regrouping.
+    """
+
+    def __init__(
+        self,
+        ddp: Any,
+        step: Callable[[], object],
+        ranks: Ranks,
+        *,
+        steps_per_sample: int = _STEPS_PER_SAMPLE,
+    ) -> None:
+        check_supported(ddp)
+        self._ddp = ddp
+        self._step = step
+        self._ranks = ranks
+        self._steps_per_sample = steps_per_sample
+        self._gradients = reduced_gradients(ddp)
+        self._order: tuple[int, ...] = tuple(reversed(range(len(self._gradients))))
+        self._installed: list[list[int]] | None = None
+        self.steps = 0
+
+    @property
+    def model_hash(self) -> int:
+        """Identity of the model in a gradient bank: its parameters as the model lists them."""
+        return model_hash([each.dtype for each in self._gradients], self.sizes_bytes)
+
+    @property
+    def sizes_bytes(self) -> tuple[int, ...]:
+        """Sizes of the gradients as the model lists them."""
+        return tuple(each.size_bytes for each in self._gradients)
+
+    @property
+    def world_size(self) -> int:
+        """Processes in the group."""
+        return self._ranks.world_size
+
+    @property
+    def backend(self) -> str:
+        """Communication library of the group."""
+        return self._ranks.backend
+
+    @property
+    def is_first(self) -> bool:
+        """True in the process that writes and prints."""
+        return self._ranks.is_first
+
+    @property
+    def default_name(self) -> str:
+        """What this DDP does by itself, for people."""
+        first, cap = (each / _MIB for each in own_caps_bytes(self._ddp))
+        return f"DDP ({cap:g} MiB)" if first == cap else f"DDP ({first:g} MiB, then {cap:g} MiB)"
+
+    @property
+    def default(self) -> Segmentation:
+        """What this DDP does by itself, taken as if all gradients had one dtype."""
+        sizes = [self._gradients[index].size_bytes for index in self._order]
+        return from_bucket_caps(sizes, *own_caps_bytes(self._ddp))
+
+    def order_by(self, trace: GradientTrace) -> bool:
+        """Take the order of readiness from a stored trace; False if it is of another model.
+
+        A record without its side-car has no names. Its sizes are then matched with the
+        parameters from the last one to the first, which is about the order of backward; that can
+        cost time, never correctness.
+        """
+        order = match_order(self._gradients, trace)
+        if order is None:
+            return False
+        self._order = order
+        return True
+
+    def record(self, loops: int) -> GradientTrace:
+        """Run training steps and return when their gradients became ready.
+
+        Each time is the mean of the loops without the slowest ones, then that of the slowest
+        process: an all-reduce can start when every process has its part.
+
+        Raises:
+            RunError: a step of some process ran no backward.
+        """
+        self._install(bucket_indices(self._gradients, (len(self._gradients),)))
+        self._run_step()
+        passes: list[list[float]] = []
+        with GradientRecorder(
+            self._ddp, self._gradients, stamps_for(torch.device(self._ddp.device))
+        ) as recorder:
+            for _ in range(loops):
+                self._run_step()
+                ready = recorder.take().ready_us
+                if not ready:
+                    raise _no_backward()
+                # parameters without a gradient count as ready from the start, as for DDP
+                passes.append([ready.get(each.index, 0.0) for each in self._gradients])
+        return self._trace(passes)
+
+    def cost_samples(self) -> tuple[CostSample, ...]:
+        """Measure the all-reduce of this group from 4 KiB up to all gradients."""
+        return measure_all_reduce(self._ranks, sum(each.size_bytes for each in self._gradients))
+
+    def compare(
+        self, candidate: Segmentation, policy: MeasurePolicy, best_ratio: float | None
+    ) -> Measurement:
+        """Time real steps with a segmentation against DDP's own buckets, in pairs.
+
+        Args:
+            candidate: Grouping in the order of readiness.
+            policy: How many pairs.
+            best_ratio: Speed-up of the best candidate so far, see `run_pairs`.
+        """
+        own, other = self._buckets(None), self._buckets(candidate)
+        samples = run_pairs(
+            lambda: self._sample_us(own), lambda: self._sample_us(other), policy, best_ratio
+        )
+        return Measurement(
+            outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us
+        )
+
+    def timeline(self, segmentation: Segmentation | None) -> Timeline | None:
+        """Run a few steps and return when the buckets were really sent; None where unknown.
+
+        Args:
+            segmentation: What is in use meanwhile, None for DDP's own buckets.
+        """
+        device = torch.device(self._ddp.device)
+        if has_comm_hook(self._ddp) or device.type != "cpu":
+            return None
+        buckets = self._buckets(segmentation)
+        contents = [
+            BucketContent(len(bucket), sum(self._gradients[index].size_bytes for index in bucket))
+            for bucket in buckets
+        ]
+        clock = BucketClock(self._ranks, contents)
+        install_buckets(self._ddp, buckets, lasting=False)
+        self._installed = None  # this reducer goes as soon as it was looked at
+        clock.attach(self._ddp)
+        self._run_step()
+        with GradientRecorder(self._ddp, self._gradients, stamps_for(device)) as recorder:
+            for _ in range(_TIMELINE_STEPS):
+                clock.start_step()
+                self._run_step()
+                seen = recorder.take()
+                clock.end_step(seen.start, seen.ready_us)
+        return clock.timeline()
+
+    def apply(self, segmentation: Segmentation | None) -> None:
+        """Leave the module with these groups for good; None gives DDP its own buckets back."""
+        install_buckets(self._ddp, self._buckets(segmentation))
+        self._installed = None
+
+    def from_first(self, value: T) -> T:
+        """Return the value of the first process in all of them."""
+        found: T = self._ranks.from_first(value)
+        return found
+
+    def agree(self, error: Exception | None) -> None:
+        """Raise in all processes what the first one brings."""
+        self._ranks.agree(error)
+
+    def _buckets(self, segmentation: Segmentation | None) -> list[list[int]]:
+        if segmentation is None:
+            return default_buckets(self._ddp, self._order)
+        ordered = [self._gradients[index] for index in self._order]
+        return bucket_indices(ordered, segmentation.ends)
+
+    def _install(self, buckets: list[list[int]]) -> bool:
+        """Exchange the buckets for measuring; False if they are the ones in use."""
+        if buckets == self._installed:
+            return False
+        install_buckets(self._ddp, buckets, lasting=False)
+        self._installed = buckets
+        return True
+
+    def _run_step(self) -> None:
+        self._step()
+        self.steps += 1
+
+    def _sample_us(self, buckets: list[list[int]]) -> float:
+        """Return the mean time of a few steps of the slowest process."""
+        if self._install(buckets):
+            self._run_step()  # touches new buffers, and static graphs delay their first one
+        self._ranks.barrier()
+        times = []
+        for _ in range(self._steps_per_sample):
+            start = time.perf_counter_ns()
+            self._run_step()
+            _wait_for_device(self._ddp.device)
+            times.append((time.perf_counter_ns() - start) / 1e3)
+        return fmean(self._ranks.max(times))
+
+    def _trace(self, passes: Sequence[Sequence[float]]) -> GradientTrace:
+        means = self._ranks.max(average_loops(passes))
+        order = sorted(range(len(means)), key=means.__getitem__)
+        self._order = tuple(self._ranks.from_first(order))
+        ordered = [self._gradients[index] for index in self._order]
+        return GradientTrace(
+            sizes_bytes=tuple(each.size_bytes for each in ordered),
+            dtypes=tuple(each.dtype for each in ordered),
+            names=tuple(each.name for each in ordered),
+            ready_us=tuple(means[index] for index in self._order),
+            loops=len(passes),
+        )
+
+
+def _no_backward() -> RunError:
+    return RunError(
+        "step",
+        "no gradient of the model was computed in it",
+        hint="a step has to run forward and backward of the DistributedDataParallel module",
+    )
+
+
+def _wait_for_device(device: Any) -> None:
+    if torch.device(device).type != "cpu":
+        getattr(torch, torch.device(device).type).synchronize(device)

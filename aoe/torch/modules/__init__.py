@@ -1,0 +1,1 @@
+"""Modules: export, tune, and put back where they were."""

@@ -1,0 +1,206 @@
+"""`torch.compile(module, backend="aoe")`: each graph Dynamo finds runs through a tuned model."""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from aoe.errors import AoeError
+from aoe.om.loading import FallbackWarning
+from aoe.torch.modules.compiled import OptimizedModule
+from aoe.torch.modules.optimization import Engine, OptimizeOptions, make_options, optimize_call
+from aoe.tuning.progress import SilentProgress
+from aoebank import AoebankError
+
+DEFAULT_TIME_LIMIT_S = 60.0
+"""Compiling waits for tuning, so a graph may not search for ever; the bank remembers the rest."""
+_MOST_WEIGHT_SETS = 8
+"""Tuned models kept for one graph: modules of the same class share a graph, not their weights."""
+_OPERATOR = re.compile(r"operator ([\w.]+)")
+_STATIC = "_dynamo_static_input_type"
+"""How Dynamo marks inputs that are parameters and buffers. Source: torch/_dynamo/variables."""
+
+
+def aoe_backend(
+    graph_module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
+) -> Callable[..., Any]:
+    """Return what computes a graph: a tuned model for inference, PyTorch for everything else.
+
+    The graph is exported and tuned at its first call. What cannot be tuned (training, dynamic
+    shapes, an operator without ONNX counterpart) runs in PyTorch after one `FallbackWarning`.
+
+    Args:
+        graph_module: The graph, with parameters and buffers among its inputs.
+        example_inputs: What it was traced with.
+        options: See `OptimizeOptions`; `tuning_time_limit` is 60 seconds if it is not given.
+        engine: What tunes, by default the engine itself.
+
+    Raises:
+        UsageError: an unknown option or value.
+    """
+    settings = make_options({"tuning_time_limit": DEFAULT_TIME_LIMIT_S, **(options or {})})
+    reason = _eager_reason(example_inputs)
+    if reason:
+        _warn(reason)
+        eager: Callable[..., Any] = graph_module.forward
+        return eager
+    return CompiledGraph(graph_module, settings, engine)
+
+
+class CompiledGraph:
+    """A graph that is tuned when it is first called.
+
+    Args:
+        graph_module: What Dynamo traced.
+        options: How to tune.
+        engine: What tunes.
+    """
+
+    def __init__(
+        self, graph_module: torch.fx.GraphModule, options: OptimizeOptions, engine: Engine | None
+    ) -> None:
+        self._graph_module = graph_module
+        self._options = options
+        self._engine = engine
+        self._static = [
+            _is_static(node) for node in graph_module.graph.find_nodes(op="placeholder")
+        ]
+        self._tuned: dict[tuple[int, ...], _TunedGraph] = {}
+        self._lock = threading.Lock()
+        self._eager = False
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def __call__(self, *inputs: Any) -> Any:
+        """Compute the graph."""
+        if self._eager:
+            return self._graph_module(*inputs)
+        static = [
+            isinstance(each, torch.nn.Parameter) or marked
+            for each, marked in zip(inputs, self._static, strict=True)
+        ]
+        weights = [each for each, fixed in zip(inputs, static, strict=True) if fixed]
+        values = [each for each, fixed in zip(inputs, static, strict=True) if not fixed]
+        key = tuple(map(id, weights))
+        tuned = self._tuned.get(key)
+        if tuned is None:
+            with self._lock:
+                tuned = self._tuned.get(key) or self._tune(key, static, weights, values)
+            if tuned is None:
+                return self._graph_module(*inputs)
+        return tuned.module(*values)
+
+    def _tune(
+        self,
+        key: tuple[int, ...],
+        static: Sequence[bool],
+        weights: Sequence[torch.Tensor],
+        values: Sequence[torch.Tensor],
+    ) -> _TunedGraph | None:
+        """Return a tuned form of the graph, None (and no second attempt) if there is none."""
+        if len(self._tuned) >= _MOST_WEIGHT_SETS:
+            self._give_up(f"the graph is used with more than {_MOST_WEIGHT_SETS} sets of weights")
+            return None
+        fixed = GraphWithWeights(self._graph_module, static, weights).eval()
+        try:
+            module = optimize_call(
+                fixed,
+                tuple(values),
+                {},
+                self._options,
+                progress=SilentProgress(),
+                engine=self._engine,
+            )
+        except (AoeError, AoebankError) as error:
+            self._give_up(f"{_user_place(self._graph_module, str(error))}{error}")
+            return None
+        self._tuned[key] = _TunedGraph(module, weights)
+        return self._tuned[key]
+
+    def _give_up(self, reason: str) -> None:
+        self._eager = True
+        _warn(reason)
+
+
+class _TunedGraph:
+    """A tuned graph, and the weights it was tuned with: they stay alive, so ids stay theirs."""
+
+    def __init__(self, module: OptimizedModule, weights: Sequence[torch.Tensor]) -> None:
+        self.module = module
+        self._weights = tuple(weights)
+
+
+class GraphWithWeights(torch.nn.Module):  # type: ignore[misc]
+    """A graph whose parameters and buffers are its own, so that they are exported as constants."""
+
+    def __init__(
+        self,
+        graph_module: torch.fx.GraphModule,
+        static: Sequence[bool],
+        weights: Sequence[torch.Tensor],
+    ) -> None:
+        super().__init__()
+        self.graph_module = graph_module
+        self._static = tuple(static)
+        placeholders = graph_module.graph.find_nodes(op="placeholder")
+        marked = [node for node, fixed in zip(placeholders, static, strict=True) if fixed]
+        self._weight_names = tuple(_weight_name(node, i) for i, node in enumerate(marked))
+        for name, weight in zip(self._weight_names, weights, strict=True):
+            if isinstance(weight, torch.nn.Parameter):
+                self.register_parameter(name, weight)
+            else:
+                self.register_buffer(name, weight)
+
+    def forward(self, *values: torch.Tensor) -> Any:
+        given = iter(values)
+        weights = iter([getattr(self, name) for name in self._weight_names])
+        inputs = [next(weights) if fixed else next(given) for fixed in self._static]
+        return self.graph_module(*inputs)
+
+
+def _eager_reason(inputs: Sequence[Any]) -> str:
+    """Return why a graph is left to PyTorch, the empty string if it need not be."""
+    if any(isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool) for each in inputs):
+        return "its shapes are dynamic; torch.compile(..., dynamic=False) makes a graph for each"
+    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+        return "gradients are wanted, and only inference is tuned; call it under torch.no_grad()"
+    return ""
+
+
+def _is_static(node: torch.fx.Node) -> bool:
+    return bool((node.meta.get("tensor_dict") or {}).get(_STATIC))
+
+
+def _weight_name(node: torch.fx.Node, number: int) -> str:
+    """Return a readable name out of Dynamo's, `l_self_modules_fc_parameters_weight_`."""
+    name = re.sub(r"_(modules|parameters|buffers)_", "_", node.name.lower()).strip("_")
+    return f"{name.removeprefix('l_self_').removeprefix('l_')}_{number}"
+
+
+def _user_place(graph_module: torch.fx.GraphModule, message: str) -> str:
+    """Return which module of the user holds the operator an error is about, if it names one."""
+    operator = _OPERATOR.search(message)
+    parts = operator[1].split(".") if operator else []
+    for node in graph_module.graph.nodes:
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        name = getattr(node.target, "__name__", str(node.target))
+        if stack and any(name.endswith(part) for part in parts):
+            path = re.sub(r"\['?(\w+)'?\]", r".\1", str(stack[-1][0]))
+            return f"in {path.removeprefix('L.self').lstrip('.') or 'the module'}: "
+    return ""
+
+
+def _warn(reason: str) -> None:
+    warnings.warn(f"aoe backend: a graph runs in PyTorch: {reason}", FallbackWarning, stacklevel=3)
+
+
+torch._dynamo.register_backend(aoe_backend, name="aoe")

@@ -1,0 +1,198 @@
+"""A drop-in module: ONNX Runtime computes what it was tuned for, PyTorch everything else."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aoe.errors import RunError
+from aoe.om.loading import FallbackWarning
+from aoe.torch.modules.calls import CallConvention, FlatCall, describe
+from aoe.torch.modules.served import ServedModel
+
+_OWN = ("_original", "_served", "_convention", "_warned", "_lock")
+_SHARED = (
+    "_parameters",
+    "_buffers",
+    "_modules",
+    "_non_persistent_buffers_set",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
+"""Tables of the original that are the wrapper's too, so that changes to either reach both."""
+
+
+class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
+    """A module that runs through a tuned model where that computes the same.
+
+    It is called like the original and holds its very parameters, buffers and children:
+    `state_dict`, `parameters`, `train`, `eval`, `to` and attributes act on the original.
+
+    PyTorch computes, as if nothing had been tuned, while the module is training, where gradients
+    are wanted, under autocast, while it is being traced, and, with one `FallbackWarning` for each
+    reason, for calls of another form and from the moment its state differs from the exported one.
+
+    Args:
+        original: The module that was exported.
+        served: What computes instead.
+    """
+
+    def __init__(self, original: torch.nn.Module, served: ServedModel) -> None:
+        super().__init__()
+        own = self.__dict__
+        for name in _SHARED:
+            own[name] = original.__dict__[name]
+        own["_original"] = original
+        own["_served"] = served
+        own["_convention"] = CallConvention(original.forward)
+        own["_warned"] = set()
+        own["_lock"] = threading.Lock()
+
+    @property
+    def _orig_mod(self) -> torch.nn.Module:  # what torch.compile's wrapper calls it
+        return self.original
+
+    @property
+    def original(self) -> torch.nn.Module:
+        """The module PyTorch computes."""
+        module: torch.nn.Module = self.__dict__["_original"]
+        return module
+
+    @property
+    def om_file(self) -> Path:
+        """The tuned model behind it."""
+        return self._served_model.om_file
+
+    @property
+    def _served_model(self) -> ServedModel:
+        served: ServedModel = self.__dict__["_served"]
+        return served
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute what the original computes."""
+        original: torch.nn.Module = self.__dict__["_original"]
+        if torch.compiler.is_compiling() or torch.jit.is_tracing() or original.training:
+            return original(*args, **kwargs)
+        try:
+            call: FlatCall = self.__dict__["_convention"].flatten(args, kwargs)
+        except TypeError:
+            return original(*args, **kwargs)  # it says best what is wrong with the call
+        served = self._served_model
+        if served.trains():
+            return original(*args, **kwargs)
+        reason, seen = self._reason(served, call)
+        if reason:
+            self._warn(reason, seen)
+            return original(*args, **kwargs)
+        try:
+            return served.compute(call)
+        except (RunError, RuntimeError) as error:
+            self._warn(f"the tuned model failed: {error}", "failure")
+            return original(*args, **kwargs)
+
+    def _reason(self, served: ServedModel, call: FlatCall) -> tuple[str, str]:
+        """Return why PyTorch has to compute, and what distinguishes the reason."""
+        if torch.is_grad_enabled() and self._needs_gradient(call):
+            return "gradients are wanted; call it under torch.no_grad()", "gradient"
+        if served.is_forked():
+            return "this is a forked process, where ONNX Runtime cannot compute", "fork"
+        if torch.is_autocast_enabled("cpu"):
+            return "autocast is on", "autocast"
+        if not served.form.accepts(call):
+            said = describe(call)
+            return f"the model was tuned for other inputs, these are {said}", said
+        if change := served.change():
+            return f"{change} since; optimize the module again", "state"
+        return "", ""
+
+    def _needs_gradient(self, call: FlatCall) -> bool:
+        return any(t.requires_grad for t in call.tensors) or any(
+            p.requires_grad for p in self.__dict__["_original"].parameters()
+        )
+
+    def _warn(self, reason: str, seen: str) -> None:
+        with self.__dict__["_lock"]:
+            if seen in self.__dict__["_warned"]:
+                return
+            self.__dict__["_warned"].add(seen)
+        name = type(self.original).__name__
+        warnings.warn(f"{name}: running in PyTorch: {reason}", FallbackWarning, stacklevel=5)
+
+    # ---- everything else is the original's business ----
+
+    @property
+    def training(self) -> bool:
+        """Whether the original is in training mode."""
+        original = self.__dict__.get("_original")
+        return original.training if original is not None else True
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        original = self.__dict__.get("_original")
+        if original is not None:
+            original.training = mode
+
+    def train(self, mode: bool = True) -> OptimizedModule:
+        self.original.train(mode)
+        return self
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.original.state_dict(*args, **kwargs)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        return self.original.load_state_dict(state_dict, strict=strict, assign=assign)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.original._load_from_state_dict(*args, **kwargs)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> OptimizedModule:
+        self.original._apply(fn, recurse)
+        return self
+
+    def extra_repr(self) -> str:
+        return f"tuned: {self.om_file.name}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OWN or "_original" not in self.__dict__:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
+        return getattr(self.__dict__["_original"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_original" in self.__dict__ and name not in self.__dict__:
+            setattr(self.__dict__["_original"], name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.original, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        served = self._served_model
+        try:
+            return _restore, (self.original, served.packed())
+        except OSError as error:
+            raise pickle.PicklingError(f"{served.om_file}: {error.strerror}") from error
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return self.__reduce__()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModule:
+        restore, (original, packed) = self.__reduce__()
+        copied: OptimizedModule = restore(copy.deepcopy(original, memo), packed)
+        memo[id(self)] = copied
+        return copied
+
+
+def _restore(original: torch.nn.Module, packed: Mapping[str, Any]) -> OptimizedModule:
+    return OptimizedModule(original, ServedModel.unpacked(packed, original))

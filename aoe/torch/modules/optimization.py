@@ -1,0 +1,241 @@
+"""`aoe.torch.optimize`: export a module, tune it, and put it back where it was."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import onnx
+import torch
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+from torch.utils import _pytree as pytree
+
+from aoe.errors import AccuracyError, ModelImportError, OutputError, UsageError
+from aoe.execute.accuracy import compare_model_results
+from aoe.settings import JobType, TuneSettings, environment, parse_job_types, repeat_tune
+from aoe.torch.modules.calls import CallConvention, FlatCall
+from aoe.torch.modules.compiled import OptimizedModule
+from aoe.torch.modules.export import ExportedModule, evaluating, export_module, unwrapped
+from aoe.torch.modules.export_errors import module_place
+from aoe.torch.modules.served import ServedModel
+from aoe.tuning.progress import Progress, SilentProgress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizeOptions:
+    """How a module is tuned.
+
+    Attributes:
+        job_type: AOE's number or name, as the command line takes it.
+        bank: Bank root, made if it is missing; None for what TUNE_BANK_PATH and so on say.
+        output: Directory for the tuned model and the reports; None keeps neither.
+        tuning_time_limit: Searching ends after so many seconds; None for no limit.
+        trials: Most candidates measured for one operator.
+        search: Name of the search algorithm.
+        seed: Of inputs and of the search.
+        core_num: Threads to tune for and to run with; None for every usable core.
+    """
+
+    job_type: int | str = 2
+    bank: str | Path | None = None
+    output: str | Path | None = None
+    tuning_time_limit: float | None = None
+    trials: int = 24
+    search: str = "bayesian"
+    seed: int = 0
+    core_num: int | None = None
+
+
+class Engine(Protocol):
+    """Tunes an ONNX file and returns the `.om` file it wrote."""
+
+    def __call__(self, settings: TuneSettings, env: Mapping[str, str], progress: Progress) -> Path:
+        """Tune as `settings` say."""
+
+
+def run_engine(settings: TuneSettings, env: Mapping[str, str], progress: Progress) -> Path:
+    """Tune with the flow the command line uses.
+
+    Raises:
+        AoeError: see `aoe.tuning.run.tune`.
+    """
+    from aoe.tuning.run import tune
+
+    result = tune(settings, env=env, cwd=Path.cwd(), progress=progress, now=datetime.now(UTC))
+    return result.opat.om_file
+
+
+def optimize(
+    module: torch.nn.Module,
+    example_inputs: Any,
+    job_type: int | str = 2,
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> OptimizedModule:
+    """Tune the inference form of a module for inputs like these; return a drop-in module.
+
+    The module itself is left as it is.
+
+    Args:
+        module: Any module that `torch.export` takes; its tensors are on the CPU.
+        example_inputs: Positional arguments of a call as a tuple or list, or the only one.
+        job_type: AOE's number or name, as the command line takes it.
+        example_kwargs: Keyword arguments of the call.
+        progress: Is told what happens; default is silence.
+        **options: See `OptimizeOptions`: bank, output, tuning_time_limit, trials, search, seed,
+            core_num.
+
+    Raises:
+        ModelImportError: the module cannot be exported; names the inner module and the operator.
+        AccuracyError: the exported model computes something else than the module.
+        UsageError: an unknown option or value.
+        AoeError: the engine cannot tune here; see the subclasses.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError("optimize", "not a module", got=type(module).__name__)
+    args = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    settings = make_options({**options, "job_type": job_type})
+    return optimize_call(
+        unwrapped(module),
+        args,
+        example_kwargs or {},
+        settings,
+        progress=progress or SilentProgress(),
+    )
+
+
+def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
+    """Return checked options.
+
+    Raises:
+        UsageError: a name or a value that cannot be meant.
+    """
+    known = OptimizeOptions.__slots__
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                "aoe.torch", "unknown option", got=name, expected=f"one of {', '.join(known)}"
+            )
+    options = OptimizeOptions(**given)
+    if parse_job_types(str(options.job_type)) != (JobType.OPAT,):
+        raise UsageError(
+            "job_type",
+            "only operator tuning works on one module",
+            got=options.job_type,
+            expected="2 (or opat)",
+            hint="for gradients: aoe.torch.tune_gradients",
+        )
+    return options
+
+
+def optimize_call(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    options: OptimizeOptions,
+    *,
+    progress: Progress,
+    engine: Engine | None = None,
+) -> OptimizedModule:
+    """Tune a module for one call with `engine`, by default `run_engine`; see `optimize`."""
+    where = module_place(module, "")
+    try:
+        call = CallConvention(module.forward).flatten(args, kwargs)
+    except TypeError as error:
+        raise ModelImportError(
+            where, f"cannot be called with the example inputs: {error}"
+        ) from error
+    progress.step(f"exporting {where}")
+    exported = export_module(module, call)
+    served = _tune(module, exported, options, progress, engine or run_engine)
+    _check(module, served, call, where)
+    return OptimizedModule(module, served)
+
+
+def _tune(
+    module: torch.nn.Module,
+    exported: ExportedModule,
+    options: OptimizeOptions,
+    progress: Progress,
+    engine: Engine,
+) -> ServedModel:
+    with ExitStack() as undo, tempfile.TemporaryDirectory(prefix="aoe_torch_") as scratch:
+        owned = None
+        if options.output is None:
+            owned = Path(tempfile.mkdtemp(prefix="aoe_torch_"))
+            undo.callback(shutil.rmtree, owned, ignore_errors=True)
+        name = re.sub(r"\W+", "_", type(module).__name__).lower()
+        file = Path(scratch) / f"{name}.onnx"
+        _save(exported.proto, file, module_place(module, ""))
+        settings = _settings(options, file, owned)
+        om_file = engine(settings, _environment(options), progress)
+        served = ServedModel(
+            om_file, exported.interface, exported.state, threads=options.core_num, owned=owned
+        )
+        undo.pop_all()
+    return served
+
+
+def _settings(options: OptimizeOptions, file: Path, owned: Path | None) -> TuneSettings:
+    return TuneSettings(
+        model=file,
+        job_types=parse_job_types(str(options.job_type)),
+        output=owned if options.output is None else Path(options.output),
+        core_num=options.core_num,
+        repeat_tune=repeat_tune(environment()),
+        trials=options.trials,
+        search=options.search,
+        seed=options.seed,
+        tuning_time_limit_s=options.tuning_time_limit,
+    )
+
+
+def _environment(options: OptimizeOptions) -> dict[str, str]:
+    env = dict(environment())
+    if options.bank is not None:
+        bank = Path(options.bank)
+        try:
+            bank.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(str(bank), f"cannot be created: {error.strerror}") from error
+        env["TUNE_BANK_PATH"] = str(bank.resolve())
+    return env
+
+
+def _save(proto: onnx.ModelProto, file: Path, where: str) -> None:
+    try:
+        onnx.save(proto, str(file))
+    except (ValueError, EncodeError) as error:  # protobuf's limit of 2 GiB for one message
+        raise ModelImportError(where, f"is too large for one ONNX file: {error}") from error
+    except OSError as error:
+        raise OutputError(str(file), f"cannot be written: {error.strerror or error}") from error
+
+
+def _check(module: torch.nn.Module, served: ServedModel, call: FlatCall, where: str) -> None:
+    """Compare the tuned model with the module itself on the example inputs."""
+    with torch.no_grad(), evaluating(module):
+        expected = _tensors(module(*call.rebuild(call.tensors)[0], **call.rebuild(call.tensors)[1]))
+        found = _tensors(served.compute(call))
+    deviation = compare_model_results(
+        [tensor.numpy() for tensor in expected], [tensor.numpy() for tensor in found]
+    )
+    if not deviation.acceptable:
+        raise AccuracyError(
+            where,
+            f"the exported model computes something else: {deviation.detail}",
+            hint="this is a fault of the export: please report the module",
+        )
+
+
+def _tensors(returned: Any) -> list[torch.Tensor]:
+    leaves = pytree.tree_leaves(returned)
+    return [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,141 @@
+"""A tuned model and what it stands for: the calls it computes, the state it was made of."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import shutil
+import tempfile
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from aoe.om.loading import OfflineModel, load
+from aoe.ort.sessions import run_session
+from aoe.torch.modules.calls import FlatCall
+from aoe.torch.modules.export import Interface
+from aoe.torch.modules.state import ModuleState
+
+
+class ServedModel:
+    """Computes calls of one form through a tuned model.
+
+    Args:
+        om_file: The tuned model.
+        exported: What it computes, and of which module.
+        threads: Intra-op threads; None for those it was tuned for.
+        owned: Directory that is removed with this object.
+    """
+
+    def __init__(
+        self,
+        om_file: Path,
+        exported: Interface,
+        state: ModuleState,
+        *,
+        threads: int | None = None,
+        owned: Path | None = None,
+    ) -> None:
+        if owned is not None:
+            weakref.finalize(self, _remove, owned, os.getpid())
+        self._process = os.getpid()
+        self.om_file = om_file
+        self.form = exported.form
+        self._interface = exported
+        self._state = state
+        self._threads = threads
+        self.model: OfflineModel = load(om_file, threads=threads)
+        self._stamp = _stamp(om_file)
+        known = {value.name for value in self.model.get_inputs()}
+        self._names = [name if name in known else "" for name in exported.inputs]
+
+    def change(self) -> str:
+        """Return what has changed since the export, in words; the empty string if nothing has."""
+        return self._state.change()
+
+    def is_forked(self) -> bool:
+        """Return True in a child process: the threads of ONNX Runtime did not come along."""
+        return os.getpid() != self._process
+
+    def trains(self) -> bool:
+        """Return True if a part of the module is in another mode than when it was exported."""
+        return self._state.trains()
+
+    def compute(self, call: FlatCall) -> Any:
+        """Return what the module would return, in new tensors.
+
+        Inputs are read where they are, results stay where ONNX Runtime put them.
+
+        Raises:
+            RunError: ONNX Runtime refuses.
+        """
+        named = zip(self._names, call.tensors, strict=True)
+        feed = {name: _array(tensor) for name, tensor in named if name}
+        results = run_session(self.model.session, feed)
+        return self._interface.outputs.rebuild([_tensor(each) for each in results], call)
+
+    def packed(self) -> dict[str, Any]:
+        """Return all of it as values that can be pickled, the tuned model included.
+
+        Raises:
+            OSError: the tuned model is no longer where it was, or another one is.
+        """
+        if _stamp(self.om_file) != self._stamp:
+            raise OSError(errno.ESTALE, "another file took the place of the tuned model")
+        return {
+            "name": self.om_file.name,
+            "om": self.om_file.read_bytes(),
+            "interface": _pickled(self._interface),
+            "modes": self._state.modes,
+            "change": self.change(),
+            "threads": self._threads,
+        }
+
+    @classmethod
+    def unpacked(cls, packed: Mapping[str, Any], module: torch.nn.Module) -> ServedModel:
+        """Return what was packed, for the module it was packed with."""
+        folder = Path(tempfile.mkdtemp(prefix="aoe_torch_"))
+        file = folder / packed["name"]
+        file.write_bytes(packed["om"])
+        state = ModuleState(module, modes=packed["modes"], change=packed["change"])
+        with _quiet_pytrees():
+            interface = pickle.loads(packed["interface"])
+        return cls(file, interface, state, threads=packed["threads"], owned=folder)
+
+
+def _remove(directory: Path, process: int) -> None:
+    if os.getpid() == process:  # a forked child leaves it to its parent
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _pickled(interface: Interface) -> bytes:
+    with _quiet_pytrees():
+        return pickle.dumps(interface)
+
+
+@contextmanager
+def _quiet_pytrees() -> Iterator[None]:
+    with warnings.catch_warnings():  # PyTorch's own pickling looks for a class of old
+        warnings.filterwarnings("ignore", "`isinstance.treespec, LeafSpec", FutureWarning)
+        yield
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    array: np.ndarray[Any, Any] = tensor.detach().contiguous().numpy()
+    return array
+
+
+def _tensor(result: Any) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(result))
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    facts = file.stat()
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns

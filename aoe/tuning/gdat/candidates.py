@@ -1,0 +1,119 @@
+"""Groupings gradient tuning measures: computed ones, and the sizes people try by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+
+from aoe.bank.gradients import StoredGradients
+from aoe.gradients.choose import Origin, choose_candidates
+from aoe.gradients.cost import CostModel
+from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
+from aoe.gradients.trace import GradientTrace
+from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
+from aoe.results.gradients import CandidateReport
+
+_COMPUTED = 6
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GdatCandidate:
+    """A grouping to be measured.
+
+    Attributes:
+        name: For people.
+        segmentation: The grouping.
+        origin: Why it was computed, None for others.
+        inflation: Factor on the cost it is optimal for.
+    """
+
+    name: str
+    segmentation: Segmentation
+    origin: Origin | None = None
+    inflation: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GdatTrial:
+    """A grouping and its training steps beside those of the default."""
+
+    candidate: GdatCandidate
+    measurement: Measurement
+
+    @property
+    def estimate(self) -> SpeedupEstimate:
+        """Speed-up of a training step over the default's."""
+        return estimate_speedup(self.measurement)
+
+
+def gdat_candidates(
+    trace: GradientTrace,
+    cost: CostModel,
+    default: Segmentation,
+    *,
+    stored: StoredGradients | None,
+    grid_mib: Sequence[float],
+) -> tuple[GdatCandidate, ...]:
+    """Return everything to be measured, each grouping once, computed ones and sizes in turn.
+
+    Time may run out: by then something of both kinds has been measured, the best guesses first.
+
+    Args:
+        trace: When gradients become ready.
+        cost: Of all-reduce in this cluster.
+        default: What the others are measured against.
+        stored: What the bank has; its grouping is tried if it is about this order of gradients.
+        grid_mib: Bucket sizes.
+    """
+    seen = {default}
+    found: list[GdatCandidate] = []
+    sizes = sorted(
+        _grid(trace, grid_mib), key=lambda each: finish_us(trace, each.segmentation, cost)
+    )
+    turns = zip_longest(_computed(trace, cost, default), sizes)
+    for candidate in (*_known(stored, trace), *filter(None, chain.from_iterable(turns))):
+        if candidate.segmentation not in seen:
+            seen.add(candidate.segmentation)
+            found.append(candidate)
+    return tuple(found)
+
+
+def report_trial(trial: GdatTrial, trace: GradientTrace, cost: CostModel) -> CandidateReport:
+    """Return what the result file says about a trial."""
+    segmentation = trial.candidate.segmentation
+    return CandidateReport(
+        name=trial.candidate.name,
+        segments=len(segmentation),
+        predicted_us=finish_us(trace, segmentation, cost),
+        estimate=trial.estimate,
+    )
+
+
+def _known(stored: StoredGradients | None, trace: GradientTrace) -> Iterator[GdatCandidate]:
+    if stored is None or stored.segmentation is None or stored.trace.names != trace.names:
+        return
+    yield GdatCandidate(name="from the bank", segmentation=stored.segmentation)
+
+
+def _computed(
+    trace: GradientTrace, cost: CostModel, default: Segmentation
+) -> Iterator[GdatCandidate]:
+    for chosen in choose_candidates(trace, cost, limit=_COMPUTED, exclude=(default,)):
+        inflated = f" x{chosen.inflation:g}" if chosen.inflation != 1 else ""
+        yield GdatCandidate(
+            name=f"{chosen.origin.value}{inflated}",
+            segmentation=chosen.segmentation,
+            origin=chosen.origin,
+            inflation=chosen.inflation,
+        )
+
+
+def _grid(trace: GradientTrace, grid_mib: Sequence[float]) -> Iterator[GdatCandidate]:
+    for mib in grid_mib:
+        cap = int(mib * _MIB)
+        yield GdatCandidate(
+            name=f"bucket_cap_mb={mib:g}",
+            segmentation=from_bucket_caps(trace.sizes_bytes, cap, cap),
+        )

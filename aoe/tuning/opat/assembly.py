@@ -1,0 +1,165 @@
+"""Puts a tuned model together: compiles its kernels, links them, writes the model files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from aoe.errors import RunError
+from aoe.execute.compiler import KernelSource, build_library
+from aoe.execute.messages import ModelPart
+from aoe.execute.runner import Runner
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.regions import Region
+from aoe.graph.rewrite import Replacement, rewrite
+from aoe.graph.weights import WeightStore
+from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS
+from aoe.schedule import schedule_to_json
+from aoe.workload import workload_to_json
+
+_COMPILE_TIMEOUT_S = 60.0
+_PER_KERNEL_TIMEOUT_S = 20.0
+_WORTH_ANOTHER_WORKER = 6
+"""Number of kernels for which starting another worker (about 1.5 s) pays for itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenKernel:
+    """A kernel that goes into the model.
+
+    Attributes:
+        source: Name, workload and schedule.
+        key: Record key.
+        regions: Places in the model it computes.
+        op_names: Node at the end of each place.
+        gain_us: Time it should save in one run of the model, all places together.
+    """
+
+    source: KernelSource
+    key: str
+    regions: tuple[Region, ...]
+    op_names: tuple[str, ...]
+    gain_us: float
+
+
+class Assembly:
+    """The parts of one tuned model in one directory; weights are written once.
+
+    Args:
+        directory: Directory to be made for the parts.
+        original: The model as it was imported.
+        graph: ONNX Runtime's optimised form of it, as written by `optimize_offline`.
+        runner: A worker to compile in.
+    """
+
+    def __init__(
+        self, directory: Path, original: onnx.ModelProto, graph: ModelGraph, runner: Runner
+    ) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self._graph = graph
+        self._runner = runner
+        self._store = WeightStore(directory / WEIGHTS)
+        self._write(original, FALLBACK)
+
+    def close(self) -> None:
+        """Finish the weights file; the parts are complete then, and no model can be added."""
+        self._store.close()
+
+    @property
+    def untuned(self) -> ModelPart:
+        """The imported model, for ONNX Runtime to optimise as it likes."""
+        return ModelPart(model=self.directory / FALLBACK, optimize=True)
+
+    def build(self, kernels: Sequence[ChosenKernel]) -> dict[str, str]:
+        """Compile kernels and link them into a new library; without kernels there is none.
+
+        Returns:
+            Errors by kernel name; such kernels are not in the library.
+
+        Raises:
+            BuildError: linking failed.
+        """
+        library = self.directory / LIBRARY
+        library.unlink(missing_ok=True)  # never in place: the worker may have it mapped
+        if not kernels:
+            return {}
+        # Halide numbers the names it makes up: only a fresh worker gives the same bytes again
+        self._runner.restart()
+        errors = self._compile([kernel.source for kernel in kernels])
+        good = [kernel.source for kernel in kernels if not errors[kernel.source.name]]
+        if good:
+            build_library(
+                good,
+                [self.directory / f"{source.name}.o" for source in good],
+                target=self._runner.target,
+                toolchain=self._runner.toolchain,
+                file=library,
+            )
+        return {name: error for name, error in errors.items() if error}
+
+    def write_model(self, kernels: Sequence[ChosenKernel], name: str = MODEL) -> ModelPart:
+        """Write the model with these kernels in it; the library may hold more.
+
+        Without kernels that is the imported model: ONNX Runtime's optimised form of it, read
+        back from a file, is no better and was measured up to 3 % slower.
+        """
+        if not kernels:
+            shutil.copyfile(self.directory / FALLBACK, self.directory / name)
+            return ModelPart(model=self.directory / name, optimize=True)
+        replacements = [
+            Replacement(region=region, kernel=kernel.source.name)
+            for kernel in sorted(kernels, key=lambda kernel: kernel.source.name)
+            for region in kernel.regions
+        ]
+        self._write(rewrite(self._graph, replacements), name)
+        return ModelPart(
+            model=self.directory / name, library=self.directory / LIBRARY, optimize=False
+        )
+
+    def _write(self, proto: onnx.ModelProto, name: str) -> None:
+        light = self._store.externalize(proto)
+        (self.directory / name).write_bytes(light.SerializeToString(deterministic=True))
+
+    def _compile(self, sources: Sequence[KernelSource]) -> dict[str, str]:
+        worth = len(sources) // _WORTH_ANOTHER_WORKER
+        helpers = [
+            self._runner.sibling() for _ in range(min(worth, self._runner.target.core_num - 1))
+        ]
+        runners = [self._runner, *helpers]
+        shares = [sources[i :: len(runners)] for i in range(len(runners))]
+        try:
+            with ThreadPoolExecutor(len(runners)) as pool:
+                results = pool.map(self._compile_in, runners, shares)
+                return {name: error for found in results for name, error in found.items()}
+        finally:
+            for helper in helpers:
+                helper.close()
+
+    def _compile_in(self, runner: Runner, sources: Sequence[KernelSource]) -> dict[str, str]:
+        if not sources:
+            return {}
+        try:
+            found: dict[str, str] = runner.call(
+                "compile_kernels",
+                timeout_s=_COMPILE_TIMEOUT_S + _PER_KERNEL_TIMEOUT_S * len(sources),
+                kernels=[
+                    (s.name, workload_to_json(s.workload), schedule_to_json(s.schedule))
+                    for s in sources
+                ],
+                directory=self.directory,
+            )
+            return found
+        except RunError as error:
+            if len(sources) == 1:
+                return {sources[0].name: str(error)}
+            return {
+                name: text
+                for source in sources
+                for name, text in self._compile_in(runner, [source]).items()
+            }

@@ -1,0 +1,170 @@
+"""A whole run: checks everything that can go wrong first, then hands over to the mode."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from aoe.bank.operators import TuningBank, bank_root
+from aoe.entry.imported_model import ImportedModel
+from aoe.entry.input_shapes import parse_input_shape
+from aoe.entry.registry import find_entry
+from aoe.errors import OutputError, UsageError
+from aoe.execute.compiler import check_toolchain
+from aoe.execute.runner import Runner
+from aoe.execute.toolchain import find_toolchain
+from aoe.settings import TuneSettings, work_path
+from aoe.target import Target, resolve_target
+from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.opat.run import Opat, OpatPlaces, timestamp_of
+from aoe.tuning.opat.writer import ResultWriter
+from aoe.tuning.progress import Progress
+from aoe.tuning.search.registry import SEARCHES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneResult:
+    """What `tune` did and where it left it."""
+
+    opat: OpatResult
+    target: Target
+    bank_root: Path
+    results: Path
+    result_file: Path
+
+
+def tune(
+    settings: TuneSettings,
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    progress: Progress,
+    now: datetime,
+) -> TuneResult:
+    """Tune a model as `settings` say.
+
+    Everything that needs no measuring is checked before anything is measured.
+
+    Raises:
+        AoeError: bad input, no compiler, no place to write; see the subclasses.
+        AoebankError: the bank cannot be used.
+    """
+    entry = find_entry(settings.framework)
+    target = resolve_target(settings.soc_version, settings.core_num)
+    shapes = parse_input_shape(settings.input_shape)
+    root = bank_root(env, cwd)
+    _check_search(settings.search)
+    toolchain = find_toolchain(env)
+    check_toolchain(toolchain, target)
+    model = entry(settings.model, shapes)
+    versions = library_versions()
+    stamp = timestamp_of(now)
+    name = f"{model.name}_{stamp}"
+    om_file, results = _result_places(settings, model, name, env, cwd)
+    log = results if settings.output is not None else work_path(env, cwd)
+    writer = ResultWriter(
+        results,
+        log / f"aoe_result_opat_{stamp}_{os.getpid()}.json",
+        target=target,
+        model={"name": model.name, "path": str(model.path), "sha256": model.sha256},
+        versions=versions,
+    )
+    bank = _open_bank(root, target, model, versions)
+    with (
+        tempfile.TemporaryDirectory(prefix="aoe_", ignore_cleanup_errors=True) as scratch,
+        Runner(target, toolchain) as runner,
+    ):
+        opat = Opat(
+            model,
+            settings,
+            runner=runner,
+            bank=bank,
+            places=OpatPlaces(
+                scratch=Path(scratch), om_file=om_file, results=results, tuning_name=name
+            ),
+            progress=progress,
+            versions=versions,
+            writer=writer,
+        ).run()
+    return TuneResult(
+        opat=opat,
+        target=target,
+        bank_root=root,
+        results=results,
+        result_file=writer.result_file,
+    )
+
+
+def _open_bank(
+    root: Path, target: Target, model: ImportedModel, versions: Mapping[str, str]
+) -> TuningBank:
+    return TuningBank(
+        root,
+        target,
+        fingerprint=fingerprint(target, versions),
+        model={"name": model.name, "sha256": model.sha256},
+        engine_version=versions["aoe"],
+    )
+
+
+def _check_search(name: str) -> None:
+    if name not in SEARCHES:
+        raise UsageError("--search", "unknown search", got=name, expected=" or ".join(SEARCHES))
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions a measurement depends on."""
+    return {
+        "aoe": version("aoebank"),
+        "halide": version("halide"),
+        "onnxruntime": version("onnxruntime"),
+    }
+
+
+def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | int]:
+    """Return the environment of a measurement, for the side-car of the bank."""
+    return {
+        "soc_version": target.soc_version,
+        "core_num": target.core_num,
+        "cpu_model": target.cpu_model,
+        "features": "-".join(target.features),
+        "onnxruntime": versions["onnxruntime"],
+        "halide": versions["halide"],
+    }
+
+
+def _result_places(
+    settings: TuneSettings, model: ImportedModel, name: str, env: Mapping[str, str], cwd: Path
+) -> tuple[Path, Path]:
+    """Return the `.om` file to write and the directory of the reports."""
+    output = settings.output
+    if output is None:
+        results = work_path(env, cwd) / "aoe_workspace" / name / "tunespace" / "result"
+        return _writable(results) / f"{name}_tune.om", results
+    output = cwd / output
+    if output.suffix == ".om":
+        return output, _writable(output.parent)
+    return _writable(output) / f"{model.name}_tune.om", output
+
+
+def _writable(directory: Path) -> Path:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            str(directory),
+            f"cannot be created: {error.strerror}",
+            hint="give a directory you may write to with --output",
+        ) from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise OutputError(
+            str(directory),
+            "no permission to write there",
+            hint="give a directory you may write to with --output",
+        )
+    return directory

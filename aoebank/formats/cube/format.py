@@ -1,0 +1,144 @@
+"""Format C, the cube ("GA") bank: JSON lines of shape and tiling, with a binary twin.
+
+Source: CANN 8.1 auto_tune.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from aoebank.errors import RecordError
+from aoebank.formats.cube.rules import MEMBERS, check_cube_file, identity_part, line_problems
+from aoebank.formats.cube.twin import check_twin
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.text import json_text
+from aoebank.formats.text.cost import cost_us
+from aoebank.formats.text.json_lines import iter_lines, record_text, splice_lines, start_scan
+from aoebank.formats.text.problem import blank_line
+from aoebank.model.file_name import TargetName
+from aoebank.model.finding import Finding
+from aoebank.model.json_value import JsonObject, JsonValue
+from aoebank.model.record import FormatName, Record, with_raw
+
+_NAME = re.compile(
+    r"(?:AIC_(?P<cores>\d{1,9})_L1_SIZE_\d+(?:_L2_FUSION)?_)?repository_(?P<soc>.+?)_"
+    r"(?P<op>conv2d_.+|conv3d_.+|convolution.*|matmul.*|depthwise.*|[^_]+)\.json",
+    re.ASCII,
+)
+_CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{[^\n]*"shape"\s*:\s*\{[^\n]*"tiling"\s*:')
+
+
+class CubeFormat:
+    """Reads and writes `[AIC_<cores>_L1_SIZE_<KiB>_]repository_<soc>_<op>.json`."""
+
+    name = FormatName.CUBE
+    empty = b""
+    name_pattern = "[AIC_<cores>_L1_SIZE_<KiB>[_L2_FUSION]_]repository_<soc>_<op>.json"
+    first_wins = True
+
+    def recognizes_name(self, name: str) -> bool:
+        """Return whether the name is one of a cube bank."""
+        return _NAME.fullmatch(name) is not None
+
+    def recognizes_content(self, head: bytes) -> bool:
+        """Return whether the first line holds a shape and a tiling."""
+        return _CONTENT.match(head) is not None
+
+    def companion(self, path: Path) -> Path | None:
+        """Return the binary twin, the only file the compiler reads."""
+        return path.with_suffix(".bin")
+
+    def check_companion(self, parsed: ParsedFile, data: bytes | None) -> Iterator[Finding]:
+        """Yield what does not fit between a bank and its binary twin."""
+        return check_twin(parsed, data)
+
+    def parse(self, data: bytes, path: Path) -> ParsedFile:
+        """Find the records; a line that is none is a finding, also where readers pass over it."""
+        scan = start_scan(data, path)
+        for start, end in iter_lines(data):
+            line = data[start:end]
+            try:
+                value = json_text.scan_line(line.decode("utf-8", errors="replace"))
+            except json_text.JsonTextError as error:
+                if line:
+                    scan.report_bad(error, start, end)
+                else:
+                    scan.report(blank_line(), start, end)
+                continue
+            problems = [*line_problems(value)]
+            for problem in problems:
+                scan.report(problem, start, end)
+            if not problems and isinstance(value, Mapping):
+                scan.add(cube_key(value["shape"]), start, end)  # type: ignore[arg-type]
+        return scan.file(self, _target(path))
+
+    def record(self, parsed: ParsedFile, number: int) -> Record:
+        """Return the record at a position; the shape with its names is the workload."""
+        text = record_text(parsed, number)
+        value = json_text.loads(text.text)
+        for problem in line_problems(value):
+            raise RecordError(problem.message, path=parsed.path, got=problem.got)
+        assert isinstance(value, Mapping)
+        shape = value["shape"]
+        op_type = shape.get("op_type") if isinstance(shape, Mapping) else None
+        record = Record(
+            key=parsed.keys[number],
+            format=self.name,
+            soc_version=parsed.name.soc_version if parsed.name else None,
+            op_type=op_type if isinstance(op_type, str) else None,
+            workload=shape,
+            strategy=value["tiling"],
+            cost_us=cost_us(value.get("cost_time")),
+            extra=_extra(value),
+            location=parsed.lines.location(parsed.path, text.start, text.end),
+        )
+        return with_raw(record, parsed.raw(number))
+
+    def check(self, parsed: ParsedFile) -> Iterator[Finding]:
+        """Yield identity and value findings of every record."""
+        return check_cube_file(parsed)
+
+    def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
+        """Return the file with `changes` applied; its twin must then be made anew."""
+        return splice_lines(parsed, changes, render_cube)
+
+
+def cube_key(shape: JsonObject) -> str:
+    """Return the key of a shape: md5 of its canonical JSON without the names in it.
+
+    The compiler looks up bit fields whose layout is not public; what is known is that names
+    take no part in them. Two shapes of one key are one to the compiler; it may know more
+    such pairs.
+    """
+    text = json.dumps(identity_part(shape), sort_keys=True, default=dict)
+    return hashlib.md5(text.encode("ascii"), usedforsecurity=False).hexdigest()
+
+
+def render_cube(record: Record) -> bytes:
+    """Return the line of a record: its own bytes, or as CANN writes it."""
+    if record.raw is not None:
+        return record.raw
+    document: dict[str, JsonValue] = {"shape": record.workload, "tiling": record.strategy}
+    if record.cost_us is not None:
+        document["cost_time"] = record.cost_us
+    return json_text.dumps({**document, **record.extra}).encode("utf-8")
+
+
+def _extra(value: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    is_time = cost_us(value.get("cost_time")) is not None
+    known = MEMBERS if is_time else ("shape", "tiling")
+    return {name: value[name] for name in value if name not in known}
+
+
+def _target(path: Path) -> TargetName | None:
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        return None
+    cores = match["cores"]
+    return TargetName(
+        soc_version=match["soc"], core_num=int(cores) if cores else None, op_type=match["op"]
+    )

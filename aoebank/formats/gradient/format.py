@@ -1,0 +1,149 @@
+"""Format F, the gradient fusion bank: one JSON list, an item per model.
+
+Source: hicann/ge hccl_engine (reader, tuner and writer), checked against its built-in bank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from aoebank.errors import RecordError
+from aoebank.formats.gradient.rules import MEMBERS, check_gradient_file, item_problems, item_text
+from aoebank.formats.protocol import NoCompanion, ParsedFile
+from aoebank.formats.text import json_text
+from aoebank.formats.text.array_index import index_array
+from aoebank.formats.text.json_lines import LineScan, start_scan
+from aoebank.formats.text.object_index import findings_of
+from aoebank.formats.text.object_splice import splice_object
+from aoebank.model.file_name import TargetName
+from aoebank.model.finding import Finding
+from aoebank.model.json_value import JsonValue
+from aoebank.model.record import FormatName, Record, with_raw
+
+_NAME = re.compile(r"(?P<soc>.+)_gradient_fusion\.json")
+_ITEM_START = re.compile(r'\{\s*"modelhash"')
+_CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{\s*"model(?:hash|value|graphid)"\s*:')
+
+
+class GradientFormat(NoCompanion):
+    """Reads and writes `<soc>_gradient_fusion.json`."""
+
+    name = FormatName.GRADIENT
+    empty = b"[]"
+    name_pattern = "<soc_version>_gradient_fusion.json"
+    first_wins = True  # no answer is right: the reader joins the lists of equal hashes
+
+    def recognizes_name(self, name: str) -> bool:
+        """Return whether the name is one of a gradient bank."""
+        return _NAME.fullmatch(name) is not None
+
+    def recognizes_content(self, head: bytes) -> bool:
+        """Return whether a list starts with a modelhash."""
+        return _CONTENT.match(head) is not None
+
+    def parse(self, data: bytes, path: Path) -> ParsedFile:
+        """Find the items of the list; one without a usable modelhash is no record."""
+        scan = start_scan(data, path)
+        reported = {each.location.line for each in scan.findings if each.code == "AB104"}
+        index = index_array(data, _ITEM_START)
+        scan.findings += findings_of(
+            index.problems,
+            path,
+            scan.lines,
+            lambda place: scan.lines.position(place)[0] in reported,
+        )
+        for number, (start, end) in enumerate(zip(index.starts, index.ends, strict=True)):
+            _add(scan, number, start, end)
+        return scan.file(self, _target(path))
+
+    def record(self, parsed: ParsedFile, number: int) -> Record:
+        """Return the record at a position: sizes and times are the strategy."""
+        text = item_text(parsed, number)
+        value = json_text.loads(text.text)
+        for problem in item_problems(value):
+            place = text.finding(problem).location
+            raise RecordError(
+                problem.message,
+                path=parsed.path,
+                line=place.line,
+                column=place.column,
+                pointer=place.pointer,
+                got=problem.got,
+                expected=problem.expected,
+            )
+        assert isinstance(value, Mapping)
+        record = Record(
+            key=parsed.keys[number],
+            format=self.name,
+            soc_version=parsed.name.soc_version if parsed.name else None,
+            workload={"modelhash": parsed.keys[number]},
+            strategy=value["modelvalue"],
+            extra={name: value[name] for name in value if name not in MEMBERS},
+            location=parsed.lines.location(
+                parsed.path, text.start, text.end, json_text.pointer(text.prefix)
+            ),
+        )
+        return with_raw(record, parsed.raw(number))
+
+    def check(self, parsed: ParsedFile) -> Iterator[Finding]:
+        """Yield lists that do not fit together, placeholders and hashes that come twice."""
+        return check_gradient_file(parsed)
+
+    def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
+        """Return the file with `changes` applied, untouched items byte for byte."""
+        return splice_object(parsed, changes, render_gradient, brackets=b"[]")
+
+
+def make_gradient_record(
+    *, modelhash: str, sizes_bytes: Sequence[int], times: Sequence[int]
+) -> Record:
+    """Return a new record for the gradient bank.
+
+    Args:
+        modelhash: Identity of the model, an unsigned 64-bit number in decimal.
+        sizes_bytes: Sizes of the gradients in the order they become ready.
+        times: Absolute time at which the first is ready, then the time since the one before.
+    """
+    value: dict[str, JsonValue] = {"gradientSize": list(sizes_bytes), "gradientTime": list(times)}
+    problem = next(item_problems({"modelhash": modelhash, "modelvalue": value}), None)
+    if problem is not None:
+        raise ValueError(f"{problem.message} (got {problem.got}, expected {problem.expected})")
+    if len(sizes_bytes) != len(times) or not any(sizes_bytes):
+        raise ValueError(
+            f"a record needs a time per gradient (got {len(sizes_bytes)} and {len(times)})"
+        )
+    return Record(
+        key=modelhash,
+        format=FormatName.GRADIENT,
+        workload={"modelhash": modelhash},
+        strategy=value,
+    )
+
+
+def render_gradient(record: Record) -> bytes:
+    """Return the item of a record: its own bytes, or compact as CANN writes it."""
+    if record.raw is not None:
+        return record.raw
+    document: dict[str, JsonValue] = {
+        "modelhash": record.key,
+        "modelvalue": record.strategy,
+        **record.extra,
+    }
+    return json_text.dumps_compact(document).encode("utf-8")
+
+
+def _add(scan: LineScan, number: int, start: int, end: int) -> None:
+    text = scan.text_at(start, end, (str(number),))
+    value = json_text.scan(text.text, 0)[0]
+    key_problems = [each for each in item_problems(value) if each.tokens in ((), ("modelhash",))]
+    for problem in key_problems:
+        scan.report_at(text, problem)
+    if not key_problems and isinstance(value, Mapping):
+        scan.add(str(value["modelhash"]), start, end)
+
+
+def _target(path: Path) -> TargetName | None:
+    match = _NAME.fullmatch(path.name)
+    return TargetName(soc_version=match["soc"]) if match else None

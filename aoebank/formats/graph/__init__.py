@@ -1,0 +1,1 @@
+"""Format E, the subgraph bank: a version line, then one subgraph per line."""

@@ -1,0 +1,121 @@
+"""Format E, the subgraph bank: a version line, then one subgraph per line.
+
+Source: the built-in banks of CANN 8.1; their reader and writer are closed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from aoebank.errors import RecordError
+from aoebank.formats.graph.rules import (
+    HEADER,
+    MEMBERS,
+    check_graph_file,
+    header_problem,
+    line_problems,
+)
+from aoebank.formats.protocol import NoCompanion, ParsedFile
+from aoebank.formats.text import json_text
+from aoebank.formats.text.json_lines import iter_lines, record_text, splice_lines, start_scan
+from aoebank.formats.text.problem import blank_line
+from aoebank.model.file_name import TargetName
+from aoebank.model.finding import Finding
+from aoebank.model.json_value import JsonValue
+from aoebank.model.record import FormatName, Record, with_raw
+
+_NAME = re.compile(r"(?P<soc>[0-9A-Za-z_-]+)_(?:l2cache|l2fusion|l1fusion)\.json", re.ASCII)
+_CONTENT = re.compile(
+    rb'(?:\xef\xbb\xbf)?\s*\{\s*"version"\s*:\s*"[^"\n]*"\s*\}\s*(?:\Z|\{[^\n]*"feature"\s*:)'
+)
+
+
+class GraphFormat(NoCompanion):
+    """Reads and writes `<soc>_{l2cache,l2fusion,l1fusion}.json`."""
+
+    name = FormatName.GRAPH
+    empty = HEADER + b"\n"
+    name_pattern = "<soc_version in lower case>_<l2cache|l2fusion|l1fusion>.json"
+    first_wins = True
+
+    def recognizes_name(self, name: str) -> bool:
+        """Return whether the name is one of a subgraph bank."""
+        return _NAME.fullmatch(name) is not None
+
+    def recognizes_content(self, head: bytes) -> bool:
+        """Return whether a version line starts the file, and a subgraph follows."""
+        return _CONTENT.match(head) is not None
+
+    def parse(self, data: bytes, path: Path) -> ParsedFile:
+        """Find the subgraphs; the version line is kept and is no record."""
+        scan = start_scan(data, path)
+        is_first = True
+        for start, end in iter_lines(data):
+            line = data[start:end]
+            try:
+                value = json_text.scan_line(line.decode("utf-8", errors="replace"))
+            except json_text.JsonTextError as error:
+                if line:
+                    scan.report_bad(error, start, end)
+                    is_first = False
+                else:
+                    scan.report(blank_line(), start, end)
+                continue
+            header = header_problem(value, is_first=is_first)
+            is_first = False
+            if header is not None:
+                scan.report(header, start, end)
+            if isinstance(value, Mapping) and "version" in value and "graphID" not in value:
+                continue
+            problems = [*line_problems(value)]
+            for problem in problems:
+                scan.report(problem, start, end)
+            if not problems and isinstance(value, Mapping):
+                scan.add(str(value["graphID"]), start, end)
+        return scan.file(self, _target(path))
+
+    def record(self, parsed: ParsedFile, number: int) -> Record:
+        """Return the record at a position; its time stays in the strategy, its unit unknown."""
+        text = record_text(parsed, number)
+        value = json_text.loads(text.text)
+        for problem in line_problems(value):
+            raise RecordError(problem.message, path=parsed.path, got=problem.got)
+        assert isinstance(value, Mapping)
+        record = Record(
+            key=parsed.keys[number],
+            format=self.name,
+            soc_version=parsed.name.soc_version if parsed.name else None,
+            workload=value["feature"],
+            strategy=value["strategy"],
+            extra={name: value[name] for name in value if name not in MEMBERS},
+            location=parsed.lines.location(parsed.path, text.start, text.end),
+        )
+        return with_raw(record, parsed.raw(number))
+
+    def check(self, parsed: ParsedFile) -> Iterator[Finding]:
+        """Yield what does not fit together in the groups, and subgraphs that come twice."""
+        return check_graph_file(parsed)
+
+    def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
+        """Return the file with `changes` applied, untouched lines byte for byte."""
+        return splice_lines(parsed, changes, render_graph)
+
+
+def render_graph(record: Record) -> bytes:
+    """Return the line of a record: its own bytes, or compact with sorted members."""
+    if record.raw is not None:
+        return record.raw
+    document: dict[str, JsonValue] = {
+        "feature": record.workload,
+        "graphID": record.key,
+        "strategy": record.strategy,
+        **record.extra,
+    }
+    return json_text.dumps_compact(document).encode("utf-8")
+
+
+def _target(path: Path) -> TargetName | None:
+    match = _NAME.fullmatch(path.name)
+    return TargetName(soc_version=match["soc"]) if match else None

@@ -1,0 +1,205 @@
+"""What a line of the subgraph bank must hold, as far as shipped banks tell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.text import json_text
+from aoebank.formats.text.json_lines import duplicate_identity, record_text
+from aoebank.formats.text.problem import Problem, kind_of, missing, not_a_record, wrong_type
+from aoebank.model.finding import Finding
+from aoebank.model.json_value import JsonValue
+
+MEMBERS = ("feature", "graphID", "strategy")
+VERSION = "2.1"
+HEADER = b'{"version": "2.1"}'
+PER_NODE = ("cut", "fusionType", "scopeId")
+_LARGEST = 2**64 - 1
+
+
+def is_uint64(value: JsonValue) -> bool:
+    """Return whether a value is a 64-bit number in decimal, as a string."""
+    return (
+        isinstance(value, str)
+        and value.isascii()
+        and value.isdigit()
+        and len(value) <= 20
+        and str(int(value)) == value
+        and int(value) <= _LARGEST
+    )
+
+
+def uint64_problem(value: JsonValue, name: str) -> Problem:
+    """Return the problem of a member that should be a 64-bit number as a string."""
+    return Problem(
+        code="AB309",
+        tokens=(name,),
+        message=f"{name} is not a 64-bit number in decimal",
+        got=str(value)[:40],
+        expected="a string of digits, 0 to 18446744073709551615",
+    )
+
+
+def header_problem(value: JsonValue, *, is_first: bool) -> Problem | None:
+    """Return what is wrong with the first line, or with a version line further down."""
+    is_header = isinstance(value, Mapping) and "version" in value and "graphID" not in value
+    if is_first != is_header:
+        return Problem(
+            code="AB214",
+            tokens=(),
+            message="version line is not the first" if is_header else "version line is missing",
+            expected=HEADER.decode(),
+            hint="make it the first line",
+        )
+    if isinstance(value, Mapping) and is_header and value["version"] != VERSION:
+        return Problem(
+            code="AB214",
+            tokens=("version",),
+            message="version is not known",
+            got=str(value["version"])[:40],
+            expected=VERSION,
+        )
+    return None
+
+
+def line_problems(value: JsonValue) -> Iterator[Problem]:
+    """Yield why a line is no record."""
+    yield from not_a_record(value)
+    if isinstance(value, Mapping) and value:
+        yield from _member_problems(value)
+
+
+def _member_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
+    for name in MEMBERS:
+        if name not in value:
+            yield missing(name, hint="tune the model again, or remove the line")
+    for name in ("feature", "strategy"):
+        if not isinstance(value.get(name, {}), Mapping):
+            yield wrong_type(value[name], (name,), "an object")
+    if "graphID" in value and not is_uint64(value["graphID"]):
+        yield uint64_problem(value["graphID"], "graphID")
+
+
+def check_graph_file(parsed: ParsedFile) -> Iterator[Finding]:
+    """Yield findings about groups, times and identities."""
+    features: dict[str, int] = {}
+    for number in range(len(parsed)):
+        text = record_text(parsed, number)
+        value = json_text.scan(text.text, 0)[0]
+        assert isinstance(value, Mapping)
+        for problem in (
+            *_strategy_problems(value),
+            *_extra_problems(value),
+            *_identity_problems(parsed, number, value, features),
+        ):
+            yield text.finding(problem)
+        yield from text.duplicates(value)
+
+
+def _extra_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
+    for name in value:
+        if name not in MEMBERS:
+            yield Problem(
+                code="AB207",
+                tokens=(name,),
+                message="unknown member",
+                got=json_text.dumps(name),
+                expected=", ".join(MEMBERS),
+            )
+
+
+def _strategy_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
+    feature, strategy = value["feature"], value["strategy"]
+    assert isinstance(feature, Mapping)
+    assert isinstance(strategy, Mapping)
+    tensors = feature.get("feature")
+    if not isinstance(tensors, list):
+        yield _list_problem(feature, "feature", ("feature",))
+    groups = strategy.get("group")
+    if not isinstance(groups, list):
+        yield _list_problem(strategy, "group", ("strategy",))
+        return
+    if isinstance(tensors, list) and len(tensors) != len(groups):
+        yield Problem(
+            code="AB213",
+            tokens=("strategy", "group"),
+            message="number of groups is not the number of parts of the feature",
+            got=str(len(groups)),
+            expected=str(len(tensors)),
+            hint="tune the model again",
+        )
+    for number, group in enumerate(groups):
+        yield from _group_problems(group, ("strategy", "group", str(number)))
+    time = strategy.get("end2EndTime")
+    if isinstance(time, int | float) and not isinstance(time, bool) and time <= 0:
+        yield Problem(
+            code="AB402",
+            tokens=("strategy", "end2EndTime"),
+            message="measured time is not positive",
+            got=str(time)[:40],
+            hint="tune the model again",
+        )
+
+
+def _group_problems(group: JsonValue, place: tuple[str, ...]) -> Iterator[Problem]:
+    if not isinstance(group, Mapping):
+        yield Problem(
+            code="AB206",
+            tokens=place,
+            message="group is not an object",
+            got=kind_of(group),
+            expected="an object",
+        )
+        return
+    lengths: dict[str, int] = {}
+    for name in PER_NODE:
+        items = group.get(name)
+        if isinstance(items, list):
+            lengths[name] = len(items)
+        else:
+            yield _list_problem(group, name, place)
+    if len(set(lengths.values())) > 1:
+        yield Problem(
+            code="AB213",
+            tokens=place,
+            message=f"{', '.join(lengths)} differ in length",
+            got=", ".join(map(str, lengths.values())),
+            expected="one item per node in each",
+            hint="tune the model again, or remove the line",
+        )
+
+
+def _list_problem(parent: Mapping[str, JsonValue], name: str, place: tuple[str, ...]) -> Problem:
+    if name not in parent:
+        return missing(name, place, "tune the model again, or remove the line")
+    return wrong_type(parent[name], (*place, name), "a list")
+
+
+def _identity_problems(
+    parsed: ParsedFile, number: int, value: Mapping[str, JsonValue], features: dict[str, int]
+) -> Iterator[Problem]:
+    yield from duplicate_identity(
+        parsed,
+        number,
+        ("graphID",),
+        lambda other: other["strategy"] == value["strategy"],
+        "keep one: which of them is used is not known",
+    )
+    other = features.setdefault(_digest(value["feature"]), number)
+    if parsed.keys[other] != parsed.keys[number]:
+        line, _ = parsed.lines.position(parsed.starts[other])
+        yield Problem(
+            code="AB311",
+            tokens=("feature",),
+            message="another graphID has an equal feature",
+            got=f"line {line}",
+            hint="the graphID holds more than the feature; leave both",
+        )
+
+
+def _digest(value: JsonValue | Sequence[JsonValue]) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.md5(text.encode("ascii"), usedforsecurity=False).hexdigest()

@@ -1,0 +1,294 @@
+"""Format A, the runtime bank of Ascend C operators: one record per line, keyed by a C struct.
+
+Source: hicann/ops-nn common/src/op_host/bank_mgr, checked against the 8,645 records of
+two releases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from aoebank.errors import RecordError
+from aoebank.formats.protocol import NoCompanion, ParsedFile
+from aoebank.formats.runtime_kb.hash import common_hash, common_hashes
+from aoebank.formats.runtime_kb.known_lines import KnownLines
+from aoebank.formats.runtime_kb.line_template import LineTemplates
+from aoebank.formats.runtime_kb.operator_schema import FieldError, OperatorSchema, operator_schemas
+from aoebank.formats.runtime_kb.rules import (
+    HINT,
+    MEMBERS,
+    check_runtime_file,
+    is_plain,
+    line_problems,
+)
+from aoebank.formats.text import json_text
+from aoebank.formats.text.json_lines import (
+    LineScan,
+    iter_lines,
+    record_text,
+    splice_lines,
+    start_scan,
+)
+from aoebank.formats.text.parallel_scan import scan_lines
+from aoebank.formats.text.problem import blank_line
+from aoebank.model.file_name import RUNTIME_SUFFIX, BankFileName, find_bank_file_name
+from aoebank.model.finding import Finding
+from aoebank.model.json_value import JsonObject, JsonValue
+from aoebank.model.record import FormatName, Record, with_raw
+
+_CONTENT = re.compile(
+    rb'(?:\xef\xbb\xbf)?\s*\{[^\n]*"info_dict"\s*:\s*\{[^\n]*"knowledge"\s*:\s*\{'
+)
+_KNOWN = ("op", "info_dict", "knowledge")  # id and version are nobody's business
+_BATCH = 4096
+
+
+class RuntimeKbFormat(NoCompanion):
+    """Reads and writes `<soc>_<core>_AiCore_<op type>_runtime_kb.json`."""
+
+    name = FormatName.RUNTIME_KB
+    empty = b""
+    name_pattern = "<soc_version>_<cores>_AiCore_<op_type>_runtime_kb.json"
+    first_wins = True  # map.insert leaves what is there
+
+    def recognizes_name(self, name: str) -> bool:
+        """Return whether the name is one of a runtime bank."""
+        parts = find_bank_file_name(name)
+        return parts is not None and parts.suffix == RUNTIME_SUFFIX
+
+    def recognizes_content(self, head: bytes) -> bool:
+        """Return whether the first line is a record."""
+        return _CONTENT.match(head) is not None
+
+    def parse(self, data: bytes, path: Path) -> ParsedFile:
+        """Find the records; what the reader rejects whole is a finding and no record."""
+        scan = start_scan(data, path)
+        scan_lines(scan, _scan_part)
+        return scan.file(self, find_bank_file_name(path.name))
+
+    def parse_like(
+        self, data: bytes, path: Path, like: ParsedFile | None, *, uses_all_cores: bool = True
+    ) -> ParsedFile:
+        """Parse another version of `like`: a line both have is not read twice."""
+        scan = start_scan(data, path)
+        work = partial(_scan_part, known=None if like is None else KnownLines(like))
+        if uses_all_cores:
+            scan_lines(scan, work)
+        else:
+            work(scan, 0, len(data))
+        return scan.file(self, find_bank_file_name(path.name))
+
+    def record(self, parsed: ParsedFile, number: int) -> Record:
+        """Return the record at a position; id, version and unknown members are in `extra`."""
+        text = record_text(parsed, number)
+        value = json_text.loads(text.text)
+        problems = () if _is_sound(value) else line_problems(value)
+        for problem in problems:  # undecodable bytes can make `loads` differ
+            place = text.finding(problem).location
+            raise RecordError(
+                problem.message,
+                path=parsed.path,
+                line=place.line,
+                column=place.column,
+                pointer=place.pointer,
+                got=problem.got,
+                expected=problem.expected,
+            )
+        assert isinstance(value, Mapping)
+        name = parsed.name
+        record = Record(
+            key=parsed.keys[number],
+            format=self.name,
+            soc_version=name.soc_version if name else None,
+            op_type=str(value["op"]),
+            workload=value["info_dict"],
+            strategy=value["knowledge"],
+            extra={name: value[name] for name in value if name not in _KNOWN},
+            location=parsed.lines.location(parsed.path, text.start, text.end),
+        )
+        return with_raw(record, parsed.raw(number))
+
+    def check(self, parsed: ParsedFile) -> Iterator[Finding]:
+        """Yield identity, field and value findings, and what the reader does not survive."""
+        cores = parsed.name.core_num if isinstance(parsed.name, BankFileName) else None
+        op_type = parsed.name.op_type if parsed.name else None
+        return check_runtime_file(parsed, cores=cores, op_type=op_type)
+
+    def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
+        """Return the file with `changes` applied, untouched lines byte for byte."""
+        return splice_lines(parsed, changes, render_runtime)
+
+
+def runtime_key(op_type: str, workload: JsonObject) -> str:
+    """Return the key of a workload: the reader's 32-bit hash, then a digest of the struct.
+
+    The first eight digits are what the reader looks up; the others keep two structs apart
+    that share a hash. An operator without a schema is known by its canonical JSON.
+
+    Raises:
+        KeyError: a field of the key struct is missing.
+        ValueError: a value has a type the reader rejects.
+    """
+    schema = operator_schemas().get(op_type)
+    if schema is None:
+        return _json_key(op_type, workload)
+    packed = schema.workload.pack(workload)
+    return _struct_key(common_hash(packed), _digest(schema, packed))
+
+
+def make_runtime_record(*, op_type: str, workload: JsonObject, strategy: JsonObject) -> Record:
+    """Return a new record for the runtime bank, its id being the hash the reader computes."""
+    key = runtime_key(op_type, workload)
+    return Record(
+        key=key,
+        format=FormatName.RUNTIME_KB,
+        op_type=op_type,
+        workload=workload,
+        strategy=strategy,
+        extra={"id": int(key[:8], 16), "version": 0},
+    )
+
+
+def render_runtime(record: Record) -> bytes:
+    """Return the line of a record: its own bytes, or compact as CANN writes it."""
+    if record.raw is not None:
+        return record.raw
+    document: dict[str, JsonValue] = {
+        "id": int(record.key[:8], 16),
+        "version": 0,
+        **record.extra,
+        "info_dict": record.workload,
+        "knowledge": record.strategy,
+        "op": record.op_type,
+    }
+    ordered = {name: document[name] for name in (*MEMBERS, *document)}
+    return json_text.dumps_compact(ordered).encode("utf-8")
+
+
+def _is_sound(value: JsonValue) -> bool:
+    """Return whether a line has nothing odd about it; no is a maybe."""
+    if not isinstance(value, dict) or not is_plain(value):
+        return False
+    schema = operator_schemas().get(value["op"])
+    if schema is None:
+        return True
+    try:
+        schema.workload.pack(value["info_dict"])
+    except (KeyError, FieldError):
+        return False
+    return True
+
+
+def _scan_part(scan: LineScan, first: int, stop: int, *, known: KnownLines | None = None) -> None:
+    """Add the records and findings of the lines between two bytes."""
+    data, batch = scan.data, _Batch(scan.keys)
+    for start, end in iter_lines(data, first, stop):
+        raw = data[start:end]
+        key = known.find_key(raw) if known is not None else None
+        if key is not None:
+            scan.add(key, start, end)
+            continue
+        if batch.add_like(raw):
+            scan.starts.append(start)
+            scan.ends.append(end)
+            continue
+        text = raw.decode("utf-8", errors="replace")
+        try:
+            value = json_text.scan_line(text)
+        except json_text.JsonTextError as error:
+            _report_bad(scan, error, start, end)
+            continue
+        if not isinstance(value, dict) or not is_plain(value) or not batch.add(value, raw):
+            problems = [*line_problems(value)]
+            for problem in problems:
+                scan.report(problem, start, end)
+            if problems:
+                continue
+            batch.add_odd(value)  # type: ignore[arg-type]
+        scan.starts.append(start)
+        scan.ends.append(end)
+    batch.flush()
+
+
+def _report_bad(scan: LineScan, error: json_text.JsonTextError, start: int, end: int) -> None:
+    if start == end:
+        scan.report(blank_line(HINT), start, end)
+    else:
+        scan.report_bad(error, start, end)
+
+
+def _json_key(op_type: str, workload: JsonValue) -> str:
+    text = json.dumps([op_type, workload], sort_keys=True, default=dict)
+    return hashlib.md5(text.encode("ascii"), usedforsecurity=False).hexdigest()
+
+
+def _digest(schema: OperatorSchema, packed: bytes) -> str:
+    text = schema.op.encode("utf-8") + b"\0" + packed
+    return hashlib.blake2b(text, digest_size=12).hexdigest()
+
+
+def _struct_key(hash_: int, digest: str) -> str:
+    return f"{hash_:08x}{digest}"
+
+
+class _Batch:
+    """Keys of records, their hashes computed some thousand at a time."""
+
+    def __init__(self, keys: list[str]) -> None:
+        self._keys = keys
+        self._pending: dict[str, tuple[list[int], list[bytes]]] = {}
+        self._schemas = operator_schemas()
+        self._templates = LineTemplates()
+
+    def add_like(self, raw: bytes) -> bool:
+        """Add the record of a line written as an earlier one, or return False."""
+        found = self._templates.find(raw)
+        if found is None:
+            return False
+        template, packed = found
+        self._add_packed(template.schema.op, packed)
+        return True
+
+    def add(self, value: Mapping[str, JsonValue], raw: bytes) -> bool:
+        """Add the record of a line, or return False if its workload needs a closer look."""
+        op, workload = value["op"], value["info_dict"]
+        schema = self._schemas.get(op)  # type: ignore[arg-type]
+        if schema is None:
+            return False
+        try:
+            packed = schema.workload.pack(workload)  # type: ignore[arg-type]
+        except (KeyError, FieldError):
+            return False
+        self._add_packed(schema.op, packed)
+        self._templates.learn(raw, value, schema)
+        return True
+
+    def _add_packed(self, op: str, packed: bytes) -> None:
+        numbers, structs = self._pending.setdefault(op, ([], []))
+        numbers.append(len(self._keys))
+        structs.append(packed)
+        self._keys.append("")
+        if len(structs) >= _BATCH:
+            self.flush()
+
+    def add_odd(self, value: Mapping[str, JsonValue]) -> None:
+        """Add a record without problems that `add` did not take."""
+        op, workload = str(value["op"]), value["info_dict"]
+        if op not in self._schemas:
+            self._keys.append(_json_key(op, workload))
+        elif isinstance(workload, Mapping):
+            self._keys.append(runtime_key(op, workload))
+
+    def flush(self) -> None:
+        """Compute the keys that are still to come."""
+        for op, (numbers, structs) in self._pending.items():
+            schema = self._schemas[op]
+            hashes = common_hashes(structs, schema.workload.size)
+            for number, packed, hash_ in zip(numbers, structs, hashes, strict=True):
+                self._keys[number] = _struct_key(hash_, _digest(schema, packed))
+        self._pending.clear()

@@ -1,0 +1,1 @@
+"""Texts with places: JSON, lines, containers, and edits that spare all other bytes."""

@@ -1,0 +1,265 @@
+"""Format B, the unified (static) operator bank: one JSON object, a key per workload.
+
+Source: CANN 8.1 tbe/common/repository_manager, checked against the 144 records it ships.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from aoebank.errors import RecordError
+from aoebank.formats.lines import LineIndex
+from aoebank.formats.protocol import NoCompanion, ParsedFile
+from aoebank.formats.text import json_text
+from aoebank.formats.text.checks import check_text
+from aoebank.formats.text.cost import NO_TIME, cost_us
+from aoebank.formats.text.object_index import findings_of, index_object, value_place
+from aoebank.formats.text.object_splice import splice_object
+from aoebank.formats.text.problem import Problem
+from aoebank.formats.unified.rules import (
+    MEMBERS,
+    identity_problems,
+    key_text,
+    md5_of,
+    structure_problems,
+    value_problems,
+)
+from aoebank.model.file_name import UNIFIED_SUFFIX, find_bank_file_name
+from aoebank.model.finding import Finding, make_finding
+from aoebank.model.json_value import JsonObject, JsonValue
+from aoebank.model.location import Location
+from aoebank.model.record import Alternative, FormatName, Record, with_raw
+
+_KEY_START = re.compile(
+    r'(?:^|[,{])[ \t\r\n]*(?P<key>"[0-9A-Fa-f]{8,64}"[ \t]*:[ \t\r\n]*\[)', re.MULTILINE
+)
+_CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"[0-9A-Fa-f]{32}"\s*:\s*\[')
+
+
+class UnifiedFormat(NoCompanion):
+    """Reads and writes `<soc>_<core>_<core type>_<op type>.json`."""
+
+    name = FormatName.UNIFIED
+    empty = b"{\n}\n"
+    name_pattern = "<soc_version>_<cores>_<AiCore|VectorCore>_<op_type>.json"
+    first_wins = False  # Python's json module keeps the last of two equal names
+
+    def recognizes_name(self, name: str) -> bool:
+        """Return whether the name is one of an operator bank, runtime banks excepted."""
+        parts = find_bank_file_name(name)
+        return parts is not None and parts.suffix == UNIFIED_SUFFIX
+
+    def recognizes_content(self, head: bytes) -> bool:
+        """Return whether an object starts with an md5 that holds a list."""
+        return _CONTENT.match(head) is not None
+
+    def parse(self, data: bytes, path: Path) -> ParsedFile:
+        """Find the members of the object; conflict markers are reported once, as such."""
+        lines = LineIndex(data)
+        findings = list(check_text(data, path, lines))
+        index = index_object(data, _KEY_START)
+        reported = {
+            finding.location.line for finding in findings if finding.code in ("AB102", "AB104")
+        }
+        findings += findings_of(
+            index.problems, path, lines, lambda place: lines.position(place)[0] in reported
+        )
+        return ParsedFile(
+            path=path,
+            format=self,
+            name=find_bank_file_name(path.name),
+            data=data,
+            keys=index.keys,
+            starts=index.starts,
+            ends=index.ends,
+            findings=tuple(findings),
+            lines=lines,
+        )
+
+    def record(self, parsed: ParsedFile, number: int) -> Record:
+        """Return the record at a position, further candidates as its alternatives."""
+        text = parsed.text(number)
+        value, problems = _read(text)
+        for problem in problems:
+            finding = _locate(parsed, number, text, problem)
+            place = finding.location
+            raise RecordError(
+                problem.message,
+                path=parsed.path,
+                line=place.line,
+                column=place.column,
+                pointer=place.pointer,
+                got=problem.got,
+                expected=problem.expected,
+                hint=f"aoebank validate {parsed.path}",
+            )
+        first, *others = (_alternative(candidate) for candidate in value)
+        name = parsed.name
+        start, end = parsed.starts[number], parsed.ends[number]
+        key = parsed.keys[number]
+        record = Record(
+            key=key,
+            format=self.name,
+            workload=first.workload,
+            strategy=first.strategy,
+            soc_version=name.soc_version if name else None,
+            op_type=name.op_type if name else None,
+            cost_us=first.cost_us,
+            origin=first.origin,
+            extra=first.extra,
+            alternatives=tuple(others),
+            location=parsed.lines.location(parsed.path, start, end, json_text.pointer([key])),
+        )
+        return with_raw(record, parsed.raw(number))
+
+    def check(self, parsed: ParsedFile) -> Iterator[Finding]:
+        """Yield structure, identity and value findings of every record."""
+        for number in range(len(parsed)):
+            text = parsed.text(number)
+            for problem in _problems(parsed, number, text):
+                yield _locate(parsed, number, text, problem)
+
+    def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
+        """Return the file with `changes` applied, untouched members byte for byte."""
+        return splice_object(parsed, changes, render)
+
+
+def workload_key(workload: JsonValue) -> str:
+    """Return the key of a workload: md5 of its JSON text, members in the order given.
+
+    >>> workload_key({"op_type": "Softmax", "shape": [1, 1000]})
+    '66a78a44439cdc10d34e82ad0095ea2a'
+    """
+    return md5_of(key_text(workload))
+
+
+def make_unified_record(
+    *, workload: JsonObject, strategy: JsonObject, cost_us: float | None, origin: str
+) -> Record:
+    """Return a new record for the unified bank, keyed by its workload.
+
+    Args:
+        workload: What was tuned; the order of its members is part of the identity.
+        strategy: The answer; stored as it is.
+        cost_us: Measured time, or None when there is none.
+        origin: Who found it.
+    """
+    return Record(
+        key=workload_key(workload),
+        workload=workload,
+        strategy=strategy,
+        cost_us=cost_us,
+        origin=origin,
+    )
+
+
+def render(record: Record) -> bytes:
+    """Return the member of a record: its own bytes, or one line as CANN writes it."""
+    if record.raw is not None:
+        return record.raw
+    first = Alternative(
+        workload=record.workload,
+        strategy=record.strategy,
+        cost_us=record.cost_us,
+        origin=record.origin,
+        extra=record.extra,
+    )
+    candidates = [_candidate(each) for each in (first, *record.alternatives)]
+    member = f"{json_text.dumps(record.key)}: {json_text.dumps(candidates)}"
+    return member.encode("utf-8")
+
+
+def _candidate(answer: Alternative) -> dict[str, JsonValue]:
+    candidate: dict[str, JsonValue] = {
+        "knowledge": answer.strategy,
+        "info_dict": answer.workload,
+        "cost_time": NO_TIME if answer.cost_us is None else answer.cost_us,
+    }
+    if answer.origin is not None:
+        candidate["origin"] = answer.origin
+    return {**candidate, **answer.extra}
+
+
+def _alternative(candidate: Mapping[str, JsonValue]) -> Alternative:
+    origin = candidate.get("origin")
+    return Alternative(
+        workload=candidate["info_dict"],
+        strategy=candidate["knowledge"],
+        cost_us=cost_us(candidate.get("cost_time")),
+        origin=origin if isinstance(origin, str) else None,
+        extra={name: value for name, value in candidate.items() if name not in MEMBERS},
+    )
+
+
+def _read(text: str) -> tuple[list[Mapping[str, JsonValue]], Sequence[Problem]]:
+    """Return the candidates in a member text, or the problems that keep them from use."""
+    try:
+        value = json_text.loads(text[value_place(text) :])
+    except json_text.JsonTextError as error:
+        return [], [Problem(code=error.code, tokens=(), message=error.problem)]
+    problems = tuple(structure_problems(value))
+    if problems or not isinstance(value, list):
+        return [], problems
+    return value, ()
+
+
+def _problems(parsed: ParsedFile, number: int, text: str) -> Iterator[Problem]:
+    key = parsed.keys[number]
+    candidates, problems = _read(text)
+    yield from problems
+    if not problems:
+        yield from identity_problems(key, candidates, partial(_info_text, text))
+        yield from value_problems(candidates)
+    if parsed.find(key) != number:
+        yield Problem(
+            code="AB301",
+            tokens=(),
+            message="the same key comes again further down",
+            got=key,
+            expected="each key once",
+            hint="readers use the last one; remove this one",
+        )
+    start = value_place(text)
+    for tokens, offset in json_text.find_duplicates(text, start):
+        place = parsed.lines.location(parsed.path, _byte(parsed, number, text, offset), 0)
+        yield Problem(
+            code="AB109",
+            tokens=tokens,
+            message="member name appears twice in one object",
+            got=f"{tokens[-1]!a} again in line {place.line}, column {place.column}",
+            hint="readers use the last one",
+        )
+
+
+def _info_text(text: str, number: int) -> str:
+    """Return the text of a candidate's `info_dict` as spelled in the file."""
+    place = json_text.locate(text, (str(number), "info_dict"), value_place(text))
+    return text[place : json_text.scan(text, place)[1]]
+
+
+def _byte(parsed: ParsedFile, number: int, text: str, offset: int) -> int:
+    """Return the byte in the file of a character of a record text."""
+    before = text[:offset]
+    length = offset if before.isascii() else len(before.encode("utf-8"))
+    return parsed.starts[number] + length
+
+
+def _locate(parsed: ParsedFile, number: int, text: str, problem: Problem) -> Finding:
+    offset = 0
+    if problem.tokens:
+        offset = json_text.locate(text, problem.tokens, value_place(text))
+    pointer = json_text.pointer((parsed.keys[number], *problem.tokens))
+    location: Location = parsed.lines.location(
+        parsed.path, _byte(parsed, number, text, offset), parsed.ends[number], pointer
+    )
+    return make_finding(
+        problem.code,
+        location,
+        problem.message,
+        got=problem.got,
+        expected=problem.expected,
+        hint=problem.hint,
+    )

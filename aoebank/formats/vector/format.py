@@ -1,0 +1,154 @@
+"""Format D, the vector ("RL") bank: one JSON object whose values are JSON as strings.
+
+Source: CANN 8.1 tbe/common/rl_bank, checked against a bank a user made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from aoebank.errors import RecordError
+from aoebank.formats.lines import LineIndex
+from aoebank.formats.protocol import NoCompanion, ParsedFile
+from aoebank.formats.text import json_text
+from aoebank.formats.text.checks import check_text
+from aoebank.formats.text.object_index import findings_of, index_object, value_place
+from aoebank.formats.text.object_splice import splice_object
+from aoebank.formats.text.problem import RecordText
+from aoebank.formats.vector.rules import Answer, read_answer, record_problems
+from aoebank.model.file_name import TargetName
+from aoebank.model.finding import Finding
+from aoebank.model.json_value import JsonValue
+from aoebank.model.record import FormatName, Record, with_raw
+
+_NAME = re.compile(
+    r"(?:dynamic_|static_)?(?P<soc>.+)_(?P<type>AiCore|VectorCore)_(?P<cores>\d{1,9})_v\d{3}"
+    r"(?:_\d{8}_\d{6}_\d{1,6})?\.json",
+    re.ASCII,
+)
+_KEY_START = re.compile(
+    r'(?:^|[,{])[ \t\r\n]*(?P<key>"[^"\\\n]{2,}"[ \t]*:[ \t\r\n]*")', re.MULTILINE
+)
+_CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"\[\[')
+
+
+class VectorFormat(NoCompanion):
+    """Reads and writes `<soc>_<core type>_<cores>_v00N[_<time>].json`."""
+
+    name = FormatName.VECTOR
+    empty = b"{\n}"
+    name_pattern = "[dynamic_|static_]<soc>_<AiCore|VectorCore>_<cores>_v00N[_<time>].json"
+    first_wins = False  # Python's json module keeps the last of two equal names
+
+    def recognizes_name(self, name: str) -> bool:
+        """Return whether the name is one of a vector bank."""
+        return _NAME.fullmatch(name) is not None
+
+    def recognizes_content(self, head: bytes) -> bool:
+        """Return whether an object starts with a list of tensors as a name."""
+        return _CONTENT.match(head) is not None
+
+    def parse(self, data: bytes, path: Path) -> ParsedFile:
+        """Find the members of the object; the strings in them are read when asked for."""
+        lines = LineIndex(data)
+        findings = list(check_text(data, path, lines))
+        index = index_object(data, _KEY_START)
+        reported = {each.location.line for each in findings if each.code in ("AB102", "AB104")}
+        findings += findings_of(
+            index.problems, path, lines, lambda place: lines.position(place)[0] in reported
+        )
+        return ParsedFile(
+            path=path,
+            format=self,
+            name=_target(path),
+            data=data,
+            keys=index.keys,
+            starts=index.starts,
+            ends=index.ends,
+            findings=tuple(findings),
+            lines=lines,
+        )
+
+    def record(self, parsed: ParsedFile, number: int) -> Record:
+        """Return the record at a position: the feature list is the workload."""
+        text, key = _record_text(parsed, number), parsed.keys[number]
+        for problem in record_problems(text.text, text.value, key):
+            if problem.code in ("AB103", "AB206", "AB404"):
+                place = text.finding(problem).location
+                raise RecordError(
+                    problem.message,
+                    path=parsed.path,
+                    line=place.line,
+                    column=place.column,
+                    pointer=place.pointer,
+                    got=problem.got,
+                    expected=problem.expected,
+                )
+        answer = read_answer(text.text, text.value)
+        name = parsed.name
+        record = Record(
+            key=key,
+            format=self.name,
+            soc_version=name.soc_version if name else None,
+            workload=_workload(key),
+            strategy=answer.strategy,
+            cost_us=answer.cost_us,
+            extra=answer.extra,
+            location=parsed.lines.location(
+                parsed.path, text.start, text.end, json_text.pointer([key])
+            ),
+        )
+        return with_raw(record, parsed.raw(number))
+
+    def check(self, parsed: ParsedFile) -> Iterator[Finding]:
+        """Yield what is wrong with each record, and names that come twice."""
+        for number, key in enumerate(parsed.keys):
+            text = _record_text(parsed, number)
+            for problem in record_problems(
+                text.text, text.value, key, is_used=parsed.find(key) == number
+            ):
+                yield text.finding(problem)
+
+    def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
+        """Return the file with `changes` applied, untouched members byte for byte."""
+        return splice_object(parsed, changes, render_vector, indent=b"    ")
+
+
+def render_vector(record: Record) -> bytes:
+    """Return the member of a record: its own bytes, or name and string as CANN writes them."""
+    if record.raw is not None:
+        return record.raw
+    answer = Answer(strategy=record.strategy, cost_us=record.cost_us, extra=record.extra)
+    return f"{json_text.dumps(record.key)}: {json_text.dumps(answer.text())}".encode()
+
+
+def _workload(key: str) -> JsonValue:
+    try:
+        value = json_text.loads(key)
+    except json_text.JsonTextError:
+        return key
+    return value if isinstance(value, list) else key
+
+
+def _record_text(parsed: ParsedFile, number: int) -> RecordText:
+    text = parsed.text(number)
+    return RecordText(
+        path=parsed.path,
+        lines=parsed.lines,
+        text=text,
+        start=parsed.starts[number],
+        end=parsed.ends[number],
+        value=value_place(text),
+        prefix=(parsed.keys[number],),
+    )
+
+
+def _target(path: Path) -> TargetName | None:
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        return None
+    return TargetName(
+        soc_version=match["soc"], core_num=int(match["cores"]), core_type=match["type"]
+    )

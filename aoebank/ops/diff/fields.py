@@ -1,0 +1,92 @@
+"""Which members of one JSON value changed into which of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from aoebank.formats.text.json_text import pointer
+from aoebank.model.canonical import canonical_text
+from aoebank.model.json_value import ExactFloat, JsonValue
+
+_CONTAINERS = (Mapping, list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldChange:
+    """One member that changed; `has_a` and `has_b` tell an absent member from a null."""
+
+    pointer: str
+    a: JsonValue
+    b: JsonValue
+    has_a: bool = True
+    has_b: bool = True
+
+
+def diff_fields(a: JsonValue, b: JsonValue) -> tuple[FieldChange, ...]:
+    """Return the changes from `a` to `b`, sorted by JSON pointer."""
+    return tuple(sorted(_changes(a, b, ()), key=lambda change: change.pointer))
+
+
+def _changes(a: JsonValue, b: JsonValue, tokens: tuple[str, ...]) -> Iterator[FieldChange]:
+    if _is_same(a, b):
+        return
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        for name in {**a, **b}:
+            if name in a and name in b:
+                yield from _changes(a[name], b[name], (*tokens, name))
+            else:
+                yield _change((*tokens, name), a.get(name), b.get(name), name in a, name in b)
+    elif isinstance(a, list) and isinstance(b, list):
+        if len(a) == len(b) and not any(isinstance(each, _CONTAINERS) for each in (*a, *b)):
+            for number, (left, right) in enumerate(zip(a, b, strict=True)):
+                yield from _changes(left, right, (*tokens, str(number)))
+        else:
+            yield from _list_changes(a, b, tokens)
+    else:
+        yield _change(tokens, a, b, True, True)
+
+
+def _is_same(a: JsonValue, b: JsonValue) -> bool:
+    if type(a) is type(b) and isinstance(a, int | str):  # nearly all members, and nothing odd
+        return a == b
+    return canonical_text(a) == canonical_text(b)
+
+
+def _list_changes(
+    a: Sequence[JsonValue], b: Sequence[JsonValue], tokens: tuple[str, ...]
+) -> Iterator[FieldChange]:
+    """Yield the changes of a list, its items aligned first."""
+    from deepdiff import DeepDiff
+    from deepdiff.helper import notpresent
+
+    # as texts they can be aligned whatever they are, and 1 is neither 1.0 nor True
+    tree = DeepDiff([*map(canonical_text, a)], [*map(canonical_text, b)], view="tree")
+    for level in (level for levels in tree.values() for level in levels):
+        (place,) = level.path(output_format="list")
+        at = (*tokens, str(place))
+        if level.t2 is notpresent:
+            yield _change(at, a[place], None, True, False)
+        elif level.t1 is notpresent:
+            yield _change(at, None, b[place], False, True)
+        else:
+            (other,) = level.path(output_format="list", use_t2=True)
+            yield from _changes(a[place], b[other], at)
+
+
+def _change(
+    tokens: tuple[str, ...], a: JsonValue, b: JsonValue, has_a: bool, has_b: bool
+) -> FieldChange:
+    return FieldChange(pointer=pointer(tokens), a=plain(a), b=plain(b), has_a=has_a, has_b=has_b)
+
+
+def plain(value: JsonValue) -> JsonValue:
+    """Return the value with ordinary numbers; one too big for a float becomes its text."""
+    if isinstance(value, ExactFloat):
+        number = float(value)
+        return number if number - number == 0 else value.text
+    if isinstance(value, Mapping):
+        return {name: plain(member) for name, member in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(member) for member in value]
+    return value

@@ -1,0 +1,1 @@
+"""What git asks of a bank: drivers, their registration, and merges checked again."""

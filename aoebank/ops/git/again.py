@@ -1,0 +1,176 @@
+"""The files of a merge commit, where they come from, and the merge of each made again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
+from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.model.quarantine import Quarantine
+from aoebank.ops.git.merge_versions import (
+    Merged,
+    RawVersions,
+    Surroundings,
+    is_quarantine,
+    is_side_car,
+    merge_ancestors,
+    merge_versions,
+)
+from aoebank.ops.merge.policy import MergeRules
+from aoebank.storage.git.merges import Commit, find_renames, merge_bases
+from aoebank.storage.git.tree import CommitTree
+from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One file of a merge, by its path in each commit; None where there is no such file.
+
+    Attributes:
+        path: Where the merge has it, or should.
+    """
+
+    path: str
+    base: str | None
+    ours: str | None
+    theirs: str | None
+
+
+class MergeAgain:
+    """A merge commit of two parents, taken apart."""
+
+    def __init__(self, commit: Commit, *, top: Path, rules: MergeRules) -> None:
+        self.commit = commit
+        self._top = top
+        self._rules = rules
+        self._tree = cache(lambda name: CommitTree(name, cwd=top))
+        self._renames = cache(lambda old, new: find_renames(old, new, cwd=top))
+        self._bases = merge_bases(commit.parents[0], commit.parents[1:], cwd=top)
+        self.committed = self._tree(commit.name)
+        self.ours, self.theirs = (self._tree(name) for name in commit.parents)
+
+    def iter_places(self) -> Iterator[Place]:
+        """Yield the files of banks a merge has to say something about, sorted by path."""
+        for place in sorted(self._places(), key=lambda place: place.path):
+            if not self._is_settled(place) and self._is_of_bank(place):
+                yield place
+
+    def versions(self, place: Place) -> RawVersions:
+        """Return the bytes that were merged."""
+        return RawVersions(
+            base=self._base_data(place.base, self._bases) if place.base else None,
+            ours=self.ours.read(place.ours) if place.ours else None,
+            theirs=self.theirs.read(place.theirs) if place.theirs else None,
+        )
+
+    def merge(self, place: Place, versions: RawVersions) -> Merged:
+        """Return the merge of a file as the driver makes it, with all decisions.
+
+        Raises:
+            BankFormatError: a version is broken, or they are not of one format.
+        """
+        surroundings = Surroundings(
+            rules=self._rules,
+            quarantine=self._quarantine(place.path),
+            today=self.commit.day,
+            log_ours=lambda: _log(self.ours, place.ours),
+            log_theirs=lambda: _log(self.theirs, place.theirs),
+            says_all=True,
+        )
+        return merge_versions(versions, Path(place.path), surroundings)
+
+    def find_strangers(self) -> tuple[str, ...]:
+        """Return the bank files of the merge that come from nowhere, sorted."""
+        known = {place.path for place in self._places()}
+        return tuple(
+            path
+            for path in sorted({*self.committed.blobs} - known)
+            if _is_of_bank(path, self.committed.read(path))
+        )
+
+    def _places(self) -> Iterator[Place]:
+        """Yield every file of the base and the parents once, renames followed."""
+        base = self._tree(self._bases[0]) if self._bases else None
+        ours, theirs = {*self.ours.blobs}, {*self.theirs.blobs}
+        for path in base.blobs if base else ():
+            here = self._follow(base, path, self.ours)
+            there = self._follow(base, path, self.theirs)
+            ours.discard(here or "")
+            theirs.discard(there or "")
+            yield self._place(path, here, there)
+        for path in ours | theirs:
+            yield self._place(
+                None, path if path in ours else None, path if path in theirs else None
+            )
+
+    def _follow(self, base: CommitTree | None, path: str, tree: CommitTree) -> str | None:
+        """Return where a commit has a file of another one, or None."""
+        if base is None or path in tree.blobs:
+            return path
+        return self._renames(base.commit, tree.commit).get(path)
+
+    def _place(self, base: str | None, ours: str | None, theirs: str | None) -> Place:
+        """Return the place of a file; in the merge it is where git or a person put it."""
+        moved = [path for path in (ours, theirs) if path not in (None, base)]
+        wanted = [path for path in (*moved, base) if path is not None]
+        path = next((path for path in wanted if path in self.committed.blobs), wanted[0])
+        if path not in self.committed.blobs:
+            for tree, old in ((self.ours, ours), (self.theirs, theirs)):
+                end = self._follow(tree, old, self.committed) if old else None
+                path = path if end is None else end
+        return Place(path=path, base=base, ours=ours, theirs=theirs)
+
+    def _is_settled(self, place: Place) -> bool:
+        """Return whether only one parent changed a file, or none, and the merge has it."""
+        ours = self.ours.blobs.get(place.ours or "")
+        theirs = self.theirs.blobs.get(place.theirs or "")
+        committed = self.committed.blobs.get(place.path)
+        if ours == theirs:
+            return committed == ours
+        if len(self._bases) > 1:
+            return False
+        base = self._tree(self._bases[0]).blobs.get(place.base or "") if self._bases else None
+        return (ours == base and committed == theirs) or (theirs == base and committed == ours)
+
+    def _is_of_bank(self, place: Place) -> bool:
+        pairs = ((self.committed, place.path), (self.ours, place.ours), (self.theirs, place.theirs))
+        return any(path and _is_of_bank(path, tree.read(path)) for tree, path in pairs)
+
+    def _base_data(self, path: str, bases: Sequence[str]) -> bytes | None:
+        """Return a file of the base; of several bases, their merge."""
+        data = self._tree(bases[0]).read(path) if bases else None
+        for number, commit in enumerate(bases[1:], 1):
+            other = self._tree(commit).read(path)
+            if other != data:
+                older = merge_bases(commit, bases[:number], cwd=self._top)
+                versions = RawVersions(base=self._base_data(path, older), ours=data, theirs=other)
+                data = merge_ancestors(versions, Path(path)).data
+        return data
+
+    def _quarantine(self, path: str) -> Quarantine:
+        """Return the quarantine of the bank a file of the merge is in."""
+        for folder in Path(path).parents:
+            place = folder / FOLDER / FILE
+            data = self.committed.read(place.as_posix())
+            if data is not None:
+                return parse_quarantine(data, place)
+        return Quarantine()
+
+
+def _is_of_bank(path: str, data: bytes | None) -> bool:
+    """Return whether the driver is for a file: by its name, else by its first bytes."""
+    place = Path(path)
+    if is_side_car(place) or is_quarantine(place):
+        return True
+    if place.suffix != ".json" or any(part.startswith(".") for part in place.parts):
+        return False
+    return find_format(place, (data or b"")[:HEAD_BYTES]) is not None
+
+
+def _log(tree: CommitTree, path: str | None) -> ProvenanceLog:
+    side_car = f"{path}{SUFFIX}"
+    data = tree.read(side_car) if path else None
+    return parse_provenance(data or b"", Path(side_car))

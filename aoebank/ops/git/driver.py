@@ -1,0 +1,188 @@
+"""What git calls to merge one file.
+
+Git hands over three temporary files and reads the second one again afterwards, whatever the
+driver says. So that one is replaced as a whole, at the very end, or not at all.
+
+Source: gitattributes(5), "Defining a custom merge driver".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+from aoebank.errors import AoebankError, BankPathError
+from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
+from aoebank.formats.registry import find_format
+from aoebank.model.quarantine import Quarantine
+from aoebank.ops.git.merge_versions import (
+    RawVersions,
+    Surroundings,
+    merge_ancestors,
+    merge_versions,
+)
+from aoebank.ops.git.rules import read_rules
+from aoebank.ops.merge.conflicts import conflict_file, conflict_path
+from aoebank.ops.merge.plan import FilePlan
+from aoebank.storage.git.merges import is_in_index
+from aoebank.storage.git.program import find_work_tree
+from aoebank.storage.git.side_cars import find_side_car
+from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
+from aoebank.storage.writing.atomic import update_file
+
+_HINT = "git calls this command; to merge files by hand: aoebank merge --base BASE OURS THEIRS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFiles:
+    """What git calls `%O`, `%A`, `%B` and `%P`.
+
+    Attributes:
+        base: Empty where both sides added the file.
+        ours: Also where the result goes.
+        path: Where the file will lie, from the top of the work tree.
+    """
+
+    base: Path
+    ours: Path
+    theirs: Path
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverCall:
+    """What git started the driver with, besides the files.
+
+    Attributes:
+        cwd: The top of the work tree, if there is one.
+        is_inner: Whether two bases of a merge are merged, for that merge only.
+        says_all: Whether the plan is to tell all decisions, not only those for people.
+    """
+
+    cwd: Path
+    env: Mapping[str, str]
+    today: date
+    is_inner: bool = False
+    is_dry_run: bool = False
+    says_all: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverOutcome:
+    """What was done with one file.
+
+    Attributes:
+        plan: What was decided; None for files of lines.
+        conflict_path: Where the conflicts are described, from the top of the work tree.
+    """
+
+    path: str
+    plan: FilePlan | None
+    conflict_path: Path | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a key is left for a person."""
+        return 1 if self.plan and self.plan.conflicts else 0
+
+
+def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
+    """Merge one file for git; the result takes the place of `files.ours`.
+
+    Raises:
+        AoebankError: it cannot be merged; `files.ours` is untouched then.
+    """
+    try:
+        versions = RawVersions(
+            base=_read(files.base) or None, ours=_read(files.ours), theirs=_read(files.theirs)
+        )
+        return _run_inner(files, versions, call) if call.is_inner else _run(files, versions, call)
+    except AoebankError as error:
+        again = f"{files.path} has our version alone; then: git checkout -m -- {files.path}"
+        error.hint = "; ".join(filter(None, (error.hint, again)))
+        raise
+
+
+def _run(files: DriverFiles, versions: RawVersions, call: DriverCall) -> DriverOutcome:
+    top, path = find_work_tree(call.cwd), Path(files.path)
+    _demand_no_twin(path, top)
+    merged = merge_versions(versions, path, _surroundings(files.path, versions, top, call))
+    outcome = DriverOutcome(path=files.path, plan=merged.plan)
+    if call.is_dry_run:
+        return outcome
+    place = _describe(outcome, versions, top) if top else None
+    _write(files.ours, merged.data)
+    return replace(outcome, conflict_path=place)
+
+
+def _run_inner(files: DriverFiles, versions: RawVersions, call: DriverCall) -> DriverOutcome:
+    merged = merge_ancestors(versions, Path(files.path))
+    if not call.is_dry_run:
+        _write(files.ours, merged.data)
+    return DriverOutcome(path=files.path, plan=None)  # conflicts are for the outer merge to tell
+
+
+def _surroundings(
+    path: str, versions: RawVersions, top: Path | None, call: DriverCall
+) -> Surroundings:
+    root = find_quarantine_root(top / path) if top else None
+
+    def log(data: bytes | None) -> Callable[[], ProvenanceLog]:
+        def load() -> ProvenanceLog:
+            found = find_side_car(path, data, cwd=call.cwd, env=call.env) if data else None
+            return parse_provenance(found or b"", Path(path + SUFFIX))
+
+        return load
+
+    return Surroundings(
+        rules=read_rules(call.cwd),
+        quarantine=load_quarantine(root) if root else Quarantine(),
+        today=call.today,
+        log_ours=log(versions.ours),
+        log_theirs=log(versions.theirs),
+        says_all=call.says_all,
+    )
+
+
+def _demand_no_twin(path: Path, top: Path | None) -> None:
+    """Raise if readers take a binary twin of the file, which would no longer agree with it."""
+    known = find_format(path)
+    twin = known.companion(path) if known and top else None
+    if twin is not None and top is not None and (top / twin).exists():
+        raise BankPathError(
+            "readers open this twin of the bank file, which only its tuner can write",
+            path=twin,
+            hint="take both files of one side: git checkout --ours, or --theirs",
+        )
+
+
+def _describe(outcome: DriverOutcome, versions: RawVersions, top: Path) -> Path | None:
+    """Write the conflicts beside the file; without any, remove what is left of an older one.
+
+    Git also calls us to show an old merge again (`--remerge-diff`): then there is nothing to
+    settle, and ours is not what the index has.
+    """
+    place = conflict_path(Path(outcome.path))
+    data = conflict_file([outcome.plan]) if outcome.plan else b""
+    if not (data or (top / place).exists()) or not is_in_index(versions.ours or b"", cwd=top):
+        return None
+    if not data:
+        (top / place).unlink(missing_ok=True)
+        return None
+    update_file(top / place, lambda _: data)
+    return place
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        raise BankPathError(problem, path=path, hint=_HINT) from error
+
+
+def _write(path: Path, data: bytes | None) -> None:
+    """Give git the result; a file without records stays one of its format."""
+    update_file(path, lambda _: data or b"")

@@ -1,0 +1,144 @@
+"""Register the merge and diff drivers with git, and take them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.errors import BankPathError
+from aoebank.ops.merge.conflicts import conflict_path
+from aoebank.storage.git.attributes import DRIVER, INNER_DRIVER, attribute_block, exclude_block
+from aoebank.storage.git.config import GitPlaces, Scope, find_places, find_setting, set_setting
+from aoebank.storage.git.marked_block import drop_block, put_block
+from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX, make_directories, update_file
+
+DEFAULT_COMMAND = "aoebank"
+DRIVER_ARGUMENTS = "%O %A %B %L %P"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChange:
+    """One setting of git, before and after; None where there is none."""
+
+    key: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One file git looks into, before and after; None where there is none."""
+
+    path: Path
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallPlan:
+    """All that is to be as its `after` says, what is so already included."""
+
+    scope: Scope
+    cwd: Path
+    settings: tuple[SettingChange, ...]
+    files: tuple[FileChange, ...]
+
+
+def driver_settings(command: str = DEFAULT_COMMAND) -> Mapping[str, str]:
+    """Return the settings that register the drivers.
+
+    Args:
+        command: How the shell git uses starts `aoebank`.
+    """
+    return {
+        f"merge.{DRIVER}.name": "merge knowledge banks record by record",
+        f"merge.{DRIVER}.driver": f"{command} merge-driver {DRIVER_ARGUMENTS}",
+        f"merge.{DRIVER}.recursive": INNER_DRIVER,
+        f"merge.{INNER_DRIVER}.name": "merge the common ancestors of knowledge banks",
+        f"merge.{INNER_DRIVER}.driver": f"{command} merge-driver --inner {DRIVER_ARGUMENTS}",
+        f"diff.{DRIVER}.textconv": f"{command} textconv",
+        f"diff.{DRIVER}.cachetextconv": "true",
+    }
+
+
+def conflict_glob() -> str:
+    """Return the pattern of the names of conflict files."""
+    return conflict_path(Path("*.json")).name
+
+
+def plan_install(
+    scope: Scope, *, cwd: Path, env: Mapping[str, str], command: str = DEFAULT_COMMAND
+) -> InstallPlan:
+    """Return what registers the drivers; what people wrote beside our lines stays.
+
+    Raises:
+        HistoryError: no git, or no repository here.
+        BankPathError: a file cannot be read.
+    """
+    settings = tuple(
+        SettingChange(key=key, before=find_setting(key, cwd=cwd, scope=scope), after=value)
+        for key, value in driver_settings(command).items()
+    )
+    files = []
+    for path, block in _blocks(find_places(scope, cwd=cwd, env=env)):
+        before = _read(path)
+        files.append(
+            FileChange(path=path, before=before, after=put_block(before or b"", block, path))
+        )
+    return InstallPlan(scope=scope, cwd=cwd, settings=settings, files=tuple(files))
+
+
+def plan_uninstall(scope: Scope, *, cwd: Path, env: Mapping[str, str]) -> InstallPlan:
+    """Return what takes the drivers out again; a file that held nothing else goes."""
+    settings = tuple(
+        SettingChange(key=key, before=find_setting(key, cwd=cwd, scope=scope), after=None)
+        for key in driver_settings()
+    )
+    files = []
+    for path, _ in _blocks(find_places(scope, cwd=cwd, env=env)):
+        before = _read(path)
+        after = drop_block(before or b"", path) or (b"" if before == b"" else None)
+        files.append(FileChange(path=path, before=before, after=after))
+    return InstallPlan(scope=scope, cwd=cwd, settings=settings, files=tuple(files))
+
+
+def apply_plan(plan: InstallPlan) -> None:
+    """Make everything as the plan says.
+
+    Raises:
+        HistoryError: git cannot write its settings.
+        BankPathError: a file cannot be written.
+    """
+    for setting in plan.settings:
+        if setting.before != setting.after:
+            set_setting(setting.key, setting.after, cwd=plan.cwd, scope=plan.scope)
+    for change in plan.files:
+        if change.before != change.after:
+            _write(change)
+
+
+def _blocks(places: GitPlaces) -> Iterator[tuple[Path, bytes]]:
+    yield places.attributes, attribute_block()
+    yield places.exclude, exclude_block(conflict_glob(), f".*{TEMPORARY_SUFFIX}")
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        raise BankPathError(problem, path=path) from error
+
+
+def _write(change: FileChange) -> None:
+    path, after = change.path, change.after
+    if after is None:
+        path.unlink(missing_ok=True)
+        return
+    if change.before is None:
+        make_directories(path.parent)
+        path.touch()  # with the mode of this user's files, not the one of a bank
+    update_file(path, lambda _: after)

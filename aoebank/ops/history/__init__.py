@@ -1,0 +1,1 @@
+"""Versions of a bank: record them, tell them, go back to them."""

@@ -1,0 +1,95 @@
+"""List the versions of a bank with what each changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.model.snapshot import HistorySource, Snapshot
+from aoebank.ops.history.changes import Move, RecordMove, iter_moves
+from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import is_whole, parts_of
+from aoebank.storage.sides.open_versions import open_versions
+from aoebank.storage.sides.side import SideKind
+from aoebank.storage.sides.snapshot_versions import SnapshotHistory
+from aoebank.storage.sides.versions import History, Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedVersion:
+    """A version and what it changed.
+
+    Attributes:
+        snapshot: All a snapshot tells; None for a commit.
+        moves: How many of the records asked for moved.
+        socs: The same by soc_version.
+    """
+
+    version: Version
+    snapshot: Snapshot | None
+    moves: Mapping[Move, int]
+    socs: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogResult:
+    """Versions, newest first.
+
+    Attributes:
+        more: Whether there are older ones.
+    """
+
+    root: Path
+    kind: SideKind
+    versions: tuple[LoggedVersion, ...]
+    more: bool
+
+
+def log(
+    root: Path,
+    *,
+    wanted: RecordFilter,
+    limit: int | None = None,
+    source: HistorySource = HistorySource.AUTO,
+) -> LogResult:
+    """Return the versions that changed the records asked for; without a filter all.
+
+    Raises:
+        HistoryError: the bank has no history.
+    """
+    history = open_versions(root, source)
+    snapshots = (
+        {each.id: each for each in history.snapshots()}
+        if isinstance(history, SnapshotHistory)
+        else {}
+    )
+    found: list[LoggedVersion] = []
+    for version in history.versions():
+        moves = tuple(_moves(history, version, wanted))
+        if not moves and not is_whole(wanted):
+            continue
+        if limit is not None and len(found) == limit:
+            return LogResult(root=root, kind=history.kind, versions=tuple(found), more=True)
+        found.append(
+            LoggedVersion(
+                version=version,
+                snapshot=snapshots.get(version.id),
+                moves=Counter(move.kind for move in moves),
+                socs=Counter(_soc_of(move.file) for move in moves),
+            )
+        )
+    return LogResult(root=root, kind=history.kind, versions=tuple(found), more=False)
+
+
+def _moves(history: History, version: Version, wanted: RecordFilter) -> Iterator[RecordMove]:
+    parent = version.parents[0] if version.parents else ""
+    return iter_moves(history.side(parent), history.side(version.id), wanted)
+
+
+def _soc_of(name: str) -> str:
+    """Return the soc_version a file counts for: its folder, else its name."""
+    if "/" in name:
+        return name.partition("/")[0]
+    return next(iter(sorted(parts_of(name).soc_versions)), "")

@@ -1,0 +1,1 @@
+"""Find which bank, file and record each reader would use."""

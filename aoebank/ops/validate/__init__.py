@@ -1,0 +1,1 @@
+"""Check bank files and trees, explain what was found, mend what is safe to mend."""

@@ -1,0 +1,221 @@
+"""Mend what can be mended without knowing what was meant, and nothing else.
+
+A fix is planned on bytes, one safe class after the other. Each step is parsed and checked
+again: one that would lose or change an answer, or bring a new finding, is not taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.errors import AoebankError, BankNotFoundError, BankPathError
+from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.provenance import parse_provenance
+from aoebank.formats.text.checks import BOM
+from aoebank.model.codes import FIXED_CODES, FixClass
+from aoebank.model.finding import Finding
+from aoebank.model.record import FormatName, Record
+from aoebank.ops.validate.fix_records import fix_keys, fix_order, fix_text
+from aoebank.ops.validate.run import check_bank, iter_entries
+from aoebank.ops.validate.selection import Selection
+from aoebank.storage.bank import load_file
+from aoebank.storage.tree import FileKind
+from aoebank.storage.writing.atomic import update_file
+
+_BLANK_LINE = re.compile(rb"^[ \t\r]*\n|^[ \t\r]+\Z", re.MULTILINE)
+_LINE_FORMATS = frozenset({FormatName.RUNTIME_KB, FormatName.CUBE, FormatName.GRAPH})
+_HOPELESS = frozenset({"AB102", "AB104"})  # somebody has to decide what the file should say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFix:
+    """What would become of one file.
+
+    Attributes:
+        classes: What was done, in order.
+    """
+
+    path: Path
+    classes: tuple[FixClass, ...]
+    before: bytes
+    after: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixOutcome:
+    """A fix and whether it was written; `error` says why not."""
+
+    fix: FileFix
+    is_written: bool
+    error: BankPathError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """A file at one step: its bytes and what a check says about them."""
+
+    data: bytes
+    parsed: ParsedFile | None
+    findings: tuple[Finding, ...]
+
+
+def plan_fixes(
+    paths: Iterable[Path],
+    *,
+    selection: Selection | None = None,
+    classes: Collection[FixClass] = tuple(FixClass),
+) -> Iterator[FileFix]:
+    """Yield what to change in each file of paths and trees; writes nothing.
+
+    Args:
+        selection: Only classes that mend one of these codes; all by default.
+        classes: Only these.
+    """
+    allowed = [each for each in FixClass if each in classes and _is_wanted(each, selection)]
+    for entry in iter_entries(paths, []):
+        if entry.kind not in (FileKind.BANK, FileKind.SIDE_CAR):
+            continue
+        try:
+            fix = _plan(entry.path, entry.path.read_bytes(), entry.kind, allowed)
+        except (OSError, BankPathError):
+            continue  # the check tells
+        if fix is not None:
+            yield fix
+
+
+def apply_fix(fix: FileFix) -> FixOutcome:
+    """Write a fix under the lock of its file, unless the file is not what was planned on."""
+
+    def edit(old: bytes | None) -> bytes:
+        if old is None:
+            raise BankNotFoundError("file was removed meanwhile", path=fix.path)
+        if old != fix.before:
+            raise BankPathError(
+                "file was changed meanwhile, so it is left as it is",
+                path=fix.path,
+                hint="run the command again",
+            )
+        return fix.after
+
+    try:
+        update_file(fix.path, edit)
+    except BankPathError as error:
+        return FixOutcome(fix=fix, is_written=False, error=error)
+    return FixOutcome(fix=fix, is_written=True)
+
+
+def _is_wanted(each: FixClass, selection: Selection | None) -> bool:
+    if selection is None or not (selection.select or selection.ignore):
+        return True
+    if each is FixClass.TEXT:  # mends no finding, so nobody can have selected it
+        return not selection.select
+    return any(map(selection.holds, FIXED_CODES[each]))
+
+
+def _plan(path: Path, data: bytes, kind: FileKind, allowed: Iterable[FixClass]) -> FileFix | None:
+    format_ = load_file(path).format if kind is FileKind.BANK else None
+    state = _check(data, path, format_)
+    if any(finding.code in _HOPELESS for finding in state.findings):
+        return None
+    done = []
+    for each in allowed:
+        new = _STEPS[each](state)
+        if new == state.data:
+            continue
+        after = _check(new, path, format_)
+        before = state
+        if each is FixClass.BOM:  # behind a second mark readers see nothing to compare with
+            before = _check(BOM + new, path, format_)
+        if _is_safe(before, after, each):
+            state = after
+            done.append(each)
+    if state.data == data:
+        return None
+    return FileFix(path=path, classes=tuple(done), before=data, after=state.data)
+
+
+def _check(data: bytes, path: Path, format_: Format | None) -> _State:
+    if format_ is None:
+        findings = parse_provenance(data, path).findings
+        return _State(data=data, parsed=None, findings=findings)
+    parsed = format_.parse(data, path)
+    return _State(data=data, parsed=parsed, findings=tuple(check_bank(parsed)))
+
+
+def _is_safe(before: _State, after: _State, each: FixClass) -> bool:
+    """Return whether all answers are still there and nothing new is wrong."""
+    worse = Counter(each.code for each in after.findings)
+    worse.subtract(each.code for each in before.findings)
+    if any(number > 0 for number in worse.values()):
+        return False
+    if before.parsed is None or after.parsed is None:
+        return True
+    return len(before.parsed) == len(after.parsed) and _same_answers(
+        before.parsed, after.parsed, each
+    )
+
+
+def _same_answers(before: ParsedFile, after: ParsedFile, each: FixClass) -> bool:
+    if each in (FixClass.KEY, FixClass.ORDER):  # what these change is the point of them
+        return sorted(map(_answers, before.iter_records())) == sorted(
+            map(_answers, after.iter_records())
+        )
+    return list(before.iter_records()) == list(after.iter_records())
+
+
+def _answers(record: Record) -> list[str]:
+    """Return all answers of a record in an order that does not depend on the file."""
+    extra = {name: value for name, value in record.extra.items() if name != "id"}
+    first = (record.workload, record.strategy, record.cost_us, record.origin, extra)
+    others = [
+        (each.workload, each.strategy, each.cost_us, each.origin, each.extra)
+        for each in record.alternatives
+    ]
+    return sorted(map(repr, (first, *others)))
+
+
+def _fix_bom(state: _State) -> bytes:
+    data = state.data
+    while data.startswith(BOM):  # editors that each add one leave several
+        data = data.removeprefix(BOM)
+    return data
+
+
+def _fix_line_ends(state: _State) -> bytes:
+    return state.data.replace(b"\r\n", b"\n")
+
+
+def _fix_blank_lines(state: _State) -> bytes:
+    parsed = state.parsed
+    if parsed is not None and parsed.format.name not in _LINE_FORMATS:
+        return state.data
+    if not state.data.strip():
+        return state.data  # an empty bank is not what a blank one was meant to be
+    return _BLANK_LINE.sub(b"", state.data)
+
+
+def _of_records(step: Callable[[ParsedFile, tuple[Finding, ...]], bytes]) -> _Step:
+    def fix(state: _State) -> bytes:
+        if state.parsed is None:
+            return state.data
+        try:
+            return step(state.parsed, state.findings)
+        except AoebankError:  # a record that cannot be read is told by the check
+            return state.data
+
+    return fix
+
+
+_Step = Callable[[_State], bytes]
+_STEPS: dict[FixClass, _Step] = {
+    FixClass.BOM: _fix_bom,
+    FixClass.CRLF: _fix_line_ends,
+    FixClass.BLANK: _fix_blank_lines,
+    FixClass.KEY: _of_records(fix_keys),
+    FixClass.ORDER: _of_records(fix_order),
+    FixClass.TEXT: _of_records(fix_text),
+}

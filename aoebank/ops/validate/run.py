@@ -1,0 +1,183 @@
+"""Check bank files and trees; all findings in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+
+from aoebank.errors import BankPathError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.provenance import bank_file_of, parse_provenance
+from aoebank.model.codes import Severity
+from aoebank.model.finding import Finding, make_finding
+from aoebank.model.location import Location
+from aoebank.model.record import FormatName
+from aoebank.ops.validate.built_in import BuiltInBank
+from aoebank.ops.validate.quarantine import QuarantineCheck
+from aoebank.ops.validate.selection import Selection
+from aoebank.ops.validate.tree import check_entry, check_name, check_side_car
+from aoebank.storage.bank import load_file
+from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
+
+# What is a note elsewhere, and breaks the reader of one format. Python's json takes a byte
+# order mark for a broken file: it is ignored whole (unified) or ends the job (cube, vector).
+# Of a runtime bank each blank line ends a worker, and there may be one only.
+_WORSE = frozenset(
+    {
+        ("AB105", FormatName.UNIFIED),
+        ("AB105", FormatName.CUBE),
+        ("AB105", FormatName.VECTOR),
+        ("AB112", FormatName.RUNTIME_KB),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateResult:
+    """Everything found, sorted by place, and what was looked at.
+
+    Attributes:
+        checked: Files looked at, in the order met.
+        missing: Paths asked for that are not there.
+    """
+
+    findings: tuple[Finding, ...]
+    checked: tuple[Path, ...]
+    records: int
+    missing: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> int:
+        """Return how many files were looked at."""
+        return len(self.checked)
+
+    def count(self, severity: Severity) -> int:
+        """Return how many findings have this severity."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+
+@dataclass(slots=True)
+class _Run:
+    built_in: BuiltInBank
+    quarantine: QuarantineCheck
+    findings: list[Finding] = field(default_factory=list)
+    checked: list[Path] = field(default_factory=list)
+    missing: list[Path] = field(default_factory=list)
+    strays: list[TreeEntry] = field(default_factory=list)
+    companions: set[Path] = field(default_factory=set)
+    records: int = 0
+
+
+def validate(
+    paths: Iterable[Path],
+    *,
+    selection: Selection | None = None,
+    built_in: BuiltInBank | None = None,
+    today: date | None = None,
+) -> ValidateResult:
+    """Return the findings of files and of all files below directories.
+
+    Args:
+        selection: Codes to report; all by default.
+        built_in: Bank the records checked would hide when installed beside it.
+        today: Day by which quarantine entries expire; None: none does.
+    """
+    run = _Run(built_in or BuiltInBank(None), QuarantineCheck(today))
+    for entry in iter_entries(paths, run.missing):
+        if entry.kind is not FileKind.LINK:
+            run.checked.append(entry.path)
+        try:
+            _check(entry, run)
+        except (BankPathError, OSError) as error:
+            run.findings.append(_unreadable(entry.path, error))
+    for stray in run.strays:
+        if stray.path not in run.companions:
+            run.findings += check_entry(stray)
+    run.findings += _tree_findings(run)
+    findings = (selection or Selection()).keep(run.findings)
+    findings.sort(key=lambda each: (str(each.location.path), each.location.start, each.code))
+    return ValidateResult(
+        findings=tuple(findings),
+        checked=tuple(run.checked),
+        records=run.records,
+        missing=tuple(run.missing),
+    )
+
+
+def iter_entries(paths: Iterable[Path], missing: list[Path]) -> Iterator[TreeEntry]:
+    """Yield each entry of paths and trees once; paths that are not there go to `missing`."""
+    seen: set[Path] = set()
+    for path in paths:
+        try:
+            is_tree, exists = path.is_dir(), path.exists()
+        except (OSError, ValueError):  # a loop of links, a name too long, a NUL in it
+            is_tree, exists = False, False
+        if not exists:
+            missing.append(path)
+            continue
+        for entry in iter_tree(path) if is_tree else (classify(path),):
+            if entry.path not in seen:
+                seen.add(entry.path)
+                yield entry
+
+
+def check_bank(parsed: ParsedFile) -> Iterator[Finding]:
+    """Yield everything wrong inside one bank file, as bad as it is for its readers."""
+    for finding in (*parsed.findings, *parsed.format.check(parsed)):
+        if (finding.code, parsed.format.name) in _WORSE:
+            yield replace(finding, severity=Severity.ERROR)
+        else:
+            yield finding
+
+
+def _check(entry: TreeEntry, run: _Run) -> None:
+    if entry.kind is FileKind.SIDE_CAR:
+        run.findings += _side_car(entry.path)
+    elif entry.kind is FileKind.BANK:
+        parsed = load_file(entry.path)
+        run.records += len(parsed)
+        run.findings += check_bank(parsed)
+        run.findings += check_name(parsed)
+        run.findings += _companion(parsed, run)
+        run.findings += run.built_in.check(parsed)
+        run.findings += run.quarantine.check(parsed)
+    else:
+        run.strays.append(entry)
+
+
+def _companion(parsed: ParsedFile, run: _Run) -> Iterator[Finding]:
+    companion = parsed.format.companion(parsed.path)
+    if companion is None:
+        return
+    run.companions.add(companion)
+    try:
+        data = companion.read_bytes() if companion.is_file() else None
+    except OSError as error:
+        yield _unreadable(companion, error)
+        return
+    yield from parsed.format.check_companion(parsed, data)
+
+
+def _side_car(path: Path) -> Iterator[Finding]:
+    log = parse_provenance(path.read_bytes(), path)
+    yield from log.findings
+    bank_file = bank_file_of(path)
+    bank = load_file(bank_file) if bank_file.is_file() else None
+    yield from check_side_car(path, log, bank)
+
+
+def _tree_findings(run: _Run) -> Iterator[Finding]:
+    for path in run.missing:
+        yield make_finding("AB501", Location(path=path), "no such file or directory")
+    yield from run.built_in.findings()
+    yield from run.quarantine.findings()
+
+
+def _unreadable(path: Path, error: BankPathError | OSError) -> Finding:
+    place = Location(path=path)
+    if isinstance(error, BankPathError):
+        return make_finding("AB101", place, error.problem, hint=error.hint)
+    problem = f"cannot be read: {str(error.strerror or error).lower()}"
+    return make_finding("AB101", place, problem)

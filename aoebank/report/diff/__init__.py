@@ -1,0 +1,1 @@
+"""A difference as text, JSON, Markdown and HTML."""

@@ -1,0 +1,276 @@
+"""A difference as one HTML page: figures, roll-up, the worst first, strategies side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from aoebank.ops.diff import ChangeKind, DiffResult, FileMove, RecordChange, RollupRow, Verdict
+from aoebank.report.diff.run import (
+    ROLLUP_HEADER,
+    WORDS,
+    DiffReport,
+    field_value,
+    percent,
+    rollup_cells,
+    summary_lines,
+)
+from aoebank.report.html import Content, Markup, element, join, page
+from aoebank.report.html_style import SCRIPT, STYLE
+from aoebank.report.output import plural
+
+MAX_ROWS = 2000  # per table; a browser takes more, a reader does not
+_LONG = 300  # characters of one value
+_CHANGE_HEADER = ("", "ratio", "A (us)", "B (us)", "soc_version", "op_type", "workload", "key")
+_TILES = (
+    ("slower", "bad"),
+    ("faster", "good"),
+    ("strategy", "note"),
+    ("added", "plain"),
+    ("removed", "plain"),
+    ("moved", "plain"),
+    ("unchanged", "plain"),
+)
+
+
+def diff_html(report: DiffReport) -> str:
+    """Return the page."""
+    result = report.result
+    title = f"Bank diff: {result.a} -> {result.b}"
+    sections: list[Content] = [_rollup(result)]
+    if not report.is_stat:
+        slower, *others = _changes(result)
+        sections += [slower, _strategies(result), _moves(result.moves), *others]
+    body = element(
+        "main", _header(report), _tiles(result), _problems(result), *sections, _footer(result)
+    )
+    return page(title, body, style=STYLE, script=SCRIPT)
+
+
+def _header(report: DiffReport) -> Markup:
+    result = report.result
+    sides = element(
+        "p",
+        element("code", result.a),
+        element("span", " → ", class_="arrow"),
+        element("code", result.b),
+        class_="sides",
+    )
+    lines = (element("p", line) for line in summary_lines(result, report.fail_on_ratio))
+    return element("header", element("h1", "Bank diff"), sides, *lines)
+
+
+def _tiles(result: DiffResult) -> Markup:
+    numbers = {
+        "slower": result.count_verdict(Verdict.SLOWER),
+        "faster": result.count_verdict(Verdict.FASTER),
+        "moved": result.moved,
+        "unchanged": result.unchanged,
+        "strategy": result.count(ChangeKind.STRATEGY),
+        "added": result.count(ChangeKind.ADDED),
+        "removed": result.count(ChangeKind.REMOVED),
+    }
+    words = {"strategy": "strategy changed"}
+    tiles = [
+        _tile(f"{numbers[name]:,}", words.get(name, name), mood if numbers[name] else "plain")
+        for name, mood in _TILES
+    ]
+    times = result.times()
+    if times is not None:
+        noise = 1 + result.noise_ratio
+        mood = "bad" if times.mean_ratio > noise else "good" if times.mean_ratio < 1 / noise else ""
+        tiles.insert(0, _tile(f"{times.mean_ratio:.3f}x", "mean time, B / A", mood))
+    return element("section", *tiles, class_="tiles")
+
+
+def _tile(number: str, word: str, mood: str) -> Markup:
+    return element("div", element("b", number), element("span", word), class_=f"tile {mood}")
+
+
+def _problems(result: DiffResult) -> Markup:
+    if not result.problems:
+        return Markup("")
+    items = (element("li", problem.headline) for problem in result.problems)
+    return element(
+        "section", element("h2", "Not compared"), element("ul", *items), class_="problems"
+    )
+
+
+def _rollup(result: DiffResult) -> Markup:
+    rows = [row for row in result.rollup if not row.is_quiet]
+    quiet = len(result.rollup) - len(rows)
+    rest = element("p", f"{plural(quiet, 'more row')} without any change", class_="more")
+    table = _table(ROLLUP_HEADER, map(_rollup_row, rows[:MAX_ROWS]), right=range(2, 12))
+    more = [rest] if quiet else []
+    return _section("By soc_version and op_type", len(rows), table, *more)
+
+
+def _rollup_row(row: RollupRow) -> Markup:
+    names = (element("td", name or "-") for name in (row.soc_version, row.op_type))
+    moods = {2: "bad", 3: "good"}
+    cells = (
+        element(
+            "td",
+            text,
+            data_sort="0" if text == "-" else text.rstrip("x"),
+            class_=f"right {moods.get(number, '') if text != '-' else 'none'}".rstrip(),
+        )
+        for number, text in enumerate(rollup_cells(row), 2)
+    )
+    return element("tr", *names, *cells)
+
+
+def _moves(moves: Sequence[FileMove]) -> Markup:
+    rows = (
+        element(
+            "tr",
+            _soc_cell(move),
+            element("td", element("code", move.a)),
+            element("td", element("code", move.b)),
+            _number(f"{move.equal} of {move.records_a}", move.similarity),
+        )
+        for move in moves[:MAX_ROWS]
+    )
+    table = _table(("soc_version", "A", "B", "equal records"), rows, right=(3,))
+    return _section("Moved files", len(moves), table)
+
+
+def _soc_cell(move: FileMove) -> Markup:
+    is_renamed = move.soc_a and move.soc_b
+    return element("td", f"{move.soc_a} → {move.soc_b}" if is_renamed else "as before")
+
+
+def _changes(result: DiffResult) -> list[Markup]:
+    """Return a table per kind of change, the slower ones first whatever else changed."""
+    slower = [each for each in result.changes if each.verdict is Verdict.SLOWER]
+    sections = [_change_section("Slower, worst first", slower)]
+    for kind in (each for each in ChangeKind if each is not ChangeKind.SLOWER):
+        found = [
+            each
+            for each in result.changes
+            if each.kind is kind and each.verdict is not Verdict.SLOWER
+        ]
+        sections.append(_change_section(WORDS[kind][0].capitalize(), found))
+    return sections
+
+
+def _change_section(title: str, changes: Sequence[RecordChange]) -> Markup:
+    rows = map(_change_row, changes[:MAX_ROWS])
+    return _section(title, len(changes), _table(_CHANGE_HEADER, rows, right=(1, 2, 3)))
+
+
+def _change_row(change: RecordChange) -> Markup:
+    ratio = change.cost_ratio
+    mood = {Verdict.SLOWER: "bad", Verdict.FASTER: "good"}.get(change.verdict, "")
+    about = element("span", change.problem or change.workload)
+    where = change.file if change.file_a is None else f"{change.file_a} → {change.file}"
+    file = element("small", change.file.rpartition("/")[2], title=where)
+    word = WORDS[change.kind][0]
+    return element(
+        "tr",
+        element("td", element("span", word, class_=f"kind {change.kind}")),
+        _number(_ratio(change), ratio, mood, _doubt(change)),
+        _number(_microseconds(change.cost_a_us), change.cost_a_us),
+        _number(_microseconds(change.cost_b_us), change.cost_b_us),
+        element("td", change.soc_version or "-"),
+        element("td", change.op_type or "-"),
+        element("td", about, file, class_="about"),
+        element("td", element("code", _cut(change.key, 40), title=change.key[:_LONG])),
+    )
+
+
+def _ratio(change: RecordChange) -> Content:
+    ratio = change.cost_ratio
+    text = "" if ratio is None else f"{ratio:.3f}x"
+    if change.verdict is not Verdict.NOT_COMPARABLE:
+        return text
+    return join((text, element("small", "not comparable")))
+
+
+def _doubt(change: RecordChange) -> str:
+    if change.verdict is Verdict.NOT_COMPARABLE:
+        return "measured in different environments: not comparable"
+    band = percent(change.noise_ratio)
+    return f"noise band {band}" if change.cost_ratio is not None else ""
+
+
+def _strategies(result: DiffResult) -> Markup:
+    changed = [each for each in result.changes if each.fields]
+    blocks = join(map(_strategy, changed[:MAX_ROWS]))
+    return _section("Changed strategies, member by member", len(changed), blocks)
+
+
+def _strategy(change: RecordChange) -> Markup:
+    mood = {Verdict.SLOWER: "bad", Verdict.FASTER: "good"}.get(change.verdict, "")
+    head = element(
+        "summary",
+        element("code", _cut(change.key, 40)),
+        f" {change.op_type or ''} ",
+        element("b", _ratio(change), class_=mood),
+        element("small", change.workload),
+    )
+    rows = (
+        element(
+            "tr",
+            element("td", element("code", field.pointer or "/")),
+            element("td", element("code", _cut(field_value(field, of_b=False))), class_="old"),
+            element("td", element("code", _cut(field_value(field, of_b=True))), class_="new"),
+        )
+        for field in change.fields
+    )
+    return element("details", head, _table(("member", "A", "B"), rows, right=()))
+
+
+def _section(title: str, number: int, *content: Content) -> Markup:
+    """Return a section with a heading, nothing where there is nothing to tell."""
+    if not number:
+        return Markup("")
+    more = (
+        (
+            element(
+                "p", f"{number - MAX_ROWS:,} more: aoebank diff --json has them all", class_="more"
+            ),
+        )
+        if number > MAX_ROWS
+        else ()
+    )
+    heading = element("h2", title, element("span", f"{number:,}", class_="count"))
+    return element("section", heading, *content, *more)
+
+
+def _table(header: Sequence[str], rows: Iterable[Markup], right: Iterable[int]) -> Markup:
+    places = frozenset(right)
+    heads = (
+        element("th", title, class_="right" if place in places else False, scope="col")
+        for place, title in enumerate(header)
+    )
+    return element(
+        "div",
+        element("table", element("thead", element("tr", *heads)), element("tbody", *rows)),
+        class_="scroll",
+    )
+
+
+def _number(text: Content, value: float | None, mood: str = "", title: str = "") -> Markup:
+    return element(
+        "td",
+        text or "-",
+        class_=f"right {mood}".rstrip(),
+        title=title or False,
+        data_sort="" if value is None else repr(float(value)),
+    )
+
+
+def _microseconds(cost_us: float | None) -> str:
+    return "" if cost_us is None else f"{cost_us:,.6g}"
+
+
+def _cut(text: str, length: int = _LONG) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def _footer(result: DiffResult) -> Markup:
+    return element(
+        "footer",
+        f"Noise band {percent(result.noise_ratio)}, wider where the recorded samples "
+        "spread more. Ratios are time in B / time in A. Click a heading to sort.",
+    )

@@ -1,0 +1,1 @@
+"""What git was told, and what it shows of a bank."""

@@ -1,0 +1,147 @@
+"""Tell what was registered with git, and what is wrong there."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from aoebank.errors import AoebankError
+from aoebank.ops.git.check import CheckProblem, CheckResult
+from aoebank.ops.git.install import FileChange, InstallPlan, SettingChange
+from aoebank.report.output import Text, plural
+
+_SHOWN_PATHS = 5
+_STYLES = {"+": "green", "-": "red"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallReport:
+    """The settings and lines that were written, or would be."""
+
+    plan: InstallPlan
+    is_dry_run: bool
+    verb: str = "install"
+    error: AoebankError | None = None
+
+    @property
+    def schema(self) -> str:
+        return f"aoebank.git-{self.verb}/1"
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0: what cannot be written is an error of its own."""
+        return 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return every setting and file, changed or not."""
+        return {
+            "scope": str(self.plan.scope),
+            "dry_run": self.is_dry_run,
+            "settings": [
+                {
+                    "key": each.key,
+                    "before": each.before,
+                    "after": each.after,
+                    "changed": each.before != each.after,
+                }
+                for each in self.plan.settings
+            ],
+            "files": [
+                {
+                    "path": str(each.path),
+                    "changed": each.before != each.after,
+                    "diff": [line.rstrip("\n") for line in _diff(each)],
+                }
+                for each in self.plan.files
+            ],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write what changed, then what was so already."""
+        done = "would change" if self.is_dry_run else "changed"
+        settings = [each for each in self.plan.settings if each.before != each.after]
+        if settings:
+            text.line((f"{done} git config --{self.plan.scope}", "bold"))
+        for setting in settings:
+            _write_setting(text, setting)
+        files = [each for each in self.plan.files if each.before != each.after]
+        for change in files:
+            text.line((f"{done} {change.path}", "bold"))
+            for line in _diff(change):
+                text.line((f"  {line.rstrip()}", _STYLES.get(line[:1], "")))
+        same = len(self.plan.settings) + len(self.plan.files) - len(settings) - len(files)
+        if not settings and not files:
+            text.line(f"nothing to do: {plural(same, 'setting')} and files are so already")
+        elif any(each.path.name == ".gitattributes" for each in files):
+            text.line("commit .gitattributes: it tells every clone which files are banks")
+
+
+def _write_setting(text: Text, setting: SettingChange) -> None:
+    for sign, value in (("-", setting.before), ("+", setting.after)):
+        if value is not None:
+            text.line((f"  {sign}{setting.key} = {value}", _STYLES[sign]))
+
+
+def _diff(change: FileChange) -> Iterator[str]:
+    """Yield the lines that come and go, each with its sign."""
+    before, after = (
+        (data or b"").decode("utf-8", errors="backslashreplace").splitlines(keepends=True)
+        for data in (change.before, change.after)
+    )
+    lines = difflib.unified_diff(before, after, n=0)
+    return (line for line in lines if not line.startswith(("---", "+++", "@@")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """What keeps git from merging banks record by record."""
+
+    result: CheckResult
+    schema: str = "aoebank.git-check/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if anything is wrong."""
+        return 1 if self.result.problems else 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return the settings that count, the numbers and the problems."""
+        return {
+            "work_tree": str(self.result.top),
+            "files": self.result.files,
+            "covered": self.result.covered,
+            "settings": dict(self.result.settings),
+            "problems": [
+                {
+                    "code": str(each.code),
+                    "where": each.where,
+                    "message": each.message,
+                    "hint": each.hint,
+                    "paths": list(each.paths),
+                }
+                for each in self.result.problems
+            ],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write each problem with what mends it."""
+        for problem in self.result.problems:
+            _write_problem(text, problem)
+        count = plural(len(self.result.problems), "problem") if self.result.problems else "in order"
+        covered = f"{self.result.covered} of {plural(self.result.files, 'bank file')}"
+        text.line(
+            f"{count}: git merges {covered} record by record"
+            if not self.result.problems
+            else f"{count}; {covered} declared for the driver"
+        )
+
+
+def _write_problem(text: Text, problem: CheckProblem) -> None:
+    text.line((problem.code, "red"), f" {problem.where}: {problem.message}")
+    for path in problem.paths[:_SHOWN_PATHS]:
+        text.line(f"    {path}")
+    if len(problem.paths) > _SHOWN_PATHS:
+        text.line(f"    and {len(problem.paths) - _SHOWN_PATHS} more (--json lists them)")
+    text.line(f"    hint: {problem.hint}")

@@ -1,0 +1,95 @@
+"""Tell which merges are not what the driver would have made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from aoebank.errors import AoebankError
+from aoebank.model.codes import Severity
+from aoebank.model.merge_verdict import MergeProblem, MergeVerdict
+from aoebank.report.output import Text, plural
+from aoebank.report.validate.github import annotation
+
+_NAME_LENGTH = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """A line per merge, and one per record that is not as it should be."""
+
+    verdicts: Sequence[MergeVerdict]
+    schema: str = "aoebank.git-verify-merge/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a merge is not what it should be."""
+        return 1 if any(verdict.problems for verdict in self.verdicts) else 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return each merge with its problems."""
+        return {"merges": [_document(verdict) for verdict in self.verdicts]}
+
+    def write(self, text: Text) -> None:
+        """Write the merges, oldest first."""
+        for verdict in self.verdicts:
+            text.line((verdict.commit[:_NAME_LENGTH], "bold"), f" {verdict.subject}")
+            for problem in verdict.problems:
+                text.line("  ", (problem.fault, "red"), f" {_place(problem)}: {problem.message}")
+            text.line(f"  {_summary(verdict)}")
+        if not self.verdicts:
+            text.line("no merge in this range")
+
+    def annotations(self) -> Iterator[str]:
+        """Yield a workflow command of GitHub per problem."""
+        for verdict in self.verdicts:
+            where = f"in merge {verdict.commit[:_NAME_LENGTH]}"
+            if verdict.note:
+                yield annotation(
+                    Severity.NOTE, f"{where}: {verdict.note}", title="aoebank verify-merge"
+                )
+            for problem in verdict.problems:
+                key = f"{problem.key}: " if problem.key else ""
+                yield annotation(
+                    Severity.ERROR,
+                    f"{key}{problem.message} ({where})",
+                    path=problem.path,
+                    line=problem.line,
+                    title=f"aoebank verify-merge: {problem.fault}",
+                )
+
+
+def _place(problem: MergeProblem) -> str:
+    line = f":{problem.line}" if problem.line else ""
+    return f"{problem.path}{line}{f' {problem.key}' if problem.key else ''}"
+
+
+def _summary(verdict: MergeVerdict) -> str:
+    if verdict.note:
+        return verdict.note
+    words = [f"{plural(verdict.files, 'file')} merged again"]
+    if verdict.choices:
+        words.append(f"{plural(verdict.choices, 'conflict')} settled by a person")
+    words.append(plural(len(verdict.problems), "problem") if verdict.problems else "in order")
+    return ", ".join(words)
+
+
+def _document(verdict: MergeVerdict) -> Mapping[str, object]:
+    return {
+        "commit": verdict.commit,
+        "subject": verdict.subject,
+        "note": verdict.note,
+        "files": verdict.files,
+        "choices": verdict.choices,
+        "problems": [
+            {
+                "fault": str(each.fault),
+                "path": each.path,
+                "line": each.line,
+                "key": each.key,
+                "message": each.message,
+            }
+            for each in verdict.problems
+        ],
+    }

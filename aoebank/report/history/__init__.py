@@ -1,0 +1,1 @@
+"""Versions of a bank for people and for programs."""

@@ -1,0 +1,101 @@
+"""Tell where records come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aoebank.errors import AoebankError
+from aoebank.formats.text.json_text import dumps
+from aoebank.model.record import Record
+from aoebank.ops.diff.fields import plain
+from aoebank.ops.history.blame import BlamedRecord, BlameResult, RecordVersion
+from aoebank.report.history.log import version_document
+from aoebank.report.history.moves import STYLES
+from aoebank.report.output import Text
+from aoebank.report.show import provenance_document, write_provenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlameReport:
+    """The states of each record, newest first."""
+
+    result: BlameResult
+    schema: str = "aoebank.blame/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if no version ever had such a record."""
+        return 0 if self.result.records else 1
+
+    def document(self) -> Mapping[str, object]:
+        """Return the records and their states."""
+        return {
+            "root": str(self.result.root),
+            "key": self.result.key,
+            "records": [_document(blamed) for blamed in self.result.records],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write a block per record."""
+        if not self.result.records:
+            text.line(f"{self.result.key}: no version has such a record")
+        for number, blamed in enumerate(self.result.records):
+            if number:
+                text.line()
+            _write(text, blamed)
+
+
+def _write(text: Text, blamed: BlamedRecord) -> None:
+    absent = "" if blamed.is_present else "  (no longer in the bank)"
+    text.line((blamed.key, "bold"), f"  {blamed.file}{absent}")
+    for state in blamed.states:
+        _write_state(text, state)
+    for entry in blamed.provenance:
+        write_provenance(text, entry)
+
+
+def _write_state(text: Text, state: RecordVersion) -> None:
+    version = state.version
+    who = "not recorded yet"
+    if version is not None:
+        tags = f" ({', '.join(version.tags)})" if version.tags else ""
+        who = f"{version.label}{tags}  {version.time}  {version.who}"
+    text.line("  ", (f"{state.move:<8}", STYLES[state.move]), f" {who}{_message(state)}")
+    if state.record is not None:
+        text.line(f"           {_cost(state.record)}  strategy {dumps(state.record.strategy)}")
+
+
+def _message(state: RecordVersion) -> str:
+    lines = state.version.message.splitlines() if state.version else []
+    return f"  {lines[0]}" if lines else ""
+
+
+def _cost(record: Record) -> str:
+    return "not measured" if record.cost_us is None else f"{record.cost_us:g} us"
+
+
+def _document(blamed: BlamedRecord) -> dict[str, object]:
+    return {
+        "file": blamed.file,
+        "key": blamed.key,
+        "present": blamed.is_present,
+        "states": [_state(state) for state in blamed.states],
+        "provenance": [provenance_document(entry) for entry in blamed.provenance],
+    }
+
+
+def _state(state: RecordVersion) -> dict[str, object]:
+    record = state.record
+    return {
+        "move": str(state.move),
+        "version": version_document(state.version) if state.version else None,
+        "record": None
+        if record is None
+        else {
+            "cost_us": plain(record.cost_us),
+            "origin": record.origin,
+            "strategy": plain(record.strategy),
+        },
+    }

@@ -1,0 +1,1 @@
+"""What a merge decided and wrote."""

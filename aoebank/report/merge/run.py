@@ -1,0 +1,194 @@
+"""Tell what a merge decided and wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aoebank.errors import AoebankError
+from aoebank.ops.merge.document import OPEN, decision_document
+from aoebank.ops.merge.plan import Action, Decision, Reason
+from aoebank.ops.merge.run import MergeResult
+from aoebank.ops.merge.settle import Settlement
+from aoebank.report.output import Text, plural
+
+_WORDS = {
+    Reason.SAME: "the same on both sides",
+    Reason.OURS_CHANGED: "added or changed in ours only",
+    Reason.THEIRS_ADDED: "added by theirs",
+    Reason.THEIRS_CHANGED: "changed in theirs only",
+    Reason.THEIRS_REMOVED: "removed by theirs",
+    Reason.FASTER: "decided by time",
+    Reason.INSIDE_NOISE: "inside the noise band",
+    Reason.SAME_STRATEGY: "same strategy",
+    Reason.POLICY: "decided by policy",
+    Reason.BOTH_KEPT: "both kept",
+    Reason.QUARANTINE: "kept out by the quarantine",
+    Reason.BUILT_IN_FASTER: "dropped, the built-in bank is faster",
+    Reason.PERSON: "decided by a person",
+    Reason.DELETED_AND_CHANGED: "conflict: removed on one side, changed on the other",
+    Reason.NO_TIMES: "conflict: two strategies, no two times",
+    Reason.OTHER_MACHINE: "conflict: times from different machines",
+    Reason.NO_ROOM: "conflict: the format keeps one answer per key",
+    Reason.POLICY_FAIL: "conflict: two answers",
+    Reason.UNREADABLE: "conflict: a record cannot be read",
+}
+_ACTIONS = {
+    Action.KEEP_OURS: "ours stays",
+    Action.TAKE_THEIRS: "theirs is taken",
+    Action.TAKE_BASE: "the base is taken",
+    Action.KEEP_BOTH: "both are kept",
+    Action.REMOVE: "goes",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeReport:
+    """A line per decision that is not obvious, the counts, and what was written.
+
+    Attributes:
+        is_dry_run: Nothing was to be written.
+    """
+
+    result: MergeResult
+    is_dry_run: bool = False
+    schema: str = "aoebank.merge/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a key is left for a person."""
+        return 1 if self.result.conflicts else 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return decisions, counts and paths."""
+        result = self.result
+        return {
+            "base": result.base,
+            "sides": list(result.sides),
+            "dry_run": self.is_dry_run,
+            "files": result.files,
+            "conflicts": result.conflicts,
+            "counts": {str(reason): result.counts.get(reason, 0) for reason in Reason},
+            "decisions": [
+                {"theirs_side": step.theirs, **_document(each)}
+                for step in result.steps
+                for each in step.decisions
+            ],
+            "hidden": dict(result.hidden),
+            "strays": [{"side": each.side, "path": str(each.path)} for each in result.strays],
+            "written": [str(path) for path in result.written],
+            "conflict_files": [str(path) for path in result.conflict_files],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the decisions by file, then the counts and the paths."""
+        for step in self.result.steps:
+            file = ""
+            for each in step.decisions:
+                if each.file != file:
+                    file = each.file
+                    text.line((file, "bold"))
+                _write(text, each)
+        for reason in Reason:
+            number = self.result.counts.get(reason, 0)
+            if number:
+                text.line(f"{number:>9}  {_WORDS[reason]}")
+        self._write_notes(text)
+        self._write_end(text)
+
+    def _write_notes(self, text: Text) -> None:
+        for side, number in self.result.hidden.items():
+            text.line(
+                ("note: ", "yellow"),
+                f"{side}: {plural(number, 'record')} no reader uses, its key comes twice",
+            )
+        for stray in self.result.strays:
+            text.line(("note: ", "yellow"), f"{stray.path}: no bank file, left where it is")
+
+    def _write_end(self, text: Text) -> None:
+        result = self.result
+        number = result.conflicts
+        end = plural(number, "conflict") if number else "no conflict"
+        files = plural(result.files, "file")
+        style = "red" if number else "green"
+        if self.is_dry_run:
+            text.line(f"{files}, ", (end, style), ", nothing written (dry run)")
+            return
+        text.line(f"{files}, ", (end, style), f", {len(result.written)} written")
+        for path in result.written:
+            text.line(f"  {path}")
+        for path in result.conflict_files:
+            text.line(f"choose an action for each conflict in {path}, then:")
+            text.line(f"  aoebank merge --apply {path}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettlementReport:
+    """A line per settled key, and what still waits."""
+
+    settlement: Settlement
+    is_dry_run: bool = False
+    schema: str = "aoebank.merge/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a key still waits."""
+        return 1 if self.settlement.open else 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return keys and paths."""
+        return {
+            "bank": str(self.settlement.bank),
+            "dry_run": self.is_dry_run,
+            "settled": {key: str(each) for key, each in self.settlement.settled.items()},
+            "open": list(self.settlement.open),
+            "written": [str(path) for path in self.settlement.written],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the settled keys, then the open ones."""
+        text.line((str(self.settlement.bank), "bold"))
+        for key, action in self.settlement.settled.items():
+            text.line(f"  {key}  ", _ACTIONS[action])
+        for key in self.settlement.open:
+            text.line(f"  {key}  ", ("still a conflict", "red"))
+        settled, waiting = len(self.settlement.settled), len(self.settlement.open)
+        end = ", nothing written (dry run)" if self.is_dry_run else ""
+        text.line(f"{settled} settled, {plural(waiting, 'conflict')} left{end}")
+        for path in self.settlement.written:
+            text.line(f"  {path}")
+
+
+def _document(decision: Decision) -> dict[str, object]:
+    members: dict[str, object] = dict(decision_document(decision))
+    members["action"] = OPEN if decision.conflict else str(decision.action)
+    return members
+
+
+def _write(text: Text, each: Decision) -> None:
+    what = _WORDS[each.reason]
+    style = "red" if each.conflict else "" if each.reason in _QUIET else "yellow"
+    times = _times(each)
+    note = f" ({each.note})" if each.note else ""
+    text.line(f"  {each.key}  ", (what, style), f", {_outcome(each)}{times}{note}")
+
+
+def _outcome(each: Decision) -> str:
+    if each.action is Action.KEEP_OURS and each.ours is None:
+        return "stays out"
+    return _ACTIONS[each.action]
+
+
+_QUIET = (Reason.THEIRS_ADDED, Reason.THEIRS_CHANGED)
+
+
+def _times(each: Decision) -> str:
+    ours, theirs = each.cost_ours_us, each.cost_theirs_us
+    if ours is None and theirs is None:
+        return ""
+    words = ["no time" if cost is None else f"{cost:g} us" for cost in (ours, theirs)]
+    if each.ours is None or each.theirs is None:
+        return f": {words[each.ours is None]}"
+    return f": {words[0]} here, {words[1]} there"

@@ -1,0 +1,1 @@
+"""Findings and fixes for people, for programs and for CI servers."""

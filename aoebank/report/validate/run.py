@@ -1,0 +1,103 @@
+"""Tell what is wrong in banks, and what was mended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aoebank.errors import AoebankError, BankNotFoundError
+from aoebank.model.codes import Severity
+from aoebank.ops.validate.fix import FixOutcome
+from aoebank.ops.validate.run import ValidateResult
+from aoebank.report.output import OutputFormat, Text, plural
+from aoebank.report.validate.findings import (
+    finding_document,
+    is_at_least,
+    summary,
+    write_finding,
+    write_statistics,
+)
+from aoebank.report.validate.fixes import fixes_document, write_fixes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateReport:
+    """One line per finding, and a summary.
+
+    Attributes:
+        fail_on: Findings this bad or worse make the exit code 1.
+        fixes: What `--fix` did; None without it.
+        is_dry_run: Whether fixes were only planned.
+        has_statistics: Whether to count findings by code instead of listing them.
+    """
+
+    result: ValidateResult
+    fail_on: Severity = Severity.ERROR
+    fixes: Sequence[FixOutcome] | None = None
+    is_dry_run: bool = False
+    has_statistics: bool = False
+    schema: str = "aoebank.validate/1"
+
+    @property
+    def error(self) -> AoebankError | None:
+        """Return what kept the answer from being complete: a path missing, a fix unwritten."""
+        for path in self.result.missing:
+            return BankNotFoundError("no such file or directory", path=path)
+        failed = (outcome.error for outcome in self.fixes or () if outcome.error is not None)
+        return next(failed, None)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 if all is well, 1 for findings bad enough, 3 if the answer is not complete."""
+        if self.error is not None:
+            return self.error.exit_code
+        return int(any(is_at_least(each.severity, self.fail_on) for each in self.result.findings))
+
+    def document(self) -> Mapping[str, object]:
+        """Return the findings, the counts and the fixes."""
+        document: dict[str, object] = {
+            "files": self.result.files,
+            "records": self.result.records,
+            "counts": {str(severity): self.result.count(severity) for severity in Severity},
+            "fail_on": str(self.fail_on),
+            "findings": [finding_document(finding) for finding in self.result.findings],
+        }
+        if self.fixes is not None:
+            document["fixes"] = fixes_document(self.fixes)
+        return document
+
+    def write(self, text: Text) -> None:
+        """Write fixes, then a line per finding or a table of codes, then the counts."""
+        if self.fixes is not None:
+            write_fixes(text, self.fixes, is_dry_run=self.is_dry_run)
+        if self.has_statistics:
+            write_statistics(text, self.result.findings)
+        else:
+            for finding in self.result.findings:
+                write_finding(text, finding)
+        text.line(f"{self._looked_at()}: {summary(self.result.findings)}")
+
+    def _looked_at(self) -> str:
+        return f"{plural(self.result.files, 'file')}, {plural(self.result.records, 'record')}"
+
+
+def render(report: ValidateReport, output: OutputFormat) -> str:
+    """Return the report for a program that shows findings of many tools."""
+    from aoebank import __version__
+    from aoebank.report.validate.github import github_annotations
+    from aoebank.report.validate.junit import junit_xml
+    from aoebank.report.validate.sarif import sarif_log
+
+    findings = report.result.findings
+    if output is OutputFormat.GITHUB:
+        return github_annotations(findings)
+    if output is OutputFormat.JUNIT:
+        return junit_xml(findings, report.result.checked, report.fail_on)
+    log = sarif_log(
+        findings,
+        version=__version__,
+        exit_code=report.exit_code,
+        is_complete=report.error is None,
+    )
+    return json.dumps(log, indent=2) + "\n"

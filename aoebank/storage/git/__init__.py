@@ -1,0 +1,1 @@
+"""Git as banks meet it: revisions, settings, attributes, merges."""

@@ -1,0 +1,1 @@
+"""How each program finds its bank: places, rules, and a walk that tells what it saw."""

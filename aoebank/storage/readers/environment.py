@@ -1,0 +1,98 @@
+"""Which directory a reader takes for the bank; the only place that reads the environment.
+
+Source: CANN documentation of TUNE_BANK_PATH and ASCEND_CACHE_PATH; CANN 8.1
+tbe/common/repository_manager for the demand of rwx on directories named explicitly.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from aoebank.errors import BankNotFoundError
+from aoebank.model.resolution import Answer, Query, Reader, Resolution, Tier
+from aoebank.storage.readers.places import (
+    ASCEND_CACHE_PATH,
+    ASCEND_OPP_PATH,
+    HOME,
+    TUNE_BANK_PATH,
+    Access,
+    Surroundings,
+    system_access,
+)
+
+__all__ = [
+    "ASCEND_CACHE_PATH",
+    "ASCEND_OPP_PATH",
+    "HOME",
+    "TUNE_BANK_PATH",
+    "current_environment",
+    "find_answer",
+    "resolve_bank",
+    "surroundings",
+]
+
+
+def current_environment() -> Mapping[str, str]:
+    """Return the environment of this process, as it is now."""
+    return dict(os.environ)
+
+
+def resolve_bank(*, env: Mapping[str, str], cwd: Path, reader: Reader = Reader.HOST) -> Resolution:
+    """Return the root directory of the custom bank `reader` uses.
+
+    Args:
+        env: Environment to go by; an empty variable counts as unset.
+        cwd: What relative paths are relative to.
+        reader: Whose rules to follow.
+
+    Raises:
+        BankNotFoundError: the variable that decides names no directory, or there is none.
+        BankPermissionError: the directory is there, but not readable, writable and
+            searchable for this user, as this reader demands.
+    """
+    from aoebank.storage.readers.rules import RULES
+    from aoebank.storage.readers.walk import decide
+
+    answer = decide(RULES[reader], Surroundings(env=env, cwd=cwd))
+    for trouble in answer.troubles:
+        if trouble.tier is Tier.CUSTOM:
+            raise trouble.error
+    if answer.root is None or answer.variable is None:
+        raise BankNotFoundError("no variable says where the bank is", where=str(reader))
+    return Resolution(
+        reader=reader,
+        root=answer.root,
+        tier=Tier.CUSTOM,
+        variable=answer.variable,
+        exists=answer.root.is_dir(),
+        tried=answer.tried,
+    )
+
+
+def find_answer(
+    reader: Reader, around: Surroundings, query: Query, *, writes: bool = False
+) -> Answer:
+    """Return what a program would use in given surroundings; bad news is part of it."""
+    from aoebank.storage.readers.rules import RULES
+    from aoebank.storage.readers.walk import search
+
+    return search(RULES[reader], around, query, writes=writes)
+
+
+def surroundings(
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    op_bank_path: str | None = None,
+    mdl_bank_path: str | None = None,
+    opp_path: str | None = None,
+    access: Access = system_access,
+) -> Surroundings:
+    """Return surroundings; `opp_path` stands in for ASCEND_OPP_PATH."""
+    if opp_path is not None:
+        env = {**env, ASCEND_OPP_PATH: opp_path}
+    return Surroundings(
+        env=env, cwd=cwd, op_bank_path=op_bank_path, mdl_bank_path=mdl_bank_path, access=access
+    )

@@ -1,0 +1,186 @@
+"""The sides of a comparison or a merge, all read the same way: bank files by their names.
+
+`storage.open_side` makes one of what a person wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from aoebank.errors import BankPermissionError
+from aoebank.formats.parse_like import parse_like
+from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
+from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.formats.text.raw_splice import is_blank
+from aoebank.storage.bank import load_file, load_provenance, read_file
+from aoebank.storage.readers.folders import size_of
+from aoebank.storage.tree import FileKind, iter_tree
+
+
+class SideKind(StrEnum):
+    """Where a side is read from."""
+
+    FILE = "file"
+    TREE = "tree"
+    GIT = "git"
+    SNAPSHOT = "snapshot"
+
+
+class Side(Protocol):
+    """One side: named bank files that can be read as often as wanted.
+
+    Attributes:
+        label: How a person wrote it, for messages.
+        is_tree: False for one file alone; its name is then the file name.
+    """
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def kind(self) -> SideKind: ...
+
+    @property
+    def is_tree(self) -> bool: ...
+
+    def names(self) -> tuple[str, ...]:
+        """Return the bank files, sorted: paths below the side, `/` between the parts."""
+        ...
+
+    def load(
+        self, name: str, *, like: ParsedFile | None = None, uses_all_cores: bool = True
+    ) -> ParsedFile | None:
+        """Read and parse a bank file, broken or not; None if the side has none of this name.
+
+        Args:
+            name: As `names` gives it.
+            like: Another version of it: lines both have are parsed once.
+            uses_all_cores: False where another process has the other core already.
+        """
+        ...
+
+    def load_provenance(self, name: str) -> ProvenanceLog:
+        """Read the side-car of a bank file; an absent one has no entries."""
+        ...
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """Return the bytes of any file of the side, a side-car for one; None if it has none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathSide:
+    """A bank file or a tree on disk."""
+
+    label: str
+    path: Path
+
+    @property
+    def kind(self) -> SideKind:
+        return SideKind.TREE if self.is_tree else SideKind.FILE
+
+    @property
+    def is_tree(self) -> bool:
+        return self.path.is_dir()
+
+    def names(self) -> tuple[str, ...]:
+        if not self.is_tree:
+            return (self.path.name,)
+        found = []
+        for entry in iter_tree(self.path):
+            if entry.kind is FileKind.UNREADABLE and entry.path.is_dir():
+                # passed over, its records would count as removed
+                raise BankPermissionError(
+                    f"folder cannot be listed: {entry.reason}",
+                    path=entry.path,
+                    hint=f"chmod u+rx {entry.path}",
+                )
+            if entry.kind is FileKind.BANK:
+                found.append(entry.path.relative_to(self.path).as_posix())
+        return tuple(sorted(found))
+
+    def load(
+        self, name: str, *, like: ParsedFile | None = None, uses_all_cores: bool = True
+    ) -> ParsedFile | None:
+        path = self._place(name)
+        data = read_file(path)
+        if data is None:
+            return None
+        parsed = parse_like(data, path, like, uses_all_cores=uses_all_cores)
+        if not is_blank(data) and find_error(parsed) is None:
+            return parsed
+        return load_file(path)  # a torn file is read again when no writer is at it
+
+    def load_provenance(self, name: str) -> ProvenanceLog:
+        return load_provenance(self._place(name))
+
+    def read_bytes(self, name: str) -> bytes | None:
+        return read_file(self._place(name))
+
+    def size_bytes(self) -> int:
+        """Return the size of all bank files."""
+        return sum(size_of(self._place(name)) for name in self.names())
+
+    def _place(self, name: str) -> Path:
+        return self.path / name if self.is_tree else self.path.with_name(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSide:
+    """Files that lie in a store of versions: a git revision or a snapshot.
+
+    Attributes:
+        place: What paths in messages start with; no such file is on disk.
+        contents: What the store calls each file and side-car, by its path below the side.
+        read: Gives the bytes of one by what the store calls it.
+    """
+
+    label: str
+    kind: SideKind
+    is_tree: bool
+    place: str
+    contents: Mapping[str, str]
+    read: Callable[[str], bytes]
+
+    def names(self) -> tuple[str, ...]:
+        if not self.is_tree:  # what a person names is a bank file, whatever it is called
+            return tuple(name for name in self.contents if not name.endswith(SUFFIX))
+        return tuple(sorted(filter(self._is_bank_file, self.contents)))
+
+    def load(
+        self, name: str, *, like: ParsedFile | None = None, uses_all_cores: bool = True
+    ) -> ParsedFile | None:
+        stored = self.contents.get(name)
+        if stored is None:
+            return None
+        data, path = self.read(stored), Path(self.place, name)
+        return parse_like(data, path, like, uses_all_cores=uses_all_cores)
+
+    def load_provenance(self, name: str) -> ProvenanceLog:
+        side_car = f"{name}{SUFFIX}"
+        stored = self.contents.get(side_car)
+        return parse_provenance(self.read(stored) if stored else b"", Path(self.place, side_car))
+
+    def read_bytes(self, name: str) -> bytes | None:
+        stored = self.contents.get(name)
+        return None if stored is None else self.read(stored)
+
+    def _is_bank_file(self, name: str) -> bool:
+        parts = name.split("/")
+        if name.endswith(SUFFIX) or any(part.startswith(".") for part in parts):
+            return False
+        path = Path(name)
+        known = find_format(path)
+        return known is not None or (
+            find_format(path, self.read(self.contents[name])[:HEAD_BYTES]) is not None
+        )
+
+
+def size_on_disk(sides: Iterable[Side | None]) -> int:
+    """Return the bytes of bank files on disk; those of stored sides do not count."""
+    return sum(side.size_bytes() for side in sides if isinstance(side, PathSide))

@@ -1,0 +1,69 @@
+"""The versions of a bank, from its snapshots or from the git history it lies in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from aoebank.storage.sides.side import SideKind, StoredSide
+
+SHORT_ID = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One state of a bank that can be gone back to.
+
+    Attributes:
+        id: Of the snapshot or commit, in full.
+        parents: The versions before it; the first one is what it is compared with.
+        time: RFC 3339 in UTC.
+    """
+
+    kind: SideKind
+    id: str
+    parents: tuple[str, ...]
+    who: str
+    time: str
+    message: str
+    tags: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Return how a side of this version is written, the id cut short."""
+        return f"{self.kind}:{self.id[:SHORT_ID]}"
+
+
+class History(Protocol):
+    """Versions of one bank."""
+
+    @property
+    def kind(self) -> SideKind: ...
+
+    def versions(self) -> tuple[Version, ...]:
+        """Return all versions, newest first; a parent comes after its children."""
+        ...
+
+    def get(self, reference: str) -> Version:
+        """Return the version a person means.
+
+        Raises:
+            HistoryError: there is no such version, or more than one.
+        """
+        ...
+
+    def side(self, version: str) -> StoredSide:
+        """Return the bank as a version has it, by full id; empty for an empty id."""
+        ...
+
+
+def empty_side(kind: SideKind) -> StoredSide:
+    """Return a bank without files: what comes before the first version."""
+    return StoredSide(
+        label="nothing",
+        kind=kind,
+        is_tree=True,
+        place="nothing",
+        contents={},
+        read=lambda name: b"",
+    )

@@ -1,0 +1,1 @@
+"""Writing safely: locks, whole files or none, many files together."""

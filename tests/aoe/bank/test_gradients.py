@@ -1,0 +1,424 @@
+"""Gradient bank: what is stored comes back, what nobody should use does not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aoe.bank.gradients import (
+    GradientBank,
+    GradientVerdict,
+    Miss,
+    StoredGradients,
+    gradient_bank_folder,
+)
+from aoe.gradients.choose import Origin
+from aoe.gradients.cost import AllReduceCost
+from aoe.gradients.segmentation import Segmentation, optimal
+from aoe.gradients.trace import GradientTrace, model_hash
+from aoe.measurement import SpeedupEstimate
+from aoe.testing.gradients import hash_of, make_gradient_trace
+from aoebank import Bank, BankFormatError, BankNotFoundError, BankPathError, Event
+from aoebank.model.canonical import digest_of
+from aoebank.model.quarantine import QuarantineEntry
+from aoebank.storage.quarantine import update_quarantine
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+COST = AllReduceCost(latency_us=100, us_per_byte=0.002, residuals=(0.01, -0.01))
+TRACE = make_gradient_trace([4096, 1 << 20, 8192, 64], [50.25, 100.5, 101.0, 400.75])
+KEY = hash_of(TRACE)
+ESTIMATE = SpeedupEstimate(median=1.1, low=1.05, high=1.15, pairs=20, coverage=0.95)
+
+
+def make_bank(folder: Path) -> GradientBank:
+    return GradientBank(
+        folder,
+        "x86-64-test",
+        fingerprint={"torch": "2.13.0", "cpu_model": "a cpu"},
+        model={"name": "net"},
+        engine_version="0.1.0",
+        clock=lambda: NOW,
+    )
+
+
+def make_verdict(**changes: Any) -> GradientVerdict:
+    verdict = GradientVerdict(
+        event=Event.ADD,
+        world_size=4,
+        backend="gloo",
+        cost=COST,
+        segmentation=Segmentation(ends=(2, 4)),
+        origin=Origin.INFLATED,
+        inflation=1.5,
+        estimate=ESTIMATE,
+        baseline_us=(110.0, 111.0),
+        tuned_us=(100.0, 101.0),
+    )
+    return replace(verdict, **changes)
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> GradientBank:
+    return make_bank(tmp_path)
+
+
+def items(bank: GradientBank) -> list[dict[str, Any]]:
+    value: list[dict[str, Any]] = json.loads(bank.file.read_text())
+    return value
+
+
+def item(sizes: list[Any], times: list[Any], key: int = KEY) -> dict[str, Any]:
+    return {"modelhash": str(key), "modelvalue": {"gradientSize": sizes, "gradientTime": times}}
+
+
+def test_record_is_what_readers_of_the_format_expect(bank: GradientBank, tmp_path: Path) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    assert bank.file == tmp_path / "x86-64-test_gradient_fusion.json"
+    start = 1772366400000000  # NOW in microseconds
+    assert items(bank) == [item([4096, 1 << 20, 8192, 64], [start, 50, 1, 299])]
+
+
+def test_everything_comes_back(bank: GradientBank) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    stored = bank.find(KEY, TRACE.sizes_bytes)
+    assert stored is not None
+    assert replace(stored.trace, ready_us=TRACE.ready_us) == TRACE
+    assert stored.trace.ready_us == pytest.approx(TRACE.ready_us, abs=1)
+    assert stored.trace.ready_us[0] == TRACE.ready_us[0]
+    assert stored.has_names
+    assert (stored.world_size, stored.backend, stored.cost) == (4, "gloo", COST)
+    assert (stored.segmentation, stored.origin) == (Segmentation(ends=(2, 4)), Origin.INFLATED)
+    assert (stored.inflation, stored.speedup) == (1.5, 1.1)
+    assert (stored.speedup_low, stored.speedup_high) == (1.05, 1.15)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**50), st.floats(0, 1e9)), min_size=1, max_size=30).filter(
+        lambda gradients: any(size for size, _ in gradients)
+    )
+)
+def test_times_come_back_to_the_microsecond(
+    tmp_path_factory: pytest.TempPathFactory, gradients: list[tuple[int, float]]
+) -> None:
+    bank = make_bank(tmp_path_factory.mktemp("bank"))
+    ready = sorted(time for _, time in gradients)
+    trace = make_gradient_trace([size for size, _ in gradients], ready)
+    bank.save(7, trace, make_verdict(segmentation=None))
+    stored = bank.find(7, trace.sizes_bytes)
+    assert stored is not None
+    assert stored.trace.sizes_bytes == trace.sizes_bytes
+    assert stored.trace.ready_us == pytest.approx(trace.ready_us, abs=1.01)
+    times = items(bank)[0]["modelvalue"]["gradientTime"]
+    assert all(type(time) is int and 0 <= time < 2**64 for time in times)
+
+
+def test_half_microseconds_do_not_add_up(bank: GradientBank) -> None:
+    trace = make_gradient_trace([8] * 2001, [0.5 * each for each in range(2001)])
+    bank.save(1, trace, make_verdict(segmentation=None))
+    stored = bank.find(1)
+    assert stored is not None
+    assert stored.trace.backward_end_us == pytest.approx(1000, abs=1)
+
+
+def test_written_bank_is_valid_with_its_side_car(bank: GradientBank) -> None:
+    from aoebank.ops.validate.run import validate
+
+    bank.save(KEY, TRACE, make_verdict())
+    bank.note(KEY, make_verdict(event=Event.RESERVED), TRACE)
+    assert validate([bank.file.parent]).findings == ()
+
+
+def test_side_car_says_where_and_how_well(bank: GradientBank) -> None:
+    bank.save(KEY, TRACE, make_verdict(search={"trials": 9}))
+    side_car = bank.file.with_name(bank.file.name + ".provenance.jsonl")
+    entry = json.loads(side_car.read_text())
+    assert entry["fingerprint"] == {
+        "torch": "2.13.0",
+        "cpu_model": "a cpu",
+        "world_size": 4,
+        "backend": "gloo",
+    }
+    assert entry["search"]["cost"]["latency_us"] == 100
+    assert (entry["search"]["trials"], entry["search"]["loops"]) == (9, 5)
+    assert entry["search"]["segmentation"] == [2, 4]
+    assert (entry["speedup"], entry["speedup_low"], entry["speedup_high"]) == (1.1, 1.05, 1.15)
+
+
+@pytest.mark.parametrize(
+    ("content", "miss"),
+    [
+        ([], Miss.ABSENT),
+        ([item([1, 2], [5, 6], key=8)], Miss.ABSENT),
+        ([item([0] * 5, [0] * 5)], Miss.PLACEHOLDER),
+        ([item([1, 2, 3, 4, 5], [0] * 5)], Miss.PLACEHOLDER),
+        ([item([0] * 5, [9, 1, 1, 1, 1])], Miss.PLACEHOLDER),
+        ([item([], [])], Miss.PLACEHOLDER),
+        ([item([0, 0], [5, 6])], Miss.PLACEHOLDER),
+        ([item([1, 2], [5])], Miss.BROKEN),
+        ([item([1, -2], [5, 6])], Miss.BROKEN),
+        ([item([1, 2], [5, -6])], Miss.BROKEN),
+        ([item([1, 2.5], [5, 6])], Miss.BROKEN),
+        ([item([1, "2"], [5, 6])], Miss.BROKEN),
+        ([{"modelhash": str(KEY)}], Miss.BROKEN),
+        ([{"modelhash": str(KEY), "modelvalue": {"gradientSize": [1]}}], Miss.BROKEN),
+        ([item([4096, 1 << 20, 8192, 64], [5, 6, 7, 8])] * 2, Miss.TWICE),
+        ([item([1, 2], [5, 6]), item([1, 2], [7, 8])], Miss.TWICE),
+        ([item([4096, 1 << 20, 8192], [5, 6, 7])], Miss.FOREIGN),
+        ([item([4096, 1 << 20, 8192, 65], [5, 6, 7, 8])], Miss.FOREIGN),
+    ],
+)
+def test_unusable_record_is_a_miss_and_saving_replaces_it(
+    bank: GradientBank, content: list[Any], miss: Miss
+) -> None:
+    bank.file.write_text(json.dumps(content))
+    found = bank.look_up(KEY, TRACE.sizes_bytes)
+    assert (found.miss, found.stored) == (miss, None)
+    assert bank.find(KEY, TRACE.sizes_bytes) is None
+    others = [each for each in content if each["modelhash"] != str(KEY)]
+    bank.save(KEY, TRACE, make_verdict())
+    assert [each for each in items(bank) if each["modelhash"] != str(KEY)] == others
+    assert sum(each["modelhash"] == str(KEY) for each in items(bank)) == 1
+    assert bank.find(KEY, TRACE.sizes_bytes) is not None
+
+
+def test_placeholder_of_another_model_is_left_alone(bank: GradientBank) -> None:
+    placeholder = item([0] * 5, [0] * 5, key=99)
+    bank.file.write_text(json.dumps([placeholder]))
+    bank.save(KEY, TRACE, make_verdict())
+    assert items(bank)[0] == placeholder
+
+
+def test_order_of_the_gradients_asked_for_does_not_matter(bank: GradientBank) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    assert bank.find(KEY, sorted(TRACE.sizes_bytes)) is not None
+
+
+def test_corrupt_file_is_an_error_and_stays(bank: GradientBank) -> None:
+    bank.file.write_text('[{"modelhash": "1", ')
+    with pytest.raises(BankFormatError):
+        bank.find(KEY)
+    with pytest.raises(BankFormatError):
+        bank.save(KEY, TRACE, make_verdict())
+    assert bank.file.read_text() == '[{"modelhash": "1", '
+
+
+def test_record_of_another_tuner_has_no_names_and_counts_from_its_first_gradient(
+    bank: GradientBank,
+) -> None:
+    bank.file.write_text(json.dumps([item([10, 20, 30], [4657707485836, 7, 8])]))
+    stored = bank.find(KEY)
+    assert stored is not None
+    assert stored.trace.ready_us == (0, 7, 15)
+    assert not stored.has_names
+    assert (stored.world_size, stored.cost, stored.segmentation) == (None, None, None)
+
+
+def test_side_car_of_a_record_somebody_replaced_does_not_count(bank: GradientBank) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    bank.file.write_text(json.dumps([item([4096, 1 << 20, 8192, 64], [5, 6, 7, 8])]))
+    stored = bank.find(KEY, TRACE.sizes_bytes)
+    assert stored is not None
+    assert (stored.world_size, stored.segmentation, stored.has_names) == (None, None, False)
+
+
+def test_rewritten_text_of_the_same_lists_keeps_its_side_car(bank: GradientBank) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    bank.file.write_text(json.dumps(items(bank), indent=4))
+    stored = bank.find(KEY)
+    assert stored is not None
+    assert stored.world_size == 4
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cost": 3},
+        {"cost": {"kind": "line", "latency_us": "x", "us_per_byte": 1}},
+        {"segmentation": "no"},
+        {"segmentation": [1, 2]},
+        {"segmentation": [4, 2]},
+        {"segmentation": [2.0, 4]},
+        {"segmentation": [True, 4]},
+        {"origin": 7},
+        {"origin": []},
+        {"first_ready_us": "soon"},
+        {"first_ready_us": -1},
+        {"loops": None},
+        {"dtypes": [1, 2, 3, 4]},
+        {"dtypes": "abcd"},
+        {"inflation": True},
+        {"inflation": 1e999},
+    ],
+)
+def test_edited_side_car_never_breaks_a_look_up(
+    bank: GradientBank, changes: dict[str, Any]
+) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    side_car = bank.file.with_name(bank.file.name + ".provenance.jsonl")
+    entry = json.loads(side_car.read_text())
+    entry["search"].update(changes)
+    side_car.write_text(json.dumps(entry) + "\n")
+    stored = bank.find(KEY)
+    assert stored is not None
+    stored.segment(COST, world_size=4, backend="gloo")
+
+
+def test_where_it_was_measured_the_winner_is_used(bank: GradientBank) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    stored = bank.find(KEY)
+    assert stored is not None
+    assert stored.segment(COST, world_size=4, backend="gloo") == Segmentation(ends=(2, 4))
+
+
+@pytest.mark.parametrize(("world_size", "backend"), [(8, "gloo"), (4, "nccl")])
+def test_elsewhere_it_is_computed_anew(bank: GradientBank, world_size: int, backend: str) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    stored = bank.find(KEY)
+    assert stored is not None
+    other = AllReduceCost(latency_us=1, us_per_byte=1e-6)
+    expected = optimal(stored.trace, AllReduceCost(latency_us=1.5, us_per_byte=1.5e-6))
+    assert stored.segment(other, world_size=world_size, backend=backend) == expected
+
+
+def test_latest_entry_counts(bank: GradientBank) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    bank.save(KEY, TRACE, make_verdict(event=Event.UPDATE, world_size=2))
+    stored = bank.find(KEY)
+    assert stored is not None
+    assert stored.world_size == 2
+    assert len(items(bank)) == 1
+
+
+def test_hopeless_only_where_the_default_was_best(bank: GradientBank) -> None:
+    assert not bank.is_hopeless(KEY, world_size=4, backend="gloo")
+    bank.note(KEY, make_verdict(event=Event.UNSATISFIED, segmentation=None), TRACE)
+    assert bank.is_hopeless(KEY, world_size=4, backend="gloo")
+    assert not bank.is_hopeless(KEY, world_size=8, backend="gloo")
+    assert not bank.is_hopeless(KEY + 1, world_size=4, backend="gloo")
+    assert not bank.file.exists()
+    bank.save(KEY, TRACE, make_verdict())
+    assert not bank.is_hopeless(KEY, world_size=4, backend="gloo")
+
+
+@pytest.mark.parametrize("modelhash", [-1, 2**64])
+def test_hash_that_is_no_u64_is_refused(bank: GradientBank, modelhash: int) -> None:
+    with pytest.raises(ValueError, match="64-bit"):
+        bank.save(modelhash, TRACE, make_verdict())
+
+
+def test_trace_without_any_byte_is_refused(bank: GradientBank) -> None:
+    with pytest.raises(ValueError):
+        bank.save(KEY, make_gradient_trace([0, 0]), make_verdict())
+    assert not bank.file.exists()
+
+
+def test_full_disk_leaves_the_old_record(bank: GradientBank, request: Any) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    before = bank.file.read_bytes()
+    request.getfixturevalue("no_room")
+    with pytest.raises(BankPathError, match="no space"):
+        bank.save(KEY + 1, TRACE, make_verdict())
+    assert bank.file.read_bytes() == before
+    assert not list(bank.file.parent.glob(".*tmp*"))
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from aoe.gradient_bank import GradientBank, GradientVerdict
+from aoe.testing.gradients import make_gradient_trace
+from aoebank import Event
+bank = GradientBank(Path(sys.argv[1]), "x", fingerprint={}, model={}, engine_version="0")
+first = int(sys.argv[2]) * 100
+for key in range(first, first + 12):
+    bank.save(key, make_gradient_trace([key + 1, 5]),
+              GradientVerdict(event=Event.ADD, world_size=2, backend="gloo"))
+"""
+
+
+def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
+    processes = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(number)])
+        for number in range(3)
+    ]
+    assert [process.wait(120) for process in processes] == [0, 0, 0]
+    bank = GradientBank(tmp_path, "x", fingerprint={}, model={}, engine_version="0")
+    keys = [number * 100 + each for number in range(3) for each in range(12)]
+    found = [bank.find(key, [key + 1, 5]) for key in keys]
+    assert all(each is not None and each.world_size == 2 for each in found)
+    assert len(items(bank)) == len(keys)
+
+
+def test_folder_is_where_the_tuner_of_cann_writes(tmp_path: Path) -> None:
+    named = tmp_path / "bank"
+    named.mkdir()
+    env = {"TUNE_BANK_PATH": str(named), "HOME": str(tmp_path)}
+    assert gradient_bank_folder(env, tmp_path, "soc") == named
+    default = gradient_bank_folder({"HOME": str(tmp_path)}, tmp_path, "soc")
+    assert default == tmp_path / "Ascend/latest/data/aoe/custom/graph/soc"
+    with pytest.raises(BankNotFoundError):
+        gradient_bank_folder({"TUNE_BANK_PATH": str(tmp_path / "no")}, tmp_path, "soc")
+
+
+def test_default_folder_is_made_on_the_first_record(tmp_path: Path) -> None:
+    bank = make_bank(gradient_bank_folder({"HOME": str(tmp_path)}, tmp_path, "x86-64-test"))
+    bank.save(KEY, TRACE, make_verdict())
+    assert bank.find(KEY) is not None
+
+
+def test_real_bank_reads_as_a_trace(shared_data: Path) -> None:
+    folder = shared_data / "cann_banks" / "gradient"
+    bank = GradientBank(folder, "Ascend910", fingerprint={}, model={}, engine_version="0")
+    stored = bank.find(15294858920613849201)
+    assert isinstance(stored, StoredGradients)
+    trace: GradientTrace = stored.trace
+    assert (len(trace), trace.total_bytes) == (161, 102236324)
+    assert trace.backward_end_us == 9571533
+    assert len(optimal(trace, COST)) > 1
+
+
+def test_hash_of_the_fixture_is_that_of_its_lists() -> None:
+    assert model_hash(TRACE.dtypes, TRACE.sizes_bytes) == KEY
+
+
+def quarantine(bank: GradientBank, *, any_strategy: bool) -> None:
+    """Put the record of TRACE into quarantine; it stays in the file."""
+    (record,) = Bank(bank.file.parent).iter_records(bank.file)
+    entry = QuarantineEntry(
+        key=record.key,
+        reason="times of a broken machine",
+        who="Ann",
+        when="2026-01-01T00:00:00Z",
+        soc_version="x86-64-test",
+        strategy_sha256=None if any_strategy else digest_of(record.strategy),
+    )
+    update_quarantine(bank.file.parent, lambda old: [*old, entry])
+
+
+def test_record_in_quarantine_is_a_miss_and_gets_replaced_by_other_times(
+    bank: GradientBank,
+) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    quarantine(bank, any_strategy=False)
+    assert bank.look_up(KEY).miss is Miss.QUARANTINED
+    later = replace(TRACE, ready_us=(50.25, 150.0, 160.0, 500.0))
+    bank.save(KEY, later, make_verdict())
+    assert bank.look_up(KEY).stored is not None
+
+
+def test_model_in_quarantine_as_a_whole_gets_no_record_back(bank: GradientBank) -> None:
+    bank.save(KEY, TRACE, make_verdict())
+    quarantine(bank, any_strategy=True)
+    before = bank.file.read_bytes()
+    bank.save(KEY, replace(TRACE, ready_us=(1.0, 2.0, 3.0, 4.0)), make_verdict())
+    assert bank.file.read_bytes() == before
+    assert bank.look_up(KEY).miss is Miss.QUARANTINED

@@ -1,0 +1,263 @@
+"""The engine's view of a bank: what it finds, believes, writes and remembers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aoe.bank.operators import TuningBank, bank_root, key_of
+from aoe.schedule import Configuration, Schedule
+from aoe.testing.families import chain_workload
+from aoe.testing.tuning import guess_of, guesses_of, make_bank, make_verdict
+from aoe.workload import Workload
+from aoebank import (
+    Bank,
+    BankFormatError,
+    BankNotFoundError,
+    Event,
+    make_unified_record,
+)
+
+_EXP = chain_workload(("Exp",))
+_TANH = chain_workload(("Tanh",))
+
+
+def _save(
+    bank: TuningBank,
+    workload: Workload = _EXP,
+    speedup: float = 2.0,
+    event: Event = Event.ADD,
+) -> None:
+    bank.save(workload, *guess_of(workload), make_verdict(event, speedup, limit=8))
+
+
+def test_file_is_named_after_target_and_family(tmp_path: Path) -> None:
+    file = make_bank(tmp_path).file("lrn")
+    assert file == tmp_path / "x86-64-test" / "unified_bank" / "x86-64-test_2_AiCore_lrn.json"
+
+
+def test_saved_record_is_found_by_another_run(tmp_path: Path) -> None:
+    _save(make_bank(tmp_path))
+    schedule, configuration = guess_of(_EXP)
+    found = make_bank(tmp_path, model="other").find(_EXP)
+    assert found is not None
+    assert found.key == key_of(_EXP)
+    assert found.schedule == schedule
+    assert found.configuration == configuration
+    assert found.cost_us == 500.0
+    assert found.speedup == 2.0
+
+
+def test_key_depends_on_the_computation_and_on_nothing_else(tmp_path: Path) -> None:
+    assert key_of(_EXP) == key_of(chain_workload(("Exp",)))
+    assert key_of(_EXP) != key_of(_TANH)
+    assert key_of(_EXP) != key_of(chain_workload(("Exp",), shape=(1, 8, 32, 33)))
+
+
+def test_empty_bank_is_a_miss_and_is_not_created(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path / "new")
+    assert bank.find(_EXP) is None
+    assert bank.nearest(_EXP) == ()
+    assert bank.model_verdict(_EXP) is None
+    assert not bank.is_hopeless(_EXP, 1)
+    assert not (tmp_path / "new").exists()
+
+
+def test_corrupt_file_is_an_error_with_its_place(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    file = bank.file("elementwise")
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(BankFormatError) as caught:
+        make_bank(tmp_path).find(_EXP)
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"tiling": 1},
+        {"engine": "other", "knobs": {}, "steps": []},
+        {"engine": "aoe"},
+        {"engine": "aoe", "knobs": {}, "steps": [["no_such_step"]]},
+        {"engine": "aoe", "knobs": {}, "steps": "text"},
+        {"engine": "aoe", "knobs": 3, "steps": []},
+        "text",
+    ],
+)
+def test_strategy_this_version_cannot_replay_is_a_miss(tmp_path: Path, strategy: object) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    stored = Bank(tmp_path).find(bank.file("elementwise"), key_of(_EXP))
+    assert stored is not None
+    Bank(tmp_path).put(
+        bank.file("elementwise"),
+        [make_unified_record(workload=stored.workload, strategy=strategy, cost_us=1.0, origin="x")],
+    )
+    fresh = make_bank(tmp_path)
+    assert fresh.find(_EXP) is None
+    assert fresh.nearest(_EXP) == ()
+    _save(fresh)
+    assert fresh.find(_EXP) is not None
+
+
+def test_unscheduled_kernel_is_a_strategy_too(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    bank.save(_EXP, Schedule(), Configuration({}), make_verdict(Event.ADD, 2.0))
+    found = make_bank(tmp_path).find(_EXP)
+    assert found is not None
+    assert found.schedule == Schedule()
+
+
+def test_nearest_are_the_same_operators_of_the_nearest_size(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    sizes = {(1, 8, 32, 64): 2, (1, 8, 320, 320): 1, (1, 8, 32, 40): 0}
+    for shape, number in sizes.items():
+        workload = chain_workload(("Exp",), shape=shape)
+        configuration = guesses_of(workload)[0].changed("marker", number)
+        bank.save(workload, guess_of(workload)[0], configuration, make_verdict(Event.ADD, 2.0))
+    _save(bank, _TANH)
+    found = make_bank(tmp_path).nearest(_EXP)
+    assert [each["marker"] for each in found] == [0, 2, 1]
+    assert len(make_bank(tmp_path).nearest(_EXP, limit=1)) == 1
+
+
+def test_equal_configurations_are_offered_once(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    schedule, configuration = guess_of(_EXP)
+    for extent in (33, 34):
+        workload = chain_workload(("Exp",), shape=(1, 8, 32, extent))
+        bank.save(workload, schedule, configuration, make_verdict(Event.ADD, 2.0))
+    assert bank.nearest(_EXP) == (configuration,)
+
+
+# ---- what is believed ----
+
+
+def test_hopeless_needs_a_search_as_large_here(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=10))])
+    assert bank.is_hopeless(_EXP, 10)
+    assert not bank.is_hopeless(_EXP, 11)
+    assert not bank.is_hopeless(_TANH, 10)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"cpu_model": "Other"}, {"halide": "22"}, {"onnxruntime": "2"}, {"core_num": 4}]
+)
+def test_verdicts_of_another_environment_are_not_believed(
+    tmp_path: Path, changed: dict[str, object]
+) -> None:
+    bank = make_bank(tmp_path)
+    bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=10))])
+    bank.note([(_TANH, make_verdict(Event.DROPPED))])
+    other = make_bank(tmp_path, **changed)
+    assert not other.is_hopeless(_EXP, 1)
+    assert other.model_verdict(_TANH) is None
+
+
+def test_success_after_a_hopeless_search_is_not_hopeless(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=10))])
+    _save(bank)
+    assert not bank.is_hopeless(_EXP, 1)
+
+
+@pytest.mark.parametrize("limit", [None, "10", 10.5, [10]])
+def test_odd_side_car_is_no_verdict(tmp_path: Path, limit: object) -> None:
+    bank = make_bank(tmp_path)
+    bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=limit))])
+    assert not bank.is_hopeless(_EXP, 1)
+
+
+def test_verdict_of_a_model_is_its_own(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    bank.note([(_EXP, make_verdict(Event.DROPPED))])
+    assert make_bank(tmp_path).model_verdict(_EXP) is Event.DROPPED
+    assert make_bank(tmp_path, model="other").model_verdict(_EXP) is None
+    bank.note([(_EXP, make_verdict(Event.KEPT))])
+    assert make_bank(tmp_path).model_verdict(_EXP) is Event.KEPT
+
+
+@pytest.mark.parametrize("model", ["net", "other"])
+def test_replaced_record_has_no_verdict_yet(tmp_path: Path, model: str) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    bank.note([(_EXP, make_verdict(Event.DROPPED))])
+    _save(make_bank(tmp_path, model=model), speedup=3.0, event=Event.UPDATE)
+    assert make_bank(tmp_path).model_verdict(_EXP) is None
+
+
+@pytest.mark.parametrize("event", [Event.RESERVED, Event.UNSATISFIED])
+def test_verdict_survives_a_search_that_changed_nothing(tmp_path: Path, event: Event) -> None:
+    bank = make_bank(tmp_path)
+    bank.note([(_EXP, make_verdict(Event.KEPT))])
+    bank.note([(_EXP, make_verdict(event))])
+    assert bank.model_verdict(_EXP) is Event.KEPT
+
+
+# ---- what is written ----
+
+
+def test_side_car_holds_what_the_format_has_no_place_for(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    side_car = next((tmp_path / "x86-64-test" / "unified_bank").glob("*.provenance.jsonl"))
+    (line,) = side_car.read_text().splitlines()
+    entry = json.loads(line)
+    assert entry["event"] == "add"
+    assert entry["time"] == "2026-01-02T03:04:05Z"
+    assert entry["engine"] == "aoe 0.1.0"
+    assert entry["model"]["name"] == "net"
+    assert entry["op_names"] == ["n0"]
+    assert entry["fingerprint"]["cpu_model"] == "Test CPU"
+    assert len(entry["baseline_us"]) == len(entry["tuned_us"]) == 20
+    assert entry["speedup"] == 2.0
+    assert entry["search"] == {"limit": 8}
+
+
+def test_record_is_in_the_form_of_the_format(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    value = json.loads(bank.file("elementwise").read_text())
+    ((key, records),) = value.items()
+    assert key == key_of(_EXP)
+    assert set(records[0]) >= {"knowledge", "info_dict", "cost_time", "origin"}
+    assert records[0]["cost_time"] == 500.0
+    assert records[0]["knowledge"]["engine"] == "aoe"
+
+
+def test_second_record_leaves_the_first_alone(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    _save(bank, _TANH)
+    assert bank.find(_EXP) is not None
+    assert bank.find(_TANH) is not None
+
+
+def test_saving_again_replaces(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    _save(bank, speedup=4.0, event=Event.UPDATE)
+    found = make_bank(tmp_path).find(_EXP)
+    assert found is not None
+    assert (found.cost_us, found.speedup) == (250.0, 4.0)
+
+
+def test_notes_of_several_families_go_to_their_files(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    other = replace(_EXP, op_type="lrn")
+    bank.note([(_EXP, make_verdict(Event.KEPT)), (other, make_verdict(Event.DROPPED))])
+    assert bank.model_verdict(_EXP) is Event.KEPT
+    assert bank.model_verdict(other) is Event.DROPPED
+    assert bank.find(_EXP) is None
+
+
+def test_root_follows_the_bank_layer_s_rules(tmp_path: Path) -> None:
+    assert bank_root({"TUNE_BANK_PATH": str(tmp_path)}, tmp_path) == tmp_path
+    with pytest.raises(BankNotFoundError, match="TUNE_BANK_PATH"):
+        bank_root({"TUNE_BANK_PATH": str(tmp_path / "gone")}, tmp_path)

@@ -1,0 +1,203 @@
+"""Accuracy of the vectorised functions against float64, and their special values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import halide as hl
+import numpy as np
+import pytest
+
+from aoe.kernels.math import functions, powers, trigonometry
+
+Array = np.ndarray[Any, Any]
+LANES = 16
+INF, NAN = math.inf, math.nan
+
+
+def evaluate(function: Callable[..., hl.Expr], *arrays: Array) -> Array:
+    """Return `function` of float32 arrays, computed in vectors and in a scalar tail."""
+    x = hl.Var("x")
+    inputs = [hl.ImageParam(hl.Float(32), 1, f"in{i}") for i in range(len(arrays))]
+    result = hl.Func("result")
+    result[x] = function(*(image[x] for image in inputs))
+    result.vectorize(x, LANES, hl.TailStrategy.GuardWithIf)
+    call = result.compile_to_callable(inputs, hl.get_jit_target_from_environment())
+    output = np.empty_like(arrays[0])
+    call(*arrays, output)
+    return output
+
+
+def grid(low: float, high: float, count: int = 200_003) -> Array:
+    return np.linspace(low, high, count).astype(np.float32)
+
+
+def magnitudes(low: float, high: float, count: int = 50_001) -> Array:
+    positive = np.geomspace(low, high, count).astype(np.float32)
+    return np.concatenate([positive, -positive])
+
+
+def in_ulps(actual: Array, exact: Array) -> Array:
+    """Return the error in units of the last place of the float32 result."""
+    place = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
+    return np.abs(actual.astype(np.float64) - exact) / place
+
+
+def each(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    return lambda x: np.array([function(float(v)) for v in x])
+
+
+def exact_mish(x: Array) -> Array:
+    return x * np.tanh(np.logaddexp(0, x))
+
+
+ULP_CASES = {
+    "exp": (functions.exp, np.exp, grid(-86.9, 88.7), 2),
+    "expm1": (functions.expm1, np.expm1, grid(-25, 88.7), 3),
+    "expm1 near zero": (functions.expm1, np.expm1, magnitudes(1e-30, 1), 3),
+    "log": (functions.log, np.log, magnitudes(1e-44, 3e38)[:50_001], 2),
+    "log near one": (functions.log, np.log, grid(0.5, 2), 2),
+    "log1p_unit": (functions.log1p_unit, np.log1p, grid(0, 1), 2),
+    "softplus": (functions.softplus, lambda x: np.logaddexp(0, x), grid(-80, 80), 3),
+    "sigmoid": (functions.sigmoid, lambda x: 1 / (1 + np.exp(-x)), grid(-80, 80), 3),
+    "tanh": (functions.tanh, np.tanh, grid(-12, 12), 7),
+    "tanh near zero": (functions.tanh, np.tanh, magnitudes(1e-30, 1), 7),
+    "mish": (functions.mish, exact_mish, grid(-80, 80), 5),
+    "tanh_of_softplus": (
+        functions.tanh_of_softplus,
+        lambda x: np.tanh(np.logaddexp(0, x)),
+        grid(-80, 80),
+        4,
+    ),
+    "erf": (functions.erf, each(math.erf), grid(-5, 5, 50_001), 4),
+    "erf near zero": (functions.erf, each(math.erf), magnitudes(1e-30, 1, 10_001), 4),
+    "gelu": (
+        functions.gelu,
+        each(lambda v: 0.5 * v * math.erfc(-v / math.sqrt(2))),
+        grid(-2, 6, 50_001),
+        12,
+    ),
+    "inverse_root": (powers.inverse_root, lambda x: x**-0.5, np.geomspace(1e-30, 1e30, 50_001), 4),
+    "inverse_power 0.75": (
+        lambda x: powers.inverse_power(x, 0.75),
+        lambda x: x**-0.75,
+        np.geomspace(1e-30, 1e30, 50_001),
+        6,
+    ),
+    "inverse_power 0.6": (
+        lambda x: powers.inverse_power(x, 0.6),
+        lambda x: x ** -float(np.float32(0.6)),
+        np.geomspace(1e-30, 1e30, 50_001),
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ULP_CASES)
+def test_error_stays_below_the_stated_number_of_ulps(name: str) -> None:
+    function, exact, points, limit = ULP_CASES[name]
+    x = points.astype(np.float32)
+    assert in_ulps(evaluate(function, x), exact(x.astype(np.float64))).max() <= limit
+
+
+def test_gelu_keeps_its_relative_accuracy_far_out() -> None:
+    x = grid(-12, -2, 20_001)
+    exact = each(lambda v: 0.5 * v * math.erfc(-v / math.sqrt(2)))(x)
+    assert np.max(np.abs(evaluate(functions.gelu, x) / exact - 1)) < 3e-5
+
+
+def test_tanh_never_leaves_its_range() -> None:
+    assert np.max(np.abs(evaluate(functions.tanh, grid(-9.5, 9.5)))) <= 1
+
+
+def test_gelu_tanh_is_its_formula() -> None:
+    x = grid(-10, 10)
+    wide = x.astype(np.float64)
+    inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
+    exact = 0.5 * wide * (1 + np.tanh(inner))
+    assert np.max(np.abs(evaluate(functions.gelu_tanh, x) - exact)) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("function", "exact"), [(trigonometry.sin, np.sin), (trigonometry.cos, np.cos)]
+)
+@pytest.mark.parametrize(
+    "points", [grid(-10, 10), grid(1e4, 1e5), magnitudes(1e-30, 3e38)], ids=["10", "1e5", "any"]
+)
+def test_sine_and_cosine_are_right_for_any_angle(
+    function: Callable[[hl.Expr], hl.Expr], exact: Callable[[Array], Array], points: Array
+) -> None:
+    assert np.max(np.abs(evaluate(function, points) - exact(points.astype(np.float64)))) < 2e-7
+
+
+SPECIAL_CASES = {
+    "exp": (functions.exp, [INF, -INF, 0.0, 89.0, -104.0, -88.0], [INF, 0, 1, INF, 0, 0]),
+    "expm1": (functions.expm1, [INF, -INF, 0.0, 89.0], [INF, -1, 0, INF]),
+    "log": (functions.log, [INF, -INF, 0.0, -0.0, -1.0, 1.0], [INF, NAN, -INF, -INF, NAN, 0]),
+    "softplus": (functions.softplus, [INF, -INF, 3e38, -3e38], [INF, 0, np.float32(3e38), 0]),
+    "sigmoid": (functions.sigmoid, [INF, -INF, 0.0, 200.0, -200.0], [1, 0, 0.5, 1, 0]),
+    "tanh": (functions.tanh, [INF, -INF, 0.0, 3e38], [1, -1, 0, 1]),
+    "mish": (functions.mish, [INF, -INF, 3e38, -3e38, 0.0], [INF, NAN, np.float32(3e38), 0, 0]),
+    "tanh_of_softplus": (functions.tanh_of_softplus, [INF, -INF, 3e38, -3e38], [1, 0, 1, 0]),
+    "erf": (functions.erf, [INF, -INF, 0.0, 3e38], [1, -1, 0, 1]),
+    "gelu": (functions.gelu, [INF, 0.0, 3e38], [INF, 0, np.float32(3e38)]),
+    "sin": (trigonometry.sin, [INF, -INF, 0.0, 1e-40], [NAN, NAN, 0, np.float32(1e-40)]),
+    "cos": (trigonometry.cos, [INF, -INF, 0.0, 1e-40], [NAN, NAN, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL_CASES)
+def test_special_values(name: str) -> None:
+    function, points, expected = SPECIAL_CASES[name]
+    x = np.resize(np.array([NAN, *points], dtype=np.float32), LANES + 3)
+    wanted = np.resize(np.array([NAN, *expected], dtype=np.float32), LANES + 3)
+    np.testing.assert_array_equal(evaluate(function, x), wanted)
+
+
+@pytest.mark.parametrize("payload", [0x7FC00000, 0x7FC00001, 0x7FFFFFFF, 0xFFC12345])
+def test_exp_keeps_nan_whatever_its_payload(payload: int) -> None:
+    x = np.full(LANES, payload, dtype=np.uint32).view(np.float32)
+    assert np.isnan(evaluate(functions.exp, x)).all()
+
+
+POWER_BASES = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 2.5, -2.5, INF, -INF, NAN]
+POWER_EXPONENTS = [*POWER_BASES, 1e30, -1e30, 16777215.0, 1.5, -0.25]
+
+
+def c_power(x: float, y: float) -> float:
+    """Return C's pow; Python raises where C gives an infinity or NaN."""
+    with np.errstate(all="ignore"):
+        if x == -INF and y == 0.5:
+            return INF  # NumPy takes a root here
+        return float(np.power(np.float64(x), np.float64(y)))
+
+
+def test_power_has_the_special_values_of_ieee_pow() -> None:
+    pairs = [(x, y) for x in POWER_BASES for y in POWER_EXPONENTS]
+    x, y = (np.array(values, dtype=np.float32) for values in zip(*pairs, strict=True))
+    with np.errstate(over="ignore"):
+        wanted = np.array([c_power(a, b) for a, b in pairs]).astype(np.float32)
+    np.testing.assert_allclose(evaluate(powers.power, x, y), wanted, rtol=1e-6)
+
+
+def test_power_is_within_8_ulps_over_the_whole_range() -> None:
+    rng = np.random.default_rng(1)
+    x = np.exp(rng.uniform(-20, 20, 100_000)).astype(np.float32)
+    y = (rng.uniform(-1, 1, x.size) * 85 / np.abs(np.log(x))).astype(np.float32)
+    assert in_ulps(evaluate(powers.power, x, y), x.astype(np.float64) ** y).max() <= 8
+
+
+@pytest.mark.parametrize(
+    "exponent",
+    [0, 1, 2, 3, 4, 7, 8, 9, -1, -2, 0.5, -0.5, 0.75, 1.5, -0.75, 2.2, 1 / 3, INF, -INF, NAN],
+)
+def test_power_of_a_constant_agrees_with_pow(exponent: float) -> None:
+    special = [v for v in POWER_BASES if exponent != 0.5 or v != -INF]
+    x = np.concatenate([grid(-10, 10, 20_001), np.array(special, dtype=np.float32)])
+    with np.errstate(all="ignore"):
+        wanted = np.power(x.astype(np.float64), float(np.float32(exponent))).astype(np.float32)
+    actual = evaluate(lambda v: powers.power_of_constant(v, exponent), x)
+    normal = ~(np.abs(wanted) < 2e-38)
+    np.testing.assert_allclose(actual[normal], wanted[normal], rtol=1e-6)

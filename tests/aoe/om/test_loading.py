@@ -1,0 +1,303 @@
+"""`aoe.load`: the tuned model where it fits, the untuned one where it does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aoe
+from aoe.errors import AoeError, OfflineModelError, OutputError
+from aoe.om import loading
+from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, Manifest, write_offline_model
+from aoe.ort.sessions import create_session, random_feed, session_options
+from aoe.testing.models import conv_net
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty cache, and make it the process's."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected() -> tuple[dict[str, Any], Any]:
+    """Return inputs, and what the untuned network makes of them."""
+    options = session_options(threads=1, optimize=True)
+    session = create_session(conv_net().SerializeToString(), options)
+    feed = random_feed(session, 11)
+    return feed, session.run(None, feed)[0]
+
+
+Expected = tuple[dict[str, Any], Any]
+Damage = Callable[[Path], object]
+
+
+def _damaged(tuned_net: Any, folder: Path, damage: Damage, **changes: Any) -> Path:
+    """Return an `.om` whose parts were changed before they were packed."""
+    parts = tuned_net.copy_parts(folder / "parts")
+    damage(parts)
+    file = folder / "damaged.om"
+    manifest: Manifest = replace(tuned_net.manifest, **changes)
+    write_offline_model(file, parts, manifest)
+    return file
+
+
+def _overwritten(file: Path, part: str, tuned_net: Any) -> None:
+    """Damage the bytes of a part inside a packed file."""
+    content = (tuned_net.parts / part).read_bytes()
+    data = file.read_bytes()
+    assert content[-64:] in data
+    file.write_bytes(data.replace(content[-64:], bytes(64)[:-1] + b"\1"))
+
+
+def _left_in(folder: Path) -> list[str]:
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+
+
+def test_tuned_model_is_loaded_and_computes_the_same(
+    tuned_net: Any, cache: Path, expected: Expected
+) -> None:
+    model = aoe.load(tuned_net.file)
+    feed, reference = expected
+    assert model.fallback_reason == ""
+    assert model.manifest.kernels
+    np.testing.assert_allclose(model.run(None, feed)[0], reference, rtol=1e-4, atol=1e-6)
+
+
+def test_model_has_the_shape_of_a_session(tuned_net: Any, cache: Path, expected: Expected) -> None:
+    model = aoe.load(str(tuned_net.file), threads=1)
+    assert [(i.name, i.shape) for i in model.get_inputs()] == [("image", [1, 3, 12, 12])]
+    assert [o.name for o in model.get_outputs()] == ["scores"]
+    feed, _ = expected
+    assert np.array_equal(model.run(["scores"], feed)[0], model.run(None, feed, None)[0])
+
+
+def test_second_load_uses_the_cache(
+    tuned_net: Any, cache: Path, monkeypatch: pytest.MonkeyPatch, expected: Expected
+) -> None:
+    aoe.load(tuned_net.file)
+    (home,) = (cache / "aoe" / "om").iterdir()
+    assert {file.name for file in home.iterdir()} == {MODEL, FALLBACK, WEIGHTS, LIBRARY}
+
+    def unwanted(*_: object) -> None:
+        raise AssertionError("unpacked again")
+
+    monkeypatch.setattr(loading, "unpack_part", unwanted)
+    assert aoe.load(tuned_net.file).run(None, expected[0])
+
+
+def test_cache_that_lost_a_file_is_not_trusted(
+    tuned_net: Any, cache: Path, expected: Expected, tmp_path: Path
+) -> None:
+    aoe.load(tuned_net.file)
+    (home,) = (cache / "aoe" / "om").iterdir()
+    (home / WEIGHTS).unlink()
+    model = aoe.load(tuned_net.file)
+    assert model.fallback_reason == ""
+    np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-4, atol=1e-6)
+    assert _left_in(tmp_path / "scratch") == []
+
+
+def test_missing_cpu_feature_warns_and_gives_the_untuned_results(
+    tuned_net: Any, cache: Path, tmp_path: Path, expected: Expected
+) -> None:
+    file = _damaged(tuned_net, tmp_path, lambda _: None, cpu_features=("sse4_1", "quantum"))
+    with pytest.warns(aoe.FallbackWarning, match="this CPU lacks quantum") as caught:
+        model = aoe.load(file)
+    assert caught[0].filename == __file__
+    assert model.fallback_reason == "this CPU lacks quantum"
+    np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-5)
+
+
+def test_other_block_size_warns_and_runs_the_untuned_model(
+    tuned_net: Any, cache: Path, tmp_path: Path, expected: Expected
+) -> None:
+    file = _damaged(tuned_net, tmp_path, lambda _: None, nchwc_block=3)
+    with pytest.warns(aoe.FallbackWarning, match=r"blocks \d+ channels here, the model 3"):
+        model = aoe.load(file)
+    np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-5)
+
+
+def _no_library(parts: Path) -> None:
+    (parts / LIBRARY).write_bytes(b"not a library")
+
+
+def _broken_model(parts: Path) -> None:
+    (parts / MODEL).write_bytes(b"not a model")
+
+
+def _other_library(parts: Path) -> None:
+    (parts / LIBRARY).unlink()
+
+
+@pytest.mark.parametrize("damage", [_no_library, _broken_model])
+def test_tuned_half_that_cannot_be_loaded_falls_back(
+    tuned_net: Any, cache: Path, tmp_path: Path, expected: Expected, damage: Damage
+) -> None:
+    file = _damaged(tuned_net, tmp_path, damage)
+    with pytest.warns(aoe.FallbackWarning, match="running the untuned model"):
+        model = aoe.load(file)
+    np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-5)
+
+
+def test_without_a_library_the_function_bodies_run(
+    tuned_net: Any, cache: Path, tmp_path: Path, expected: Expected
+) -> None:
+    model = aoe.load(_damaged(tuned_net, tmp_path, _other_library))
+    assert model.fallback_reason == ""
+    np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("part", [LIBRARY, MODEL])
+def test_damaged_tuned_part_falls_back_and_is_never_cached(
+    tuned_net: Any, cache: Path, tmp_path: Path, expected: Expected, part: str
+) -> None:
+    file = tmp_path / "copy.om"
+    file.write_bytes(tuned_net.file.read_bytes())
+    _overwritten(file, part, tuned_net)
+    for _ in range(2):
+        with pytest.warns(aoe.FallbackWarning, match=f"{part}: damaged part"):
+            model = aoe.load(file)
+        np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-5)
+    assert _left_in(cache) == []
+    assert aoe.load(tuned_net.file).fallback_reason == ""
+
+
+@pytest.mark.parametrize("part", [FALLBACK, WEIGHTS])
+def test_damaged_untuned_part_is_an_error(
+    tuned_net: Any, cache: Path, tmp_path: Path, part: str
+) -> None:
+    file = tmp_path / "copy.om"
+    file.write_bytes(tuned_net.file.read_bytes())
+    _overwritten(file, part, tuned_net)
+    with pytest.raises(OfflineModelError, match=f"{part}: damaged part"):
+        aoe.load(file)
+    assert _left_in(tmp_path / "scratch") + _left_in(cache) == []
+
+
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OfflineModelError, match="no such file"):
+        aoe.load(tmp_path / "gone.om")
+
+
+def test_cache_that_cannot_be_made_is_done_without_and_nothing_is_left(
+    tuned_net: Any, cache: Path, tmp_path: Path, expected: Expected
+) -> None:
+    cache.write_text("a file where the cache should be")
+    for _ in range(2):
+        model = aoe.load(tuned_net.file)
+        assert model.fallback_reason == ""
+        assert _left_in(tmp_path / "scratch") == []
+        np.testing.assert_allclose(
+            model.run(None, expected[0])[0], expected[1], rtol=1e-4, atol=1e-6
+        )
+
+
+def test_cache_that_cannot_be_written_is_done_without(
+    tuned_net: Any,
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    expected: Expected,
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+
+    def denied(self: Path, target: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "replace", denied)
+    assert aoe.load(tuned_net.file).run(None, expected[0])
+    assert _left_in(cache) + _left_in(tmp_path / "scratch") == []
+
+
+def test_no_home_means_no_cache(
+    tuned_net: Any, cache: Path, monkeypatch: pytest.MonkeyPatch, expected: Expected
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    assert aoe.load(tuned_net.file).run(None, expected[0])
+    assert not cache.exists()
+
+
+def test_full_disk_is_an_error_and_leaves_nothing(
+    tuned_net: Any, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OutputError("part", "cannot be written: No space left on device")
+
+    monkeypatch.setattr(loading, "unpack_part", full)
+    with pytest.raises(OutputError, match="No space left"):
+        aoe.load(tuned_net.file)
+    assert _left_in(cache) + _left_in(tmp_path / "scratch") == []
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_concurrent_first_loads_all_succeed(
+    tuned_net: Any, cache: Path, expected: Expected
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with ThreadPoolExecutor(6) as pool:
+            models = list(pool.map(lambda _: aoe.load(tuned_net.file, threads=1), range(12)))
+    results = [model.run(None, expected[0])[0] for model in models]
+    assert all(np.array_equal(result, results[0]) for result in results)
+    homes = list((cache / "aoe" / "om").iterdir())
+    assert len(homes) == 1
+
+
+def test_moving_into_a_taken_place_is_no_failure(tmp_path: Path) -> None:
+    """Another process was first, with the same bytes."""
+    for name in ("scratch", "home"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / MODEL).write_bytes(b"same")
+    assert loading._moved(tmp_path / "scratch", tmp_path / "home")
+    (tmp_path / "home" / MODEL).unlink()
+    (tmp_path / "home" / "other").write_bytes(b"")
+    assert not loading._moved(tmp_path / "scratch", tmp_path / "home")
+
+
+_SCRIPT = """
+import sys, aoe, numpy as np
+model = aoe.load(sys.argv[1])
+print(model.run(None, {"image": np.ones((1, 3, 12, 12), np.float32)})[0].shape)
+"""
+
+
+def test_another_process_loads_it_too(tuned_net: Any, cache: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _SCRIPT, str(tuned_net.file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=dict(os.environ),
+    )
+    assert done.stdout.strip() == "(1, 10)", done.stderr
+    assert done.stderr == ""
+
+
+def test_unfit_reason_is_empty_here(tuned_net: Any) -> None:
+    assert loading.unfit_reason(tuned_net.manifest) == ""
+
+
+def test_public_names_are_there_and_others_are_not() -> None:
+    assert {"load", "OfflineModel", "FallbackWarning"} == set(aoe.__all__)
+    assert issubclass(aoe.FallbackWarning, UserWarning)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = aoe.nonsense
+    assert issubclass(OfflineModelError, AoeError)

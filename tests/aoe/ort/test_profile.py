@@ -1,0 +1,150 @@
+"""Offline optimisation and the profile: what ONNX Runtime really runs here, node by node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from aoe.errors import RunError
+from aoe.graph.model_graph import TensorInfo
+from aoe.ort import blocking
+from aoe.ort.blocking import nchwc_block
+from aoe.ort.offline_optimization import optimize_offline
+from aoe.ort.profile import profile_model
+from aoe.ort.sessions import create_session, random_feed, session_options
+from aoe.testing.models import chain_model, conv_net, make_model
+
+
+def _optimized(folder: Path, name: str = "o.onnx") -> onnx.ModelProto:
+    return optimize_offline(conv_net(), folder / name, threads=2)
+
+
+def test_optimised_model_computes_the_same(tmp_path: Path) -> None:
+    optimized = _optimized(tmp_path)
+    first = create_session(
+        conv_net().SerializeToString(), session_options(threads=2, optimize=True)
+    )
+    second = create_session(
+        optimized.SerializeToString(), session_options(threads=2, optimize=False)
+    )
+    feed = random_feed(first, 1)
+    assert np.array_equal(first.run(None, feed)[0], second.run(None, feed)[0])
+
+
+def test_node_names_are_distinct_and_the_model_s_own_names_stay(tmp_path: Path) -> None:
+    names = [node.name for node in _optimized(tmp_path).graph.node]
+    assert len(set(names)) == len(names)
+    assert {"prelu0", "lrn1"} <= set(names)
+
+
+def test_nodes_without_names_get_distinct_ones(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "x"], ["a"]),
+        helper.make_node("MatMul", ["x", "a"], ["b"]),
+        helper.make_node("MatMul", ["a", "b"], ["c"]),
+        helper.make_node("MatMul", ["c", "a"], ["y"], name="MatMul_x"),
+    ]
+    model = make_model(nodes, {"x": [4, 4]}, ["y"])
+    names = [
+        node.name for node in optimize_offline(model, tmp_path / "o.onnx", threads=1).graph.node
+    ]
+    assert len(set(names)) == 4
+
+
+def test_optimising_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    first, second = _optimized(tmp_path, "a.onnx"), _optimized(tmp_path, "b.onnx")
+    assert first.SerializeToString(deterministic=True) == (
+        second.SerializeToString(deterministic=True)
+    )
+
+
+def test_model_onnxruntime_refuses_is_a_run_error(tmp_path: Path) -> None:
+    nodes = [helper.make_node("NoSuchOperator", ["x"], ["y"], domain="nowhere")]
+    model = make_model(nodes, {"x": [4]}, ["y"], domains={"nowhere": 1})
+    with pytest.raises(RunError, match=r"ONNX Runtime cannot load it.*NoSuchOperator"):
+        optimize_offline(model, tmp_path / "o.onnx", threads=1)
+
+
+def test_block_size_is_known_here_and_zero_where_there_is_no_such_layout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert nchwc_block() in (0, 4, 8, 16, 32)
+
+    def refuse(*_: object) -> None:
+        raise RunError("model", "no such operator")
+
+    monkeypatch.setattr(blocking, "create_session", refuse)
+    assert nchwc_block.__wrapped__() == 0
+
+
+def test_profile_has_time_type_and_shape_of_every_node(tmp_path: Path) -> None:
+    optimized = _optimized(tmp_path)
+    profile = profile_model(optimized, tmp_path, threads=2, runs=3)
+    assert set(profile.node_us) == {node.name for node in optimized.graph.node}
+    assert all(us >= 0 for us in profile.node_us.values())
+    assert sum(profile.node_us.values()) > 0
+    assert profile.model_us > 0
+    assert profile.tensors["scores"] == TensorInfo(dtype="float32", shape=(1, 10))
+    assert profile.tensors.keys() >= {n for node in optimized.graph.node for n in node.output if n}
+
+
+def test_profile_of_a_file_is_that_of_its_model(tmp_path: Path) -> None:
+    file = tmp_path / "m.onnx"
+    optimized = _optimized(tmp_path)
+    file.write_bytes(optimized.SerializeToString())
+    tensors = profile_model(file, tmp_path, threads=1, runs=1).tensors
+    assert tensors == profile_model(optimized, tmp_path, threads=1, runs=1).tensors
+
+
+def test_profile_leaves_no_trace_file_behind(tmp_path: Path) -> None:
+    profile_model(chain_model(["Exp"]), tmp_path, threads=1, runs=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_types_are_spelled_as_numpy_does(tmp_path: Path) -> None:
+    kinds = {
+        "f": TensorProto.FLOAT,
+        "d": TensorProto.DOUBLE,
+        "h": TensorProto.FLOAT16,
+        "i": TensorProto.INT64,
+        "j": TensorProto.INT32,
+        "u": TensorProto.UINT8,
+        "b": TensorProto.BOOL,
+    }
+    nodes = [helper.make_node("Cast", ["x"], [name], name, to=kind) for name, kind in kinds.items()]
+    model = make_model(nodes, {"x": [2, 3]}, list(kinds), types=kinds)
+    tensors = profile_model(model, tmp_path, threads=1, runs=1).tensors
+    assert {name: info.dtype for name, info in tensors.items()} == {
+        "f": "float32",
+        "d": "float64",
+        "h": "float16",
+        "i": "int64",
+        "j": "int32",
+        "u": "uint8",
+        "b": "bool",
+    }
+
+
+def test_omitted_results_do_not_shift_the_shapes_of_the_others(tmp_path: Path) -> None:
+    """An LSTM without its first result: the trace lists the other two only."""
+    hidden, features = 4, 3
+    weights = {
+        "w": np.ones((1, 4 * hidden, features), np.float32),
+        "r": np.ones((1, 4 * hidden, hidden), np.float32),
+    }
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["", "h", "c"], "lstm", hidden_size=hidden)
+    size = helper.make_node("Size", ["c"], ["n"], "size")
+    model = make_model(
+        [node, size],
+        {"x": [5, 2, features]},
+        ["h", "n"],
+        weights=weights,
+        types={"n": TensorProto.INT64},
+    )
+    tensors = profile_model(model, tmp_path, threads=1, runs=1).tensors
+    assert tensors["h"] == tensors["c"] == TensorInfo(dtype="float32", shape=(1, 2, hidden))
+    assert "" not in tensors

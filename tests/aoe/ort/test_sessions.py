@@ -1,0 +1,171 @@
+"""Sessions, their inputs, and one timed sample."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from aoe.errors import RunError
+from aoe.execute.timing import sample_function
+from aoe.ort.sessions import bind, create_session, random_feed, run_session, session_options
+from aoe.testing.models import Shape, chain_model, conv_net, make_model
+
+
+def _session(kinds: dict[str, int], shape: Shape) -> object:
+    nodes = [helper.make_node("Identity", [name], [f"{name}_y"]) for name in kinds]
+    model = make_model(
+        nodes,
+        dict.fromkeys(kinds, shape),
+        [f"{name}_y" for name in kinds],
+        types=kinds | {f"{name}_y": kind for name, kind in kinds.items()},
+    )
+    return create_session(model.SerializeToString(), session_options(threads=1, optimize=False))
+
+
+_KINDS = {
+    "float32": TensorProto.FLOAT,
+    "float64": TensorProto.DOUBLE,
+    "float16": TensorProto.FLOAT16,
+    "int64": TensorProto.INT64,
+    "int32": TensorProto.INT32,
+    "int16": TensorProto.INT16,
+    "int8": TensorProto.INT8,
+    "uint8": TensorProto.UINT8,
+    "uint16": TensorProto.UINT16,
+    "uint32": TensorProto.UINT32,
+    "uint64": TensorProto.UINT64,
+    "bool": TensorProto.BOOL,
+}
+
+
+def test_inputs_of_every_type_are_made_up_and_accepted() -> None:
+    session = _session(_KINDS, (2, 3))
+    feed = random_feed(session, 0)
+    assert {name: str(array.dtype) for name, array in feed.items()} == {n: n for n in _KINDS}
+    assert all(array.shape == (2, 3) for array in feed.values())
+    assert not feed["int64"].any()
+    assert np.std(feed["float32"]) > 0
+    run_session(session, feed)
+
+
+def test_inputs_depend_on_the_seed_only() -> None:
+    session = _session({"float32": TensorProto.FLOAT}, (8,))
+    first, again, other = (random_feed(session, seed)["float32"] for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_scalar_input_is_made_up() -> None:
+    assert random_feed(_session({"float32": TensorProto.FLOAT}, ()), 0)["float32"].shape == ()
+
+
+@pytest.mark.parametrize("shape", [("n", 3), (None,)])
+def test_open_shape_cannot_be_made_up(shape: Shape) -> None:
+    with pytest.raises(RunError, match="input float32: no random value") as caught:
+        random_feed(_session({"float32": TensorProto.FLOAT}, shape), 0)
+    assert "--input" in str(caught.value.hint)
+
+
+def test_strings_cannot_be_made_up() -> None:
+    with pytest.raises(RunError, match=r"got tensor\(string\)"):
+        random_feed(_session({"s": TensorProto.STRING}, (1,)), 0)
+
+
+def test_file_that_is_no_model_is_a_run_error_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "broken.onnx"
+    file.write_bytes(b"nonsense")
+    with pytest.raises(RunError, match=r"broken\.onnx: ONNX Runtime cannot load it"):
+        create_session(file, session_options(threads=1, optimize=False))
+
+
+@pytest.mark.parametrize(
+    "array", [np.ones((1, 2), np.float32), np.ones((2, 3), np.float64), np.ones((2, 3), object)]
+)
+def test_wrong_input_is_a_run_error(array: np.ndarray) -> None:  # type: ignore[type-arg]
+    session = _session({"float32": TensorProto.FLOAT}, (2, 3))
+    with pytest.raises(RunError, match="ONNX Runtime cannot run it"):
+        run_session(session, {"float32": array})
+
+
+def test_bound_run_computes_the_same_into_the_same_memory() -> None:
+    options = session_options(threads=2, optimize=True)
+    session = create_session(conv_net().SerializeToString(), options)
+    feed = random_feed(session, 5)
+    binding, _kept = bind(session, feed)
+    expected = run_session(session, feed)[0]
+    for _ in range(3):
+        session.run_with_iobinding(binding)
+        assert np.array_equal(binding.copy_outputs_to_cpu()[0], expected)
+
+
+def test_results_that_are_no_arrays_or_empty_are_bound_too() -> None:
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "x"], ["many"]),
+        helper.make_node("NonZero", ["zero"], ["places"]),
+        helper.make_node("Mul", ["x", "nothing"], ["zero"]),
+    ]
+    nodes = [nodes[0], nodes[2], nodes[1]]
+    element = helper.make_tensor_type_proto(TensorProto.FLOAT, [4])
+    model = make_model(
+        nodes,
+        {"x": [4]},
+        ["places"],
+        weights={"nothing": np.zeros(4, np.float32)},
+        types={"places": TensorProto.INT64},
+    )
+    sequence = helper.make_sequence_type_proto(element)
+    model.graph.output.append(helper.make_value_info("many", sequence))
+    session = create_session(model.SerializeToString(), session_options(threads=1, optimize=False))
+    binding, _kept = bind(session, random_feed(session, 0))
+    for _ in range(2):
+        session.run_with_iobinding(binding)
+
+
+def test_optimising_is_off_when_the_graph_is_run_as_written(tmp_path: Path) -> None:
+    model = chain_model(["Identity", "Identity", "Exp"])
+    sizes = []
+    for optimize in (False, True):
+        options = session_options(threads=1, optimize=optimize)
+        options.optimized_model_filepath = str(tmp_path / f"{optimize}.onnx")
+        create_session(model.SerializeToString(), options)
+        sizes.append((tmp_path / f"{optimize}.onnx").stat().st_size)
+    assert sizes[0] > sizes[1]
+
+
+# ---- one timed sample ----
+
+
+def _clock(monkeypatch: pytest.MonkeyPatch, call_us: float) -> list[int]:
+    """Replace the clock by one that moves `call_us` with each call of the timed function."""
+    calls = [0]
+    monkeypatch.setattr("time.perf_counter", lambda: calls[0] * call_us * 1e-6)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("call_us", "repeats"), [(10.0, 10), (30.0, 4), (101.0, 1), (5000.0, 1), (0.01, 1000)]
+)
+def test_short_calls_are_repeated_until_the_sample_is_long_enough(
+    monkeypatch: pytest.MonkeyPatch, call_us: float, repeats: int
+) -> None:
+    calls = _clock(monkeypatch, call_us)
+
+    def work() -> None:
+        calls[0] += 1
+
+    sample = sample_function(work, minimum_us=100.0)
+    warm = calls[0]
+    assert sample() == pytest.approx(call_us)
+    assert calls[0] - warm == repeats
+
+
+def test_no_least_time_means_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks) * 1e-6)
+    calls = []
+    sample_function(lambda: calls.append(1), minimum_us=0.0)()
+    assert len(calls) == 2

@@ -1,0 +1,294 @@
+"""Exchanged buckets: the groups asked for, and not a bit else that changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from collections.abc import Iterator  # noqa: E402
+
+import torch.distributed as dist  # noqa: E402
+from support.ddp_processes import Found, run_processes  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+from aoe.errors import UsageError  # noqa: E402
+from aoe.gradients.segmentation import from_bucket_caps  # noqa: E402
+from aoe.gradients.trace import GradientTrace  # noqa: E402
+from aoe.torch.ddp import buckets as ddp_buckets  # noqa: E402
+from aoe.torch.ddp.buckets import (  # noqa: E402
+    ReducedGradient,
+    bucket_indices,
+    bucket_sizes_bytes,
+    default_buckets,
+    install_buckets,
+    match_order,
+    own_caps_bytes,
+    reduced_gradients,
+)
+
+CASES = (
+    "plain",
+    "bucket_view",
+    "bucket_view_kept",
+    "accumulate",
+    "accumulate_view",
+    "unused",
+    "unused_accumulate",
+    "static",
+    "static_unused",
+    "static_view",
+    "mixed",
+    "mixed_view",
+    "mixed_static",
+    "sparse",
+    "autocast",
+    "hook",
+    "built_in_hook",
+    "measuring",
+    "measuring_static",
+    "older_torch",
+    "older_torch_accumulate",
+    "older_torch_static",
+)
+CHAIN = [[2592, 4704, 2496, 2304], [2496, 2496, 4704, 2400]]
+"""Bytes of six layers of 24 x 24, two with shared weights, cut at 4, 7, 10 and at 3, 6, 9."""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """Run all cases in two real processes."""
+    return run_processes(tmp_path_factory.mktemp("two"), *CASES)
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """Be a process group of one."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def gradient(index: int, size: int, dtype: str = "float32", *, sparse: bool = False):  # type: ignore[no-untyped-def]
+    """Return a gradient named after its place."""
+    return ReducedGradient(
+        index=index, name=f"p{index}", size_bytes=size, dtype=dtype, device="cpu", sparse=sparse
+    )
+
+
+def layers(count: int = 6, **options: object) -> DistributedDataParallel:
+    """Return linear layers under DDP."""
+    net = nn.Sequential(*(nn.Linear(64, 64) for _ in range(count)))
+    return DistributedDataParallel(net, **options)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_with_other_buckets_is_bit_equal_to_plain_ddp(found: Found, case: str) -> None:
+    for rank in found:
+        assert rank[case] == {**rank[case], "difference": ""}, rank
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "plain",
+        "bucket_view",
+        "accumulate",
+        "static",
+        "static_view",
+        "hook",
+        "built_in_hook",
+        "measuring",
+        "measuring_static",
+        "older_torch",
+        "older_torch_accumulate",
+    ],
+)
+def test_buckets_are_those_asked_for_and_stay(found: Found, case: str) -> None:
+    for rank in found:
+        assert rank[case]["sizes"][3:10] == [CHAIN[0]] * 7
+        assert rank[case]["sizes"][10:] == [CHAIN[1]] * 4
+
+
+def test_unused_parameter_of_a_static_graph_does_not_move_the_buckets(found: Found) -> None:
+    assert found[0]["static_unused"]["sizes"][3:10] == [[4800, 2496, 2496, 4704]] * 7
+
+
+def test_mixed_dtypes_get_a_bucket_each(found: Found) -> None:
+    assert found[0]["mixed"]["sizes"][-1] == [1200, 96, 2304, 1200, 4800, 96, 2304]
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        ("plain", "Reducer"),
+        ("unused", "Reducer"),
+        ("hook", "Reducer"),
+        ("static", "_FixedReducer"),
+        ("mixed", "_FixedReducer"),
+        ("sparse", "_FixedReducer"),
+        ("measuring", "_FixedReducer"),
+        ("older_torch", "_FixedReducer"),
+    ],
+)
+def test_reducer_is_torch_s_own_wherever_that_can_keep_the_buckets(
+    found: Found, case: str, kind: str
+) -> None:
+    assert found[0][case]["kind"] == kind
+
+
+def test_three_processes_are_bit_equal_to_ddp_with_the_same_caps(tmp_path: Path) -> None:
+    for rank in run_processes(tmp_path, "same_caps", world=3):
+        assert rank["same_caps"] == {"difference": "", "plain": [7296, 4800], "tuned": [7296, 4800]}
+
+
+def test_segment_of_one_dtype_is_one_bucket() -> None:
+    assert bucket_indices([gradient(2, 4), gradient(1, 4), gradient(0, 4)], (1, 3)) == [[2], [1, 0]]
+
+
+def test_buckets_of_a_mixed_segment_are_ordered_by_their_last_gradient() -> None:
+    mixed = [gradient(0, 4), gradient(1, 8, "float64"), gradient(2, 4), gradient(3, 2, "bfloat16")]
+    assert bucket_indices(mixed, (4,)) == [[1], [0, 2], [3]]
+
+
+def test_sparse_gradient_is_alone() -> None:
+    mixed = [gradient(0, 4), gradient(1, 4, sparse=True), gradient(2, 4, sparse=True)]
+    assert bucket_indices(mixed, (3,)) == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("cap", [0.01, 0.02, 0.05, 1.0])
+def test_default_buckets_are_what_ddp_makes_after_its_first_step(alone: None, cap: float) -> None:
+    ddp = layers(bucket_cap_mb=cap)
+    for _ in range(3):
+        ddp(torch.ones(2, 64)).sum().backward()
+    buckets = default_buckets(ddp, tuple(reversed(range(12))))
+    sizes = [sum(reduced_gradients(ddp)[place].size_bytes for place in each) for each in buckets]
+    assert tuple(sizes) == bucket_sizes_bytes(ddp)
+
+
+def test_default_buckets_of_unused_parameters_are_those_ddp_starts_with(alone: None) -> None:
+    ddp = layers(bucket_cap_mb=0.02, find_unused_parameters=True)
+    initial = bucket_sizes_bytes(ddp)
+    buckets = default_buckets(ddp, tuple(reversed(range(12))))
+    sizes = [sum(reduced_gradients(ddp)[place].size_bytes for place in each) for each in buckets]
+    assert tuple(sizes) == initial
+
+
+@pytest.mark.parametrize("cap", [None, 0.02, 0.1])
+def test_caps_mean_the_same_to_ddp_and_to_the_computed_segmentation(
+    alone: None, cap: float | None
+) -> None:
+    ddp = layers(bucket_cap_mb=cap)
+    order = tuple(reversed(range(12)))
+    sizes = [reduced_gradients(ddp)[place].size_bytes for place in order]
+    segmentation = from_bucket_caps(sizes, *own_caps_bytes(ddp))
+    ordered = [reduced_gradients(ddp)[place] for place in order]
+    assert bucket_indices(ordered, segmentation.ends) == default_buckets(ddp, order)
+
+
+def test_ddp_s_own_caps_are_known(alone: None) -> None:
+    assert own_caps_bytes(layers()) == (1 << 20, 25 << 20)
+    assert own_caps_bytes(layers(bucket_cap_mb=3)) == (3 << 20, 3 << 20)
+
+
+def test_names_are_those_of_the_wrapped_module_and_shared_weights_count_once(alone: None) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False))
+    net[1].weight = net[0].weight
+    net[0].bias.requires_grad_(False)
+    (only,) = reduced_gradients(DistributedDataParallel(net))
+    assert (only.name, only.size_bytes, only.dtype) == ("0.weight", 64, "float32")
+
+
+def trace_of(*gradients: tuple[str, int]) -> GradientTrace:
+    """Return a trace of named sizes."""
+    return GradientTrace(
+        names=tuple(name for name, _ in gradients),
+        sizes_bytes=tuple(size for _, size in gradients),
+        dtypes=("float32",) * len(gradients),
+        ready_us=tuple(map(float, range(len(gradients)))),
+        loops=4,
+    )
+
+
+def test_order_is_matched_by_name() -> None:
+    model = [gradient(0, 8), gradient(1, 4), gradient(2, 4)]
+    assert match_order(model, trace_of(("p1", 4), ("p2", 4), ("p0", 8))) == (1, 2, 0)
+
+
+@pytest.mark.parametrize("names", [("?", "?", "?"), ("a", "b", "c"), ("p1", "p1", "p0")])
+def test_order_without_usable_names_is_matched_by_size_last_first(names: tuple[str, ...]) -> None:
+    model = [gradient(0, 8), gradient(1, 4), gradient(2, 4)]
+    assert match_order(model, trace_of(*zip(names, (4, 4, 8), strict=True))) == (2, 1, 0)
+
+
+def test_order_of_another_model_is_none() -> None:
+    assert match_order([gradient(0, 8)], trace_of(("p0", 4))) is None
+    assert match_order([gradient(0, 8)], trace_of(("p0", 8), ("p1", 8))) is None
+
+
+def test_buckets_cannot_be_exchanged_before_backward_is_through(alone: None) -> None:
+    ddp = layers(2)
+    frozen = nn.Parameter(torch.zeros(1))
+    ddp.module.register_parameter("never", frozen)
+    ddp = DistributedDataParallel(ddp.module)
+    ddp(torch.ones(1, 64)).sum().backward()  # `never` gets no gradient: DDP waits for it
+    before = ddp.reducer
+    with pytest.raises(RuntimeError, match="find_unused_parameters"):
+        install_buckets(ddp, [[0, 1, 2, 3, 4]])
+    assert ddp.reducer is before
+
+
+@pytest.mark.parametrize(
+    "buckets",
+    [
+        [[0, 1], [2, 3, 99]],
+        [[0, 1], [1, 2, 3]],
+        [[0, 1, 2]],
+        [],
+        [[0, 1, 2, 3], []],
+        [[-1, 0, 1, 2]],
+    ],
+)
+def test_broken_buckets_leave_ddp_as_it_was(alone: None, buckets: list[list[int]]) -> None:
+    ddp = layers(2)
+    before = ddp.reducer
+    with pytest.raises(ValueError, match="each of 4 gradients once"):
+        install_buckets(ddp, buckets)
+    assert ddp.reducer is before
+    ddp(torch.ones(1, 64)).sum().backward()
+    assert all(each.grad is not None for each in ddp.parameters())
+
+
+def test_optimizer_in_backward_is_refused(alone: None) -> None:
+    ddp = layers(2)
+    next(ddp.parameters())._in_backward_optimizers = [object()]
+    with pytest.raises(UsageError, match="an optimizer that runs in backward"):
+        install_buckets(ddp, [[0, 1, 2, 3]])
+
+
+@pytest.mark.parametrize("name", ["_comm_hooks", "bucket_bytes_cap_default"])
+def test_torch_that_has_changed_is_refused_by_name(alone: None, name: str) -> None:
+    ddp = layers(2)
+    delattr(ddp, name)
+    with pytest.raises(UsageError, match=f"has no {name}, which regrouping needs"):
+        install_buckets(ddp, [[0, 1, 2, 3]])
+
+
+def test_fixed_reducer_forgets_what_it_remembers_for_filling_again(
+    alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ddp_buckets, "_FORGET_STEPS", 3)
+    ddp = layers(2)
+    install_buckets(ddp, [[3, 2], [1, 0]], lasting=False)
+    forgotten = []
+    reset = type(ddp.reducer)._reset_state
+    monkeypatch.setattr(
+        type(ddp.reducer), "_reset_state", lambda self: (forgotten.append(1), reset(self))
+    )
+    for _ in range(10):
+        ddp(torch.ones(1, 64)).sum().backward()
+    assert len(forgotten) == 3
+    assert bucket_sizes_bytes(ddp) == (16640, 16640)

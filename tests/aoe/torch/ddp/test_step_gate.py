@@ -1,0 +1,249 @@
+"""A script is cut into training steps and never notices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+from aoe.errors import RunError  # noqa: E402
+from aoe.torch.ddp.script_run import _run, tune_script  # noqa: E402
+from aoe.torch.ddp.step_gate import StepGate  # noqa: E402
+from aoe.tuning.gdat.training import GdatSettings  # noqa: E402
+from aoe.tuning.progress import SilentProgress  # noqa: E402
+
+Step = Callable[[], None]
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """Be a process group of one."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Script:
+    """Training steps that count themselves."""
+
+    def __init__(self) -> None:
+        self.ddp = DistributedDataParallel(nn.Linear(4, 4))
+        self.forwards = 0
+
+    def forward(self, ddp: Any = None) -> Any:
+        """Run a forward."""
+        self.forwards += 1
+        return (ddp or self.ddp)(torch.ones(1, 4)).sum()
+
+    def train(self, steps: int) -> None:
+        """Run whole steps."""
+        for _ in range(steps):
+            self.forward().backward()
+
+
+def run_gate(tune: Callable[[Any, Step], Any], script: Callable[[], None]) -> StepGate[Any]:
+    """Run a script under a gate."""
+    gate: StepGate[Any] = StepGate(tune)
+    with gate.watching():
+        script()
+    return gate
+
+
+def test_tuner_runs_exactly_the_steps_it_asks_for() -> None:
+    script, seen = Script(), []
+
+    def tune(ddp: Any, step: Step) -> str:
+        assert ddp is script.ddp
+        for _ in range(3):
+            before = script.forwards
+            step()
+            seen.append(script.forwards - before)
+        return "done"
+
+    gate = run_gate(tune, lambda: script.train(10))
+    assert gate.result == "done" and gate.error is None
+    assert seen == [1, 1, 1] and script.forwards == 10
+
+
+def test_script_is_still_while_the_tuner_works() -> None:
+    script = Script()
+    at_rest = []
+
+    def tune(ddp: Any, step: Step) -> None:
+        for _ in range(3):
+            before = script.forwards
+            threading.Event().wait(0.02)
+            at_rest.append(script.forwards == before)
+            step()
+
+    run_gate(tune, lambda: script.train(8))
+    assert at_rest == [True] * 3
+
+
+def test_accumulated_forwards_belong_to_one_step() -> None:
+    script, seen = Script(), []
+
+    def tune(ddp: Any, step: Step) -> None:
+        for _ in range(2):
+            before = script.forwards
+            step()
+            seen.append(script.forwards - before)
+
+    def train() -> None:
+        for _ in range(8):
+            with script.ddp.no_sync():
+                script.forward().backward()
+                script.forward().backward()
+            script.forward().backward()
+
+    run_gate(tune, train)
+    assert seen == [3, 3]
+
+
+def test_two_forwards_before_one_backward_are_one_step() -> None:
+    script, seen = Script(), []
+
+    def tune(ddp: Any, step: Step) -> None:
+        for _ in range(2):
+            before = script.forwards
+            step()
+            seen.append(script.forwards - before)
+
+    def train() -> None:
+        for _ in range(8):
+            (script.forward() + script.forward()).backward()
+
+    run_gate(tune, train)
+    assert seen == [2, 2]
+
+
+def test_evaluation_is_no_step() -> None:
+    script, seen = Script(), []
+
+    def tune(ddp: Any, step: Step) -> None:
+        for _ in range(2):
+            before = script.forwards
+            step()
+            seen.append(script.forwards - before)
+
+    def train() -> None:
+        for _ in range(8):
+            script.train(1)
+            with torch.no_grad():
+                script.forward()
+
+    run_gate(tune, train)
+    assert seen == [2, 2]
+
+
+def test_first_model_that_trains_is_the_tuned_one_and_others_run_along() -> None:
+    script, other = Script(), DistributedDataParallel(nn.Linear(4, 4))
+    tuned = []
+
+    def train() -> None:
+        for _ in range(6):
+            script.forward().backward()
+            script.forward(other).backward()
+
+    run_gate(lambda ddp, step: (tuned.append(ddp), step(), step()), train)
+    assert tuned == [script.ddp]
+
+
+def test_error_of_the_tuner_ends_the_script() -> None:
+    script = Script()
+
+    def tune(ddp: Any, step: Step) -> None:
+        step()
+        raise RunError("bank", "full")
+
+    with pytest.raises(RunError, match="bank: full"):
+        run_gate(tune, lambda: script.train(10))
+    assert script.forwards < 10
+
+
+def test_script_that_ends_early_ends_the_tuner() -> None:
+    script = Script()
+
+    def tune(ddp: Any, step: Step) -> None:
+        while True:
+            step()
+
+    gate = run_gate(tune, lambda: script.train(6))
+    assert isinstance(gate.error, RunError)
+    assert "ended after 5 steps, before tuning was finished" in str(gate.error)
+    assert not any(thread.name == "aoe-gradients" for thread in threading.enumerate())
+
+
+def test_error_of_the_script_comes_through_and_ends_the_tuner() -> None:
+    script = Script()
+
+    def train() -> None:
+        script.train(5)
+        raise KeyError("label")
+
+    with pytest.raises(KeyError, match="label"):
+        run_gate(lambda ddp, step: [step() for _ in range(100)], train)
+    assert not any(thread.name == "aoe-gradients" for thread in threading.enumerate())
+
+
+def test_script_without_ddp_is_not_tuned() -> None:
+    gate = run_gate(lambda ddp, step: "done", lambda: None)
+    assert gate.result is None and gate.error is None and gate.steps == 0
+
+
+def test_nothing_is_left_behind() -> None:
+    forward = DistributedDataParallel.forward
+    script = Script()
+    run_gate(lambda ddp, step: step(), lambda: script.train(6))
+    assert DistributedDataParallel.forward is forward
+    assert not any(each._post_accumulate_grad_hooks for each in script.ddp.parameters())
+
+
+def test_script_that_trains_too_little_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('nothing to train')")
+    with pytest.raises(RunError, match=r"train\.py: ended after 0 training steps"):
+        tune_script(
+            tmp_path / "train.py",
+            [],
+            output=tmp_path,
+            settings=GdatSettings(),
+            progress=SilentProgress(),
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", 0),
+        ("import sys; sys.exit()", 0),
+        ("import sys; sys.exit(5)", 5),
+        ("import sys; sys.exit('no')", 1),
+        ("import sys; assert sys.argv[1:] == ['--a', 'b c'], sys.argv", 0),
+        ("import beside; assert __name__ == '__main__'", 0),
+    ],
+)
+def test_script_runs_as_python_runs_it(
+    tmp_path: Path, text: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "beside.py").write_text("")
+    (tmp_path / "train.py").write_text(text)
+    assert _run(tmp_path / "train.py", ["--a", "b c"]) == code
+
+
+@pytest.mark.parametrize("text", ["1 / 0", "import not_there", "def", "raise ValueError('x')"])
+def test_script_that_fails_is_an_error_with_its_traceback(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text(text)
+    with pytest.raises(RunError, match=r"train\.py: failed: "):
+        _run(tmp_path / "train.py", [])
+    assert "Traceback" in capsys.readouterr().err

@@ -1,0 +1,371 @@
+"""The page of gradient tuning, with a training run that computes its times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aoe.bank.gradients import GradientBank
+from aoe.errors import MeasurementError, OutputError, RunError
+from aoe.gradients.cost import AllReduceCost, CostSample
+from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
+from aoe.gradients.timeline import Timeline, simulate
+from aoe.gradients.trace import GradientTrace, model_hash
+from aoe.measurement import Measurement, MeasurePolicy, Outcome
+from aoe.results.files import RepoOutcome, TuningResult
+from aoe.results.gradients import GdatReport, TimelineSource
+from aoe.tuning.gdat.run import Gdat
+from aoe.tuning.gdat.training import GdatResult, GdatSettings
+from aoe.tuning.progress import SilentProgress
+from aoebank import Event
+
+MIB = 1 << 20
+SIZES = (4 * MIB, MIB, 6 * MIB, 2 * MIB, 12 * MIB, MIB // 2, 8 * MIB, 3 * MIB)
+SLOW = AllReduceCost(latency_us=300.0, us_per_byte=1e-3)
+FAST = AllReduceCost(latency_us=20.0, us_per_byte=1e-6)
+
+
+class FakeTraining:
+    """Steps take as long as the cost model says; nothing is random."""
+
+    def __init__(
+        self,
+        cost: AllReduceCost = SLOW,
+        *,
+        world_size: int = 4,
+        fits: bool = True,
+        real_timeline: bool = False,
+    ) -> None:
+        count = len(SIZES)
+        self.trace = GradientTrace(
+            sizes_bytes=SIZES,
+            dtypes=("float32",) * count,
+            names=tuple(f"layer{place}" for place in range(count)),
+            ready_us=tuple(4000.0 * place for place in range(1, count + 1)),
+            loops=8,
+        )
+        self.cost = cost
+        self.world_size, self.backend, self.is_first = world_size, "gloo", True
+        self.default = from_bucket_caps(SIZES)
+        self.default_name = "DDP"
+        self.sizes_bytes = tuple(reversed(SIZES))
+        self.model_hash = model_hash(("float32",) * count, self.sizes_bytes)
+        self.steps = 0
+        self.fits = fits
+        self.real_timeline = real_timeline
+        self.compared: list[Segmentation] = []
+        self.applied: list[Segmentation | None] = []
+        self.recorded = 0
+        self.penalty = 1.0
+        self.lucky_once: set[int] = set()  # numbers of comparisons that flatter a candidate
+
+    def order_by(self, trace: GradientTrace) -> bool:
+        """Say whether the trace fits."""
+        return self.fits
+
+    def record(self, loops: int) -> GradientTrace:
+        """Return the trace."""
+        self.steps += loops
+        self.recorded += 1
+        return replace(self.trace, loops=loops)
+
+    def cost_samples(self) -> tuple[CostSample, ...]:
+        """Sample the line."""
+        return tuple(CostSample(size, self.cost.cost_us(size)) for size in (4096, MIB, 16 * MIB))
+
+    def compare(
+        self, candidate: Segmentation, policy: MeasurePolicy, best_ratio: float | None
+    ) -> Measurement:
+        """Return exact pairs."""
+        self.compared.append(candidate)
+        is_again = candidate in self.compared[:-1]
+        luck = 0.5 if len(self.compared) - 1 in self.lucky_once else 1.0
+        cost = 1.5 if is_again and self.lucky_once and candidate == self.first_lucky else 1.0
+        tuned_us = finish_us(self.trace, candidate, self.cost) * self.penalty * luck * cost
+        baseline_us = finish_us(self.trace, self.default, self.cost)
+        self.steps += 2 * policy.pairs_min
+        return Measurement(
+            outcome=Outcome.CORRECT,
+            baseline_us=(baseline_us,) * policy.pairs_min,
+            tuned_us=(tuned_us,) * policy.pairs_min,
+        )
+
+    @property
+    def first_lucky(self) -> Segmentation:
+        """Return the candidate that was flattered first."""
+        return self.compared[min(self.lucky_once)]
+
+    def timeline(self, segmentation: Segmentation | None) -> Timeline | None:
+        """Return what a clock would have seen, if there is one."""
+        if not self.real_timeline:
+            return None
+        return simulate(self.trace, segmentation or self.default, self.cost)
+
+    def apply(self, segmentation: Segmentation | None) -> None:
+        """Remember."""
+        self.applied.append(segmentation)
+
+    def from_first(self, value: Any) -> Any:
+        """Be alone."""
+        return value
+
+    def agree(self, error: Exception | None) -> None:
+        """Raise."""
+        if error is not None:
+            raise error
+
+
+def make_bank(folder: Path) -> GradientBank:
+    """Return the bank of a target called host."""
+    return GradientBank(
+        folder,
+        "host",
+        fingerprint={"torch": "2"},
+        model={"name": "net"},
+        engine_version="0",
+        clock=lambda: datetime(2026, 1, 2, tzinfo=UTC),
+    )
+
+
+def run(
+    folder: Path,
+    training: FakeTraining,
+    *,
+    publish: Callable[[GdatReport], None] = lambda report: None,
+    clock: Callable[[], float] = lambda: 0.0,
+    **settings: Any,
+) -> GdatResult:
+    """Tune."""
+    return Gdat(
+        training,
+        make_bank(folder),
+        GdatSettings(**settings),
+        report=GdatReport(
+            tuning_name="net",
+            modelhash=str(training.model_hash),
+            gradients=len(SIZES),
+            total_bytes=sum(SIZES),
+            world_size=training.world_size,
+            backend="gloo",
+        ),
+        publish=publish,
+        progress=SilentProgress(),
+        clock=clock,
+    ).run()
+
+
+def events(folder: Path) -> list[Event]:
+    """Return what the side-car says, oldest first."""
+    bank = make_bank(folder)
+    return [entry.event for entry in bank._bank.iter_provenance(bank.file)]
+
+
+def test_best_grouping_is_added_and_applied(tmp_path: Path) -> None:
+    training = FakeTraining()
+    result = run(tmp_path, training)
+    assert result.outcome is RepoOutcome.ADD and result.estimate is not None
+    assert training.applied == [result.segmentation] and result.segmentation is not None
+    best = min(training.compared, key=lambda each: finish_us(training.trace, each, SLOW))
+    assert finish_us(training.trace, result.segmentation, SLOW) == finish_us(
+        training.trace, best, SLOW
+    )
+    stored = make_bank(tmp_path).find(training.model_hash, training.sizes_bytes)
+    assert stored is not None and stored.segmentation == result.segmentation
+    assert events(tmp_path) == [Event.ADD]
+
+
+def test_nothing_is_measured_twice_but_the_winner(tmp_path: Path) -> None:
+    training = FakeTraining()
+    result = run(tmp_path, training)
+    *screened, confirmed = training.compared
+    assert len(set(screened)) == len(screened) and training.default not in screened
+    assert confirmed == result.segmentation
+
+
+def test_next_best_is_confirmed_where_the_best_was_only_lucky(tmp_path: Path) -> None:
+    training = FakeTraining()
+    training.lucky_once = {1}
+    result = run(tmp_path, training)
+    *_, first, second = training.compared
+    assert first == training.first_lucky
+    assert result.segmentation == second != first
+    assert result.outcome is RepoOutcome.ADD
+
+
+def test_known_model_is_applied_without_a_step(tmp_path: Path) -> None:
+    first = run(tmp_path, FakeTraining())
+    training = FakeTraining()
+    result = run(tmp_path, training)
+    assert result.outcome is RepoOutcome.RESERVED
+    assert (training.steps, training.compared, training.recorded) == (0, [], 0)
+    assert training.applied == [first.segmentation]
+    assert first.estimate is not None and first.stored_speedup is None
+    assert result.stored_speedup == round(first.estimate.median, 4)
+    assert result.report.after is not None and result.report.cost is not None
+
+
+def test_default_that_is_best_is_unsatisfied_and_believed(tmp_path: Path) -> None:
+    training = FakeTraining(FAST)
+    training.penalty = 1.2  # whatever is tried costs the computation more
+    result = run(tmp_path, training)
+    assert result.outcome is RepoOutcome.UNSATISFIED and result.segmentation is None
+    assert training.applied == [None] and events(tmp_path) == [Event.UNSATISFIED]
+    again = FakeTraining(FAST)
+    assert run(tmp_path, again).outcome is RepoOutcome.UNSATISFIED
+    assert again.steps == 0 and again.applied == []
+
+
+def test_unsatisfied_in_one_cluster_says_nothing_about_another(tmp_path: Path) -> None:
+    training = FakeTraining(FAST, world_size=2)
+    training.penalty = 1.2
+    run(tmp_path, training)
+    assert run(tmp_path, FakeTraining(world_size=4)).outcome is RepoOutcome.ADD
+
+
+def test_other_cluster_uses_the_times_and_measures_again(tmp_path: Path) -> None:
+    run(tmp_path, FakeTraining(world_size=4))
+    training = FakeTraining(world_size=8)
+    result = run(tmp_path, training)
+    assert training.recorded == 0 and training.compared
+    assert result.outcome is RepoOutcome.UPDATE
+    stored = make_bank(tmp_path).find(training.model_hash)
+    assert stored is not None and stored.world_size == 8
+
+
+def test_other_cluster_where_the_default_is_best_keeps_the_record(tmp_path: Path) -> None:
+    run(tmp_path, FakeTraining(world_size=4))
+    training = FakeTraining(world_size=8)
+    training.penalty = 3.0
+    result = run(tmp_path, training)
+    assert result.outcome is RepoOutcome.RESERVED and training.applied == [None]
+    stored = make_bank(tmp_path).find(training.model_hash)
+    assert stored is not None and stored.world_size == 4
+    again = FakeTraining(world_size=8)
+    run(tmp_path, again)
+    assert again.steps == 0
+
+
+def test_record_whose_order_does_not_fit_is_recorded_anew(tmp_path: Path) -> None:
+    run(tmp_path, FakeTraining())
+    training = FakeTraining(fits=False)
+    assert run(tmp_path, training).outcome is RepoOutcome.UPDATE
+    assert training.recorded == 1
+
+
+@pytest.mark.parametrize(("penalty", "outcome"), [(1.0, "update"), (3.0, "reserved")])
+def test_repeat_tune_measures_all_afresh(tmp_path: Path, penalty: float, outcome: str) -> None:
+    run(tmp_path, FakeTraining())
+    training = FakeTraining()
+    training.penalty = penalty
+    assert run(tmp_path, training, repeat_tune=True).outcome.value == outcome
+    assert training.recorded == 1 and training.compared
+
+
+def test_gain_inside_the_noise_is_not_kept(tmp_path: Path) -> None:
+    training = FakeTraining()
+    best_us = finish_us(training.trace, _best(training), SLOW)
+    # just above 1 for the best of them, never above 1.01
+    training.penalty = finish_us(training.trace, training.default, SLOW) / best_us / 1.009
+    assert run(tmp_path, training).outcome is RepoOutcome.UNSATISFIED
+
+
+def _best(training: FakeTraining) -> Segmentation:
+    from aoe.gradients.segmentation import optimal
+
+    return optimal(training.trace, SLOW)
+
+
+def test_time_limit_ends_the_search_not_the_run(tmp_path: Path) -> None:
+    now = iter(range(0, 10_000, 5))
+    training = FakeTraining()
+    result = run(tmp_path, training, tuning_time_limit_s=60.0, clock=lambda: float(next(now)))
+    assert 0 < len(training.compared) < 10
+    assert result.report.result is TuningResult.SUCCESSFUL
+
+
+def test_time_that_is_up_at_once_leaves_the_default(tmp_path: Path) -> None:
+    now = iter(range(10_000))
+    training = FakeTraining()
+    result = run(tmp_path, training, tuning_time_limit_s=0.0, clock=lambda: float(next(now)))
+    assert training.compared == [] and training.applied == [None]
+    assert result.outcome is RepoOutcome.UNSATISFIED
+    assert not list(tmp_path.iterdir())  # a search that hardly took place proves nothing
+    assert run(tmp_path, FakeTraining()).outcome is RepoOutcome.ADD
+
+
+@pytest.mark.parametrize("grid", [(), (1.0,), (1.0, 5.0, 25.0, 100.0)])
+def test_grid_is_measured_beside_what_is_computed(tmp_path: Path, grid: tuple[float, ...]) -> None:
+    training = FakeTraining()
+    result = run(tmp_path, training, grid_mib=grid)
+    names = [each.name for each in result.report.candidates]
+    assert "optimum" in names
+    for mib in grid:
+        cap = int(mib * MIB)
+        asked = from_bucket_caps(SIZES, cap, cap)
+        assert asked in training.compared or asked == training.default
+
+
+def test_first_two_measured_are_a_computed_one_and_a_size(tmp_path: Path) -> None:
+    names = [each.name for each in run(tmp_path, FakeTraining()).report.candidates]
+    assert names[0] == "optimum" and names[1].startswith("bucket_cap_mb=")
+
+
+@pytest.mark.parametrize("real", [True, False])
+def test_report_says_where_its_times_come_from(tmp_path: Path, real: bool) -> None:
+    report = run(tmp_path, FakeTraining(real_timeline=real)).report
+    source = TimelineSource.MEASURED if real else TimelineSource.SIMULATION
+    assert report.before is not None and report.after is not None
+    assert report.before.source is report.after.source is source
+    assert report.after.timeline.tail_us < report.before.timeline.tail_us
+    assert report.before.step_us is not None and report.after.step_us is not None
+
+
+def test_report_is_published_as_it_grows(tmp_path: Path) -> None:
+    seen: list[GdatReport] = []
+    result = run(tmp_path, FakeTraining(), publish=seen.append)
+    assert [each.result for each in seen[:-1]] == [TuningResult.INCOMPLETE] * (len(seen) - 1)
+    assert seen[-1] == result.report and seen[0].cost is not None
+    assert [len(each.candidates) for each in seen] == sorted(len(each.candidates) for each in seen)
+
+
+def test_only_the_first_process_touches_bank_and_result(tmp_path: Path) -> None:
+    class Follower(FakeTraining):
+        def from_first(self, value: Any) -> Any:
+            return (None, False) if value is None else value
+
+    training = Follower()
+    training.is_first = False
+    result = run(tmp_path, training, publish=lambda report: pytest.fail("published"))
+    assert result.outcome is RepoOutcome.ADD and not list(tmp_path.iterdir())
+
+
+def test_result_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
+    def refuse(report: GdatReport) -> None:
+        raise OutputError("result", "disk is full")
+
+    with pytest.raises(OutputError, match="disk is full"):
+        run(tmp_path, FakeTraining(), publish=refuse)
+
+
+def test_failed_step_leaves_nothing_in_the_bank(tmp_path: Path) -> None:
+    class Failing(FakeTraining):
+        def compare(self, *arguments: Any) -> Measurement:
+            raise RunError("step", "failed")
+
+    with pytest.raises(RunError):
+        run(tmp_path, Failing())
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_few_loops_are_an_error(tmp_path: Path) -> None:
+    class Short(FakeTraining):
+        def record(self, loops: int) -> GradientTrace:
+            raise MeasurementError("gradient times", "too few loops", got=loops)
+
+    with pytest.raises(MeasurementError):
+        run(tmp_path, Short(), loops=3)

@@ -1,0 +1,128 @@
+"""D9: when a workload is tuned, and what becomes of its record."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aoe.bank.operators import StoredAnswer
+from aoe.measurement import SpeedupEstimate
+from aoe.results.files import RepoOutcome
+from aoe.testing.families import chain_workload
+from aoe.testing.tuning import guess_of, make_bank, make_estimate, make_verdict
+from aoe.tuning.opat.lookup import ACCEPT_SPEEDUP, look_up, settle
+from aoebank import Event
+
+_EXP = chain_workload(("Exp",))
+
+
+def _stored() -> StoredAnswer:
+    schedule, configuration = guess_of(_EXP)
+    return StoredAnswer(
+        key="k", schedule=schedule, configuration=configuration, cost_us=10.0, speedup=2.0
+    )
+
+
+# ---- before the search ----
+
+
+def test_miss_is_tuned(tmp_path: Path) -> None:
+    for repeat in (False, True):
+        found = look_up(make_bank(tmp_path), _EXP, repeat_tune=repeat, trials=8)
+        assert found.tune
+        assert found.stored is None
+
+
+def test_hit_is_used_as_it_is_unless_repeat_tune(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    bank.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
+    found = look_up(bank, _EXP, repeat_tune=False, trials=8)
+    assert not found.tune
+    assert found.stored is not None
+    assert found.reason == "in the bank"
+    again = look_up(bank, _EXP, repeat_tune=True, trials=8)
+    assert again.tune
+    assert again.stored == found.stored
+
+
+def test_hopeless_workload_is_not_searched_again_unless_repeat_tune(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=8))])
+    found = look_up(bank, _EXP, repeat_tune=False, trials=8)
+    assert not found.tune
+    assert found.stored is None
+    assert "default was best" in found.reason
+    assert look_up(bank, _EXP, repeat_tune=False, trials=9).tune
+    assert look_up(bank, _EXP, repeat_tune=True, trials=8).tune
+
+
+# ---- after it: the whole truth table ----
+
+_BEST = {
+    "none": None,
+    "slower": make_estimate(0.8),
+    "barely": make_estimate(ACCEPT_SPEEDUP + 0.001, 0.01),
+    "good": make_estimate(2.0),
+}
+_NOW = {
+    "none": None,
+    "slower": make_estimate(0.9),
+    "same": make_estimate(2.0),
+    "almost": make_estimate(2.0 / (ACCEPT_SPEEDUP - 0.001)),
+}
+
+_EXPECTED = {
+    # (hit, best candidate, the record's strategy now)
+    (False, "none", "none"): RepoOutcome.UNSATISFIED,
+    (False, "slower", "none"): RepoOutcome.UNSATISFIED,
+    (False, "barely", "none"): RepoOutcome.UNSATISFIED,
+    (False, "good", "none"): RepoOutcome.ADD,
+    (True, "none", "none"): RepoOutcome.RESERVED,
+    (True, "none", "slower"): RepoOutcome.RESERVED,
+    (True, "none", "same"): RepoOutcome.RESERVED,
+    (True, "none", "almost"): RepoOutcome.RESERVED,
+    (True, "slower", "almost"): RepoOutcome.RESERVED,
+    (True, "barely", "almost"): RepoOutcome.RESERVED,
+    (True, "good", "almost"): RepoOutcome.RESERVED,
+    (True, "slower", "none"): RepoOutcome.RESERVED,
+    (True, "slower", "slower"): RepoOutcome.RESERVED,
+    (True, "slower", "same"): RepoOutcome.RESERVED,
+    (True, "barely", "none"): RepoOutcome.RESERVED,
+    (True, "barely", "slower"): RepoOutcome.RESERVED,
+    (True, "barely", "same"): RepoOutcome.RESERVED,
+    (True, "good", "none"): RepoOutcome.UPDATE,
+    (True, "good", "slower"): RepoOutcome.UPDATE,
+    (True, "good", "same"): RepoOutcome.RESERVED,
+}
+
+
+def test_the_table_below_is_complete() -> None:
+    assert set(_EXPECTED) == {
+        (hit, best, now)
+        for hit, best, now in product((False, True), _BEST, _NOW)
+        if hit or now == "none"
+    }
+
+
+@pytest.mark.parametrize(("case", "outcome"), _EXPECTED.items(), ids=str)
+def test_outcome_follows_the_table(case: tuple[bool, str, str], outcome: RepoOutcome) -> None:
+    hit, best, now = case
+    assert settle(_stored() if hit else None, _BEST[best], _NOW[now]) is outcome
+
+
+_ESTIMATES = st.none() | st.builds(make_estimate, st.floats(0.1, 10), st.floats(0, 0.05))
+
+
+@given(best=_ESTIMATES, now=_ESTIMATES, hit=st.booleans())
+def test_nothing_is_written_that_is_not_surely_better_than_the_default(
+    best: SpeedupEstimate | None, now: SpeedupEstimate | None, hit: bool
+) -> None:
+    outcome = settle(_stored() if hit else None, best, now)
+    if outcome in (RepoOutcome.ADD, RepoOutcome.UPDATE):
+        assert best is not None
+        assert best.low > ACCEPT_SPEEDUP
+    assert (outcome in (RepoOutcome.UPDATE, RepoOutcome.RESERVED)) == hit

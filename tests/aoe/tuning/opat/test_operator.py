@@ -1,0 +1,198 @@
+"""One operator: bank, search, settlement, bank again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aoe.errors import RunError
+from aoe.measurement import Outcome
+from aoe.results.files import RepoOutcome
+from aoe.schedule import Schedule
+from aoe.settings import TuneSettings
+from aoe.testing.fakes import BASELINE_US, RecordingProgress, ScriptedRunner
+from aoe.testing.families import chain_workload
+from aoe.testing.tuning import guess_of, make_bank, make_operator, make_verdict
+from aoe.tuning.opat.operator import OperatorTuner, TunedOperator
+from aoe.tuning.opat.operators import Operator
+from aoebank import Event
+
+_EXP = chain_workload(("Exp",), shape=(1, 16, 64, 64))
+
+
+def _tuned(
+    root: Path,
+    runner: ScriptedRunner,
+    operator: Operator | None = None,
+    *,
+    progress: RecordingProgress | None = None,
+    out_of_time: Callable[[], bool] = lambda: False,
+    model: str = "net",
+    **settings: Any,
+) -> TunedOperator:
+    facts: dict[str, Any] = {"model": Path("net.onnx"), "trials": 8, "search": "random"}
+    tuner = OperatorTuner(
+        TuneSettings(**(facts | settings)),
+        runner=runner,  # type: ignore[arg-type]
+        bank=make_bank(root, model=model),
+        progress=progress or RecordingProgress(),
+        out_of_time=out_of_time,
+    )
+    return tuner.tune(operator or make_operator(_EXP))
+
+
+def _always(answer: float | Outcome | RunError) -> ScriptedRunner:
+    return ScriptedRunner(candidate=lambda _: answer)
+
+
+def test_better_than_the_default_is_added(tmp_path: Path) -> None:
+    found = _tuned(tmp_path, _always(2.0))
+    assert found.outcome is RepoOutcome.ADD
+    assert found.schedule is not None
+    assert found.speedup == pytest.approx(2, rel=0.02)
+    assert found.before_us is not None and found.after_us is not None
+    assert found.before_us / found.after_us == pytest.approx(found.speedup)
+    stored = make_bank(tmp_path).find(_EXP)
+    assert stored is not None
+    assert stored.schedule == found.schedule
+    assert stored.cost_us == pytest.approx(BASELINE_US / 2, rel=0.2)
+
+
+def test_not_better_writes_no_record_and_is_remembered(tmp_path: Path) -> None:
+    found = _tuned(tmp_path, _always(1.01))
+    assert found.outcome is RepoOutcome.UNSATISFIED
+    assert found.schedule is None
+    assert make_bank(tmp_path).find(_EXP) is None
+    again = _tuned(tmp_path, runner := _always(5.0))
+    assert again.outcome is RepoOutcome.UNSATISFIED
+    assert not runner.calls
+    assert again.search is None
+
+
+def test_larger_budget_searches_again(tmp_path: Path) -> None:
+    _tuned(tmp_path, _always(1.0), trials=8)
+    assert _tuned(tmp_path, _always(2.0), trials=9).outcome is RepoOutcome.ADD
+
+
+def test_share_measured_a_little_larger_searches_nothing_again(tmp_path: Path) -> None:
+    """A second run measures other shares; its budgets differ, its searches must not."""
+    _tuned(tmp_path, _always(1.0), make_operator(_EXP, share=0.008), trials=24)
+    runner = _always(2.0)
+    _tuned(tmp_path, runner, make_operator(_EXP, share=0.016), trials=24)
+    assert not runner.calls
+
+
+def test_search_cut_short_by_time_proves_no_more_than_it_tried(tmp_path: Path) -> None:
+    runner = _always(1.0)
+    cut = _tuned(tmp_path, runner, out_of_time=lambda: len(runner.calls) >= 1)
+    assert cut.search is not None
+    assert len(cut.search.trials) == 4
+    assert _tuned(tmp_path, _always(2.0)).outcome is RepoOutcome.ADD
+
+
+def test_hit_is_reserved_without_measuring(tmp_path: Path) -> None:
+    first = _tuned(tmp_path, _always(2.0))
+    runner = _always(9.0)
+    again = _tuned(tmp_path, runner, model="other")
+    assert again.outcome is RepoOutcome.RESERVED
+    assert again.schedule == first.schedule
+    assert not runner.calls
+    assert again.before_us is not None and first.before_us is not None
+    assert again.before_us == pytest.approx(first.before_us, rel=0.2)
+    assert again.search is None
+
+
+def _stored_first(root: Path) -> Schedule:
+    schedule, configuration = guess_of(_EXP)
+    make_bank(root).save(_EXP, schedule, configuration, make_verdict(Event.ADD, 2.0))
+    return schedule
+
+
+def test_repeat_tune_replaces_a_record_that_is_clearly_beaten(tmp_path: Path) -> None:
+    old = _stored_first(tmp_path)
+    runner = ScriptedRunner(candidate=lambda schedule: 2.0 if schedule == old else 3.0)
+    found = _tuned(tmp_path, runner, repeat_tune=True)
+    assert found.outcome is RepoOutcome.UPDATE
+    assert found.schedule not in (None, old)
+    stored = make_bank(tmp_path).find(_EXP)
+    assert stored is not None
+    assert stored.schedule == found.schedule
+
+
+def test_repeat_tune_keeps_a_record_that_is_not_beaten(tmp_path: Path) -> None:
+    old = _stored_first(tmp_path)
+    runner = ScriptedRunner(candidate=lambda schedule: 2.0 if schedule == old else 1.99)
+    found = _tuned(tmp_path, runner, repeat_tune=True)
+    assert found.outcome is RepoOutcome.RESERVED
+    assert found.schedule == old
+    assert found.search is not None
+    stored = make_bank(tmp_path).find(_EXP)
+    assert stored is not None
+    assert stored.schedule == old
+
+
+def test_repeat_tune_replaces_a_record_that_no_longer_works(tmp_path: Path) -> None:
+    old = _stored_first(tmp_path)
+    runner = ScriptedRunner(
+        candidate=lambda schedule: Outcome.CORRECTNESS if schedule == old else 1.5
+    )
+    assert _tuned(tmp_path, runner, repeat_tune=True).outcome is RepoOutcome.UPDATE
+
+
+def test_repeat_tune_without_time_left_uses_the_record(tmp_path: Path) -> None:
+    old = _stored_first(tmp_path)
+    found = _tuned(tmp_path, _always(9.0), repeat_tune=True, out_of_time=lambda: True)
+    assert found.outcome is RepoOutcome.RESERVED
+    assert found.schedule == old
+    assert found.reason == "the time limit was reached"
+
+
+def test_no_time_left_leaves_a_miss_to_onnxruntime_and_proves_nothing(tmp_path: Path) -> None:
+    found = _tuned(tmp_path, _always(9.0), out_of_time=lambda: True)
+    assert found.outcome is RepoOutcome.UNSATISFIED
+    assert found.reason == "the time limit was reached"
+    assert _tuned(tmp_path, _always(2.0)).outcome is RepoOutcome.ADD
+
+
+@pytest.mark.parametrize(
+    "answer", [Outcome.COMPILE, Outcome.CORRECTNESS, RunError("task", "signal 11")]
+)
+def test_workload_no_candidate_computes_is_unsatisfied_and_no_failure(
+    tmp_path: Path, answer: Outcome | RunError
+) -> None:
+    found = _tuned(tmp_path, _always(answer))
+    assert found.outcome is RepoOutcome.UNSATISFIED
+    assert found.search is not None
+    assert found.speedup is None
+
+
+@pytest.mark.parametrize(
+    ("share", "budget"), [(0.5, 16), (0.02, 16), (0.01, 8), (0.001, 6), (0.0, 6)]
+)
+def test_small_operators_get_a_small_budget(tmp_path: Path, share: float, budget: int) -> None:
+    found = _tuned(tmp_path, _always(1.0), make_operator(_EXP, share=share), trials=16)
+    assert found.search is not None
+    assert len(found.search.trials) == budget
+
+
+def test_budget_of_the_user_is_never_exceeded(tmp_path: Path) -> None:
+    found = _tuned(tmp_path, _always(1.0), make_operator(_EXP, share=0.0), trials=2)
+    assert found.search is not None
+    assert len(found.search.trials) == 2
+
+
+def test_answer_for_a_similar_workload_shortens_the_search(tmp_path: Path) -> None:
+    _tuned(tmp_path, _always(2.0))
+    other = make_operator(chain_workload(("Exp",), shape=(1, 16, 64, 66)))
+    found = _tuned(tmp_path, _always(2.0), other, trials=24)
+    assert found.search is not None
+    assert len(found.search.trials) == 10
+
+
+def test_trials_are_told_to_the_user(tmp_path: Path) -> None:
+    progress = RecordingProgress()
+    _tuned(tmp_path, _always(2.0), progress=progress)
+    assert progress.texts("trial") == ["n0 4/8", "n0 8/8"]

@@ -1,0 +1,196 @@
+"""A run's checks: everything that can be known to go wrong is found before anything is measured."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aoe.errors import (
+    AoeError,
+    BuildError,
+    CompilerNotFoundError,
+    ModelImportError,
+    OutputError,
+    TargetError,
+    UsageError,
+)
+from aoe.settings import TuneSettings
+from aoe.testing.fakes import RecordingProgress, make_target
+from aoe.testing.models import chain_model, save_model
+from aoe.tuning.opat.run import timestamp_of
+from aoe.tuning.run import fingerprint, library_versions, tune
+from aoebank import AoebankError, BankNotFoundError
+
+_NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unwanted(*_: object, **__: object) -> None:
+        raise AssertionError("the run began")
+
+    monkeypatch.setattr("aoe.tuning.run.Opat", unwanted)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Return a folder with a model and a bank."""
+    save_model(chain_model(["Exp"]), tmp_path / "net.onnx")
+    (tmp_path / "bank").mkdir()
+    return tmp_path
+
+
+def _tune(place: Path, env: dict[str, str] | None = None, **settings: Any) -> None:
+    facts: dict[str, Any] = {"model": place / "net.onnx", "output": place / "out"}
+    base = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(place / "bank")}
+    tune(
+        TuneSettings(**(facts | settings)),
+        env=base | (env or {}),
+        cwd=place,
+        progress=RecordingProgress(),
+        now=_NOW,
+    )
+
+
+def _assert_untouched(place: Path) -> None:
+    assert not (place / "out").exists()
+    assert list((place / "bank").iterdir()) == []
+
+
+def test_good_settings_reach_the_run(place: Path) -> None:
+    with pytest.raises(AssertionError, match="the run began"):
+        _tune(place)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "words"),
+    [
+        ({"framework": 3}, UsageError, "TensorFlow models cannot be read"),
+        ({"framework": 9}, UsageError, "unknown framework"),
+        ({"soc_version": "Ascend910B1"}, TargetError, "needs a CANN toolkit"),
+        ({"soc_version": "Cortex-A53"}, TargetError, "another target"),
+        ({"input_shape": "x"}, UsageError, "--input_shape"),
+        ({"input_shape": "z:1"}, ModelImportError, "no such input"),
+        ({"search": "annealing"}, UsageError, "--search: unknown search"),
+        ({"model": Path("gone.onnx")}, ModelImportError, "no such file"),
+    ],
+)
+def test_bad_option_is_named_and_nothing_is_touched(
+    place: Path, settings: dict[str, Any], kind: type[AoeError], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        _tune(place, **settings)
+    _assert_untouched(place)
+
+
+def test_bank_that_does_not_exist_is_an_error(place: Path) -> None:
+    with pytest.raises(BankNotFoundError, match="TUNE_BANK_PATH"):
+        _tune(place, {"TUNE_BANK_PATH": str(place / "gone")})
+    _assert_untouched(place)
+
+
+def test_bank_that_is_a_file_is_an_error(place: Path) -> None:
+    with pytest.raises(AoebankError, match="not a directory"):
+        _tune(place, {"TUNE_BANK_PATH": str(place / "net.onnx")})
+
+
+def test_compiler_that_is_not_there_is_an_error(place: Path) -> None:
+    with pytest.raises(CompilerNotFoundError, match="CC"):
+        _tune(place, {"CC": "no-such-compiler"})
+    _assert_untouched(place)
+
+
+def test_compiler_that_cannot_link_is_an_error(place: Path) -> None:
+    with pytest.raises(BuildError, match="C compiler: "):
+        _tune(place, {"CC": "false"})
+    _assert_untouched(place)
+
+
+def test_output_in_a_file_is_an_error(place: Path) -> None:
+    (place / "file").write_text("")
+    for output in (place / "file" / "deep", place / "file" / "x.om"):
+        with pytest.raises(OutputError, match="cannot be created") as caught:
+            _tune(place, output=output)
+        assert "--output" in str(caught.value.hint)
+
+
+def test_output_without_permission_is_an_error(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path).name != "out" and real(path, mode)
+    )
+    with pytest.raises(OutputError, match="no permission to write there"):
+        _tune(place)
+
+
+def test_work_path_that_is_a_file_is_an_error(place: Path) -> None:
+    with pytest.raises(OutputError, match="ASCEND_WORK_PATH"):
+        _tune(place, {"ASCEND_WORK_PATH": str(place / "net.onnx")}, output=None)
+
+
+# ---- where results go ----
+
+
+def _places(
+    place: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], output: Path | None
+) -> tuple[Path, Path]:
+    seen: dict[str, Any] = {}
+
+    class Stop(Exception):
+        pass
+
+    def record(*_: object, **arguments: Any) -> None:
+        seen.update(arguments)
+        raise Stop
+
+    monkeypatch.setattr("aoe.tuning.run.Opat", record)
+    with pytest.raises(Stop):
+        _tune(place, env, output=output)
+    return seen["places"].om_file, seen["writer"].result_file
+
+
+def test_output_directory_takes_everything(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    om, result = _places(place, monkeypatch, {}, place / "out")
+    assert om == place / "out" / "net_tune.om"
+    assert result == place / "out" / f"aoe_result_opat_20260102030405678_{os.getpid()}.json"
+
+
+def test_output_file_names_the_model_itself(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    om, result = _places(place, monkeypatch, {}, Path("new/fast.om"))
+    assert om == place / "new" / "fast.om"
+    assert result.parent == place / "new"
+
+
+def test_without_output_aoe_s_workspace_is_used(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    om, result = _places(place, monkeypatch, {"ASCEND_WORK_PATH": str(place / "work")}, None)
+    root = place / "work" / "aoe_data"
+    name = "net_20260102030405678"
+    assert om == root / "aoe_workspace" / name / "tunespace" / "result" / f"{name}_tune.om"
+    assert result.parent == root
+
+
+def test_without_output_and_work_path_it_is_here(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    om, result = _places(place, monkeypatch, {}, None)
+    assert om.is_relative_to(place / "aoe_workspace")
+    assert result.parent == place
+
+
+def test_time_stamp_is_aoe_s() -> None:
+    assert timestamp_of(_NOW) == "20260102030405678"
+    assert timestamp_of(_NOW.replace(microsecond=999)) == "20260102030405000"
+
+
+def test_fingerprint_has_everything_a_verdict_depends_on() -> None:
+    found = fingerprint(make_target(), library_versions())
+    assert {"cpu_model", "onnxruntime", "halide", "core_num"} <= set(found)
+    assert all(found.values())

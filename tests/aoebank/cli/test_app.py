@@ -1,0 +1,105 @@
+"""Errors end in one place; colour, debug and pipes behave; start-up stays light."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from support import golden_harness
+
+import aoebank
+from aoebank.ops import ls as ls_ops
+from aoebank.report.output import printable
+
+run = golden_harness.run
+MAIN = "import sys; from aoebank.cli.app import main; sys.exit(main())"
+
+
+def test_public_names_can_all_be_imported() -> None:
+    for name in aoebank.__all__:
+        assert getattr(aoebank, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = aoebank.nothing
+
+
+def test_version_is_the_one_of_the_package() -> None:
+    assert run("aoebank", ["--version"]).stdout == f"aoebank {aoebank.__version__}\n"
+
+
+def test_bug_is_told_in_one_line_with_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(ls_ops, "list_bank", fail)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    outcome = run("aoebank", ["ls", str(tmp_path)])
+    assert outcome.exit_code == 4
+    assert outcome.stderr.startswith("error: internal error: ZeroDivisionError: a bug\nhint: ")
+    (log,) = tmp_path.iterdir()
+    assert "Traceback" in log.read_text()
+    assert str(log) in outcome.stderr
+    assert "Traceback" in run("aoebank", ["--debug", "ls", str(tmp_path)]).stderr
+    document = json.loads(run("aoebank", ["ls", str(tmp_path), "--json"]).stdout)
+    assert document["error"]["code"] == "bug"
+
+
+def test_interrupt_exits_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ls_ops, "list_bank", interrupt)
+    assert run("aoebank", ["ls", str(tmp_path)]).exit_code == 130
+
+
+def test_colour_is_off_in_a_pipe_and_on_when_asked_for(tmp_path: Path) -> None:
+    arguments = ["validate", str(tmp_path / "gone")]
+    assert "\x1b[" not in run("aoebank", arguments).stdout
+    assert "\x1b[" in run("aoebank", ["--color", "always", *arguments]).stdout
+    assert "\x1b[" not in run("aoebank", ["--color", "never", *arguments]).stdout
+
+
+def test_bank_content_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "a_1_AiCore_x.json"
+    path.write_text('{"\\u001b[2J": [{"knowledge": {}, "info_dict": {"[red]": "\\u001b"}}]}')
+    for verb in ("validate", "show", "ls"):
+        assert "\x1b" not in run("aoebank", [verb, str(path)]).stdout
+    assert printable("tab\tand\x9bescape") == "tab\\tand\\x9bescape"
+
+
+def test_lone_surrogates_in_a_bank_can_be_printed(tmp_path: Path) -> None:
+    path = tmp_path / "a_1_AiCore_x.json"
+    path.write_text('{"k": [{"knowledge": {"a": "\\ud800"}, "info_dict": "\\ud800"}]}')
+    for verb in ("validate", "show"):
+        for option in ([], ["--json"]):
+            process = subprocess.run(
+                [sys.executable, "-c", MAIN, verb, str(path), *option],
+                capture_output=True,
+                check=False,
+            )
+            assert process.returncode in (0, 1)
+            assert process.stderr == b""
+
+
+def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    process = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" -c "{MAIN}" --help | true'],
+        capture_output=True,
+        check=False,
+    )
+    assert process.stderr == b""
+
+
+def test_help_needs_no_heavy_import() -> None:
+    code = (
+        "import sys; from aoebank.cli.app import main; main(['--help']);"
+        "print([name for name in ('rich', 'deepdiff', 'jsonschema', 'sqlite_utils', 'hashlib')"
+        " if name in sys.modules])"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert process.stdout.splitlines()[-1] == b"[]"

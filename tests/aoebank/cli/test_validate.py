@@ -1,0 +1,128 @@
+"""Options of `aoebank validate`, as far as the golden outputs do not show them already."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from support import golden_harness
+
+from aoebank import Bank
+from aoebank.ops.validate import fix as fix_ops
+from aoebank.testing.factories import make_record
+
+NAME = "x86-64-v4_2_AiCore_Softmax.json"
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Path:
+    Bank(tmp_path).put(tmp_path / NAME, [make_record(cost_us=None)])  # one note
+    return tmp_path
+
+
+def code(*arguments: object) -> int:
+    outcome = golden_harness.run("aoebank", ["validate", *map(str, arguments)])
+    return outcome.exit_code
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], 0),
+        (["--fail-on", "warning"], 0),
+        (["--fail-on", "note"], 1),
+        (["--strict"], 1),
+        (["--strict", "--fail-on", "error"], 1),
+        (["--strict", "--ignore", "AB401"], 0),
+        (["--strict", "--select", "AB1"], 0),
+        (["--fail-on", "sometimes"], 2),
+        (["--format", "xml"], 2),
+        (["--format", "junit", "--json"], 2),
+        (["--fix-class", "bom"], 2),
+        (["--fix", "--fix-class", "everything"], 2),
+    ],
+)
+def test_exit_code_follows_the_options(bank: Path, options: list[str], expected: int) -> None:
+    assert code(bank, *options) == expected
+
+
+@pytest.mark.parametrize("output", ["text", "json", "sarif", "junit", "github"])
+def test_missing_path_is_3_whatever_else_is_found(bank: Path, output: str) -> None:
+    assert code(bank, bank / "gone", "--strict", "--format", output) == 3
+    assert code(bank / "gone", "--ignore", "AB501", "--format", output) == 3
+
+
+def test_no_path_is_a_usage_error() -> None:
+    assert code() == 2
+
+
+def test_documents_for_programs_are_alone_on_standard_output(bank: Path) -> None:
+    file = bank / NAME
+    clean = file.read_bytes()
+    for output in ("sarif", "junit"):
+        file.write_bytes(clean.replace(b"\n", b"\r\n"))
+        outcome = golden_harness.run(
+            "aoebank", ["validate", str(bank), str(bank / "gone"), "--fix", "--format", output]
+        )
+        assert file.read_bytes() == clean
+        assert "-{\\r" in outcome.stderr and "gone: no such file" in outcome.stderr
+        if output == "sarif":
+            assert json.loads(outcome.stdout)["version"] == "2.1.0"
+        else:
+            assert ElementTree.fromstring(outcome.stdout).tag == "testsuites"
+
+
+def test_dry_run_writes_nothing(bank: Path) -> None:
+    file = bank / NAME
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    before = file.read_bytes()
+    assert code(bank, "--fix", "--dry-run") == 0
+    assert file.read_bytes() == before
+    assert list(bank.iterdir()) == [file]
+
+
+def test_fix_that_cannot_be_written_is_3_and_told(
+    bank: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = bank / NAME
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+
+    def change(path: Path, edit: object) -> None:
+        path.write_bytes(b"{}\n")
+        edit(path.read_bytes())  # type: ignore[operator]
+
+    monkeypatch.setattr(fix_ops, "update_file", change)
+    outcome = golden_harness.run("aoebank", ["validate", str(bank), "--fix"])
+    assert outcome.exit_code == 3
+    assert f"not fixed {file}: crlf" in outcome.stdout
+    assert "changed meanwhile" in outcome.stderr
+
+
+def test_installed_toolkit_is_compared_with(
+    bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "opp" / "built-in" / "data" / "op"
+    Bank(root).put(root / NAME, [make_record(cost_us=1.0)])
+    Bank(bank).put(bank / NAME, [make_record(cost_us=2.0)])
+    monkeypatch.setenv("ASCEND_OPP_PATH", str(tmp_path / "opp"))
+    outcome = golden_harness.run("aoebank", ["validate", str(bank / NAME)])
+    assert "AB510" in outcome.stdout
+
+
+HOOKS = Path(__file__).resolve().parents[3] / ".pre-commit-hooks.yaml"
+
+
+def test_hooks_run_this_command_on_files_of_every_format() -> None:
+    text = HOOKS.read_text(encoding="utf-8")
+    assert "- id: aoebank-validate\n" in text
+    commands = {"aoebank validate", "aoebank git"}
+    assert set(re.findall(r"entry: (\w+ \w+)", text)) == commands
+    samples = [path.as_posix() for path in (HOOKS.parent / "sample_banks").rglob("*.json")]
+    assert samples
+    for pattern in re.findall(r"files: (.*)", text):
+        for name in (*samples, f"a/{NAME}", f"{NAME}.provenance.jsonl"):
+            assert re.search(pattern, name), name
+        assert not re.search(pattern, "package.json")

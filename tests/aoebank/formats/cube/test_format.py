@@ -1,0 +1,202 @@
+"""Format C: contract, identity without names, the binary twin as far as it can be checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from support import sample_bank_files
+
+from aoebank.formats.cube.format import CubeFormat, cube_key
+from aoebank.formats.cube.rules import NAME_MEMBERS
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.registry import FORMATS, find_format
+from aoebank.model.finding import Finding
+from aoebank.model.record import FormatName
+from aoebank.testing.format_tests import FormatTests
+
+FORMAT = CubeFormat()
+NAME = sample_bank_files.CUBE.name
+EXAMPLE = sample_bank_files.CUBE.read_bytes()
+TWIN = sample_bank_files.CUBE.with_suffix(".bin").read_bytes()
+FIRST: dict[str, Any] = json.loads(EXAMPLE.splitlines()[0])
+SCHEMA = json.loads((sample_bank_files.ROOT / "schemas/cube/1.json").read_text(encoding="utf-8"))
+
+
+def parse(data: bytes | str) -> ParsedFile:
+    return FORMAT.parse(data.encode() if isinstance(data, str) else data, Path(NAME))
+
+
+def codes(data: bytes | str) -> list[str]:
+    parsed = parse(data)
+    return [each.code for each in (*parsed.findings, *FORMAT.check(parsed))]
+
+
+def line(**changes: Any) -> str:
+    return json.dumps({**FIRST, **changes})
+
+
+def without(name: str) -> str:
+    return json.dumps({key: value for key, value in FIRST.items() if key != name})
+
+
+class TestContract(FormatTests):
+    format = FORMAT
+    file_name = NAME
+    example = EXAMPLE
+
+
+@pytest.mark.parametrize(
+    ("name", "soc", "cores", "op"),
+    [
+        ("repository_ascend910_matmul.json", "ascend910", None, "matmul"),
+        ("repository_Ascend310P3_conv2d_forward.json", "Ascend310P3", None, "conv2d_forward"),
+        (
+            "AIC_24_L1_SIZE_512_repository_Ascend910B4-1_conv2d_bp_input.json",
+            "Ascend910B4-1",
+            24,
+            "conv2d_bp_input",
+        ),
+        (
+            "AIC_2_L1_SIZE_1024_L2_FUSION_repository_Ascend910_9391_matmul.json",
+            "Ascend910_9391",
+            2,
+            "matmul",
+        ),
+    ],
+)
+def test_names_tell_soc_cores_and_operator(name: str, soc: str, cores: int | None, op: str) -> None:
+    target = FORMAT.parse(EXAMPLE, Path(name)).name
+    assert target is not None
+    assert (target.soc_version, target.core_num, target.op_type) == (soc, cores, op)
+    assert find_format(Path(name)) is FORMATS[FormatName.CUBE]
+
+
+def test_renamed_file_is_recognized_by_its_content_and_has_no_target() -> None:
+    assert find_format(Path("a.json"), EXAMPLE) is FORMATS[FormatName.CUBE]
+    assert FORMAT.parse(EXAMPLE, Path("a.json")).name is None
+
+
+def test_names_take_no_part_in_the_identity_and_everything_else_does() -> None:
+    shape = FIRST["shape"]
+    named = {**shape, **dict.fromkeys(NAME_MEMBERS, "another")}
+    assert cube_key(named) == cube_key(dict(reversed(shape.items())))
+    assert cube_key({**shape, "A_dtype": "float32"}) != cube_key(shape)
+
+
+def test_record_tells_time_operator_and_keeps_the_names() -> None:
+    record = FORMAT.record(parse(EXAMPLE), 0)
+    assert record.cost_us == FIRST["cost_time"]
+    assert record.op_type == "matmul"
+    assert record.soc_version == "Ascend910B2"
+    assert record.workload["kernel_name"] == "matmul_0"  # type: ignore[index, call-overload]
+
+
+def test_time_that_is_none_survives_a_change() -> None:
+    record = FORMAT.record(parse(line(cost_time=-1)), 0)
+    assert record.cost_us is None
+    data = FORMAT.serialize(parse(b""), {record.key: replace(record, strategy=[1])})
+    assert json.loads(data) == {**FIRST, "tiling": [1], "cost_time": -1}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (line(), []),
+        ("", ["AB110"]),
+        (line() + "\n\n", ["AB112"]),
+        ("{}", ["AB113"]),
+        ("null", ["AB204"]),
+        ("{", ["AB103"]),
+        (without("shape"), ["AB205"]),
+        (without("tiling"), ["AB205"]),
+        (line(shape=[]), ["AB206"]),
+        (line(tiling=1), ["AB206"]),
+        (line(cost_time="1"), ["AB206"]),
+        (without("cost_time"), ["AB401"]),
+        (line(cost_time=-1), ["AB401"]),
+        (line(cost_time=0), ["AB402"]),
+        (line(mine=1), ["AB207"]),
+        (line() + "\n" + line(cost_time=1), ["AB305"]),
+        (line() + "\n" + line(tiling=[1]), ["AB306"]),
+        (line().replace('"tiling":', '"tiling": 1, "tiling":'), ["AB109"]),
+    ],
+)
+def test_findings(text: str, expected: list[str]) -> None:
+    assert codes(text) == expected
+
+
+# -- twin -------------------------------------------------------------------------------------
+
+
+def twin_findings(data: bytes | None, bank: bytes = EXAMPLE) -> list[Finding]:
+    return [*FORMAT.check_companion(parse(bank), data)]
+
+
+def test_twin_is_the_file_of_the_same_name() -> None:
+    assert FORMAT.companion(sample_bank_files.CUBE) == sample_bank_files.CUBE.with_suffix(".bin")
+
+
+def test_good_twin_has_no_findings() -> None:
+    assert twin_findings(TWIN) == []
+
+
+def test_missing_twin_means_that_readers_see_no_bank() -> None:
+    (finding,) = twin_findings(None)
+    assert finding.code == "AB508"
+    assert finding.expected == sample_bank_files.CUBE.with_suffix(".bin").name
+
+
+@pytest.mark.parametrize(
+    ("twin", "message"),
+    [
+        (TWIN[:63], "head is cut short"),
+        (b"", "head is cut short"),
+        (b"\0\0\0\0" + TWIN[4:], "checksum"),
+        (TWIN[:4] + b"\x41\0\0\0" + TWIN[8:], "length of the head"),
+        (TWIN.replace(b"AaZ", b"BbZ"), "platform"),
+        (TWIN[:64], "number of records differs"),
+        (TWIN.replace(b"AaZ\0\x06", b"AaZ\0\x07"), "number of records"),
+    ],
+)
+def test_twin_that_does_not_fit_is_found(twin: bytes, message: str) -> None:
+    (finding,) = twin_findings(twin)
+    assert finding.code == "AB509"
+    assert message in finding.message
+    assert finding.location.path.suffix == ".bin"
+
+
+def test_twin_of_an_empty_bank_may_be_empty_too() -> None:
+    head = TWIN[:64].replace(b"AaZ\0\x06", b"AaZ\0\x00")
+    assert twin_findings(head, b"") == []
+    assert [each.code for each in twin_findings(TWIN, b"")][-1:] == ["AB509"]
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_as_a_twin_never_raise(data: bytes) -> None:
+    assert all(each.message for each in twin_findings(data))
+
+
+# -- schema -----------------------------------------------------------------------------------
+
+anything = st.sampled_from([None, True, 7, 2.5, "text", [], {}, [1], {"a": 1}])
+near_lines = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("shape", "tiling", "cost_time"), anything)
+)
+
+
+@given(near_lines | anything)
+def test_published_schema_and_fast_checks_agree(value: Any) -> None:
+    is_valid = Draft202012Validator(SCHEMA).is_valid(value)
+    found = {*codes(json.dumps(value))}
+    assert is_valid == (not found & {"AB113", "AB204", "AB205", "AB206"})
+
+
+def test_published_schema_is_itself_valid() -> None:
+    Draft202012Validator.check_schema(SCHEMA)

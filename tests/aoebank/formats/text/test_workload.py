@@ -1,0 +1,69 @@
+"""A workload in one short line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aoebank.formats.text.workload import WIDTH, workload_text
+from aoebank.model.record import FormatName, Record
+
+
+def text_of(workload: Any, format_: FormatName = FormatName.UNIFIED) -> str:
+    return workload_text(Record(key="k", workload=workload, strategy={}, format=format_))
+
+
+@pytest.mark.parametrize(
+    ("workload", "text"),
+    [
+        (
+            {"op_type": "Softmax", "shape": [1, 2], "axis": -1, "x": True, "y": None},
+            "op_type=Softmax shape=[1,2] axis=-1 x=true y=null",
+        ),
+        ({"a b": "c d"}, '"a b"="c d"'),
+        ([1, [2]], "[1,[2]]"),
+        ("x", '"x"'),
+        ({}, ""),
+    ],
+)
+def test_members_stand_in_their_order(workload: Any, text: str) -> None:
+    assert text_of(workload) == text
+
+
+def test_runtime_bank_leaves_out_zeros_and_ones_but_no_data_type() -> None:
+    workload = {"a_dtype": 1, "b_dtype": 0, "m": 16, "batch": 1, "bias": False, "t": True, "f": 0.0}
+    assert text_of(workload, FormatName.RUNTIME_KB) == "a_dtype=1 b_dtype=0 m=16"
+
+
+def test_subgraph_is_its_operators_and_a_digest() -> None:
+    struct = [{"op": "Conv2D"}, {"op": "Relu"}, {"op": "Conv2D"}]
+    text = text_of({"feature": [{"struct": struct}]}, FormatName.GRAPH)
+    assert text.startswith("Conv2D x2 Relu (")
+    assert text != text_of({"feature": [{"struct": [*struct, struct[0]]}]}, FormatName.GRAPH)
+    assert text_of({}, FormatName.GRAPH).startswith("subgraph (")
+
+
+def test_long_text_is_cut_and_still_tells_two_workloads_apart() -> None:
+    first, second = (text_of({"x": "y" * 500 + end}) for end in "ab")
+    assert first != second
+    assert len(first) <= WIDTH + len(" (12345678)")
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    ),
+    st.sampled_from(FormatName),
+)
+def test_any_workload_is_one_printable_line(workload: Any, format_: FormatName) -> None:
+    text = text_of(workload, format_)
+    assert text.isascii()
+    assert text.isprintable()

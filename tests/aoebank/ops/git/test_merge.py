@@ -1,0 +1,470 @@
+"""Git merges banks with our driver: merge, rebase, cherry-pick, stash, diff, log."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.git_work_tree import SAMPLES, SampleBank, WorkTree
+
+from aoebank.formats.provenance import serialize_provenance
+from aoebank.model.record import Record
+from aoebank.testing.factories import make_provenance
+
+FORMATS = pytest.mark.parametrize("bank", SAMPLES.values(), ids=SAMPLES.keys())
+UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
+
+
+@FORMATS
+def test_records_added_on_both_sides_are_all_there(tree: WorkTree, bank: SampleBank) -> None:
+    ours, theirs = bank.without(0), bank.without(1)
+    tree.fork({bank.name: bank.without(0, 1)}, {bank.name: ours}, {bank.name: theirs})
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    merged = bank.records(tree.read(bank.name))
+    assert merged == bank.records(bank.data)
+    raws = {each.raw for data in (ours, theirs) for each in bank.records(data).values()}
+    assert {each.raw for each in merged.values()} <= raws
+
+
+@FORMATS
+def test_same_merge_without_driver_conflicts_or_breaks(clone: WorkTree, bank: SampleBank) -> None:
+    clone.fork(
+        {bank.name: bank.without(0, 1)}, {bank.name: bank.without(0)}, {bank.name: bank.without(1)}
+    )
+    result = clone.try_git("merge", "-q", "--no-edit", "theirs")
+    assert result.returncode or clone.read(bank.name) != bank.data
+
+
+def _fork_conflict(tree: WorkTree, bank: SampleBank) -> tuple[bytes, bytes]:
+    """Let both sides give record 0 another strategy."""
+    tree.git("config", "aoebank.merge.policy", "fail")
+    ours, theirs = bank.bumped(0, 1), bank.bumped(0, 2, of=bank.without(5))
+    tree.fork({bank.name: bank.data}, {bank.name: ours}, {bank.name: theirs})
+    return ours, theirs
+
+
+@FORMATS
+def test_conflict_leaves_a_valid_file_with_our_record(tree: WorkTree, bank: SampleBank) -> None:
+    ours, _ = _fork_conflict(tree, bank)
+    result = tree.try_git("merge", "--no-edit", "theirs")
+    assert result.returncode == 1
+    assert f"UU {bank.name}" in tree.git("status", "--porcelain")
+    merged = bank.records(tree.read(bank.name))
+    assert merged[bank.keys[0]] == bank.records(ours)[bank.keys[0]]
+    assert bank.keys[5] not in merged  # what is no conflict is merged
+    assert b"<<<<" not in tree.read(bank.name)
+
+
+@FORMATS
+def test_conflict_file_has_both_records_and_stays_out_of_git(
+    tree: WorkTree, bank: SampleBank
+) -> None:
+    _fork_conflict(tree, bank)
+    output = tree.try_git("merge", "--no-edit", "theirs").stdout
+    assert f"{bank.name}.conflicts" in output
+    document = json.loads(tree.read(f"{bank.name}.conflicts"))
+    assert [each["key"] for each in document["decisions"]] == [bank.keys[0]]
+    assert "conflicts" not in tree.git("status", "--porcelain")
+
+
+def test_conflict_file_goes_when_the_merge_is_made_again(tree: WorkTree) -> None:
+    _, theirs = _fork_conflict(tree, UNIFIED)
+    tree.try_git("merge", "--no-edit", "theirs")
+    tree.git("merge", "--abort")
+    tree.git("config", "aoebank.merge.policy", "theirs")
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    assert not (tree.top / f"{UNIFIED.name}.conflicts").exists()
+    assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(theirs)
+
+
+def _fork_times(tree: WorkTree, ours_us: float, theirs_us: float) -> None:
+    """Let both sides find another strategy for record 0, which took 380 us."""
+    ours, theirs = UNIFIED.retimed(0, ours_us), UNIFIED.retimed(0, theirs_us)
+    tree.fork(
+        {UNIFIED.name: UNIFIED.data},
+        {UNIFIED.name: UNIFIED.bumped(0, 1, of=ours)},
+        {UNIFIED.name: UNIFIED.bumped(0, 2, of=theirs)},
+    )
+
+
+def _cost(tree: WorkTree, number: int = 0) -> float | None:
+    return UNIFIED.records(tree.read(UNIFIED.name))[UNIFIED.keys[number]].cost_us
+
+
+@pytest.mark.parametrize(("ours_us", "theirs_us"), [(300.0, 200.0), (200.0, 300.0)])
+def test_faster_record_wins_beyond_noise(tree: WorkTree, ours_us: float, theirs_us: float) -> None:
+    _fork_times(tree, ours_us, theirs_us)
+    output = tree.git("merge", "--no-edit", "theirs")
+    assert _cost(tree) == 200.0
+    assert f"aoebank: {UNIFIED.name}: 1 contested record decided" in output
+
+
+def test_noise_setting_decides_what_a_gap_is(tree: WorkTree) -> None:
+    _fork_times(tree, 210.0, 200.0)
+    tree.git("config", "aoebank.merge.noise", "50%")
+    tree.git("config", "--add", "aoebank.merge.override", "op=nothing*:fail")
+    plan = tree.aoebank("merge-driver", "--json", "--dry-run", *_versions(tree), "7", UNIFIED.name)
+    assert json.loads(plan.stdout)["decisions"][0]["reason"] == "inside-noise"
+
+
+def _versions(tree: WorkTree) -> tuple[str, str, str]:
+    """Return files of the home folder with base, ours and theirs, as git hands them out."""
+    base = tree.git("merge-base", "main", "theirs").strip()
+    for name, commit in (("base", base), ("ours", "main"), ("theirs", "theirs")):
+        text = tree.git("show", "--no-textconv", f"{commit}:{UNIFIED.name}")
+        (tree.home / name).write_text(text)
+    return str(tree.home / "base"), str(tree.home / "ours"), str(tree.home / "theirs")
+
+
+def test_override_setting_beats_the_policy(tree: WorkTree) -> None:
+    _fork_times(tree, 200.0, 300.0)
+    tree.git("config", "--add", "aoebank.merge.override", "op=matmul:theirs")
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    assert _cost(tree) == 300.0
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("policy", "best"),
+        ("noise", "little"),
+        ("untimed", "keep-best"),
+        ("override", "matmul"),
+        ("polcy", "ours"),
+    ],
+)
+def test_setting_without_meaning_stops_the_merge_and_keeps_ours(
+    tree: WorkTree, setting: str, value: str
+) -> None:
+    _fork_times(tree, 200.0, 300.0)
+    tree.git("config", f"aoebank.merge.{setting}", value)
+    result = tree.try_git("merge", "--no-edit", "theirs")
+    assert result.returncode
+    assert f"git config aoebank.merge.{setting}" in result.stdout + result.stderr
+    assert _cost(tree) == 200.0
+    assert "UU" in tree.git("status", "--porcelain")
+
+
+def test_rebase_merges_every_commit(tree: WorkTree) -> None:
+    tree.fork(
+        {UNIFIED.name: UNIFIED.without(0, 1, 2)},
+        {UNIFIED.name: UNIFIED.without(1, 2)},
+        {UNIFIED.name: UNIFIED.without(0, 2)},
+    )
+    tree.git("checkout", "-q", "theirs")
+    tree.commit("theirs again", {UNIFIED.name: UNIFIED.without(0)})
+    tree.git("rebase", "-q", "main")
+    assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(UNIFIED.data)
+    assert tree.git("rev-list", "--count", "main..HEAD").strip() == "2"
+
+
+def test_cherry_pick_brings_over_one_change(tree: WorkTree) -> None:
+    tree.fork(
+        {UNIFIED.name: UNIFIED.without(0, 1, 2)},
+        {UNIFIED.name: UNIFIED.without(1, 2)},
+        {UNIFIED.name: UNIFIED.without(0, 2)},
+    )
+    tree.git("cherry-pick", "theirs")
+    assert {*UNIFIED.records(tree.read(UNIFIED.name))} == {*UNIFIED.keys} - {UNIFIED.keys[2]}
+
+
+def test_revert_takes_out_one_change_and_keeps_later_ones(tree: WorkTree) -> None:
+    tree.commit("base", {UNIFIED.name: UNIFIED.without(0, 1)})
+    added = tree.commit("add 0", {UNIFIED.name: UNIFIED.without(1)})
+    tree.commit("add 1", {UNIFIED.name: UNIFIED.data})
+    tree.git("revert", "--no-edit", added)
+    assert {*UNIFIED.records(tree.read(UNIFIED.name))} == {*UNIFIED.keys} - {UNIFIED.keys[0]}
+
+
+def test_stash_pop_merges_into_what_changed_meanwhile(tree: WorkTree) -> None:
+    tree.commit("base", {UNIFIED.name: UNIFIED.without(0, 1)})
+    tree.write(UNIFIED.name, UNIFIED.without(1))
+    tree.git("stash")
+    tree.commit("meanwhile", {UNIFIED.name: UNIFIED.without(0)})
+    tree.git("stash", "pop")
+    assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(UNIFIED.data)
+
+
+def test_checkout_with_merge_keeps_uncommitted_records(tree: WorkTree) -> None:
+    tree.fork({UNIFIED.name: UNIFIED.without(0, 1)}, {}, {UNIFIED.name: UNIFIED.without(0)})
+    tree.write(UNIFIED.name, UNIFIED.without(1))
+    tree.git("checkout", "-q", "-m", "theirs")
+    assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(UNIFIED.data)
+
+
+@FORMATS
+def test_file_added_on_both_sides_is_merged(tree: WorkTree, bank: SampleBank) -> None:
+    tree.fork({}, {bank.name: bank.without(0)}, {bank.name: bank.without(1)})
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    assert bank.records(tree.read(bank.name)) == bank.records(bank.data)
+
+
+def test_record_removed_by_one_side_and_changed_by_the_other_is_a_conflict(
+    tree: WorkTree,
+) -> None:
+    tree.fork(
+        {UNIFIED.name: UNIFIED.data},
+        {UNIFIED.name: UNIFIED.without(0)},
+        {UNIFIED.name: UNIFIED.retimed(0, 1.0)},
+    )
+    assert tree.try_git("merge", "--no-edit", "theirs").returncode == 1
+    assert UNIFIED.keys[0] not in UNIFIED.records(tree.read(UNIFIED.name))
+    decision = json.loads(tree.read(f"{UNIFIED.name}.conflicts"))["decisions"][0]
+    assert decision["reason"] == "deleted-and-changed"
+
+
+def test_file_removed_by_one_side_and_changed_by_the_other_stays_whole(tree: WorkTree) -> None:
+    tree.fork(
+        {UNIFIED.name: UNIFIED.data}, {UNIFIED.name: None}, {UNIFIED.name: UNIFIED.without(0)}
+    )
+    assert "modify/delete" in tree.try_git("merge", "--no-edit", "theirs").stdout
+    assert tree.read(UNIFIED.name) == UNIFIED.without(0)
+
+
+@FORMATS
+def test_line_ends_of_ours_stay(tree: WorkTree, bank: SampleBank) -> None:
+    ours, theirs = (bank.without(number).replace(b"\n", b"\r\n") for number in (0, 1))
+    base = bank.without(0, 1).replace(b"\n", b"\r\n")
+    tree.fork({bank.name: base}, {bank.name: ours}, {bank.name: theirs})
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    merged = tree.read(bank.name)
+    assert bank.records(merged).keys() == bank.records(bank.data).keys()
+    assert merged.count(b"\r\n") == merged.count(b"\n")
+
+
+def test_renamed_soc_takes_the_records_of_the_other_side_along(tree: WorkTree) -> None:
+    new = UNIFIED.name.replace("Ascend910B2", "Ascend950PR")
+    tree.fork(
+        {UNIFIED.name: UNIFIED.without(0)},
+        {UNIFIED.name: None, new: UNIFIED.without(0, 1)},
+        {UNIFIED.name: UNIFIED.data},
+    )
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    assert not (tree.top / UNIFIED.name).exists()
+    assert {*UNIFIED.records(tree.read(new))} == {*UNIFIED.keys} - {UNIFIED.keys[1]}
+
+
+def test_octopus_merges_each_branch_in_turn(tree: WorkTree) -> None:
+    tree.commit("base", {UNIFIED.name: UNIFIED.without(0, 1, 2)})
+    for number in (0, 1, 2):
+        others = {0, 1, 2} - {number}
+        tree.git("checkout", "-q", "-b", f"branch{number}", "main")
+        tree.commit(f"add {number}", {UNIFIED.name: UNIFIED.without(*others)})
+    tree.git("checkout", "-q", "main")
+    result = tree.try_git("merge", "--no-edit", "branch0", "branch1", "branch2")
+    # git's octopus strategy knows no drivers: it gives up, and nothing is changed
+    assert result.returncode
+    tree.git("reset", "-q", "--hard")
+    for number in (0, 1, 2):
+        tree.git("merge", "-q", "--no-edit", f"branch{number}")
+    assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(UNIFIED.data)
+
+
+def _criss_cross(tree: WorkTree) -> None:
+    """Make two branches that merged each other, so that two bases are as good."""
+    tree.fork(
+        {UNIFIED.name: UNIFIED.without(0, 1, 2, 3)},
+        {UNIFIED.name: UNIFIED.without(1, 2, 3)},
+        {UNIFIED.name: UNIFIED.without(0, 2, 3)},
+    )
+    ours = tree.git("rev-parse", "main").strip()
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    tree.git("checkout", "-q", "theirs")
+    tree.git("merge", "-q", "--no-edit", ours)
+    assert len(tree.git("merge-base", "--all", "main", "theirs").split()) == 2
+
+
+def test_criss_cross_merge_uses_records_of_both_bases(tree: WorkTree) -> None:
+    _criss_cross(tree)
+    tree.commit("drop 0, add 2", {UNIFIED.name: UNIFIED.without(0, 3)})
+    tree.git("checkout", "-q", "main")
+    tree.commit("add 3", {UNIFIED.name: UNIFIED.without(2)})
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    assert {*UNIFIED.records(tree.read(UNIFIED.name))} == {*UNIFIED.keys} - {UNIFIED.keys[0]}
+    assert not list(tree.top.glob("*.conflicts"))
+
+
+def test_bases_that_disagree_do_not_hide_a_conflict(tree: WorkTree) -> None:
+    tree.git("config", "aoebank.merge.policy", "fail")
+    ours, theirs = UNIFIED.bumped(0, 1), UNIFIED.bumped(0, 2)
+    tree.fork({UNIFIED.name: UNIFIED.data}, {UNIFIED.name: ours}, {UNIFIED.name: theirs})
+    first = tree.git("rev-parse", "main").strip()
+    tree.try_git("merge", "theirs")
+    tree.commit("keep ours")
+    tree.git("checkout", "-q", "theirs")
+    tree.try_git("merge", first)
+    tree.commit("keep theirs")
+    tree.git("checkout", "-q", "main")
+    assert tree.try_git("merge", "--no-edit", "theirs").returncode == 1
+    assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(ours)
+
+
+def test_broken_side_keeps_ours_byte_for_byte(tree: WorkTree) -> None:
+    ours = UNIFIED.without(0)
+    tree.fork(
+        {UNIFIED.name: UNIFIED.data},
+        {UNIFIED.name: ours},
+        {UNIFIED.name: UNIFIED.without(1).replace(b"}]", b"}", 1)},
+    )
+    result = tree.try_git("merge", "--no-edit", "theirs")
+    assert result.returncode
+    assert f"error: theirs of {UNIFIED.name}" in result.stderr
+    assert tree.read(UNIFIED.name) == ours
+    assert "UU" in tree.git("status", "--porcelain")
+
+
+def test_two_formats_under_one_name_keep_ours(tree: WorkTree) -> None:
+    tree.write(".gitattributes", b"bank.json merge=aoebank\n")
+    kb, unified = SAMPLES["unified_bank-3_runtime_kb"], UNIFIED
+    tree.fork({}, {"bank.json": unified.data}, {"bank.json": kb.data})
+    result = tree.try_git("merge", "--no-edit", "theirs")
+    assert result.returncode
+    assert "different formats" in result.stderr
+    assert tree.read("bank.json") == unified.data
+
+
+def test_binary_twin_of_a_cube_bank_keeps_ours(tree: WorkTree) -> None:
+    bank = next(bank for bank in SAMPLES.values() if "repository" in bank.name)
+    twin = bank.name.replace(".json", ".bin")
+    tree.fork(
+        {bank.name: bank.without(0, 1), twin: b"old"},
+        {bank.name: bank.without(0)},
+        {bank.name: bank.without(1)},
+    )
+    result = tree.try_git("merge", "--no-edit", "theirs")
+    assert result.returncode
+    assert "twin" in result.stderr
+    assert tree.read(bank.name) == bank.without(0)
+
+
+@pytest.mark.parametrize("command", ["no-such-program", "false"])
+def test_driver_that_does_not_start_keeps_ours(tree: WorkTree, command: str) -> None:
+    tree.git("config", "merge.aoebank.driver", f"{command} merge-driver %O %A %B %L %P")
+    tree.fork(
+        {UNIFIED.name: UNIFIED.without(0, 1)},
+        {UNIFIED.name: UNIFIED.without(0)},
+        {UNIFIED.name: UNIFIED.without(1)},
+    )
+    assert tree.try_git("merge", "--no-edit", "theirs").returncode
+    assert tree.read(UNIFIED.name) == UNIFIED.without(0)
+
+
+def test_hostile_path_is_merged_like_any_other(tree: WorkTree) -> None:
+    name = "a b/$(touch x)'\"\n;&*/" + UNIFIED.name
+    tree.fork({name: UNIFIED.without(0, 1)}, {name: UNIFIED.without(0)}, {name: UNIFIED.without(1)})
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    assert UNIFIED.records(tree.read(name)) == UNIFIED.records(UNIFIED.data)
+    assert not (tree.top / "x").exists()
+
+
+def test_merge_in_a_linked_work_tree_uses_the_same_drivers(tree: WorkTree) -> None:
+    tree.fork(
+        {UNIFIED.name: UNIFIED.without(0, 1)},
+        {UNIFIED.name: UNIFIED.without(0)},
+        {UNIFIED.name: UNIFIED.without(1)},
+    )
+    linked = tree.top.with_name("linked")
+    tree.git("worktree", "add", "-q", "-b", "other", str(linked))
+    tree.git("merge", "-q", "--no-edit", "theirs", cwd=linked)
+    assert UNIFIED.records((linked / UNIFIED.name).read_bytes()) == UNIFIED.records(UNIFIED.data)
+
+
+def test_merge_started_below_the_top_finds_its_files(tree: WorkTree) -> None:
+    name = f"banks/deep/{UNIFIED.name}"
+    tree.git("config", "aoebank.merge.policy", "fail")
+    tree.fork({name: UNIFIED.data}, {name: UNIFIED.bumped(0, 1)}, {name: UNIFIED.bumped(0, 2)})
+    result = tree.run("git", "merge", "theirs", cwd=tree.top / "banks")
+    assert result.returncode == 1
+    assert (tree.top / f"{name}.conflicts").exists()
+
+
+def test_merge_can_be_made_again_with_another_policy(tree: WorkTree) -> None:
+    _, theirs = _fork_conflict(tree, UNIFIED)
+    tree.try_git("merge", "theirs")
+    tree.git("-c", "aoebank.merge.policy=theirs", "checkout", "-m", "--", UNIFIED.name)
+    assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(theirs)
+    assert not (tree.top / f"{UNIFIED.name}.conflicts").exists()
+
+
+@FORMATS
+def test_edited_conflict_file_settles_the_merge(tree: WorkTree, bank: SampleBank) -> None:
+    _, theirs = _fork_conflict(tree, bank)
+    tree.try_git("merge", "theirs")
+    conflicts = f"{bank.name}.conflicts"
+    text = tree.read(conflicts).replace(b'"action": "conflict"', b'"action": "take-theirs"')
+    tree.write(conflicts, text)
+    result = tree.aoebank("merge", "--apply", conflicts)
+    assert result.returncode == 0, result.stderr
+    merged, key = tree.read(bank.name), bank.keys[0]
+    assert bank.records(merged)[key].raw == bank.records(theirs)[key].raw
+    tree.commit("settled")
+    verdict = tree.aoebank("git", "verify-merge")
+    assert verdict.returncode == 0, verdict.stdout
+    assert "1 conflict settled by a person" in verdict.stdout
+
+
+def _provenance(record: Record, host: str) -> bytes:
+    return serialize_provenance(
+        make_provenance(
+            record.key, fingerprint={"host": host}, tuned_us=(record.cost_us or 1.0,) * 2
+        )
+    )
+
+
+def _fork_hosts(tree: WorkTree, hosts: tuple[str, str]) -> None:
+    """Let both sides find another strategy for record 0, each on its machine."""
+    side_car = f"{UNIFIED.name}.provenance.jsonl"
+    files: list[dict[str, bytes | None]] = []
+    for number, (host, cost_us) in enumerate(zip(hosts, (300.0, 200.0), strict=True), 1):
+        data = UNIFIED.bumped(0, number, of=UNIFIED.retimed(0, cost_us))
+        line = _provenance(UNIFIED.records(data)[UNIFIED.keys[0]], host)
+        files.append({UNIFIED.name: data, side_car: line})
+    tree.fork({UNIFIED.name: UNIFIED.data, side_car: b""}, *files)
+
+
+COMMANDS = pytest.mark.parametrize(
+    "command",
+    [("merge", "--no-edit", "theirs"), ("cherry-pick", "theirs"), ("rebase", "theirs")],
+    ids=lambda command: command[0],
+)
+
+
+@COMMANDS
+def test_times_of_one_machine_are_compared(tree: WorkTree, command: tuple[str, ...]) -> None:
+    _fork_hosts(tree, ("a", "a"))
+    tree.git(*command)
+    assert _cost(tree) == 200.0
+    lines = tree.read(f"{UNIFIED.name}.provenance.jsonl").splitlines()
+    assert len(lines) == 2
+
+
+@COMMANDS
+def test_times_of_two_machines_are_not_compared(tree: WorkTree, command: tuple[str, ...]) -> None:
+    _fork_hosts(tree, ("a", "b"))
+    assert tree.try_git(*command).returncode
+    document = json.loads(tree.read(f"{UNIFIED.name}.conflicts"))
+    assert [each["reason"] for each in document["decisions"]] == ["other-machine"]
+
+
+def test_renamed_file_brings_its_side_car_along(tree: WorkTree) -> None:
+    _fork_hosts(tree, ("a", "b"))
+    new = UNIFIED.name.replace("Ascend910B2", "Ascend950PR")
+    for suffix in ("", ".provenance.jsonl"):
+        tree.git("mv", UNIFIED.name + suffix, new + suffix)
+    tree.commit("rename")
+    assert tree.try_git("merge", "--no-edit", "theirs").returncode
+    document = json.loads(tree.read(f"{new}.conflicts"))
+    assert [each["reason"] for each in document["decisions"]] == ["other-machine"]
+
+
+def test_broken_quarantine_stops_the_merge_of_its_banks(tree: WorkTree) -> None:
+    tree.fork(
+        {UNIFIED.name: UNIFIED.without(0, 1)},
+        {UNIFIED.name: UNIFIED.without(0)},
+        {UNIFIED.name: UNIFIED.without(1)},
+    )
+    tree.write(".aoebank/quarantine.jsonl", b"<<<<<<< ours\n")
+    result = tree.try_git("merge", "--no-edit", "theirs")
+    assert result.returncode
+    assert "quarantine.jsonl:1" in result.stderr
+    assert tree.read(UNIFIED.name) == UNIFIED.without(0)

@@ -1,0 +1,398 @@
+"""`aoebank git verify-merge` finds what a merge did to records."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.git_work_tree import SAMPLES, SampleBank, WorkTree
+
+from aoebank.model.quarantine import QuarantineEntry
+from aoebank.storage.quarantine import serialize_quarantine
+
+FORMATS = pytest.mark.parametrize("bank", SAMPLES.values(), ids=SAMPLES.keys())
+UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
+NAME, KEYS = UNIFIED.name, UNIFIED.keys
+
+
+def _verify(tree: WorkTree, *arguments: str) -> list[dict[str, Any]]:
+    """Return the merges of the document; the exit code must fit them."""
+    result = tree.aoebank("git", "verify-merge", "--json", *arguments)
+    merges: list[dict[str, Any]] = json.loads(result.stdout)["merges"]
+    assert result.returncode == int(any(merge["problems"] for merge in merges)), result.stderr
+    return merges
+
+
+def _faults(tree: WorkTree, *arguments: str) -> list[tuple[str, str]]:
+    """Return fault and key of each problem of HEAD."""
+    (merge,) = _verify(tree, *arguments)
+    return [(each["fault"], each["key"]) for each in merge["problems"]]
+
+
+def _merge_as(tree: WorkTree, files: dict[str, bytes | None]) -> None:
+    """Commit a merge of `theirs` whose files are as somebody, or some host, left them."""
+    tree.try_git("merge", "--no-commit", "--no-ff", "theirs")
+    tree.commit("merge", files)
+    assert tree.git("rev-list", "--parents", "-1", "HEAD").count(" ") == 2
+
+
+def _fork_additions(tree: WorkTree, bank: SampleBank = UNIFIED) -> None:
+    tree.fork(
+        {bank.name: bank.without(0, 1)}, {bank.name: bank.without(0)}, {bank.name: bank.without(1)}
+    )
+
+
+def _fork_conflict(tree: WorkTree) -> tuple[bytes, bytes]:
+    """Let both sides give record 0 another strategy; there is nothing to tell which to take."""
+    ours, theirs = UNIFIED.bumped(0, 1), UNIFIED.bumped(0, 2)
+    tree.fork({NAME: UNIFIED.data}, {NAME: ours}, {NAME: theirs})
+    return ours, theirs
+
+
+@FORMATS
+def test_merge_of_the_driver_is_in_order(tree: WorkTree, bank: SampleBank) -> None:
+    _fork_additions(tree, bank)
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    (merge,) = _verify(tree)
+    assert merge["problems"] == []
+    assert merge["files"] == 1
+    assert merge["commit"] == tree.git("rev-parse", "HEAD").strip()
+
+
+@FORMATS
+def test_record_that_is_gone_is_lost(clone: WorkTree, bank: SampleBank) -> None:
+    _fork_additions(clone, bank)
+    _merge_as(clone, {bank.name: bank.without(0)})
+    assert _faults(clone) == [("lost", bank.keys[0])]
+
+
+@FORMATS
+def test_record_of_no_parent_is_invented(clone: WorkTree, bank: SampleBank) -> None:
+    _fork_additions(clone, bank)
+    _merge_as(clone, {bank.name: bank.bumped(3, 7)})
+    assert _faults(clone) == [("invented", bank.keys[3])]
+
+
+def test_text_merge_that_mixes_two_records_is_found(clone: WorkTree) -> None:
+    """As AITER's history has it: the strategy of one side with the time of the other."""
+    ours, theirs = UNIFIED.bumped(0, 1), UNIFIED.retimed(0, 99.5)
+    clone.fork({NAME: UNIFIED.data}, {NAME: ours}, {NAME: theirs})
+    _merge_as(clone, {NAME: UNIFIED.retimed(0, 99.5, of=ours)})
+    assert _faults(clone, "--policy", "ours") == [("invented", KEYS[0])]
+    assert _faults(clone, "--policy", "ours", "--allow-choice") == [("invented", KEYS[0])]
+
+
+def test_key_that_is_there_twice_is_a_duplicate(clone: WorkTree) -> None:
+    _fork_additions(clone)
+    lines = UNIFIED.data.split(b"\n")
+    doubled = b"\n".join([*lines[:2], lines[1], *lines[2:]])
+    _merge_as(clone, {NAME: doubled})
+    assert ("duplicate", KEYS[0]) in _faults(clone)
+
+
+@FORMATS
+def test_conflict_marker_is_found_at_its_line(clone: WorkTree, bank: SampleBank) -> None:
+    _fork_additions(clone, bank)
+    _merge_as(clone, {bank.name: b"<<<<<<< ours\n" + bank.data})
+    (merge,) = _verify(clone)
+    assert [(each["fault"], each["line"]) for each in merge["problems"]] == [("markers", 1)]
+
+
+def test_file_that_is_broken_is_found(clone: WorkTree) -> None:
+    _fork_additions(clone)
+    _merge_as(clone, {NAME: UNIFIED.data[:-20]})
+    assert [fault for fault, _ in _faults(clone)] == ["broken"]
+
+
+def test_record_one_side_removed_is_back(clone: WorkTree) -> None:
+    clone.fork({NAME: UNIFIED.data}, {NAME: UNIFIED.without(0)}, {NAME: UNIFIED.without(1)})
+    _merge_as(clone, {NAME: UNIFIED.without(0)})
+    assert _faults(clone) == [("returned", KEYS[1])]
+
+
+def test_slower_record_of_the_two_is_the_wrong_one(clone: WorkTree) -> None:
+    ours = UNIFIED.bumped(0, 1, of=UNIFIED.retimed(0, 300.0))
+    theirs = UNIFIED.bumped(0, 2, of=UNIFIED.retimed(0, 200.0))
+    clone.fork({NAME: UNIFIED.data}, {NAME: ours}, {NAME: theirs})
+    _merge_as(clone, {NAME: ours})
+    assert _faults(clone) == [("different", KEYS[0])]
+    assert _faults(clone, "--allow-choice") == []
+    assert _faults(clone, "--policy", "ours") == []
+    assert _faults(clone, "--override", "op=matmul:ours") == []
+
+
+def test_policy_of_git_config_counts(clone: WorkTree) -> None:
+    ours, _ = _fork_conflict(clone)
+    clone.git("config", "aoebank.merge.policy", "theirs")
+    _merge_as(clone, {NAME: ours})
+    assert _faults(clone) == [("different", KEYS[0])]
+    assert _faults(clone, "--policy", "fail") == []
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_person_may_settle_a_conflict_with_either_record(clone: WorkTree, number: int) -> None:
+    sides = _fork_conflict(clone)
+    _merge_as(clone, {NAME: sides[number]})
+    (merge,) = _verify(clone, "--policy", "fail")
+    assert merge["problems"] == []
+    assert merge["choices"] == 1
+
+
+def test_person_may_not_settle_a_conflict_with_a_record_of_their_own(clone: WorkTree) -> None:
+    _fork_conflict(clone)
+    _merge_as(clone, {NAME: UNIFIED.bumped(0, 5)})
+    assert _faults(clone, "--policy", "fail") == [("invented", KEYS[0])]
+
+
+def test_choice_about_one_key_excuses_no_other(clone: WorkTree) -> None:
+    ours, _ = _fork_conflict(clone)
+    _merge_as(clone, {NAME: UNIFIED.without(4, of=ours)})
+    assert _faults(clone, "--policy", "fail") == [("lost", KEYS[4])]
+
+
+def test_file_only_one_side_changed_must_be_as_it_left_it(clone: WorkTree) -> None:
+    clone.fork({NAME: UNIFIED.data}, {"x": b""}, {NAME: UNIFIED.without(0)})
+    _merge_as(clone, {NAME: UNIFIED.data})
+    assert _faults(clone) == [("returned", KEYS[0])]
+
+
+def test_new_spelling_of_the_same_records_is_in_order(clone: WorkTree) -> None:
+    _fork_additions(clone)
+    spelled = json.dumps(json.loads(UNIFIED.data), indent=1).encode()
+    _merge_as(clone, {NAME: spelled})
+    assert _faults(clone) == []
+
+
+def test_file_that_both_parents_have_must_not_go(clone: WorkTree) -> None:
+    _fork_additions(clone)
+    _merge_as(clone, {NAME: None})
+    assert _faults(clone) == [("file", "")]
+
+
+def test_file_one_side_removed_must_not_come_back(clone: WorkTree) -> None:
+    clone.fork({NAME: UNIFIED.data}, {NAME: None}, {"x": b""})
+    _merge_as(clone, {NAME: UNIFIED.data})
+    assert _faults(clone) == [("file", "")]
+
+
+@pytest.mark.parametrize("committed", [None, UNIFIED.without(0)], ids=["gone", "kept"])
+def test_file_removed_and_changed_is_for_a_person(clone: WorkTree, committed: bytes | None) -> None:
+    clone.fork({NAME: UNIFIED.data}, {NAME: None}, {NAME: UNIFIED.without(0)})
+    _merge_as(clone, {NAME: committed} if committed else {})
+    if committed is None:
+        clone.git("rm", "-q", NAME)
+        clone.git("commit", "-q", "--amend", "--no-edit")
+    assert _faults(clone) == []
+
+
+def test_bank_file_of_no_parent_is_found(clone: WorkTree) -> None:
+    _fork_additions(clone)
+    _merge_as(clone, {NAME: UNIFIED.data, "new_1_AiCore_x.json": UNIFIED.data})
+    (merge,) = _verify(clone)
+    assert [(each["fault"], each["path"]) for each in merge["problems"]] == [
+        ("file", "new_1_AiCore_x.json")
+    ]
+
+
+def test_other_files_do_not_matter(clone: WorkTree) -> None:
+    clone.fork({"a.txt": b"0"}, {"a.txt": b"1"}, {"a.txt": b"2"})
+    _merge_as(clone, {"a.txt": b"3", "b.txt": b""})
+    (merge,) = _verify(clone)
+    assert (merge["files"], merge["problems"]) == (0, [])
+
+
+def test_renamed_file_is_followed(tree: WorkTree) -> None:
+    new = NAME.replace("Ascend910B2", "Ascend950PR")
+    tree.fork(
+        {NAME: UNIFIED.without(0)}, {NAME: None, new: UNIFIED.without(0, 1)}, {NAME: UNIFIED.data}
+    )
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    assert _faults(tree) == []
+    tree.commit("lose one", {new: UNIFIED.without(0, 1)})
+    tree.git("reset", "-q", "--soft", "HEAD~1")
+    tree.git("commit", "-q", "--amend", "--no-edit")
+    assert _faults(tree) == [("lost", KEYS[0])]
+
+
+def test_criss_cross_merge_is_in_order(tree: WorkTree) -> None:
+    tree.fork(
+        {NAME: UNIFIED.without(0, 1, 2, 3)},
+        {NAME: UNIFIED.without(1, 2, 3)},
+        {NAME: UNIFIED.without(0, 2, 3)},
+    )
+    ours = tree.git("rev-parse", "main").strip()
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    tree.git("checkout", "-q", "theirs")
+    tree.git("merge", "-q", "--no-edit", ours)
+    tree.commit("drop 0, add 2", {NAME: UNIFIED.without(0, 3)})
+    tree.git("checkout", "-q", "main")
+    tree.commit("add 3", {NAME: UNIFIED.without(2)})
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    assert _faults(tree) == []
+    tree.write(NAME, UNIFIED.data)
+    tree.git("commit", "-q", "-a", "--amend", "--no-edit")
+    assert _faults(tree) == [("returned", KEYS[0])]
+
+
+def test_unrelated_histories_are_merged_from_nothing(tree: WorkTree) -> None:
+    tree.commit("ours", {NAME: UNIFIED.without(0)})
+    tree.git("checkout", "-q", "--orphan", "theirs")
+    tree.commit("theirs", {NAME: UNIFIED.without(1)})
+    tree.git("checkout", "-q", "main")
+    tree.git("merge", "-q", "--no-edit", "--allow-unrelated-histories", "theirs")
+    assert _faults(tree) == []
+
+
+def test_octopus_is_noted_and_not_judged(clone: WorkTree) -> None:
+    clone.commit("base", {"x": b""})
+    for branch in ("one", "two"):
+        clone.git("checkout", "-q", "-b", branch, "main")
+        clone.commit(branch, {branch: b""})
+    clone.git("checkout", "-q", "main")
+    clone.commit("own", {"y": b""})
+    clone.git("merge", "-q", "--no-edit", "one", "two")
+    (merge,) = _verify(clone)
+    assert merge["note"] == "octopus merge of 3 parents: not computed again"
+
+
+def test_commit_that_is_no_merge_is_noted(clone: WorkTree) -> None:
+    clone.commit("first")
+    assert _verify(clone)[0]["note"] == "no merge: has no parent"
+    clone.commit("second")
+    assert _verify(clone)[0]["note"] == "no merge: has one parent"
+
+
+def test_range_holds_its_merges_oldest_first(clone: WorkTree) -> None:
+    _fork_additions(clone)
+    start = clone.git("rev-parse", "HEAD").strip()
+    _merge_as(clone, {NAME: UNIFIED.data})
+    clone.commit("between")
+    clone.git("checkout", "-q", "theirs")
+    clone.commit("more", {NAME: UNIFIED.without(1, 2)})
+    clone.git("checkout", "-q", "main")
+    _merge_as(clone, {NAME: UNIFIED.data})
+    for text in (f"{start}..HEAD", f"{start}..", f"{start}...main"):
+        merges = _verify(clone, text)
+        assert [len(merge["problems"]) for merge in merges] == [0, 1]
+    assert _verify(clone, "HEAD..HEAD") == []
+    assert len(_verify(clone, "HEAD", f"{start}..HEAD")) == 2
+
+
+def test_merged_quarantine_entry_must_not_get_lost(tree: WorkTree) -> None:
+    name = ".aoebank/quarantine.jsonl"
+    lines = [_entry(key) for key in KEYS[:3]]
+    tree.fork({name: lines[0]}, {name: lines[0] + lines[1]}, {name: lines[0] + lines[2]})
+    _merge_as(tree, {name: lines[0] + lines[1]})
+    (merge,) = _verify(tree)
+    assert [each["fault"] for each in merge["problems"]] == ["lost"]
+    tree.write(name, b"".join(sorted(lines)))
+    tree.git("commit", "-q", "-a", "--amend", "--no-edit")
+    assert _faults(tree) == []
+
+
+def _entry(key: str) -> bytes:
+    entry = QuarantineEntry(key=key, reason="hangs", who="a", when="2026-01-02T03:04:05Z")
+    return serialize_quarantine([entry])
+
+
+def test_record_under_quarantine_stays_out_of_the_merge(tree: WorkTree) -> None:
+    name = ".aoebank/quarantine.jsonl"
+    tree.commit("quarantine", {name: _entry(KEYS[0])})
+    _fork_additions(tree)
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    assert {*UNIFIED.records(tree.read(NAME))} == {*KEYS} - {KEYS[0]}
+    assert _faults(tree) == []
+    tree.write(NAME, UNIFIED.data)
+    tree.git("commit", "-q", "-a", "--amend", "--no-edit")
+    assert _faults(tree) == [("returned", KEYS[0])]
+
+
+def test_line_of_a_side_car_must_not_get_lost_nor_invented(tree: WorkTree) -> None:
+    name = f"{NAME}.provenance.jsonl"
+    tree.fork({name: b"{}\n"}, {name: b'{}\n{"a":1}\n'}, {name: b'{}\n{"b":2}\n'})
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    assert tree.read(name) == b'{}\n{"a":1}\n{"b":2}\n'
+    assert _faults(tree) == []
+    tree.write(name, b'{}\n{"a":1}\n{"c":2}\n<<<<<<< x\n')
+    tree.git("commit", "-q", "-a", "--amend", "--no-edit")
+    assert [fault for fault, _ in _faults(tree)] == ["invented", "markers", "lost"]
+
+
+def test_broken_parent_cannot_be_judged_and_fails(clone: WorkTree) -> None:
+    clone.fork({NAME: UNIFIED.data}, {NAME: UNIFIED.without(0)}, {NAME: UNIFIED.data[:-20]})
+    _merge_as(clone, {NAME: UNIFIED.without(0)})
+    (merge,) = _verify(clone)
+    assert [each["fault"] for each in merge["problems"]] == ["broken"]
+    assert "theirs of" in merge["problems"][0]["message"]
+
+
+def test_garbage_in_a_file_told_by_its_content_is_found(clone: WorkTree) -> None:
+    clone.fork(
+        {"bank.json": UNIFIED.without(0, 1)},
+        {"bank.json": UNIFIED.without(0)},
+        {"bank.json": UNIFIED.without(1)},
+    )
+    _merge_as(clone, {"bank.json": b"<<<<<<< ours\n" + UNIFIED.data})
+    assert [fault for fault, _ in _faults(clone)] == ["broken"]
+
+
+@pytest.mark.parametrize("revision", ["nowhere", "HEAD..nowhere", "--all", "HEAD:x", ""])
+def test_unknown_revision_is_an_error(clone: WorkTree, revision: str) -> None:
+    clone.commit("first")
+    result = clone.aoebank("git", "verify-merge", "--json", "--", revision)
+    assert result.returncode == 3
+    assert json.loads(result.stdout)["error"]["message"].endswith(
+        "unknown revision (expected a commit, a branch or a tag)"
+    )
+
+
+def test_shallow_clone_is_an_error(tree: WorkTree) -> None:
+    _fork_additions(tree)
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    shallow = tree.top.with_name("shallow")
+    tree.git("clone", "-q", "--depth=2", f"file://{tree.top}", str(shallow))
+    result = tree.aoebank("git", "verify-merge", cwd=shallow)
+    assert result.returncode == 3
+    assert "fetch-depth: 0" in result.stderr
+
+
+def test_bad_policy_is_a_usage_error(clone: WorkTree) -> None:
+    clone.commit("first")
+    for option, value in (
+        ("--policy", "best"),
+        ("--noise", "x"),
+        ("--override", "x"),
+        ("--untimed", "keep-best"),
+    ):
+        assert clone.aoebank("git", "verify-merge", option, value).returncode == 2
+
+
+def test_text_names_the_merge_and_the_record(clone: WorkTree) -> None:
+    _fork_additions(clone)
+    _merge_as(clone, {NAME: UNIFIED.without(0)})
+    result = clone.aoebank("git", "verify-merge")
+    commit = clone.git("rev-parse", "HEAD")[:10]
+    assert result.stdout == (
+        f"{commit} merge\n  lost {NAME} {KEYS[0]}: record is lost: the merge has it\n"
+        "  1 file merged again, 1 problem\n"
+    )
+
+
+def test_github_shows_each_problem_at_its_line(clone: WorkTree) -> None:
+    _fork_additions(clone)
+    _merge_as(clone, {NAME: UNIFIED.bumped(3, 7)})
+    result = clone.aoebank("git", "verify-merge", "--format", "github")
+    assert result.returncode == 1
+    assert result.stdout.startswith(
+        f"::error file={NAME},line=5,title=aoebank verify-merge%3A invented::{KEYS[3]}: "
+    )
+
+
+def test_bare_repository_of_a_host_can_be_verified(tree: WorkTree) -> None:
+    _fork_additions(tree)
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    bare = tree.top.with_name("bare.git")
+    tree.git("clone", "-q", "--bare", str(tree.top), str(bare))
+    result = tree.aoebank("git", "verify-merge", cwd=bare)
+    assert (result.returncode, result.stderr) == (0, "")

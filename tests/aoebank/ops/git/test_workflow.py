@@ -1,0 +1,129 @@
+"""The workflow and the hooks we hand out do what they say."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from support.git_work_tree import ROOT, SAMPLES, WorkTree
+
+WORKFLOW = ROOT / "docs" / "examples" / "aoebank-check.yml"
+HOOKS = ROOT / ".pre-commit-hooks.yaml"
+UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
+NAME = f"banks/{UNIFIED.name}"
+INSTALL = "install"
+
+
+def _steps() -> dict[str, str]:
+    """Return the script of each step of the workflow by its name."""
+    pattern = re.compile(r"- name: (.+)\n(?: {8}if: .+\n)? {8}run: (?:\|\n((?: {10}.+\n)+)|(.+)\n)")
+    found = pattern.findall(WORKFLOW.read_text())
+    return {name: block.replace(" " * 10, "") or line for name, block, line in found}
+
+
+def _run_steps(tree: WorkTree, base: str) -> dict[str, int]:
+    """Run the steps as GitHub does, but the installation; return their exit codes."""
+    summary = tree.home / "summary.md"
+    summary.touch()
+    tree.env = {**tree.env, "BASE": base, "GITHUB_STEP_SUMMARY": str(summary)}
+    return {
+        name: tree.run("bash", "-e", "-o", "pipefail", "-c", script).returncode
+        for name, script in _steps().items()
+        if name != INSTALL
+    }
+
+
+def _pull_request(tree: WorkTree, merged: bytes) -> None:
+    """Check out the merge GitHub made of two branches that both added a record."""
+    tree.fork({NAME: UNIFIED.without(0, 1)}, {NAME: UNIFIED.without(0)}, {NAME: UNIFIED.without(1)})
+    tree.git("checkout", "-q", "--detach")
+    tree.try_git("merge", "-q", "--no-commit", "theirs")
+    tree.commit("Merge theirs into main", {NAME: merged})
+
+
+def test_every_step_of_the_workflow_is_found() -> None:
+    assert [*_steps()] == [
+        INSTALL,
+        "records are valid",
+        "merges kept every record",
+        "bank files are declared for the merge driver",
+        "what changed",
+    ]
+    assert WORKFLOW.read_text().count("run: ") == len(_steps())
+
+
+def test_good_pull_request_passes_and_shows_what_changed(tree: WorkTree) -> None:
+    _pull_request(tree, UNIFIED.data)
+    assert set(_run_steps(tree, "HEAD^1").values()) == {0}
+    summary = (tree.home / "summary.md").read_text()
+    assert UNIFIED.keys[0] in summary or UNIFIED.keys[1] in summary
+
+
+def test_merge_that_lost_a_record_fails_one_step(tree: WorkTree) -> None:
+    _pull_request(tree, UNIFIED.without(0))
+    failed = {name for name, code in _run_steps(tree, "HEAD^1").items() if code}
+    assert failed == {"merges kept every record"}
+
+
+def test_conflict_marker_fails_the_pull_request(tree: WorkTree) -> None:
+    _pull_request(tree, b"<<<<<<< ours\n" + UNIFIED.data)
+    codes = _run_steps(tree, "HEAD^1")
+    assert codes["records are valid"] == 1
+    assert codes["merges kept every record"] == 1
+
+
+def test_push_without_a_merge_passes(tree: WorkTree) -> None:
+    before = tree.commit("base", {NAME: UNIFIED.without(0)})
+    tree.commit("add", {NAME: UNIFIED.data})
+    assert set(_run_steps(tree, before).values()) == {0}
+
+
+def test_bank_without_declaration_fails_one_step(clone: WorkTree) -> None:
+    before = clone.commit("base", {NAME: UNIFIED.without(0)})
+    clone.commit("add", {NAME: UNIFIED.data})
+    failed = {name for name, code in _run_steps(clone, before).items() if code}
+    assert failed == {"bank files are declared for the merge driver"}
+
+
+def _hooks() -> dict[str, dict[str, str]]:
+    """Return the members of each hook; every one is a line of its own."""
+    hooks: dict[str, dict[str, str]] = {}
+    members: dict[str, str] = {}
+    for line in HOOKS.read_text().splitlines():
+        name, _, value = line.removeprefix("- ").strip().partition(": ")
+        if line.startswith("- "):
+            members = hooks.setdefault(value, {})
+        members[name] = value
+    return hooks
+
+
+def test_hooks_start_commands_that_there_are(tree: WorkTree) -> None:
+    tree.commit("base", {NAME: UNIFIED.data})
+    for name, hook in _hooks().items():
+        words = hook["entry"].split()
+        files = [NAME] if hook.get("pass_filenames") != "false" else []
+        result = tree.run(*words, *files)
+        assert result.returncode == 0, (name, result.stderr)
+
+
+def test_hooks_see_every_bank_file_by_its_name() -> None:
+    for hook in _hooks().values():
+        if "files" in hook:
+            for bank in SAMPLES.values():
+                assert re.search(hook["files"], f"banks/{bank.name}")
+            assert not re.search(hook["files"], "package.json")
+
+
+def test_marker_hook_stops_markers_and_nothing_else(tree: WorkTree) -> None:
+    entry = _hooks()["aoebank-conflict-markers"]["entry"].split()
+    tree.write(NAME, UNIFIED.data[:-20])
+    assert tree.run(*entry, NAME).returncode == 0
+    tree.write(NAME, UNIFIED.data + b">>>>>>> theirs\n")
+    assert tree.run(*entry, NAME).returncode == 1
+
+
+@pytest.mark.parametrize("path", [WORKFLOW, HOOKS], ids=lambda path: path.name)
+def test_file_is_yaml(path: Any) -> None:
+    yaml = pytest.importorskip("yaml")
+    assert yaml.safe_load(path.read_text())

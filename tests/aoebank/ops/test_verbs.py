@@ -1,0 +1,133 @@
+"""The verbs, as far as the golden outputs do not show them already."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aoebank import Bank, Event, Severity
+from aoebank.ops.ls import list_bank
+from aoebank.ops.show import show
+from aoebank.ops.validate.run import validate
+from aoebank.testing.factories import make_provenance, make_record
+
+SOC = "x86-64-v4"
+
+
+def make_bank(root: Path, *records: Any, soc: str = SOC, op_type: str = "Softmax") -> Path:
+    bank = Bank(root)
+    file = bank.unified_file(soc_version=soc, core_num=2, op_type=op_type)
+    bank.put(file, records)
+    return file
+
+
+def test_validate_sees_a_file_once_however_often_it_is_named(tmp_path: Path) -> None:
+    file = make_bank(tmp_path, make_record())
+    result = validate([tmp_path, file, tmp_path])
+    assert (result.files, result.records) == (1, 1)
+
+
+def test_validate_goes_on_after_files_it_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bank(tmp_path, make_record())
+    bad = make_bank(tmp_path, make_record(), op_type="LRN")
+    original = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path == bad:
+            raise PermissionError(13, "Permission denied")
+        return original(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    result = validate([tmp_path])
+    assert [(each.code, each.location.path) for each in result.findings] == [("AB101", bad)]
+    assert result.records == 1
+
+
+def test_validate_never_waits_for_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / f"{SOC}_2_AiCore_x.json"
+    os.mkfifo(pipe)
+    assert [finding.code for finding in validate([tmp_path, pipe]).findings] == ["AB101"]
+
+
+def test_validate_takes_links_to_nowhere_and_loops_for_findings(tmp_path: Path) -> None:
+    (tmp_path / "a.json").symlink_to("b.json")
+    (tmp_path / "b.json").symlink_to("a.json")
+    assert {finding.code for finding in validate([tmp_path]).findings} == {"AB101"}
+    assert {finding.code for finding in validate([tmp_path / "a.json"]).findings} == {"AB501"}
+
+
+@given(data=st.binary(max_size=300))
+def test_validate_survives_any_bytes_under_any_name(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("any") / SOC / "unified_bank"
+    folder.mkdir(parents=True)
+    name = f"{SOC}_2_AiCore_x.json"
+    for each in (name, "odd.json", "odd.txt", f"{name}.provenance.jsonl"):
+        (folder / each).write_bytes(data)
+    result = validate([folder.parent.parent])
+    assert result.files == 4
+    assert all(finding.message for finding in result.findings)
+
+
+def test_validate_has_no_finding_for_provenance_of_what_was_not_kept(tmp_path: Path) -> None:
+    file = make_bank(tmp_path, make_record())
+    other = make_record(1).key
+    Bank(tmp_path).append_provenance(
+        file,
+        [
+            make_provenance(other),
+            make_provenance(other, event=Event.DROPPED),
+            make_provenance(make_record(2).key, event=Event.UNSATISFIED),
+        ],
+    )
+    assert validate([tmp_path]).findings == ()
+    Bank(tmp_path).append_provenance(file, [make_provenance(other)])
+    assert [finding.severity for finding in validate([tmp_path]).findings] == [Severity.NOTE]
+
+
+def test_ls_counts_only_speedups_of_records_still_there(tmp_path: Path) -> None:
+    file = make_bank(tmp_path, make_record(0), make_record(1))
+    keys = [make_record(number).key for number in range(3)]
+    Bank(tmp_path).append_provenance(
+        file,
+        [
+            make_provenance(keys[0], speedup=9.0),
+            make_provenance(keys[0], speedup=1.5),
+            make_provenance(keys[1], speedup=2.5),
+            make_provenance(keys[2], speedup=99.0),
+            make_provenance(keys[1], speedup=1.0, event=Event.UNSATISFIED),
+        ],
+    )
+    (summary,) = list_bank(tmp_path).files
+    assert (summary.best_speedup, summary.median_speedup) == (2.5, 2.0)
+
+
+def test_show_takes_a_record_readers_pass_over_for_none(tmp_path: Path) -> None:
+    file = make_bank(tmp_path, make_record(0))
+    text = file.read_text()
+    member = text.strip("{}\n")
+    file.write_text(f"{{\n{member.replace('10.5', '99')},\n{member}\n}}\n")
+    result = show([make_record(0).key[:8]], [tmp_path])
+    assert [shown.record.cost_us for shown in result.records] == [10.5]
+
+
+def test_show_tells_of_a_record_that_cannot_be_read(tmp_path: Path) -> None:
+    file = make_bank(tmp_path, make_record(0), make_record(1))
+    file.write_bytes(file.read_bytes().replace(b'"knowledge"', b'"knowlege"', 1))
+    result = show([str(file)], [])
+    assert [shown.record.key for shown in result.records] == [make_record(1).key]
+    assert "member knowledge is missing" in result.misses[0].reason
+
+
+def test_show_takes_a_colon_in_a_path_for_what_it_is(tmp_path: Path) -> None:
+    file = make_bank(tmp_path / "a:b", make_record(0))
+    assert len(show([str(file)], []).records) == 1
+    assert len(show([f"{file}:{make_record(0).key[:4]}"], []).records) == 1

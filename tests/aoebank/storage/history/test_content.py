@@ -1,0 +1,174 @@
+"""Contents come back byte for byte, and what did not change is stored once."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import version_banks as banks
+
+from aoebank.errors import HistoryError
+from aoebank.formats.registry import FORMATS
+from aoebank.model.record import FormatName
+from aoebank.storage.history.content import (
+    CHUNK_BYTES,
+    Chunk,
+    decode_runs,
+    encode_runs,
+    pack,
+    pack_numbers,
+    piece_name,
+    read_content,
+    unpack_numbers,
+)
+from aoebank.storage.history.database import history_path, open_history, transaction
+from aoebank.storage.history.store import add_content
+from aoebank.storage.sides.snapshot_side import open_snapshot_side
+from aoebank.testing.factories import make_record
+
+NUMBERS = st.lists(st.integers(0, 2**64 - 1), max_size=30)
+
+
+@given(NUMBERS)
+def test_packed_numbers_come_back(numbers: list[int]) -> None:
+    assert list(unpack_numbers(pack_numbers(array("Q", numbers)))) == numbers
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 2**40)] * 3), max_size=20))
+def test_runs_come_back(runs: list[tuple[int, int, int]]) -> None:
+    assert decode_runs(encode_runs(runs)) == runs
+
+
+@pytest.mark.parametrize("damage", [b"", b"junk", pack_numbers(array("Q", [1, 2]))])
+def test_damaged_runs_are_told(damage: bytes) -> None:
+    with pytest.raises(HistoryError, match="damaged"):
+        decode_runs(damage)
+
+
+def _pieces_stored(root: Path) -> int:
+    """Return how many bytes of pieces the history holds, before compression."""
+    with open_history(root) as database:
+        lengths = [each for (each,) in database.conn.execute("SELECT lengths FROM chunk")]
+    return sum(sum(unpack_numbers(each)) for each in lengths)
+
+
+LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"\n", b"\r\n", b"long " * 9 + b"\n"]))
+
+
+@given(st.lists(st.builds(lambda lines, end: b"".join(lines) + end, LINES, st.binary(max_size=3))))
+def test_any_bytes_come_back_whatever_was_stored_before(versions: list[bytes]) -> None:
+    known: dict[bytes, tuple[int, int]] = {}
+    digests: dict[int, bytes] = {}
+    stored: dict[int, Chunk] = {}
+    for data in versions:
+        packing = pack(data, None, known, digests)
+        for place, chunk in enumerate(packing.chunks):
+            number = len(stored) + 1
+            stored[number] = chunk
+            digests[number] = chunk.records
+            packing.runs = [
+                (number, first, count) if each == -1 - place else (each, first, count)
+                for each, first, count in packing.runs
+            ]
+            for position, piece in enumerate(chunk.pieces()):
+                known.setdefault(piece_name(piece), (number, position))
+        pieces = {number: list(chunk.pieces()) for number, chunk in stored.items()}
+        again = b"".join(
+            b"".join(pieces[number][first : first + count]) for number, first, count in packing.runs
+        )
+        assert again == data
+        assert packing.size_bytes == len(data)
+
+
+@pytest.mark.parametrize("name", FormatName)
+def test_banks_of_every_format_come_back(name: FormatName, tmp_path: Path) -> None:
+    folder = Path(__file__).resolve().parents[4] / "sample_banks"
+    found = [path for path in folder.rglob("*.json*") if path.is_file()]
+    names = {
+        FormatName.UNIFIED: "s_1_AiCore_x.json",
+        FormatName.RUNTIME_KB: "s_1_AiCore_x_runtime_kb.json",
+        FormatName.CUBE: "AIC_1_L1_SIZE_1_repository_s_x.json",
+        FormatName.VECTOR: "s_AiCore_1_v001.json",
+        FormatName.GRAPH: "s_l2cache.json",
+        FormatName.GRADIENT: "s_gradient_fusion.json",
+    }
+    place = tmp_path / names[name]
+    expected = []
+    for data in [FORMATS[name].empty, b"", *(path.read_bytes() for path in found)]:
+        place.write_bytes(data)  # of other formats too: then all of it is one broken file
+        identity = banks.snap_id(tmp_path)
+        expected.append((identity, data))
+    for identity, data in expected:
+        side = open_snapshot_side(identity, root=tmp_path)
+        assert side.read(side.contents[place.name]) == data
+
+
+def test_changed_record_costs_that_record_alone(tmp_path: Path) -> None:
+    banks.put(tmp_path, *map(make_record, range(400)))
+    banks.snap(tmp_path)
+    before = _pieces_stored(tmp_path)
+    size = banks.file_of(tmp_path).stat().st_size
+    assert before == size
+    banks.put(tmp_path, make_record(200, tile=99))
+    banks.snap(tmp_path)
+    assert 0 < _pieces_stored(tmp_path) - before < size / 300
+
+
+def test_going_back_costs_nothing(tmp_path: Path) -> None:
+    banks.put(tmp_path, *map(make_record, range(40)))
+    banks.snap(tmp_path)
+    banks.put(tmp_path, make_record(1, tile=99))
+    banks.snap(tmp_path)
+    before = _pieces_stored(tmp_path)
+    banks.put(tmp_path, make_record(1))
+    assert banks.snap(tmp_path).recorded.is_new  # type: ignore[union-attr]
+    assert _pieces_stored(tmp_path) == before
+
+
+def test_file_under_another_name_costs_nothing(tmp_path: Path) -> None:
+    banks.put(tmp_path, *map(make_record, range(40)))
+    banks.snap(tmp_path)
+    before = _pieces_stored(tmp_path)
+    banks.file_of(tmp_path).rename(banks.file_of(tmp_path, "Softmax2"))
+    banks.snap(tmp_path)
+    assert _pieces_stored(tmp_path) == before
+
+
+def test_large_files_are_cut_into_chunks(tmp_path: Path) -> None:
+    data = b"".join(b"%06d\n" % number for number in range(CHUNK_BYTES // 2))
+    packing = pack(data, None, {}, {})
+    assert len(packing.chunks) == -(-len(data) // CHUNK_BYTES)
+    with open_history(tmp_path, create=True) as database:
+        with transaction(database):
+            number = add_content(database, packing)
+        assert read_content(database, number) == data
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE chunk SET data = zeroblob(9)",
+        "UPDATE chunk SET data = substr(data, 1, 20)",
+        "UPDATE chunk SET lengths = x'00'",
+        "UPDATE content SET runs = x'00'",
+        "UPDATE content SET sha256 = 'x'",
+        "DELETE FROM chunk",
+    ],
+)
+def test_damage_is_told_and_never_returned(tmp_path: Path, statement: str) -> None:
+    banks.put(tmp_path, *map(make_record, range(9)))
+    banks.snap(tmp_path)
+    connection = sqlite3.connect(history_path(tmp_path))
+    triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+    for (name,) in triggers.fetchall():
+        connection.execute(f"DROP TRIGGER {name}")
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    side = open_snapshot_side("latest", root=tmp_path)
+    with pytest.raises(HistoryError, match="damaged"):
+        side.load(side.names()[0])

@@ -1,0 +1,138 @@
+"""Many files change together, or none does."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from aoebank.errors import AoebankError, BankPathError
+from aoebank.storage.writing import staged
+from aoebank.storage.writing.staged import staged_changes
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def test_changes_come_with_commit_only(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"1")
+    (tmp_path / "gone").write_bytes(b"2")
+    with staged_changes() as changes:
+        changes.write(tmp_path / "old", b"new", old_sha256=sha256(b"1"))
+        changes.write(tmp_path / "a" / "b" / "added", b"x", old_sha256=None)
+        changes.remove(tmp_path / "gone", old_sha256=sha256(b"2"))
+        assert (tmp_path / "old").read_bytes() == b"1"
+        assert (tmp_path / "gone").exists()
+        written = changes.commit()
+    assert len(changes) == len(written) == 3
+    assert (tmp_path / "old").read_bytes() == b"new"
+    assert names(tmp_path) == ["a", "a/b", "a/b/added", "old"]
+
+
+def test_without_commit_nothing_is_left_not_even_folders(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"1")
+    with staged_changes() as changes:
+        changes.write(tmp_path / "old", b"new", old_sha256=sha256(b"1"))
+        changes.write(tmp_path / "a" / "b" / "added", b"x", old_sha256=None)
+    assert names(tmp_path) == ["old"]
+    assert (tmp_path / "old").read_bytes() == b"1"
+
+
+def test_one_file_that_changed_keeps_all_from_being_written(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"1")
+    with pytest.raises(BankPathError, match="changed meanwhile"), staged_changes() as changes:
+        for name in ("a", "b"):
+            changes.write(tmp_path / name, b"new", old_sha256=sha256(b"1"))
+        (tmp_path / "b").write_bytes(b"another")
+        changes.commit()
+    assert (tmp_path / "a").read_bytes() == b"1"
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_content_the_caller_did_not_know_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"somebody else")
+    for known in (None, sha256(b"1")):
+        with pytest.raises(BankPathError, match="changed meanwhile"), staged_changes() as changes:
+            changes.write(tmp_path / "a", b"new", old_sha256=known)
+            changes.commit()
+        with pytest.raises(BankPathError, match="changed meanwhile"), staged_changes() as changes:
+            changes.remove(tmp_path / "a", old_sha256=sha256(b"1"))
+            changes.commit()
+    assert (tmp_path / "a").read_bytes() == b"somebody else"
+
+
+def test_disk_that_is_full_leaves_everything_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    fsync, calls = os.fsync, iter([0, 0])
+
+    def full(descriptor: int) -> None:
+        if next(calls, None) is None:
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(AoebankError, match="no space left"), staged_changes() as changes:
+        for name in ("a", "b", "c"):
+            old = sha256(b"1") if name == "a" else None
+            changes.write(tmp_path / name, b"new", old_sha256=old)
+        changes.commit()
+    assert names(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"1"
+
+
+def test_interruption_among_the_renames_leaves_whole_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {name: name.encode() for name in "abcd"}
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+    commit, calls = staged._commit, iter([0, 0])
+
+    def killed(change: staged._Change) -> None:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        commit(change)
+
+    monkeypatch.setattr(staged, "_commit", killed)
+    with pytest.raises(KeyboardInterrupt), staged_changes() as changes:
+        for name, data in contents.items():
+            changes.write(tmp_path / name, b"new", old_sha256=sha256(data))
+        changes.commit()
+    assert [(tmp_path / name).read_bytes() for name in "abcd"] == [b"new", b"new", b"c", b"d"]
+    assert names(tmp_path) == ["a", "b", "c", "d"]
+
+
+def test_error_among_the_renames_tells_how_far_it_got(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "b").write_bytes(b"1")
+    replace = staged._replace
+
+    def meddle(change: staged._Change) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(staged, "_replace", meddle)
+    with pytest.raises(BankPathError) as caught, staged_changes() as changes:
+        changes.write(tmp_path / "a", b"new", old_sha256=None)
+        changes.write(tmp_path / "b", b"new", old_sha256=sha256(b"1"))
+        changes.commit()
+    assert caught.value.hint == "1 of 2 files are written by now"
+    assert replace is not staged._replace
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_read_only_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "a").chmod(0o400)
+    with pytest.raises(BankPathError, match="cannot write here"), staged_changes() as changes:
+        changes.write(tmp_path / "a", b"new", old_sha256=sha256(b"1"))

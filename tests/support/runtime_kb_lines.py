@@ -1,0 +1,63 @@
+"""Lines of a runtime bank for tests: the first sample record, and edits of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.runtime_kb.format import RuntimeKbFormat, runtime_key
+from aoebank.formats.runtime_kb.operator_schema import operator_schemas
+from aoebank.model.finding import Finding
+from support import sample_bank_files
+
+FORMAT = RuntimeKbFormat()
+NAME = sample_bank_files.RUNTIME_KB.name
+EXAMPLE = sample_bank_files.RUNTIME_KB.read_bytes()
+FIRST: dict[str, Any] = json.loads(EXAMPLE.splitlines()[0])
+
+
+def parse(data: bytes | str, name: str = NAME) -> ParsedFile:
+    return FORMAT.parse(data.encode() if isinstance(data, str) else data, Path(name))
+
+
+def findings(data: bytes | str, name: str = NAME) -> list[Finding]:
+    parsed = parse(data, name)
+    return [*parsed.findings, *FORMAT.check(parsed)]
+
+
+def codes(data: bytes | str, name: str = NAME) -> list[str]:
+    return [each.code for each in findings(data, name)]
+
+
+def line(**changes: Any) -> str:
+    return json.dumps({**FIRST, **changes})
+
+
+def with_info(**changes: Any) -> str:
+    info = {**FIRST["info_dict"], **changes}
+    key = runtime_key("MatMulV3", info)
+    return line(info_dict=info, id=int(key[:8], 16))
+
+
+def with_knowledge(**changes: Any) -> str:
+    return line(knowledge={**FIRST["knowledge"], **changes})
+
+
+def without(part: str, name: str) -> str:
+    return line(**{part: {key: each for key, each in FIRST[part].items() if key != name}})
+
+
+def whole_record(op: str) -> dict[str, Any]:
+    """Return a record of an operator with every field of both structs."""
+    schema = operator_schemas()[op]
+    workload = {each.name: each.code == "?" or 0 for each in schema.workload.fields}
+    strategy = {each.name: each.code == "?" or 1 for each in schema.strategy.fields}
+    id_ = int(runtime_key(op, workload)[:8], 16)
+    return {"id": id_, "info_dict": workload, "knowledge": strategy, "op": op, "version": 0}
+
+
+def name_for(op: str) -> str:
+    """Return the name of a bank file of an operator."""
+    return f"Ascend950PR_9579_28_AiCore_{op}_runtime_kb.json"

@@ -1,0 +1,15 @@
+"""Bytes of the sample banks, and small edits of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "sample_banks" / "ascend" / "Ascend910B2"
+RUNTIME_KB = FOLDER / "unified_bank" / "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json"
+UNIFIED = FOLDER / "unified_bank" / "Ascend910B2_24_AiCore_matmul.json"
+CUBE = FOLDER / "cube" / "AIC_24_L1_SIZE_512_repository_Ascend910B2_matmul.json"
+VECTOR = FOLDER / "vector" / "Ascend910B2_AiCore_24_v001_20260101_000000_000000.json"
+GRAPH = FOLDER / "graph" / "ascend910b2_l2cache.json"
+GRADIENT = FOLDER / "graph" / "Ascend910B2_gradient_fusion.json"
+ALL = (RUNTIME_KB, UNIFIED, CUBE, VECTOR, GRAPH, GRADIENT)
