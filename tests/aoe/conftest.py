@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.engine.models import conv_net
+from support.engine.offline import write_parts
 
 import aoe.kernels
 from aoe.execute.runner import Runner
 from aoe.execute.toolchain import Toolchain, find_toolchain, halide_include
 from aoe.om.file import Manifest, write_offline_model
 from aoe.target import Target, host_target
-from aoe.testing.models import conv_net
-from aoe.testing.offline import write_parts
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from support.engine.models import Array, make_model, matmul_net, save_model, slow_chain_net
 
 import aoe
 from aoe.cli.app import main
@@ -26,7 +27,6 @@ from aoe.om.file import read_manifest
 from aoe.ort.sessions import create_session, session_options
 from aoe.settings import TuneSettings
 from aoe.testing.fakes import RecordingProgress
-from aoe.testing.models import Array, make_model, matmul_net, save_model, slow_chain_net
 from aoe.tuning.run import TuneResult, tune
 from aoebank import Bank, BankFormatError
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.gradients import hash_of, make_gradient_trace
 
 from aoe.bank.gradients import (
     GradientBank,
@@ -26,7 +27,6 @@ from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation, optimal
 from aoe.gradients.trace import GradientTrace, model_hash
 from aoe.measurement import SpeedupEstimate
-from aoe.testing.gradients import hash_of, make_gradient_trace
 from aoebank import Bank, BankFormatError, BankNotFoundError, BankPathError, Event
 from aoebank.model.canonical import digest_of
 from aoebank.model.quarantine import QuarantineEntry
@@ -335,7 +335,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from aoe.gradient_bank import GradientBank, GradientVerdict
-from aoe.testing.gradients import make_gradient_trace
+from support.engine.gradients import make_gradient_trace
 from aoebank import Event
 bank = GradientBank(Path(sys.argv[1]), "x", fingerprint={}, model={}, engine_version="0")
 first = int(sys.argv[2]) * 100

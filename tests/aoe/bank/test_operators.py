@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.engine.families import chain_workload
+from support.engine.tuning import guess_of, guesses_of, make_bank, make_verdict
 
 from aoe.bank.operators import TuningBank, bank_root, key_of
 from aoe.schedule import Configuration, Schedule
-from aoe.testing.families import chain_workload
-from aoe.testing.tuning import guess_of, guesses_of, make_bank, make_verdict
 from aoe.workload import Workload
 from aoebank import (
     Bank,

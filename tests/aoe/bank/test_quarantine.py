@@ -6,14 +6,14 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from support.engine.families import chain_workload
+from support.engine.tuning import guess_of, make_bank, make_operator, make_verdict
 
 from aoe.measurement import Outcome
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
 from aoe.settings import TuneSettings
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
-from aoe.testing.families import chain_workload
-from aoe.testing.tuning import guess_of, make_bank, make_operator, make_verdict
 from aoe.tuning.opat.lookup import look_up
 from aoe.tuning.opat.operator import OperatorTuner, TunedOperator
 from aoebank import Bank, BankFormatError, Event

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.models import chain_model, save_model
 
 from aoe.cli import app as app_module
 from aoe.errors import AoeError, UsageError
 from aoe.settings import TuneSettings
-from aoe.testing.models import chain_model, save_model
 from aoebank import BankFormatError
 
 

@@ -14,6 +14,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from support import golden_harness
+from support.engine.gradients import make_gdat_report
 
 from aoe.cli import app as app_module
 from aoe.cli.errors import run_app
@@ -24,7 +25,6 @@ from aoe.report.timelines.drawing import draw_timeline
 from aoe.report.timelines.page import render_page
 from aoe.report.timelines.text import encodable, lanes
 from aoe.results.gradients import GdatReport, gdat_report_to_json
-from aoe.testing.gradients import make_gdat_report
 
 CASES = [case for case in golden_harness.cases("aoe") if case.startswith("inspect/")]
 REPORT = make_gdat_report()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.models import chain_model, make_model, onnx_shape
 
 from aoe.entry.input_shapes import fix_input_shapes, parse_input_shape
 from aoe.errors import ModelImportError, UsageError
-from aoe.testing.models import chain_model, make_model, onnx_shape
 
 
 @pytest.mark.parametrize("text", [None, "", "  ", ";", " ; "])

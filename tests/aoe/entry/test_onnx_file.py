@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from support.engine.models import chain_model, conv_net, make_model, old_format_net, save_model
 
 from aoe.entry.onnx_file import load_onnx, make_initializers_constant
 from aoe.errors import ModelImportError, ModelNotFoundError
-from aoe.testing.models import chain_model, conv_net, make_model, old_format_net, save_model
 
 
 def test_model_with_static_shapes_is_loaded_with_its_name_and_digest(tmp_path: Path) -> None:

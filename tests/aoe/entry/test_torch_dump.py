@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.engine.models import chain_model, if_net, matmul_net, save_model
 
 from aoe.entry.registry import TORCH_DUMP, find_entry
 from aoe.entry.torch_dump import SCHEMA, load_torch_dump
 from aoe.errors import ModelImportError, ModelNotFoundError
 from aoe.ort.sessions import create_session, run_session, session_options
-from aoe.testing.models import chain_model, if_net, matmul_net, save_model
 
 
 def _dump(directory: Path, *models: onnx.ModelProto, **changes: Any) -> Path:

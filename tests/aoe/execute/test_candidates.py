@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from support.engine.families import Substituted, chain_workload, schedules_of
 
 from aoe.errors import BuildError, RunError
 from aoe.execute import candidates
@@ -18,7 +19,6 @@ from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.ort.sessions import session_options
 from aoe.schedule import Schedule, Split, Vectorize
 from aoe.target import Target
-from aoe.testing.families import Substituted, chain_workload, schedules_of
 from aoe.workload import Operation, TensorSpec, Workload
 
 _QUICK = MeasurePolicy(pairs_min=5, pairs_max=5, warmup=0, sample_min_us=0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.engine.families import chain_workload, schedules_of
 
 from aoe.errors import BuildError, ScheduleError
 from aoe.execute.candidates import candidate_model
@@ -25,7 +26,6 @@ from aoe.ort.sessions import create_session, random_feed, run_session, session_o
 from aoe.schedule import ComputeRoot, Schedule, Split, Vectorize
 from aoe.target import Target
 from aoe.testing.fakes import make_target
-from aoe.testing.families import chain_workload, schedules_of
 from aoe.workload import TensorSpec, Workload
 
 _EXP = chain_workload(("Exp",))

@@ -13,10 +13,10 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from onnx import helper
+from support.engine.models import Shape, make_model
 
 from aoe.errors import RunError
 from aoe.ort.sessions import create_session, session_options
-from aoe.testing.models import Shape, make_model
 
 
 def _session(library: Path, kernel: str, shapes: Sequence[Shape]) -> ort.InferenceSession:

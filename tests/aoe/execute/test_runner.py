@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from onnx import helper
+from support.engine.models import chain_model, make_model, save_model
 
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
@@ -20,7 +21,6 @@ from aoe.execute.tasks import ModelComparison
 from aoe.execute.toolchain import Toolchain
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.target import Target
-from aoe.testing.models import chain_model, make_model, save_model
 
 _POLICY = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, sample_min_us=0)
 _LONG_S = 60.0

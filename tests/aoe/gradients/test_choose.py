@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.gradients import make_gradient_trace
 
 from aoe.gradients.choose import Origin, choose_candidates, cost_behind
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import finish_us, from_bucket_caps, optimal
-from aoe.testing.gradients import make_gradient_trace
 
 COST = AllReduceCost(latency_us=120, us_per_byte=2e-3)
 TRACE = make_gradient_trace([(each * 7919) % 300_000 for each in range(60)])

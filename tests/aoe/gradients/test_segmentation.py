@@ -8,6 +8,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.gradients import make_gradient_trace
 
 from aoe.gradients.cost import AllReduceCost, CostModel, InflatedCost, TableCost
 from aoe.gradients.segmentation import (
@@ -22,7 +23,6 @@ from aoe.gradients.segmentation import (
 )
 from aoe.gradients.timeline import simulate
 from aoe.gradients.trace import GradientTrace
-from aoe.testing.gradients import make_gradient_trace
 
 MIB = 1 << 20
 LINE = AllReduceCost(latency_us=50, us_per_byte=1e-3)

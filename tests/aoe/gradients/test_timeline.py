@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.gradients import make_gradient_trace
 
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.scaling import LABEL, ring_cost, scale_cost, simulate_scaling
 from aoe.gradients.segmentation import Segmentation, optimal
 from aoe.gradients.timeline import SegmentTime, Timeline, simulate
-from aoe.testing.gradients import make_gradient_trace
 
 COST = AllReduceCost(latency_us=10, us_per_byte=1)
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.gradients import make_gradient_trace
 
 from aoe.errors import MeasurementError
 from aoe.gradients.trace import GradientTrace, average_loops, make_trace, model_hash
-from aoe.testing.gradients import make_gradient_trace
 
 TIMES = st.floats(0, 1e9)
 

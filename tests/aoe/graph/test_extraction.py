@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from support.engine.graphs import BLOCK
+from support.engine.models import Array, make_model
 
 from aoe.graph.extraction import UNCLASSIFIED, Extracted, extract_workload
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.testing.graphs import BLOCK
-from aoe.testing.models import Array, make_model
 from aoe.workload import NCHWC_DOMAIN, Layout, TensorSpec
 
 SHAPE = (1, 16, 4, 4)

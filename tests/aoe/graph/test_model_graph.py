@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from onnx import TensorProto, helper
+from support.engine.graphs import BLOCK
+from support.engine.models import chain_model, if_net, make_model
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo, attributes_of, op_key
-from aoe.testing.graphs import BLOCK
-from aoe.testing.models import chain_model, if_net, make_model
 from aoe.workload import NCHWC_DOMAIN
 
 

@@ -9,12 +9,12 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from onnx import TensorProto, helper
+from support.engine.graphs import ANCHORS, BLOCK, FUSIBLE, SHAPE, graphs, meaning, tensors_of
+from support.engine.models import chain_model, if_net, make_model
 
 from aoe.graph.model_graph import REORDER_INPUT, REORDER_OUTPUT, ModelGraph, TensorInfo, op_key
 from aoe.graph.regions import Partition, Region, partition
 from aoe.graph.rewrite import Replacement, rewrite
-from aoe.testing.graphs import ANCHORS, BLOCK, FUSIBLE, SHAPE, graphs, meaning, tensors_of
-from aoe.testing.models import chain_model, if_net, make_model
 from aoe.workload import NCHWC_DOMAIN, Layout, Workload
 
 

@@ -9,6 +9,9 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
+from support.engine.graphs import BLOCK, meaning
+from support.engine.models import conv_net, if_net, make_model, slow_chain_net
+from support.engine.offline import first_guess, regions_of, view_of
 
 from aoe.execute.compiler import build_library, compile_kernel
 from aoe.execute.toolchain import Toolchain
@@ -17,9 +20,6 @@ from aoe.graph.rewrite import KERNEL_DOMAIN, Replacement, prune_opsets, rewrite
 from aoe.ort.blocking import nchwc_block
 from aoe.ort.sessions import create_session, random_feed, session_options
 from aoe.target import Target
-from aoe.testing.graphs import BLOCK, meaning
-from aoe.testing.models import conv_net, if_net, make_model, slow_chain_net
-from aoe.testing.offline import first_guess, regions_of, view_of
 from aoe.workload import NCHWC_DOMAIN
 
 X = {"x": (1, 16, 4, 4)}

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.engine.models import Array, conv_net, make_model, matmul_net
 
 from aoe.graph.weights import WeightStore
 from aoe.ort.sessions import create_session, random_feed, session_options
-from aoe.testing.models import Array, conv_net, make_model, matmul_net
 
 
 def _stored(folder: Path, *models: onnx.ModelProto) -> list[Path]:

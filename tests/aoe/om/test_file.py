@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.engine.offline import make_manifest, make_use
 
 from aoe.errors import AoeError, OfflineModelError, OutputError
 from aoe.om.file import (
@@ -25,7 +26,6 @@ from aoe.om.file import (
     unpack,
     write_offline_model,
 )
-from aoe.testing.offline import make_manifest, make_use
 
 
 @pytest.fixture

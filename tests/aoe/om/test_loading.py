@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.engine.models import conv_net
 
 import aoe
 from aoe.errors import AoeError, OfflineModelError, OutputError
 from aoe.om import loading
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, Manifest, write_offline_model
 from aoe.ort.sessions import create_session, random_feed, session_options
-from aoe.testing.models import conv_net
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.engine.models import chain_model, conv_net, make_model
 
 from aoe.errors import RunError
 from aoe.graph.model_graph import TensorInfo
@@ -16,7 +17,6 @@ from aoe.ort.blocking import nchwc_block
 from aoe.ort.offline_optimization import optimize_offline
 from aoe.ort.profile import profile_model
 from aoe.ort.sessions import create_session, random_feed, session_options
-from aoe.testing.models import chain_model, conv_net, make_model
 
 
 def _optimized(folder: Path, name: str = "o.onnx") -> onnx.ModelProto:

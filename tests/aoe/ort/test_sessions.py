@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from support.engine.models import Shape, chain_model, conv_net, make_model
 
 from aoe.errors import RunError
 from aoe.execute.timing import sample_function
 from aoe.ort.sessions import bind, create_session, random_feed, run_session, session_options
-from aoe.testing.models import Shape, chain_model, conv_net, make_model
 
 
 def _session(kinds: dict[str, int], shape: Shape) -> object:

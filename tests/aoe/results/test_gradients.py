@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.gradients import make_gdat_report
 
 from aoe.errors import ResultFileError
 from aoe.gradients.cost import TableCost
@@ -23,7 +24,6 @@ from aoe.results.gradients import (
     load_gdat_report,
     printable,
 )
-from aoe.testing.gradients import make_gdat_report
 
 REPORT = make_gdat_report()
 EMPTY = GdatReport(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from aoe.testing.untuned import UntunedEngine
+    from support.engine.untuned import UntunedEngine
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -29,7 +29,8 @@ def _one_table_of_onnx_operators() -> Iterator[None]:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> UntunedEngine:
     """Return the engine that `aoe.torch.optimize` uses: it tunes nothing."""
-    from aoe.testing.untuned import UntunedEngine
+    from support.engine.untuned import UntunedEngine
+
     from aoe.torch.modules import optimization
 
     fake = UntunedEngine()

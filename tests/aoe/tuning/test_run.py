@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.models import chain_model, save_model
 
 from aoe.errors import (
     AoeError,
@@ -20,7 +21,6 @@ from aoe.errors import (
 )
 from aoe.settings import TuneSettings
 from aoe.testing.fakes import RecordingProgress, make_target
-from aoe.testing.models import chain_model, save_model
 from aoe.tuning.opat.run import timestamp_of
 from aoe.tuning.run import fingerprint, library_versions, tune
 from aoebank import AoebankError, BankNotFoundError

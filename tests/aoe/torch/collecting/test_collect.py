@@ -16,6 +16,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
+from support.engine.offline import regions_of, view_of  # noqa: E402
+from support.engine.untuned import UntunedEngine  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode  # noqa: E402
 
@@ -28,8 +30,6 @@ from aoe.ort.sessions import create_session, session_options  # noqa: E402
 from aoe.settings import TuneSettings  # noqa: E402
 from aoe.target import Target  # noqa: E402
 from aoe.testing.fakes import RecordingProgress  # noqa: E402
-from aoe.testing.offline import regions_of, view_of  # noqa: E402
-from aoe.testing.untuned import UntunedEngine  # noqa: E402
 from aoe.torch.collecting import collect  # noqa: E402
 from aoe.torch.modules import optimization  # noqa: E402
 from aoe.torch.modules.optimization import OptimizeOptions, optimize_call  # noqa: E402

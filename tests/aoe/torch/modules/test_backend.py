@@ -11,11 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
+from support.engine.untuned import UntunedEngine  # noqa: E402
 from torch import nn  # noqa: E402
 
 from aoe.errors import UsageError  # noqa: E402
 from aoe.om.loading import FallbackWarning  # noqa: E402
-from aoe.testing.untuned import UntunedEngine  # noqa: E402
 from aoe.torch.modules import backend, optimization  # noqa: E402
 from aoe.torch.modules.served import ServedModel  # noqa: E402
 

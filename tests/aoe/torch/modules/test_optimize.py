@@ -17,6 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
+from support.engine.untuned import UntunedEngine  # noqa: E402
 from support.optimized_modules import Linear, snapshot  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -24,7 +25,6 @@ import aoe.torch  # noqa: E402
 from aoe.errors import OutputError, UsageError  # noqa: E402
 from aoe.om.loading import FallbackWarning  # noqa: E402
 from aoe.settings import TuneSettings  # noqa: E402
-from aoe.testing.untuned import UntunedEngine  # noqa: E402
 from aoe.torch.modules import optimization  # noqa: E402
 from aoe.torch.modules.compiled import OptimizedModule  # noqa: E402
 from aoe.torch.modules.served import ServedModel  # noqa: E402

@@ -11,13 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from support.engine.untuned import UntunedEngine  # noqa: E402
 from support.optimized_modules import Linear, snapshot  # noqa: E402
 from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402
 from aoe.errors import AccuracyError, ModelImportError  # noqa: E402
 from aoe.settings import TuneSettings  # noqa: E402
-from aoe.testing.untuned import UntunedEngine  # noqa: E402
 from aoe.torch.modules import optimization  # noqa: E402
 from aoe.tuning.progress import Progress  # noqa: E402
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import onnx
 import pytest
+from support.engine.models import conv_net
+from support.engine.offline import first_guess, regions_of, view_of
+from support.engine.tuning import make_kernel
 
 from aoe.errors import RunError
 from aoe.execute.compiler import KernelSource
@@ -14,9 +17,6 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS
 from aoe.target import Target
 from aoe.testing.fakes import ScriptedRunner, make_target
-from aoe.testing.models import conv_net
-from aoe.testing.offline import first_guess, regions_of, view_of
-from aoe.testing.tuning import make_kernel
 from aoe.tuning.opat import assembly
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 

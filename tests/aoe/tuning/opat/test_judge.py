@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from support.engine.tuning import make_kernel
 
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.testing.fakes import ScriptedRunner
-from aoe.testing.tuning import make_kernel
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.judge import Judge, Judgement
 

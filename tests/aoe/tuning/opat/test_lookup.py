@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.families import chain_workload
+from support.engine.tuning import guess_of, make_bank, make_estimate, make_verdict
 
 from aoe.bank.operators import StoredAnswer
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
-from aoe.testing.families import chain_workload
-from aoe.testing.tuning import guess_of, make_bank, make_estimate, make_verdict
 from aoe.tuning.opat.lookup import ACCEPT_SPEEDUP, look_up, settle
 from aoebank import Event
 

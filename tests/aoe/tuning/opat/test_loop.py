@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.engine.families import chain_workload, kernel_target
+from support.engine.tuning import guesses_of
 
 from aoe.errors import RunError, RunTimeoutError
 from aoe.kernels.elementwise import Elementwise
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.schedule import Configuration, Schedule, schedule_from_json
 from aoe.testing.fakes import ScriptedRunner
-from aoe.testing.families import chain_workload, kernel_target
-from aoe.testing.tuning import guesses_of
 from aoe.tuning.opat.loop import OperatorSearch, SearchResult, SearchSettings
 
 _WORKLOAD = chain_workload(("Softplus", "Tanh"), shape=(1, 16, 64, 64))

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.families import chain_workload
+from support.engine.tuning import guess_of, make_bank, make_operator, make_verdict
 
 from aoe.errors import RunError
 from aoe.measurement import Outcome
@@ -14,8 +16,6 @@ from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
 from aoe.settings import TuneSettings
 from aoe.testing.fakes import BASELINE_US, RecordingProgress, ScriptedRunner
-from aoe.testing.families import chain_workload
-from aoe.testing.tuning import guess_of, make_bank, make_operator, make_verdict
 from aoe.tuning.opat.operator import OperatorTuner, TunedOperator
 from aoe.tuning.opat.operators import Operator
 from aoebank import Event

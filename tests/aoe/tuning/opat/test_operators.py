@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from onnx import helper
+from support.engine.families import chain_workload
+from support.engine.models import conv_net, make_model, matmul_net, slow_chain_net
 
 from aoe.bank.operators import key_of
 from aoe.graph.model_graph import ModelGraph
@@ -12,8 +14,6 @@ from aoe.ort.blocking import nchwc_block
 from aoe.ort.offline_optimization import optimize_offline
 from aoe.ort.profile import ModelProfile, profile_model
 from aoe.target import Target
-from aoe.testing.families import chain_workload
-from aoe.testing.models import conv_net, make_model, matmul_net, slow_chain_net
 from aoe.tuning.opat.operators import FoundOperators, classify, find_operators
 from aoe.workload import Workload
 

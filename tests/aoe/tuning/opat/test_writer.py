@@ -10,6 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.families import chain_workload
+from support.engine.tuning import (
+    guess_of,
+    make_estimate,
+    make_kernel,
+    make_measurement,
+    make_operator,
+)
 
 from aoe.errors import OutputError
 from aoe.execute.accuracy import Deviation
@@ -20,14 +28,6 @@ from aoe.ort.profile import ModelProfile
 from aoe.results.files import OpatReport, RepoOutcome, TuningResult
 from aoe.schedule import Configuration
 from aoe.testing.fakes import make_target
-from aoe.testing.families import chain_workload
-from aoe.testing.tuning import (
-    guess_of,
-    make_estimate,
-    make_kernel,
-    make_measurement,
-    make_operator,
-)
 from aoe.tuning.opat.judge import Judgement
 from aoe.tuning.opat.loop import SearchResult, TrialRecord
 from aoe.tuning.opat.operator import TunedOperator

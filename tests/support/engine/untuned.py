@@ -10,8 +10,8 @@ import onnx
 from aoe.graph.weights import WeightStore
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS, write_offline_model
 from aoe.settings import TuneSettings
-from aoe.testing.offline import make_manifest
 from aoe.tuning.progress import Progress
+from support.engine.offline import make_manifest
 
 
 class UntunedEngine:

@@ -15,11 +15,11 @@ from aoe.kernels.elementwise import Elementwise
 from aoe.measurement import Measurement, Outcome, SpeedupEstimate, estimate_speedup
 from aoe.schedule import Configuration, Schedule
 from aoe.testing.fakes import BASELINE_US, make_target
-from aoe.testing.families import chain_workload, kernel_target
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.operators import Operator
 from aoe.workload import Workload
 from aoebank import Event
+from support.engine.families import chain_workload, kernel_target
 
 FINGERPRINT: Mapping[str, Any] = {
     "soc_version": "x86-64-test",

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.testing.models import make_model
 from aoe.workload import NCHWC_DOMAIN
+from support.engine.models import make_model
 
 BLOCK = 8
 SHAPE = (1, 16, 4, 4)

@@ -21,8 +21,8 @@ from aoe.ort.offline_optimization import optimize_offline
 from aoe.ort.profile import profile_model
 from aoe.schedule import Configuration
 from aoe.target import Target
-from aoe.testing.families import kernel_target
 from aoe.tuning.opat.operators import classify
+from support.engine.families import kernel_target
 
 
 def first_guess(region: Region, target: Target) -> KernelSource:
