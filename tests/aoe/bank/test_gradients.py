@@ -334,13 +334,15 @@ def test_full_disk_leaves_the_old_record(bank: GradientBank, request: Any) -> No
 WRITER = """
 import sys
 from pathlib import Path
-from aoe.gradient_bank import GradientBank, GradientVerdict
-from support.engine.gradients import make_gradient_trace
+from aoe.bank.gradients import GradientBank, GradientVerdict
+from aoe.gradients.trace import make_trace
 from aoebank import Event
 bank = GradientBank(Path(sys.argv[1]), "x", fingerprint={}, model={}, engine_version="0")
 first = int(sys.argv[2]) * 100
 for key in range(first, first + 12):
-    bank.save(key, make_gradient_trace([key + 1, 5]),
+    trace = make_trace(names=["a", "b"], dtypes=["float32"] * 2, sizes_bytes=[key + 1, 5],
+                       loops=[[100.0, 200.0]] * 5)
+    bank.save(key, trace,
               GradientVerdict(event=Event.ADD, world_size=2, backend="gloo"))
 """
 
