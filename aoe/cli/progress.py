@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from aoe.tuning.progress import SilentProgress
+from aoe.tuning.progress import Progress, SilentProgress
 
 
-class LineProgress(SilentProgress):
-    """One line per finished step, for logs and pipes."""
+class QuietProgress(SilentProgress):
+    """Warnings only, a line each."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
+
+    def warn(self, text: str) -> None:
+        """Print a warning with the seconds since the start."""
+        self._print(f"warning: {text}")
+
+    def _print(self, text: str) -> None:
+        print(f"[aoe {time.monotonic() - self._start:6.1f}s] {text}", file=sys.stderr, flush=True)
+
+
+class LineProgress(QuietProgress):
+    """One line per finished step, for logs and pipes."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._done = 0
         self._total = 0
-
-    def __enter__(self) -> LineProgress:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
 
     def step(self, text: str) -> None:
         """Print the step with the seconds since the start."""
@@ -42,23 +46,18 @@ class LineProgress(SilentProgress):
         self._done += 1
         self._print(f"[{self._done}/{self._total}] {op_name}: {text}")
 
-    def warn(self, text: str) -> None:
-        """Print a warning."""
-        self._print(f"warning: {text}")
 
-    def _print(self, text: str) -> None:
-        print(f"[aoe {time.monotonic() - self._start:6.1f}s] {text}", file=sys.stderr, flush=True)
-
-
-class BarProgress(LineProgress):
+class BarProgress:
     """A bar that moves with every trial, on a terminal."""
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Display
 
-        super().__init__()
-        self._bar = Progress(
+        self._done = 0
+        self._total = 0
+        self.display = Display(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[note]}"),
@@ -66,34 +65,22 @@ class BarProgress(LineProgress):
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = self._bar.add_task("starting", total=1, note="")
-
-    def __enter__(self) -> BarProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
+        self._task = self.display.add_task("starting", total=1, note="")
 
     def step(self, text: str) -> None:
         """Show the step beside the bar."""
-        self._bar.update(self._task, description=text, note="")
+        self.display.update(self._task, description=text, note="")
 
     def plan(self, operators: int) -> None:
         """Set the length of the bar; judging the whole model is its last unit."""
         self._total = operators
-        self._bar.update(self._task, description="tuning", total=operators + 1, completed=0)
+        self.display.update(self._task, description="tuning", total=operators + 1, completed=0)
 
     def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:
         """Move the bar by a part of an operator."""
         note = f"{self._done + 1}/{self._total}, trial {done}"
         note += f", best {best:.2f}x" if best else ""
-        self._bar.update(
+        self.display.update(
             self._task,
             description=f"tuning {op_name}",
             completed=self._done + done / max(budget, 1),
@@ -103,29 +90,22 @@ class BarProgress(LineProgress):
     def operator(self, op_name: str, text: str) -> None:
         """Print what became of an operator above the bar, and move on."""
         self._done += 1
-        self._bar.console.print(f"[{self._done}/{self._total}] {op_name}: {text}", markup=False)
-        self._bar.update(self._task, completed=self._done, note="")
+        self.display.console.print(f"[{self._done}/{self._total}] {op_name}: {text}", markup=False)
+        self.display.update(self._task, completed=self._done, note="")
 
     def warn(self, text: str) -> None:
         """Print a warning above the bar."""
-        self._bar.console.print(f"warning: {text}", markup=False, style="yellow")
+        self.display.console.print(f"warning: {text}", markup=False, style="yellow")
 
 
-class QuietProgress(LineProgress):
-    """Warnings only."""
-
-    def step(self, text: str) -> None:
-        """Ignore."""
-
-    def plan(self, operators: int) -> None:
-        """Ignore."""
-
-    def operator(self, op_name: str, text: str) -> None:
-        """Ignore."""
-
-
-def make_progress(*, shown: bool) -> LineProgress:
-    """Return the progress display that fits standard error."""
+@contextmanager
+def shown_progress(*, shown: bool) -> Iterator[Progress]:
+    """Give the progress display that fits standard error."""
     if not shown:
-        return QuietProgress()
-    return BarProgress() if sys.stderr.isatty() else LineProgress()
+        yield QuietProgress()
+    elif not sys.stderr.isatty():
+        yield LineProgress()
+    else:
+        bar = BarProgress()
+        with bar.display:
+            yield bar

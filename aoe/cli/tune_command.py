@@ -20,10 +20,10 @@ def run_tuning(
     settings: TuneSettings, *, as_json: bool, shown: bool, env: Mapping[str, str] | None = None
 ) -> TuneResult:
     """Tune, show progress, print the outcome; `env` stands in for the process's environment."""
-    from aoe.cli.progress import make_progress
+    from aoe.cli.progress import shown_progress
     from aoe.tuning.run import tune
 
-    with make_progress(shown=shown and not as_json) as progress:
+    with shown_progress(shown=shown and not as_json) as progress:
         for job in settings.job_types:
             progress.step(f"{JOB_TYPE_WORDS[job]} of {settings.model.name}")
         result = tune(

@@ -1,0 +1,52 @@
+"""What a run shows on standard error: nothing but warnings, lines, or a bar."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from aoe.cli.progress import shown_progress
+from aoe.tuning.progress import Progress
+
+
+def _told(progress: Progress) -> None:
+    progress.step("measuring")
+    progress.plan(2)
+    progress.trial("conv1", 4, 8, 1.25)
+    progress.operator("conv1", "1.25x, add: better than the default")
+    progress.warn("kernel left out")
+
+
+def test_quiet_run_prints_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_progress(shown=False) as progress:
+        _told(progress)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("] ")[1] for line in lines] == ["warning: kernel left out"]
+
+
+def test_log_has_a_line_for_every_step_and_none_for_a_trial(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with shown_progress(shown=True) as progress:
+        _told(progress)
+    assert [line.split("s] ")[1] for line in capsys.readouterr().err.splitlines()] == [
+        "measuring",
+        "2 operators to look up or tune",
+        "[1/2] conv1: 1.25x, add: better than the default",
+        "warning: kernel left out",
+    ]
+
+
+def test_terminal_gets_a_bar_with_what_is_done_above_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with shown_progress(shown=True) as progress:
+        _told(progress)
+    found = capsys.readouterr()
+    text = re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", found.err)
+    assert "[1/2] conv1: 1.25x, add: better than the default" in text
+    assert "warning: kernel left out" in text
+    assert not found.out
