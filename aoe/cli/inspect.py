@@ -26,7 +26,7 @@ def inspect(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the timeline of backward and communication, before and after gradient tuning."""
-    from aoe.results.gradients import load_gdat_report
+    from aoe.results.gradient_reading import load_gdat_report
 
     if html is not None and html.resolve() == file.resolve():
         raise UsageError("--html", "would overwrite the result file", got=html)

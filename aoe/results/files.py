@@ -1,4 +1,4 @@
-"""Files a run leaves behind: AOE's own result file, the summary, per-operator and profile files."""
+"""What all result files share: AOE's words, and writing a file whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
@@ -41,107 +42,45 @@ class TuningResult(StrEnum):
     FAILED = "tuning failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorResult:
-    """One tuned operator (a workload, which several nodes of the model may share).
-
-    Attributes:
-        op_name: First node that computes it.
-        op_type: Kernel family.
-        outcome: What became of it.
-        before_us: Time of the default, us; None for a hit that was not tuned again.
-        after_us: Time of the best strategy, us.
-    """
-
-    op_name: str
-    op_type: str
-    outcome: RepoOutcome
-    before_us: float | None = None
-    after_us: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpatReport:
-    """Contents of `aoe_result_opat_<timestamp>_<pid>.json`.
-
-    Attributes:
-        tuning_name: Name of the tuning task.
-        tuning_time_s: Seconds so far.
-        baseline_ms: Whole untuned model, None until it is measured.
-        speedup: Whole model, untuned time over tuned time.
-        result: State of the run.
-        operators: Every operator that is done.
-        failed_operators: Names of operators whose tuning failed altogether.
-    """
-
-    tuning_name: str
-    tuning_time_s: float = 0.0
-    baseline_ms: float | None = None
-    speedup: float = 1.0
-    result: TuningResult = TuningResult.INCOMPLETE
-    operators: tuple[OperatorResult, ...] = ()
-    failed_operators: tuple[str, ...] = field(default=())
-
-    def count(self, outcome: RepoOutcome) -> int:
-        """Return how many operators ended so."""
-        return sum(operator.outcome is outcome for operator in self.operators)
-
-    def with_operator(self, operator: OperatorResult) -> OpatReport:
-        """Return the report with one more operator done."""
-        return replace(self, operators=(*self.operators, operator))
-
-
 def improvement_percent(speedup: float) -> float:
     """Return AOE's "performance improvement": (before - after) / after, in percent."""
     return (speedup - 1) * 100
 
 
-def opat_report_to_json(report: OpatReport) -> list[dict[str, Any]]:
-    """Return the report in AOE's form (dialect of CANN 6.3 and later).
-
-    Source: AOE documentation, result file of operator tuning.
-    """
-    body: dict[str, Any] = {}
-    if report.baseline_ms is not None:
-        result_ms = report.baseline_ms / report.speedup
-        body["model_baseline_performance(ms)"] = round(report.baseline_ms, 6)
-        percent = improvement_percent(report.speedup)
-        body["model_performance_improvement"] = f"{percent:.2f}%"
-        body["model_result_performance(ms)"] = round(result_ms, 6)
-    body["opat_tuning_result"] = report.result.value
-    body["repo_modified_operators"] = [
-        _modified(operator)
-        for operator in report.operators
-        if operator.outcome in (RepoOutcome.ADD, RepoOutcome.UPDATE)
-    ]
-    hits = report.count(RepoOutcome.UPDATE) + report.count(RepoOutcome.RESERVED)
-    body["repo_summary"] = {
-        "repo_add_num": report.count(RepoOutcome.ADD),
-        "repo_hit_num": hits,
-        "repo_reserved_num": report.count(RepoOutcome.RESERVED),
-        "repo_unsatisfied_num": report.count(RepoOutcome.UNSATISFIED),
-        "repo_update_num": report.count(RepoOutcome.UPDATE),
-        "total_num": len(report.operators),
-    }
-    if report.failed_operators:
-        body["tuning_failed_operators"] = list(report.failed_operators)
-    basic = {"tuning_name": report.tuning_name, "tuning_time(s)": round(report.tuning_time_s)}
-    return [{"basic": basic}, {"OPAT": body}]
+def timestamp_of(now: datetime) -> str:
+    """Return AOE's time stamp: YYYYMMDDhhmmssSSS."""
+    return now.strftime("%Y%m%d%H%M%S") + f"{now.microsecond // 1000:03d}"
 
 
-def _modified(operator: OperatorResult) -> dict[str, Any]:
-    before, after = operator.before_us or 0.0, operator.after_us or 1.0
+def result_name(mode: str, timestamp: str, pid: int) -> str:
+    """Return the name of a mode's result file, `aoe_result_<mode>_<timestamp>_<pid>.json`."""
+    return f"aoe_result_{mode}_{timestamp}_{pid}.json"
+
+
+def basic_section(tuning_name: str, tuning_time_s: float) -> dict[str, Any]:
+    """Return the section every result file begins with."""
+    return {"basic": {"tuning_name": tuning_name, "tuning_time(s)": round(tuning_time_s)}}
+
+
+def performance_members(baseline_ms: float, speedup: float) -> dict[str, Any]:
+    """Return AOE's three figures about the whole model."""
     return {
-        "op_name": operator.op_name,
-        "op_type": operator.op_type,
-        "tune_performance": {
-            "Schedule": {
-                "performance_after_tune(us)": round(after, 3),
-                "performance_before_tune(us)": round(before, 3),
-                "performance_improvement": f"{improvement_percent(before / after):.2f}%",
-                "update_mode": operator.outcome.value,
-            }
-        },
+        "model_baseline_performance(ms)": round(baseline_ms, 6),
+        "model_performance_improvement": f"{improvement_percent(speedup):.2f}%",
+        "model_result_performance(ms)": round(baseline_ms / speedup, 6),
+    }
+
+
+def repo_summary(outcomes: Iterable[RepoOutcome]) -> dict[str, int]:
+    """Return AOE's counts of what a run did in the bank; updated and reserved ones are hits."""
+    count = Counter(outcomes)
+    return {
+        "repo_add_num": count[RepoOutcome.ADD],
+        "repo_hit_num": count[RepoOutcome.UPDATE] + count[RepoOutcome.RESERVED],
+        "repo_reserved_num": count[RepoOutcome.RESERVED],
+        "repo_unsatisfied_num": count[RepoOutcome.UNSATISFIED],
+        "repo_update_num": count[RepoOutcome.UPDATE],
+        "total_num": count.total(),
     }
 
 

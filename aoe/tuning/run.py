@@ -18,10 +18,11 @@ from aoe.errors import OutputError, UsageError
 from aoe.execute.compiler import check_toolchain
 from aoe.execute.runner import Runner
 from aoe.execute.toolchain import find_toolchain
+from aoe.results.files import result_name, timestamp_of
 from aoe.settings import TuneSettings, work_path
 from aoe.target import Target, resolve_target
 from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.opat.run import Opat, OpatPlaces, timestamp_of
+from aoe.tuning.opat.run import Opat, OpatPlaces
 from aoe.tuning.opat.writer import ResultWriter
 from aoe.tuning.progress import Progress
 from aoe.tuning.search.registry import SEARCHES
@@ -69,7 +70,7 @@ def tune(
     log = results if settings.output is not None else work_path(env, cwd)
     writer = ResultWriter(
         results,
-        log / f"aoe_result_opat_{stamp}_{os.getpid()}.json",
+        log / result_name("opat", stamp, os.getpid()),
         target=target,
         model={"name": model.name, "path": str(model.path), "sha256": model.sha256},
         versions=versions,

@@ -19,8 +19,8 @@ from aoe.errors import AoeError, UsageError
 from aoe.gradients.cost import choose_cost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
-from aoe.results.files import write_json
-from aoe.results.gradients import GdatReport, gdat_report_to_json, gdat_result_name
+from aoe.results.files import result_name, timestamp_of, write_json
+from aoe.results.gradients import GdatReport, gdat_report_to_json
 from aoe.settings import environment, repeat_tune, work_path
 from aoe.target import host_target
 from aoe.torch.ddp.ranks import Ranks
@@ -260,13 +260,12 @@ def _bank_env(env: Mapping[str, str], bank: Path | str | None) -> Mapping[str, s
 
 def _find_places(ddp: Any, env: Mapping[str, str], output: Path | None) -> _Places:
     soc_version = soc_version_of(ddp.device)
-    now = datetime.now(UTC)
-    stamp = f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03d}"
+    stamp = timestamp_of(datetime.now(UTC))
     folder = output if output is not None else work_path(env, Path.cwd())
     return _Places(
         soc_version=soc_version,
         bank_folder=gradient_bank_folder(env, Path.cwd(), soc_version),
-        result_file=folder / gdat_result_name(stamp, os.getpid()),
+        result_file=folder / result_name("gdat", stamp, os.getpid()),
         tuning_name=f"{type(ddp.module).__name__}_{stamp}",
     )
 

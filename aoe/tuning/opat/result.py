@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aoe.graph.regions import Refusal
 from aoe.ort.profile import ModelProfile
-from aoe.results.files import OpatReport
+from aoe.results.opat import OpatReport
 from aoe.tuning.opat.judge import Judgement
 from aoe.tuning.opat.operator import TunedOperator
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from aoe.om.file import KernelUse, Manifest, write_offline_model
 from aoe.ort.blocking import nchwc_block
 from aoe.ort.offline_optimization import optimize_offline
 from aoe.ort.profile import ModelProfile, profile_model
-from aoe.results.files import OpatReport, OperatorResult, TuningResult
+from aoe.results.files import TuningResult
+from aoe.results.opat import OpatReport, OperatorResult
 from aoe.settings import TuneSettings
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 from aoe.tuning.opat.judge import Judge, Judgement
@@ -256,11 +256,6 @@ class Opat:
     def _publish(self, **changes: Any) -> None:
         self._report = replace(self._report, tuning_time_s=self._clock() - self._start, **changes)
         self._writer.publish(self._report)
-
-
-def timestamp_of(now: datetime) -> str:
-    """Return AOE's time stamp: YYYYMMDDhhmmssSSS."""
-    return now.strftime("%Y%m%d%H%M%S") + f"{now.microsecond // 1000:03d}"
 
 
 def _chosen(tuned: TunedOperator) -> ChosenKernel:

@@ -8,14 +8,13 @@ from typing import Any
 
 from aoe.ort.profile import ModelProfile
 from aoe.results.files import (
-    OpatReport,
     RepoOutcome,
     finite_or_none,
     improvement_percent,
-    opat_report_to_json,
     write_json,
     write_table,
 )
+from aoe.results.opat import OpatReport, opat_report_to_json
 from aoe.schedule import schedule_to_json
 from aoe.target import Target
 from aoe.tuning.opat.operator import TunedOperator

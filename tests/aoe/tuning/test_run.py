@@ -21,7 +21,6 @@ from aoe.errors import (
 )
 from aoe.settings import TuneSettings
 from aoe.testing.fakes import RecordingProgress, make_target
-from aoe.tuning.opat.run import timestamp_of
 from aoe.tuning.run import fingerprint, library_versions, tune
 from aoebank import AoebankError, BankNotFoundError
 
@@ -183,11 +182,6 @@ def test_without_output_and_work_path_it_is_here(
     om, result = _places(place, monkeypatch, {}, None)
     assert om.is_relative_to(place / "aoe_workspace")
     assert result.parent == place
-
-
-def test_time_stamp_is_aoe_s() -> None:
-    assert timestamp_of(_NOW) == "20260102030405678"
-    assert timestamp_of(_NOW.replace(microsecond=999)) == "20260102030405000"
 
 
 def test_fingerprint_has_everything_a_verdict_depends_on() -> None:

@@ -25,7 +25,8 @@ from aoe.execute.tasks import ModelComparison
 from aoe.graph.regions import Refusal
 from aoe.measurement import Measurement, Outcome
 from aoe.ort.profile import ModelProfile
-from aoe.results.files import OpatReport, RepoOutcome, TuningResult
+from aoe.results.files import RepoOutcome, TuningResult
+from aoe.results.opat import OpatReport
 from aoe.schedule import Configuration
 from aoe.testing.fakes import make_target
 from aoe.tuning.opat.judge import Judgement
