@@ -39,8 +39,9 @@ class TuneSettings:
     """One tuning run.
 
     Attributes:
-        model: Model file.
-        framework: AOE's framework number.
+        model: Model file, or a directory of several graphs.
+        framework: AOE's framework number; None for a directory, which says itself what it is.
+        weight: Second file, for frameworks that keep the weights apart.
         job_types: Modes, in order.
         input_shape: Text of `--input_shape`, or None.
         output: Directory or `.om` file for the results; None for the workspace.
@@ -54,7 +55,8 @@ class TuneSettings:
     """
 
     model: Path
-    framework: int = 5
+    framework: int | None = 5
+    weight: Path | None = None
     job_types: tuple[JobType, ...] = (JobType.OPAT,)
     input_shape: str | None = None
     output: Path | None = None

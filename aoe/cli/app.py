@@ -112,17 +112,19 @@ def tune(
             shown=shown,
         )
         return
+    number: int | None = framework
     if model_path is not None:
-        model, framework = _dump(model, model_path)
+        if model is not None:
+            raise UsageError("--model_path", "given together with --model", got=model_path)
+        model, number = model_path, None
     if model is None:
         raise UsageError("aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help")
-    if weight is not None:
-        raise UsageError("--weight", "only Caffe models have a weight file", got=weight)
     from aoe.cli.tune_command import run_tuning
 
     settings = TuneSettings(
         model=model,
-        framework=framework,
+        framework=number,
+        weight=weight,
         job_types=parse_job_types(job_type),
         input_shape=input_shape,
         output=output,
@@ -135,15 +137,6 @@ def tune(
         tuning_time_limit_s=tuning_time_limit,
     )
     run_tuning(settings, as_json=as_json, shown=shown)
-
-
-def _dump(model: Path | None, model_path: Path) -> tuple[Path, int]:
-    """Return the dump as what is tuned, and the number of its entry."""
-    from aoe.entry.registry import TORCH_DUMP
-
-    if model is not None:
-        raise UsageError("--model_path", "given together with --model", got=model_path)
-    return model_path, TORCH_DUMP
 
 
 def _print_versions(*, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from aoe.entry.imported_model import ImportedModel
 from aoe.entry.input_shapes import fix_input_shapes
+from aoe.entry.protocol import Entry
 from aoe.errors import ModelImportError, ModelNotFoundError
 
 _MIN_IR_VERSION = 4  # from here on an initializer need not be a graph input, so it is a constant
@@ -94,3 +95,6 @@ def _check(path: Path, proto: onnx.ModelProto) -> None:
     finally:
         for tensor in shapeless:
             tensor.ClearField("shape")
+
+
+ONNX = Entry(framework="ONNX", load=lambda source: load_onnx(source.path, source.shapes))

@@ -2,43 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-
-from aoe.entry.imported_model import ImportedModel
-from aoe.entry.onnx_file import load_onnx
-from aoe.entry.torch_dump import load_torch_dump
+from aoe.entry.onnx_file import ONNX
+from aoe.entry.protocol import Entry, ModelSource
+from aoe.entry.torch_dump import TORCH_DUMP
 from aoe.errors import UsageError
 
-Entry = Callable[[Path, Mapping[str, tuple[int, ...]]], ImportedModel]
-
-TORCH_DUMP = 100
-"""What `--model_path` names; AOE has no number for it."""
-
-ENTRIES: dict[int, Entry] = {
-    5: load_onnx,
-    TORCH_DUMP: load_torch_dump,
+ENTRIES: dict[int | None, Entry] = {
+    5: ONNX,
+    None: TORCH_DUMP,
 }
-_NAMES = {0: "Caffe", 1: "MindSpore", 3: "TensorFlow", 5: "ONNX"} | {  # Source: AOE, --framework
-    TORCH_DUMP: "a dump of PyTorch, --model_path"
-}
+"""`None` is what AOE has no number for: a directory, which says itself what it is."""
+
+_FRAMEWORKS = {0: "Caffe", 1: "MindSpore", 3: "TensorFlow"}  # Source: AOE, --framework
 
 
-def find_entry(framework: int) -> Entry:
-    """Return the entry for a framework number.
+def find_entry(framework: int | None, source: ModelSource) -> Entry:
+    """Return the entry for a framework number, None for a directory (`--model_path`).
 
     Raises:
-        UsageError: the number is unknown, or no entry reads that framework.
+        UsageError: the number is unknown, no entry reads that framework, or its entry has no
+            use for a part of `source`.
     """
-    if framework in ENTRIES:
-        return ENTRIES[framework]
-    known = ", ".join(f"{number} ({_NAMES[number]})" for number in ENTRIES)
-    if framework in _NAMES:
+    entry = ENTRIES.get(framework)
+    if entry is None:
+        raise _unreadable(framework)
+    if source.weight is not None and not entry.takes_weight:
+        raise UsageError("--weight", "only Caffe models have a weight file", got=source.weight)
+    if source.output_nodes and not entry.takes_output_nodes:
         raise UsageError(
+            "--out_nodes",
+            f"the outputs of {entry.framework} are those it names itself",
+            got=", ".join(source.output_nodes),
+        )
+    return entry
+
+
+def _unreadable(framework: int | None) -> UsageError:
+    known = ", ".join(
+        f"{number} ({entry.framework})" for number, entry in ENTRIES.items() if number is not None
+    )
+    if framework in _FRAMEWORKS:
+        return UsageError(
             "--framework",
-            f"{_NAMES[framework]} models cannot be read",
+            f"{_FRAMEWORKS[framework]} models cannot be read",
             got=framework,
             expected=known,
             hint="export the model to ONNX and give --framework=5",
         )
-    raise UsageError("--framework", "unknown framework", got=framework, expected=known)
+    return UsageError("--framework", "unknown framework", got=framework, expected=known)

@@ -17,6 +17,7 @@ import onnx
 
 from aoe.entry.imported_model import ImportedModel
 from aoe.entry.onnx_file import load_onnx
+from aoe.entry.protocol import Entry
 from aoe.errors import ModelImportError, ModelNotFoundError
 
 SCHEMA = "aoe.torch_dump/1"
@@ -118,3 +119,8 @@ def _add_opsets(whole: onnx.ModelProto, part: onnx.ModelProto, where: str) -> No
                 expected=known[opset.domain],
                 hint="collect the dump again",
             )
+
+
+TORCH_DUMP = Entry(
+    framework="PyTorch", load=lambda source: load_torch_dump(source.path, source.shapes)
+)

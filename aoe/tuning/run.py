@@ -13,6 +13,7 @@ from pathlib import Path
 from aoe.bank.operators import TuningBank, bank_root
 from aoe.entry.imported_model import ImportedModel
 from aoe.entry.input_shapes import parse_input_shape
+from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import OutputError, UsageError
 from aoe.execute.compiler import check_toolchain
@@ -55,14 +56,18 @@ def tune(
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
     """
-    entry = find_entry(settings.framework)
+    source = ModelSource(
+        path=settings.model,
+        shapes=parse_input_shape(settings.input_shape),
+        weight=settings.weight,
+    )
+    entry = find_entry(settings.framework, source)
     target = resolve_target(settings.soc_version, settings.core_num)
-    shapes = parse_input_shape(settings.input_shape)
     root = bank_root(env, cwd)
     _check_search(settings.search)
     toolchain = find_toolchain(env)
     check_toolchain(toolchain, target)
-    model = entry(settings.model, shapes)
+    model = entry.load(source)
     versions = library_versions()
     stamp = timestamp_of(now)
     name = f"{model.name}_{stamp}"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from aoe.cli import app, tune_command
-from aoe.entry.registry import TORCH_DUMP
 from aoe.settings import TuneSettings
 
 
@@ -26,7 +25,7 @@ def test_a_dump_is_what_is_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(tune_command, "run_tuning", lambda settings, **_: seen.append(settings))
     assert _run(monkeypatch, f"--model_path={tmp_path}", "--job_type=2") == 0
     (settings,) = seen
-    assert (settings.model, settings.framework) == (tmp_path, TORCH_DUMP)
+    assert (settings.model, settings.framework) == (tmp_path, None)
 
 
 def test_a_model_and_a_dump_are_too_much(

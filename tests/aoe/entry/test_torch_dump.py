@@ -11,7 +11,8 @@ import onnx
 import pytest
 from support.engine.models import chain_model, if_net, matmul_net, save_model
 
-from aoe.entry.registry import TORCH_DUMP, find_entry
+from aoe.entry.protocol import ModelSource
+from aoe.entry.registry import find_entry
 from aoe.entry.torch_dump import SCHEMA, load_torch_dump
 from aoe.errors import ModelImportError, ModelNotFoundError
 from aoe.ort.sessions import create_session, run_session, session_options
@@ -46,8 +47,10 @@ def test_graphs_become_unconnected_parts_of_one_model(tmp_path: Path) -> None:
         np.testing.assert_allclose(results[number], expected, rtol=1e-5)
 
 
-def test_the_registry_reads_dumps() -> None:
-    assert find_entry(TORCH_DUMP) is load_torch_dump
+def test_the_registry_reads_dumps(tmp_path: Path) -> None:
+    source = ModelSource(path=_dump(tmp_path, chain_model(["Relu"])))
+    model = find_entry(None, source).load(source)
+    assert model.sha256 == load_torch_dump(tmp_path, {}).sha256
 
 
 def test_a_missing_dump_says_how_to_get_one(tmp_path: Path) -> None:

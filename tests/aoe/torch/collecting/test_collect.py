@@ -23,7 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 import aoe.torch  # noqa: E402
 from aoe.bank.operators import key_of  # noqa: E402
-from aoe.entry.registry import TORCH_DUMP  # noqa: E402
 from aoe.entry.torch_dump import load_torch_dump  # noqa: E402
 from aoe.errors import ModelImportError, OutputError, UsageError  # noqa: E402
 from aoe.ort.sessions import create_session, session_options  # noqa: E402
@@ -338,7 +337,7 @@ def test_optimize_finds_what_was_tuned_from_a_dump(tmp_path: Path) -> None:
     (bank := tmp_path / "bank").mkdir()
     settings = TuneSettings(
         model=tmp_path / "dump",
-        framework=TORCH_DUMP,
+        framework=None,
         output=tmp_path / "tuned",
         trials=1,
         core_num=1,

@@ -1,0 +1,44 @@
+"""What an entry is asked for and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aoe.entry.imported_model import ImportedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """A model as the user names it.
+
+    Attributes:
+        path: Its file, or a directory of several graphs.
+        shapes: Shapes by input name; the names are the input nodes of formats without a list.
+        weight: Second file with the weights, for formats that keep them apart.
+        output_nodes: Names of the nodes whose results are the outputs, for formats without a
+            list; empty for those the model names itself.
+    """
+
+    path: Path
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    weight: Path | None = None
+    output_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """Reads the models of one framework.
+
+    Attributes:
+        framework: Name of the framework, for messages.
+        load: Returns the model as ONNX; raises `ModelImportError` on what it cannot read.
+        takes_weight: Whether it reads a second file.
+        takes_output_nodes: Whether it can be told which nodes are the outputs.
+    """
+
+    framework: str
+    load: Callable[[ModelSource], ImportedModel]
+    takes_weight: bool = False
+    takes_output_nodes: bool = False
