@@ -10,8 +10,7 @@ from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import find_format
 from aoebank.model.record import Record
 from aoebank.ops.record_filter import RecordFilter
-
-_TWIN_SUFFIX = ".bin"
+from aoebank.storage.twins import bank_of_twin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +73,7 @@ def bank_name_of(name: str) -> str:
     """Return the bank file that a side-car or a binary twin belongs to, or the name itself."""
     if name.endswith(SUFFIX):
         return name.removesuffix(SUFFIX)
-    return f"{name.removesuffix(_TWIN_SUFFIX)}.json" if name.endswith(_TWIN_SUFFIX) else name
+    return bank_of_twin(name) or name
 
 
 def soc_versions_of(names: Iterable[str]) -> frozenset[str]:

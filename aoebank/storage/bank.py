@@ -28,6 +28,7 @@ from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
 from aoebank.storage.tree import FileKind, TreeEntry, iter_tree, read_format
+from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.atomic import update_file
 from aoebank.storage.writing.lock import read_settled
 
@@ -148,7 +149,7 @@ class Bank:
                 hint="put the records into a custom bank, which goes first",
             )
         format_ = find_format(file) or UnifiedFormat()
-        _demand_no_twin(format_.companion(file))
+        demand_no_twin(file, format_)
 
         def edit(old: bytes | None) -> bytes:
             if old is not None and not old.strip():
@@ -207,16 +208,6 @@ def _parse(path: Path) -> ParsedFile | None:
     if settled is None or settled == data:
         return parsed
     return _format_of(path, settled).parse(settled, path)
-
-
-def _demand_no_twin(twin: Path | None) -> None:
-    """Raise if readers take a binary twin of the file, which would no longer agree with it."""
-    if twin is not None and twin.exists():
-        raise BankPathError(
-            "readers open this twin of the bank file, which only its tuner can write",
-            path=twin,
-            hint="change the bank with the tuner, or remove both files",
-        )
 
 
 def _demand_no_backup(file: Path) -> None:

@@ -30,6 +30,7 @@ from aoebank.storage.git.merges import is_in_index
 from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.git.side_cars import find_side_car
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
+from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.atomic import update_file
 
 _HINT = "git calls this command; to merge files by hand: aoebank merge --base BASE OURS THEIRS"
@@ -149,13 +150,9 @@ def _surroundings(
 def _demand_no_twin(path: Path, top: Path | None) -> None:
     """Raise if readers take a binary twin of the file, which would no longer agree with it."""
     known = find_format(path)
-    twin = known.companion(path) if known and top else None
-    if twin is not None and top is not None and (top / twin).exists():
-        raise BankPathError(
-            "readers open this twin of the bank file, which only its tuner can write",
-            path=twin,
-            hint="take both files of one side: git checkout --ours, or --theirs",
-        )
+    if known and top:
+        hint = "take both files of one side: git checkout --ours, or --theirs"
+        demand_no_twin(path, known, root=top, hint=hint)
 
 
 def _describe(outcome: DriverOutcome, versions: RawVersions, top: Path) -> Path | None:

@@ -15,6 +15,7 @@ from aoebank.storage.bank import load_file
 from aoebank.storage.history.database import history_path, open_history
 from aoebank.storage.history.store import list_snapshots, members_of
 from aoebank.storage.sides.git_versions import GitHistory, is_tracked
+from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.atomic import update_file
 from aoebank.storage.writing.removal import remove_file
 
@@ -66,13 +67,12 @@ def edit_records(
         BankPathError: readers take a binary twin of it, which this would put in the wrong.
     """
     format_ = parsed.format if parsed is not None else like.format
-    twin = format_.companion(path)
-    if twin is not None and twin.exists():
-        raise BankPathError(
-            "readers open this twin of the bank file, so single records cannot change",
-            path=twin,
-            hint="restore whole files: without --key",
-        )
+    demand_no_twin(
+        path,
+        format_,
+        problem="readers open this twin of the bank file, so single records cannot change",
+        hint="restore whole files: without --key",
+    )
     if parsed is None or not parsed.data.strip():
         parsed = format_.parse(format_.empty, path)
     raise_if_broken(parsed)

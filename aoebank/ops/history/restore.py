@@ -10,7 +10,6 @@ from pathlib import Path
 from aoebank.errors import BankPathError, HistoryError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX
-from aoebank.formats.registry import find_format
 from aoebank.model.quarantine import Quarantine
 from aoebank.model.record import Record
 from aoebank.ops.history.changes import RecordMove, file_moves
@@ -25,6 +24,7 @@ from aoebank.storage.sides.open_versions import open_versions, split_reference
 from aoebank.storage.sides.side import PathSide, SideKind, StoredSide
 from aoebank.storage.sides.snapshot_side import get_snapshot
 from aoebank.storage.sides.versions import Version
+from aoebank.storage.twins import twin_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class _Guard:
         found = [*find_quarantined(name, parsed, self._quarantine, self._today)]
         if parsed is None or not found:
             return parsed
-        if _twin_of(name) in self._stored:
+        if _twin_name(name) in self._stored:
             raise BankPathError(
                 "a record of this file is in quarantine, and only its tuner can take it out of "
                 "the binary twin",
@@ -206,12 +206,10 @@ def _stored_files(side: StoredSide) -> list[str]:
         return [*side.contents]
     banks = side.names()
     companions = {*banks, *(f"{name}{SUFFIX}" for name in banks)}
-    companions |= {twin for name in banks if (twin := _twin_of(name)) is not None}
+    companions |= {twin for name in banks if (twin := _twin_name(name)) is not None}
     return [name for name in side.contents if name in companions]
 
 
-def _twin_of(name: str) -> str | None:
-    """Return the binary twin readers want beside a bank file, by the name of the file."""
-    format_ = find_format(Path(name))
-    twin = format_.companion(Path(name)) if format_ else None
+def _twin_name(name: str) -> str | None:
+    twin = twin_of(Path(name))
     return twin.as_posix() if twin else None

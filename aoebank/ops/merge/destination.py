@@ -14,6 +14,7 @@ from aoebank.ops.merge.plan import Source
 from aoebank.ops.merge.steps import QUARANTINE_NAME, Found, MergedFile, sha256_of
 from aoebank.storage.sides.open_side import is_stored
 from aoebank.storage.sides.side import PathSide, Side
+from aoebank.storage.twins import BY_TUNER_ONLY, USE_TUNER
 from aoebank.storage.writing.staged import StagedChanges
 
 
@@ -56,11 +57,12 @@ class Destination:
         conflicts = conflict_document(file.conflicts, _written(file))
         if conflicts:
             _demand_settled(conflict_path(place))
-        _demand_same_twin(file, found, place)
+        twin = file.twin_of(place)
+        _demand_same_twin(file, found, twin)
         _stage(changes, place, found.bank, file.data)
         _stage(changes, provenance_path(place), found.side_car, file.side_car)
-        if file.twin is not None:
-            _stage(changes, place.with_suffix(".bin"), found.twin, file.twin)
+        if twin is not None and file.twin is not None:
+            _stage(changes, twin, found.twin, file.twin)
         if conflicts:
             _stage(changes, conflict_path(place), None, conflicts)
 
@@ -147,16 +149,12 @@ def _demand_settled(place: Path) -> None:
         )
 
 
-def _demand_same_twin(file: MergedFile, found: Found, place: Path) -> None:
+def _demand_same_twin(file: MergedFile, found: Found, twin: Path | None) -> None:
     """Raise if readers would go on using a twin that belongs to another content."""
     if found.twin is None or file.twin is not None:
         return
     if sha256_of(file.data) != found.bank:
-        raise BankPathError(
-            "readers open this twin of the bank file, which only its tuner can write",
-            path=place.with_suffix(".bin"),
-            hint="change the bank with the tuner, or remove both files",
-        )
+        raise BankPathError(BY_TUNER_ONLY, path=twin, hint=USE_TUNER)
 
 
 def _stage(changes: StagedChanges, place: Path, old: str | None, new: bytes | None) -> None:

@@ -117,7 +117,8 @@ class Draft:
         counts = {source: sum(map(len, keys.values())) for source, keys in hidden.items()}
         parsed = self.versions.of(frame) if frame else None
         if frame is None or parsed is None:
-            return FilePlan(name=self.name, is_gone=True, counts=self.counts)
+            known = self.versions.any().format.name
+            return FilePlan(name=self.name, format=known, is_gone=True, counts=self.counts)
         self._drop_hidden(parsed, hidden[frame])
         left = len(parsed) - len(self._removed) + len(self._added) + len(self._last)
         was_deleted = self.versions.base is not None and (

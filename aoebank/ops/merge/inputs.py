@@ -17,6 +17,7 @@ from aoebank.ops.merge.plan import Source
 from aoebank.ops.merge.versions import Versions
 from aoebank.storage.sides.side import PathSide, Side, SideKind, StoredSide, size_on_disk
 from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, iter_tree
+from aoebank.storage.twins import bank_of_twin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +148,9 @@ def _owners(name: str) -> Iterator[str]:
     for suffix in (SUFFIX, CONFLICT_SUFFIX):
         if name.endswith(suffix):
             yield name.removesuffix(suffix)
-    if name.endswith(".bin"):
-        yield f"{name.removesuffix('.bin')}.json"
+    bank = bank_of_twin(name)
+    if bank is not None:
+        yield bank
 
 
 def _demand_readable(side: Side, entry: TreeEntry) -> None:

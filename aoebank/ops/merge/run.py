@@ -156,9 +156,9 @@ class _Merge:
         for file in self._remember(step, theirs):
             name = file.plan.name
             self._open[name] = (*self._open.get(name, ()), *file.conflicts)
-            twin = Path(name).with_suffix(".bin").as_posix()
-            stored = {name: file.data, name + SUFFIX: file.side_car, twin: file.twin}
-            contents |= {each: data for each, data in stored.items() if data is not None}
+            stored = {Path(name): file.data, Path(name + SUFFIX): file.side_car}
+            stored |= {twin: file.twin for twin in [file.twin_of(Path(name))] if twin}
+            contents |= {path.as_posix(): data for path, data in stored.items() if data is not None}
         quarantine = self._quarantine(step)
         if quarantine is not None:
             contents[QUARANTINE_NAME] = quarantine

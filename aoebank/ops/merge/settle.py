@@ -11,7 +11,6 @@ from pathlib import Path
 from aoebank.errors import (
     BankFormatError,
     BankNotFoundError,
-    BankPathError,
     HistoryError,
     UsageError,
 )
@@ -27,6 +26,7 @@ from aoebank.ops.merge.exclusions import Outsiders
 from aoebank.ops.merge.plan import Action, Source
 from aoebank.storage.bank import load_file, read_file
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
+from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.staged import staged_changes
 
 _SOURCES = {
@@ -157,21 +157,13 @@ class _Edits:
         if removed:
             kept = [number for number in range(len(parsed)) if number not in removed]
             added = [(kept[-1] if kept else -1, raw) for _, raw in added]
-        if (replaced or removed or added) and self._twin_exists():
-            raise BankPathError(
-                "readers open a twin of this bank file, which only its tuner can write",
-                path=parsed.path,
-                hint="change the bank with the tuner, or remove both files",
-            )
+        if replaced or removed or added:
+            demand_no_twin(parsed.path, parsed.format)
         return splice_raw(parsed, replaced=replaced, removed=removed, added=added)
 
     def _all_of(self, members: Mapping[str, JsonValue]) -> set[int]:
         """Return the positions of a key, those no reader uses too."""
         return {each for each, key in enumerate(self.parsed.keys) if key == members["key"]}
-
-    def _twin_exists(self) -> bool:
-        twin = self.parsed.format.companion(self.parsed.path)
-        return twin is not None and twin.exists()
 
     def _record(self, members: Mapping[str, JsonValue], action: Action) -> bytes | None:
         if action is Action.REMOVE:

@@ -11,6 +11,7 @@ from pathlib import Path
 from aoebank.errors import BankPathError, HistoryError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog
+from aoebank.formats.registry import FORMATS
 from aoebank.ops.merge.apply import apply_file
 from aoebank.ops.merge.decide import decide_file
 from aoebank.ops.merge.exclusions import Outsiders
@@ -23,6 +24,7 @@ from aoebank.ops.merge.verdicts import Verdict, Verdicts
 from aoebank.ops.merge.versions import Versions
 from aoebank.ops.workers import map_files, takes_two
 from aoebank.storage.quarantine import FILE, FOLDER
+from aoebank.storage.twins import BY_TUNER_ONLY
 
 QUARANTINE_NAME = f"{FOLDER}/{FILE}"
 
@@ -55,6 +57,10 @@ class MergedFile:
     found: Found | None = None
     conflicts: tuple[Decision, ...] = ()
     kin: Mapping[Source, Kin]
+
+    def twin_of(self, bank: Path) -> Path | None:
+        """Return what readers want beside this file, once it lies at `bank`."""
+        return FORMATS[self.plan.format].companion(bank) if self.plan.format else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,17 +200,15 @@ class Step:
             return None
         twins: dict[Source, bytes | None] = {}
         for source in (Source.OURS, Source.THEIRS):
-            own = Path(self.trio.name_in(source, name)).with_suffix(twin.suffix)
-            twins[source] = self.trio.read(source, own.as_posix())
+            own = versions.any().format.companion(Path(self.trio.name_in(source, name)))
+            twins[source] = self.trio.read(source, own.as_posix()) if own else None
         for source, found in twins.items():
             version = versions.of(source)
             if version is not None and version.data == data:
                 return found
         if any(found is not None for found in twins.values()):
             raise BankPathError(
-                "readers open this twin of the bank file, which only its tuner can write",
-                path=twin,
-                hint="take the file of one side, with its twin",
+                BY_TUNER_ONLY, path=twin, hint="take the file of one side, with its twin"
             )
         return None
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aoebank.formats.registry import FORMATS
+from aoebank.model.record import FormatName
 from aoebank.model.resolution import Answer, Failure, Hazard, Query, Reader, Tier
 from aoebank.storage.readers.folders import (
     built_in_roots,
@@ -324,12 +326,13 @@ def _old_layout(scene: _Scene) -> Iterator[Hazard]:
 def _missing_twin(scene: _Scene) -> Iterator[Hazard]:
     for answer in scene.answers:
         for file in answer.files if answer.reader is Reader.CUBE else ():
-            if file.tier is Tier.CUSTOM and kind_of(file.path.with_suffix(".bin")) != "file":
+            twin = FORMATS[FormatName.CUBE].companion(file.path)
+            if file.tier is Tier.CUSTOM and twin and kind_of(twin) != "file":
                 yield Hazard(
                     code="AR209",
                     path=file.path,
                     readers=(answer.reader,),
-                    message=f"{file.path.stem}.bin is missing, and cube reads nothing else",
+                    message=f"{twin.name} is missing, and cube reads nothing else",
                     hint="tune again, or copy the .bin along with the .json",
                 )
 
