@@ -17,7 +17,6 @@ from random import Random
 
 from make_bank import LAYOUTS, make_bank
 
-from aoebank.model.record import FormatName
 from aoebank.ops.history.snapshot import Author, record_bank
 from aoebank.storage.history.database import history_path
 from aoebank.storage.sides.snapshot_side import open_snapshot_side
@@ -41,7 +40,7 @@ def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("root", type=Path)
-    parser.add_argument("--format", type=FormatName, choices=[*LAYOUTS], required=True)
+    parser.add_argument("--format", choices=[*LAYOUTS], required=True)
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--files", type=int, default=1)
     given = parser.parse_args()

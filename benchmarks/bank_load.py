@@ -21,7 +21,6 @@ from make_bank import LAYOUTS, make_bank
 
 from aoebank import Bank
 from aoebank.formats.protocol import ParsedFile
-from aoebank.model.record import FormatName
 from aoebank.storage.bank import load_file
 
 LOOK_UPS = 20_000
@@ -74,9 +73,7 @@ def main() -> None:
     """Measure the bank the command line names, or a synthetic one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("bank", type=Path, nargs="?")
-    parser.add_argument(
-        "--format", type=FormatName, choices=[*LAYOUTS], default=FormatName.RUNTIME_KB
-    )
+    parser.add_argument("--format", choices=[*LAYOUTS], default="runtime_kb")
     parser.add_argument("--records", type=int, default=4397)
     parser.add_argument("--files", type=int, default=1)
     parser.add_argument("--check", action="store_true")

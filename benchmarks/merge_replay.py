@@ -31,9 +31,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from aoebank.formats.registry import FORMATS
+from aoebank.formats.registry import get_format
 from aoebank.formats.unified.format import workload_key
-from aoebank.model.record import FormatName
 from aoebank.ops.merge.apply import apply_file
 from aoebank.ops.merge.decide import decide_file
 from aoebank.ops.merge.policy import MergeRules
@@ -251,7 +250,7 @@ def _plain(value: Any) -> Any:
 
 def merge_records(case: Case) -> Outcome:
     """Merge record by record."""
-    format_ = FORMATS[FormatName.UNIFIED]
+    format_ = get_format("unified")
     base, ours, theirs = (
         format_.parse(one_line(bank).encode(), Path(NAME))
         for bank in (case.base, case.ours, case.theirs)

@@ -13,7 +13,7 @@ from aoebank.formats.lines import LineIndex
 from aoebank.model.codes import Severity
 from aoebank.model.file_name import BankName
 from aoebank.model.finding import Finding
-from aoebank.model.record import FormatName, Record
+from aoebank.model.record import Record
 
 
 class Format(Protocol):
@@ -28,7 +28,7 @@ class Format(Protocol):
         name_pattern: How its files are called, for people.
     """
 
-    name: FormatName
+    name: str
     empty: bytes
     first_wins: bool
     name_pattern: str

@@ -11,26 +11,49 @@ from aoebank.formats.protocol import Format
 from aoebank.formats.runtime_kb.format import RuntimeKbFormat
 from aoebank.formats.unified.format import UnifiedFormat
 from aoebank.formats.vector.format import VectorFormat
-from aoebank.model.record import FormatName
 
 HEAD_BYTES = 4096
 
+_UNIFIED = UnifiedFormat()
+
 # asked in this order, the narrower names first
-FORMATS: dict[FormatName, Format] = {
-    FormatName.RUNTIME_KB: RuntimeKbFormat(),
-    FormatName.VECTOR: VectorFormat(),
-    FormatName.CUBE: CubeFormat(),
-    FormatName.GRADIENT: GradientFormat(),
-    FormatName.GRAPH: GraphFormat(),
-    FormatName.UNIFIED: UnifiedFormat(),
-}
+FORMATS: tuple[Format, ...] = (
+    RuntimeKbFormat(),
+    VectorFormat(),
+    CubeFormat(),
+    GradientFormat(),
+    GraphFormat(),
+    _UNIFIED,
+)
+
+
+def get_format(name: str) -> Format:
+    """Return the format of a name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    for known in FORMATS:
+        if known.name == name:
+            return known
+    names = ", ".join(known.name for known in FORMATS)
+    raise ValueError(f"format must be one of {names}, not {name!r}")
 
 
 def find_format(path: Path, head: bytes | None = None) -> Format | None:
     """Return the format of a file by its name, else by its first bytes, else None."""
-    for format_ in FORMATS.values():
-        if format_.recognizes_name(path.name):
-            return format_
+    for known in FORMATS:
+        if known.recognizes_name(path.name):
+            return known
     if head is None:
         return None
-    return next((each for each in FORMATS.values() if each.recognizes_content(head)), None)
+    return next((known for known in FORMATS if known.recognizes_content(head)), None)
+
+
+def format_of(path: Path, data: bytes = b"") -> Format:
+    """Return the format of a file: by its name, else by its first bytes, else the unified one.
+
+    Args:
+        data: The file, or as much of its start as is at hand.
+    """
+    return find_format(path, data[:HEAD_BYTES]) or _UNIFIED

@@ -10,7 +10,7 @@ from aoebank.model.canonical import digest_of
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.location import Location
 from aoebank.model.provenance import check_time
-from aoebank.model.record import FormatName, Record
+from aoebank.model.record import Record
 
 _EMPTY: Mapping[str, JsonValue] = {}
 
@@ -36,7 +36,7 @@ class QuarantineEntry:
     when: str
     soc_version: str | None = None
     op_type: str | None = None
-    format: FormatName | None = None
+    format: str | None = None
     strategy_sha256: str | None = None
     ticket: str | None = None
     until: date | None = None

@@ -5,23 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.location import Location
 
 _NO_EXTRA: Mapping[str, JsonValue] = {}
-
-
-class FormatName(StrEnum):
-    """The on-disk encodings the bank layer knows."""
-
-    UNIFIED = "unified"
-    RUNTIME_KB = "runtime_kb"
-    CUBE = "cube"
-    VECTOR = "vector"
-    GRAPH = "graph"
-    GRADIENT = "gradient"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +32,7 @@ class Record:
 
     Attributes:
         key: Identity inside its file, as the readers of the format compute it.
+        format: Name of the format it is stored in.
         soc_version: From the file name; None for a record that is in no file yet.
         strategy: Opaque to the bank; only tuners and compilers give it meaning.
         cost_us: Measured time in microseconds; None when the file has none.
@@ -54,7 +43,7 @@ class Record:
     key: str
     workload: JsonValue
     strategy: JsonValue
-    format: FormatName = FormatName.UNIFIED
+    format: str = "unified"
     soc_version: str | None = None
     op_type: str | None = None
     cost_us: float | None = None

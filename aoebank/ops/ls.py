@@ -10,7 +10,6 @@ from statistics import median
 from aoebank.errors import BankNotFoundError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.provenance import Event, Provenance
-from aoebank.model.record import FormatName
 from aoebank.storage.bank import Bank, load_file, load_provenance
 
 
@@ -24,7 +23,7 @@ class FileSummary:
     """
 
     path: Path
-    format: FormatName
+    format: str
     soc_version: str | None
     core_num: int | None
     core_type: str | None

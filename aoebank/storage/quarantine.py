@@ -11,12 +11,12 @@ from datetime import date
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankPathError, BankPermissionError
+from aoebank.formats.registry import get_format
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM
 from aoebank.model.json_value import JsonValue
 from aoebank.model.location import Location
 from aoebank.model.quarantine import Quarantine, QuarantineEntry, sorted_entries
-from aoebank.model.record import FormatName
 from aoebank.storage.writing.atomic import update_file
 
 FOLDER = ".aoebank"
@@ -173,13 +173,8 @@ def _date(value: JsonValue) -> date | None:
     return day
 
 
-def _format(value: JsonValue) -> FormatName | None:
-    if value is None:
-        return None
-    try:
-        return FormatName(str(value))
-    except ValueError as error:
-        raise ValueError(f"format must be one of {', '.join(FormatName)}, not {value!r}") from error
+def _format(value: JsonValue) -> str | None:
+    return None if value is None else get_format(str(value)).name
 
 
 def _bad(

@@ -12,7 +12,6 @@ from pathlib import Path
 from aoebank.formats.protocol import Format
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, find_format
-from aoebank.model.record import FormatName
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 
 BACKUP_SUFFIX = ".json.aoe"  # CANN's backup during a flush; one that stays is a dead flush
@@ -42,7 +41,7 @@ class TreeEntry:
     path: Path
     kind: FileKind
     reason: str = ""
-    format: FormatName | None = None
+    format: str | None = None
 
 
 def iter_tree(root: Path) -> Iterator[TreeEntry]:

@@ -30,7 +30,7 @@ def bank_of_twin(name: str) -> str | None:
     'Ascend910B2/cube/x.json'
     """
     twin, bank = Path(name), Path(name).with_suffix(".json")
-    is_twin = bank != twin and any(known.companion(bank) == twin for known in FORMATS.values())
+    is_twin = bank != twin and any(known.companion(bank) == twin for known in FORMATS)
     return bank.as_posix() if is_twin else None
 
 

@@ -15,10 +15,10 @@ from support import golden_harness
 import aoebank
 from aoebank import errors
 from aoebank.cli.app import COMMANDS
+from aoebank.formats import registry
 from aoebank.formats.provenance import SCHEMA
 from aoebank.model.codes import CODES
 from aoebank.model.provenance import Event
-from aoebank.model.record import FormatName
 from aoebank.storage.readers import environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +65,7 @@ def test_every_variable_event_format_and_schema_is_documented() -> None:
         assert f"| `{variable}` |" in BANK
     for event in Event:
         assert f"| `{event}` |" in FORMATS
-    for name in FormatName:
+    for name in (known.name for known in registry.FORMATS):
         assert f"`{name}`" in FORMATS
     assert SCHEMA in FORMATS
     for schema in (ROOT / "schemas").rglob("*.json"):

@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.registry import FORMATS
+from aoebank.formats.registry import get_format
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.formats.text.checks import BOM
 from aoebank.formats.unified.format import workload_key
-from aoebank.model.record import FormatName
 
 NAMES = {
-    FormatName.RUNTIME_KB: "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json",
-    FormatName.UNIFIED: "Ascend910B2_24_AiCore_matmul.json",
-    FormatName.CUBE: "AIC_24_L1_SIZE_512_repository_Ascend910B2_matmul.json",
-    FormatName.VECTOR: "Ascend910B2_AiCore_24_v001_20260101_000000_000000.json",
-    FormatName.GRAPH: "ascend910b2_l2cache.json",
-    FormatName.GRADIENT: "Ascend910B2_gradient_fusion.json",
+    "runtime_kb": "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json",
+    "unified": "Ascend910B2_24_AiCore_matmul.json",
+    "cube": "AIC_24_L1_SIZE_512_repository_Ascend910B2_matmul.json",
+    "vector": "Ascend910B2_AiCore_24_v001_20260101_000000_000000.json",
+    "graph": "ascend910b2_l2cache.json",
+    "gradient": "Ascend910B2_gradient_fusion.json",
 }
-TIMED = (FormatName.UNIFIED, FormatName.CUBE, FormatName.VECTOR)
+TIMED = ("unified", "cube", "vector")
 HEADER = '{"version": "2.1"}'
 
 
@@ -50,21 +49,21 @@ class Style:
     is_spaced: bool = False
 
 
-def make_file(name: FormatName, answers: Mapping[int, Answer], style: Style | None = None) -> bytes:
+def make_file(name: str, answers: Mapping[int, Answer], style: Style | None = None) -> bytes:
     """Return the bytes of a file with these answers, in this order."""
     style = style or Style()
     return write_file(name, [record_text(name, *each, style) for each in answers.items()], style)
 
 
-def write_file(name: FormatName, texts: Sequence[str], style: Style | None = None) -> bytes:
+def write_file(name: str, texts: Sequence[str], style: Style | None = None) -> bytes:
     """Return the bytes of a file with these records."""
     style = style or Style()
     newline = style.newline
-    if name in (FormatName.RUNTIME_KB, FormatName.CUBE, FormatName.GRAPH):
-        lines = [HEADER, *texts] if name is FormatName.GRAPH else list(texts)
+    if name in ("runtime_kb", "cube", "graph"):
+        lines = [HEADER, *texts] if name == "graph" else list(texts)
         text = newline.join(lines)
         text += newline if lines and style.ends_with_newline else ""
-    elif name is FormatName.GRADIENT:
+    elif name == "gradient":
         text = "[" + ("," + newline).join(texts) + "]"
     else:
         body = (f",{newline}").join(f"    {text}" if style.is_spaced else text for text in texts)
@@ -72,12 +71,12 @@ def write_file(name: FormatName, texts: Sequence[str], style: Style | None = Non
     return (BOM if style.has_bom else b"") + text.encode("utf-8")
 
 
-def record_text(name: FormatName, key: int, answer: Answer, style: Style | None = None) -> str:
+def record_text(name: str, key: int, answer: Answer, style: Style | None = None) -> str:
     """Return the text of one record."""
     dump = _spaced if style and style.is_spaced else _compact
     tile, cost = answer.tile, answer.cost_us
     time: dict[str, Any] = {} if cost is None else {"cost_time": cost}
-    if name is FormatName.RUNTIME_KB:
+    if name == "runtime_kb":
         return dump(
             {
                 "id": key,
@@ -87,20 +86,20 @@ def record_text(name: FormatName, key: int, answer: Answer, style: Style | None 
                 "version": 0,
             }
         )
-    if name is FormatName.UNIFIED:
+    if name == "unified":
         workload = {"op_type": "matmul", "A_shape": [key + 1, 16]}
         candidate = {"knowledge": {"tile": tile}, "info_dict": workload, **time}
         text = json.dumps(workload)  # the key is a hash over this very spelling
         written = dump([candidate]).replace(dump(workload), text)
         return f'"{workload_key(workload)}": {written}'
-    if name is FormatName.CUBE:
+    if name == "cube":
         shape = {"op_type": "matmul", "A_shape": [key + 1, 4, 16, 16]}
         return dump({"shape": shape, "tiling": [tile, 2, 24], **time})
-    if name is FormatName.VECTOR:
+    if name == "vector":
         feature = json.dumps([[1, [[0, 0]], [24, key + 1], [], 9, [1]], [12, [], [], 9, []]])
         inner = json.dumps([[0, [251, tile, 254, 0]], 0 if cost is None else cost])
         return f"{json.dumps(feature)}:{' ' if dump is _spaced else ''}{json.dumps(inner)}"
-    if name is FormatName.GRAPH:
+    if name == "graph":
         group = {"cut": [1], "fusionType": [True], "scopeId": [-tile], "ubPass": {}}
         strategy = {"modelName": "m", "end2EndTime": 7, "group": [group]}
         feature = {"feature": [{"struct": [{"op": "Conv2D"}]}]}
@@ -109,17 +108,17 @@ def record_text(name: FormatName, key: int, answer: Answer, style: Style | None 
     return dump({"modelhash": str(2**50 + key), "modelvalue": value})
 
 
-def parse(name: FormatName, data: bytes | None, side: str = "bank") -> ParsedFile | None:
+def parse(name: str, data: bytes | None, side: str = "bank") -> ParsedFile | None:
     """Parse bytes as a file of a format; None stays None."""
-    return None if data is None else FORMATS[name].parse(data, Path(side, NAMES[name]))
+    return None if data is None else get_format(name).parse(data, Path(side, NAMES[name]))
 
 
-def get(name: FormatName, data: bytes, side: str = "bank") -> ParsedFile:
+def get(name: str, data: bytes, side: str = "bank") -> ParsedFile:
     """Parse bytes as a file of a format."""
-    return FORMATS[name].parse(data, Path(side, NAMES[name]))
+    return get_format(name).parse(data, Path(side, NAMES[name]))
 
 
-def records_of(name: FormatName, data: bytes | None) -> dict[str, bytes]:
+def records_of(name: str, data: bytes | None) -> dict[str, bytes]:
     """Return the bytes of the record of each key."""
     if data is None:
         return {}
@@ -127,7 +126,7 @@ def records_of(name: FormatName, data: bytes | None) -> dict[str, bytes]:
     return {key: parsed.raw(parsed.find(key) or 0) for key in parsed.keys}
 
 
-def key_of(name: FormatName, number: int) -> str:
+def key_of(name: str, number: int) -> str:
     """Return the key of the records made for a number."""
     return get(name, make_file(name, {number: Answer()})).keys[0]
 

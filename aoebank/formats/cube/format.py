@@ -22,7 +22,7 @@ from aoebank.formats.text.problem import blank_line
 from aoebank.model.file_name import TargetName
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
-from aoebank.model.record import FormatName, Record, with_raw
+from aoebank.model.record import Record, with_raw
 
 _NAME = re.compile(
     r"(?:AIC_(?P<cores>\d{1,9})_L1_SIZE_\d+(?:_L2_FUSION)?_)?repository_(?P<soc>.+?)_"
@@ -35,7 +35,7 @@ _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{[^\n]*"shape"\s*:\s*\{[^\n]*"tili
 class CubeFormat:
     """Reads and writes `[AIC_<cores>_L1_SIZE_<KiB>_]repository_<soc>_<op>.json`."""
 
-    name = FormatName.CUBE
+    name = "cube"
     empty = b""
     name_pattern = "[AIC_<cores>_L1_SIZE_<KiB>[_L2_FUSION]_]repository_<soc>_<op>.json"
     first_wins = True

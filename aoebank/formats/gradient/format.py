@@ -20,7 +20,7 @@ from aoebank.formats.text.object_splice import splice_object
 from aoebank.model.file_name import TargetName
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
-from aoebank.model.record import FormatName, Record, with_raw
+from aoebank.model.record import Record, with_raw
 
 _NAME = re.compile(r"(?P<soc>.+)_gradient_fusion\.json")
 _ITEM_START = re.compile(r'\{\s*"modelhash"')
@@ -30,7 +30,7 @@ _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{\s*"model(?:hash|value|graph
 class GradientFormat(NoCompanion):
     """Reads and writes `<soc>_gradient_fusion.json`."""
 
-    name = FormatName.GRADIENT
+    name = "gradient"
     empty = b"[]"
     name_pattern = "<soc_version>_gradient_fusion.json"
     first_wins = True  # no answer is right: the reader joins the lists of equal hashes
@@ -116,7 +116,7 @@ def make_gradient_record(
         )
     return Record(
         key=modelhash,
-        format=FormatName.GRADIENT,
+        format="gradient",
         workload={"modelhash": modelhash},
         strategy=value,
     )

@@ -24,7 +24,7 @@ from aoebank.formats.text.problem import blank_line
 from aoebank.model.file_name import TargetName
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
-from aoebank.model.record import FormatName, Record, with_raw
+from aoebank.model.record import Record, with_raw
 
 _NAME = re.compile(r"(?P<soc>[0-9A-Za-z_-]+)_(?:l2cache|l2fusion|l1fusion)\.json", re.ASCII)
 _CONTENT = re.compile(
@@ -35,7 +35,7 @@ _CONTENT = re.compile(
 class GraphFormat(NoCompanion):
     """Reads and writes `<soc>_{l2cache,l2fusion,l1fusion}.json`."""
 
-    name = FormatName.GRAPH
+    name = "graph"
     empty = HEADER + b"\n"
     name_pattern = "<soc_version in lower case>_<l2cache|l2fusion|l1fusion>.json"
     first_wins = True

@@ -39,7 +39,7 @@ from aoebank.formats.text.problem import blank_line
 from aoebank.model.file_name import RUNTIME_SUFFIX, BankFileName, find_bank_file_name
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
-from aoebank.model.record import FormatName, Record, with_raw
+from aoebank.model.record import Record, with_raw
 
 _CONTENT = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{[^\n]*"info_dict"\s*:\s*\{[^\n]*"knowledge"\s*:\s*\{'
@@ -51,7 +51,7 @@ _BATCH = 4096
 class RuntimeKbFormat(NoCompanion):
     """Reads and writes `<soc>_<core>_AiCore_<op type>_runtime_kb.json`."""
 
-    name = FormatName.RUNTIME_KB
+    name = "runtime_kb"
     empty = b""
     name_pattern = "<soc_version>_<cores>_AiCore_<op_type>_runtime_kb.json"
     first_wins = True  # map.insert leaves what is there
@@ -146,7 +146,7 @@ def make_runtime_record(*, op_type: str, workload: JsonObject, strategy: JsonObj
     key = runtime_key(op_type, workload)
     return Record(
         key=key,
-        format=FormatName.RUNTIME_KB,
+        format="runtime_kb",
         op_type=op_type,
         workload=workload,
         strategy=strategy,

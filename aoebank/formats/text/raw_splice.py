@@ -13,14 +13,13 @@ from operator import itemgetter
 
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.checks import BOM
-from aoebank.model.record import FormatName
 
 _Edit = tuple[int, int, bytes]  # from this byte up to that one comes this instead
 
 _BRACKETS = {
-    FormatName.UNIFIED: (b"{", b"}"),
-    FormatName.VECTOR: (b"{", b"}"),
-    FormatName.GRADIENT: (b"[", b"]"),
+    "unified": (b"{", b"}"),
+    "vector": (b"{", b"}"),
+    "gradient": (b"[", b"]"),
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from aoebank.formats.text.json_text import dumps_compact
 from aoebank.model.json_value import JsonValue
-from aoebank.model.record import FormatName, Record
+from aoebank.model.record import Record
 
 WIDTH = 160
 _OP_NAME = re.compile(r'"op"\s*:\s*"([^"\\]{1,40})"')
@@ -25,10 +25,10 @@ def workload_text(record: Record, width: int = WIDTH) -> str:
     'm=16 shape=[1,3]'
     """
     workload = record.workload
-    if record.format is FormatName.GRAPH:
+    if record.format == "graph":
         return _short(_operators(dumps_compact(workload)), workload, width, is_cut=True)
     if isinstance(workload, Mapping):
-        has_zeros = record.format is not FormatName.RUNTIME_KB
+        has_zeros = record.format != "runtime_kb"
         text = _members(workload, has_zeros=has_zeros)
     else:
         text = dumps_compact(workload)

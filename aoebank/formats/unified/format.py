@@ -31,7 +31,7 @@ from aoebank.model.file_name import UNIFIED_SUFFIX, find_bank_file_name
 from aoebank.model.finding import Finding, make_finding
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.location import Location
-from aoebank.model.record import Alternative, FormatName, Record, with_raw
+from aoebank.model.record import Alternative, Record, with_raw
 
 _KEY_START = re.compile(
     r'(?:^|[,{])[ \t\r\n]*(?P<key>"[0-9A-Fa-f]{8,64}"[ \t]*:[ \t\r\n]*\[)', re.MULTILINE
@@ -42,7 +42,7 @@ _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"[0-9A-Fa-f]{32}"\s*:\s*\[')
 class UnifiedFormat(NoCompanion):
     """Reads and writes `<soc>_<core>_<core type>_<op type>.json`."""
 
-    name = FormatName.UNIFIED
+    name = "unified"
     empty = b"{\n}\n"
     name_pattern = "<soc_version>_<cores>_<AiCore|VectorCore>_<op_type>.json"
     first_wins = False  # Python's json module keeps the last of two equal names

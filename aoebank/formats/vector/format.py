@@ -21,7 +21,7 @@ from aoebank.formats.vector.rules import Answer, read_answer, record_problems
 from aoebank.model.file_name import TargetName
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
-from aoebank.model.record import FormatName, Record, with_raw
+from aoebank.model.record import Record, with_raw
 
 _NAME = re.compile(
     r"(?:dynamic_|static_)?(?P<soc>.+)_(?P<type>AiCore|VectorCore)_(?P<cores>\d{1,9})_v\d{3}"
@@ -37,7 +37,7 @@ _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"\[\[')
 class VectorFormat(NoCompanion):
     """Reads and writes `<soc>_<core type>_<cores>_v00N[_<time>].json`."""
 
-    name = FormatName.VECTOR
+    name = "vector"
     empty = b"{\n}"
     name_pattern = "[dynamic_|static_]<soc>_<AiCore|VectorCore>_<cores>_v00N[_<time>].json"
     first_wins = False  # Python's json module keeps the last of two equal names

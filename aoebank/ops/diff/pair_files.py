@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from aoebank.errors import BankFormatError, BankPathError
 from aoebank.formats.protocol import ParsedFile
-from aoebank.model.record import FormatName
 from aoebank.ops.diff.change import FileMove
 from aoebank.ops.diff.options import RENAME_SIMILARITY
 from aoebank.storage.sides.side import Side
@@ -40,7 +39,7 @@ class _Content:
     """What is in a file: a digest per record that readers use."""
 
     name: str
-    format: FormatName
+    format: str
     soc_version: str | None
     digests: array[int]
 
@@ -102,7 +101,7 @@ def _candidates(gone: list[_Content], new: list[_Content]) -> Iterator[FileMove]
     for content in new:
         shared = Counter(place for digest in content.digests for place in holders.get(digest, ()))
         for place, equal in shared.items():
-            if gone[place].format is content.format:
+            if gone[place].format == content.format:
                 yield _move(gone[place], content, equal)
 
 
@@ -116,7 +115,7 @@ def _followers(
         if soc_a not in renamed:
             continue
         partner = new.get(content.name.replace(soc_a, renamed[soc_a]))
-        if partner is not None and partner.format is content.format:
+        if partner is not None and partner.format == content.format:
             equal = len(set(content.digests) & set(partner.digests))
             yield _move(content, partner, equal)
 

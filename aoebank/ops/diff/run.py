@@ -184,7 +184,7 @@ def _demand_comparable(comparison: FileComparison) -> None:
     for parsed in (old, new):
         if parsed is not None:
             raise_if_broken(parsed)
-    if old is not None and new is not None and old.format.name is not new.format.name:
+    if old is not None and new is not None and old.format.name != new.format.name:
         raise BankFormatError(
             "cannot compare files of different formats",
             path=new.path,

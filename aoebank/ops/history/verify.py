@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoebank.errors import HistoryError
-from aoebank.formats.registry import FORMATS
+from aoebank.formats.registry import get_format
 from aoebank.formats.text.digest import record_digest, record_set_hash
-from aoebank.model.record import FormatName
 from aoebank.model.snapshot import Member, Snapshot, bank_record_set, snapshot_id
 from aoebank.storage.history.content import read_content
 from aoebank.storage.history.database import open_history
@@ -100,7 +99,7 @@ def _content_problem(database: Database, member: Member) -> str:
     if not member.format:
         return ""
     try:
-        format_ = FORMATS[FormatName(member.format)]
+        format_ = get_format(member.format)
     except ValueError:
         return "its format is not known"
     parsed = format_.parse(data, Path(member.name))

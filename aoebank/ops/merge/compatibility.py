@@ -10,7 +10,6 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.checks import BOM
 from aoebank.formats.text.raw_splice import is_blank
-from aoebank.model.record import FormatName
 from aoebank.ops.merge.versions import Versions
 from aoebank.storage.readers.bank_names import graph_soc
 from aoebank.storage.sides.side import Side
@@ -75,7 +74,7 @@ def _empty_file(name: str) -> ParsedFile | None:
 
 
 def _demand_one_format(a: ParsedFile, b: ParsedFile) -> None:
-    if a.format.name is not b.format.name:
+    if a.format.name != b.format.name:
         raise BankFormatError(
             "banks of different formats cannot be merged",
             path=b.path,
@@ -103,7 +102,7 @@ def _demand_one_target(a: ParsedFile, b: ParsedFile, *, may_differ_in_soc: bool)
 def _demand_one_header(versions: Versions) -> None:
     """Raise if two version lines would have to become one."""
     ours, theirs, base = versions.ours, versions.theirs, versions.base
-    if ours is None or theirs is None or ours.format.name is not FormatName.GRAPH:
+    if ours is None or theirs is None or ours.format.name != "graph":
         return
     is_one_sided = ours.data == theirs.data or (
         base is not None and base.data in (ours.data, theirs.data)

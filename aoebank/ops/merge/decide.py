@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.provenance import ProvenanceLog
 from aoebank.formats.unified.union import unite
-from aoebank.model.record import FormatName, Record
+from aoebank.model.record import Record
 from aoebank.ops.merge.choose import Choice, Rivals, choose, is_same
 from aoebank.ops.merge.compatibility import demand_alike
 from aoebank.ops.merge.draft import Draft
@@ -223,7 +223,7 @@ class _FileMerge:
             measured_theirs=lambda: self.times_of_theirs.find(theirs),
         )
         choice = choose(rivals, policy, self.rules)
-        if choice.action is Action.KEEP_BOTH and ours.format is not FormatName.UNIFIED:
+        if choice.action is Action.KEEP_BOTH and ours.format != "unified":
             return _conflict(Reason.NO_ROOM)
         return choice
 

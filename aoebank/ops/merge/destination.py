@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aoebank.errors import BankNotFoundError, BankPathError, UsageError
 from aoebank.formats.provenance import provenance_path
-from aoebank.formats.registry import FORMATS
+from aoebank.formats.registry import get_format
 from aoebank.ops.merge.conflicts import conflict_document, conflict_path
 from aoebank.ops.merge.plan import Source
 from aoebank.ops.merge.steps import QUARANTINE_NAME, Found, MergedFile, sha256_of
@@ -132,7 +132,7 @@ def _written(file: MergedFile) -> dict[str, str | None]:
     keys = [each.key for each in file.conflicts if each.key not in last]
     if not keys or file.data is None or file.plan.format is None:
         return dict.fromkeys(keys)
-    parsed = FORMATS[file.plan.format].parse(file.data, Path(file.plan.name))
+    parsed = get_format(file.plan.format).parse(file.data, Path(file.plan.name))
     numbers = {key: parsed.find(key) for key in keys}
     return {
         key: None if number is None else sha256_of(parsed.raw(number))

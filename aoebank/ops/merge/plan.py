@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from aoebank.model.json_value import JsonValue
-from aoebank.model.record import FormatName
 
 
 class Source(StrEnum):
@@ -153,7 +152,7 @@ class FilePlan:
     """
 
     name: str
-    format: FormatName | None = None
+    format: str | None = None
     frame: Source | None = None
     is_gone: bool = False
     replaced: Mapping[int, Pick] = field(default_factory=dict)

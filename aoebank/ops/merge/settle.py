@@ -19,7 +19,6 @@ from aoebank.formats.registry import find_format
 from aoebank.formats.text.raw_splice import splice_raw
 from aoebank.formats.unified.union import unite
 from aoebank.model.json_value import JsonValue
-from aoebank.model.record import FormatName
 from aoebank.ops.merge.conflicts import SCHEMA, SUFFIX
 from aoebank.ops.merge.document import iter_decisions, read_document, write_document
 from aoebank.ops.merge.exclusions import Outsiders
@@ -170,7 +169,7 @@ class _Edits:
             return None
         if action is Action.KEEP_BOTH:
             ours, theirs = self._raw(members, Source.OURS), self._raw(members, Source.THEIRS)
-            if ours is None or theirs is None or self.parsed.format.name is not FormatName.UNIFIED:
+            if ours is None or theirs is None or self.parsed.format.name != "unified":
                 raise UsageError(
                     "cannot keep both",
                     where=str(members["key"]),

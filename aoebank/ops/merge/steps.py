@@ -11,7 +11,7 @@ from pathlib import Path
 from aoebank.errors import BankPathError, HistoryError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog
-from aoebank.formats.registry import FORMATS
+from aoebank.formats.registry import get_format
 from aoebank.ops.merge.apply import apply_file
 from aoebank.ops.merge.decide import decide_file
 from aoebank.ops.merge.exclusions import Outsiders
@@ -60,7 +60,7 @@ class MergedFile:
 
     def twin_of(self, bank: Path) -> Path | None:
         """Return what readers want beside this file, once it lies at `bank`."""
-        return FORMATS[self.plan.format].companion(bank) if self.plan.format else None
+        return get_format(self.plan.format).companion(bank) if self.plan.format else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aoebank.errors import HistoryError, UsageError
-from aoebank.model.record import FormatName
 from aoebank.ops.merge.choose import Choice
 from aoebank.ops.merge.plan import Action, Reason, Source
 from aoebank.ops.merge.versions import Places, Versions
@@ -75,7 +74,7 @@ def _demand_possible(action: Action, versions: Versions, places: Places) -> None
     if action is Action.TAKE_BASE and places.base is None:
         problem = "the base has no such record"
     if action is Action.KEEP_BOTH:
-        if versions.any().format.name is not FormatName.UNIFIED:
+        if versions.any().format.name != "unified":
             problem = "this format keeps one answer per key"
         elif places.ours is None or places.theirs is None:
             problem = "only one side has such a record"

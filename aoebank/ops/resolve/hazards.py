@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aoebank.formats.registry import FORMATS
-from aoebank.model.record import FormatName
+from aoebank.formats.registry import get_format
 from aoebank.model.resolution import Answer, Failure, Hazard, Query, Reader, Tier
 from aoebank.storage.readers.folders import (
     built_in_roots,
@@ -325,14 +324,15 @@ def _old_layout(scene: _Scene) -> Iterator[Hazard]:
 
 def _missing_twin(scene: _Scene) -> Iterator[Hazard]:
     for answer in scene.answers:
-        for file in answer.files if answer.reader is Reader.CUBE else ():
-            twin = FORMATS[FormatName.CUBE].companion(file.path)
+        format_ = get_format(RULES[answer.reader].format)
+        for file in answer.files:
+            twin = format_.companion(file.path)
             if file.tier is Tier.CUSTOM and twin and kind_of(twin) != "file":
                 yield Hazard(
                     code="AR209",
                     path=file.path,
                     readers=(answer.reader,),
-                    message=f"{twin.name} is missing, and cube reads nothing else",
+                    message=f"{twin.name} is missing, and {answer.reader} reads nothing else",
                     hint="tune again, or copy the .bin along with the .json",
                 )
 

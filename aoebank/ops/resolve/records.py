@@ -15,7 +15,7 @@ from aoebank.formats.text import json_text
 from aoebank.formats.unified.format import workload_key
 from aoebank.formats.unified.rules import md5_of
 from aoebank.model.json_value import JsonValue
-from aoebank.model.record import FormatName, Record
+from aoebank.model.record import Record
 from aoebank.model.resolution import Answer, FoundFile, Hazard, Hit, Match, Query, Reader
 from aoebank.storage.bank import load_file
 from aoebank.storage.readers.rules import RULES
@@ -33,8 +33,8 @@ class Workload:
     """
 
     value: JsonValue
-    keys: Mapping[FormatName, frozenset[str]] = field(default_factory=dict)
-    format: FormatName | None = None
+    keys: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    format: str | None = None
 
 
 def workload_from_text(text: str, *, op_type: str | None) -> Workload:
@@ -210,11 +210,11 @@ def _plain_keys(text: str, value: JsonValue, op_type: str | None) -> Iterator[st
         yield value
 
 
-_KEYS: dict[FormatName, _KeysOf] = {
-    FormatName.UNIFIED: _unified_keys,
-    FormatName.RUNTIME_KB: _runtime_keys,
-    FormatName.CUBE: _cube_keys,
-    FormatName.VECTOR: _plain_keys,
-    FormatName.GRADIENT: _plain_keys,
+_KEYS: dict[str, _KeysOf] = {
+    "unified": _unified_keys,
+    "runtime_kb": _runtime_keys,
+    "cube": _cube_keys,
+    "vector": _plain_keys,
+    "gradient": _plain_keys,
 }
-_KEYS_OR_VALUE: dict[FormatName, _KeysOf] = {**_KEYS, FormatName.GRAPH: _plain_keys}
+_KEYS_OR_VALUE: dict[str, _KeysOf] = {**_KEYS, "graph": _plain_keys}

@@ -18,7 +18,7 @@ from aoebank.formats.provenance import parse_provenance
 from aoebank.formats.text.checks import BOM
 from aoebank.model.codes import FIXED_CODES, FixClass
 from aoebank.model.finding import Finding
-from aoebank.model.record import FormatName, Record
+from aoebank.model.record import Record
 from aoebank.ops.validate.fix_records import fix_keys, fix_order, fix_text
 from aoebank.ops.validate.run import check_bank, iter_entries
 from aoebank.ops.validate.selection import Selection
@@ -27,7 +27,7 @@ from aoebank.storage.tree import FileKind
 from aoebank.storage.writing.atomic import update_file
 
 _BLANK_LINE = re.compile(rb"^[ \t\r]*\n|^[ \t\r]+\Z", re.MULTILINE)
-_LINE_FORMATS = frozenset({FormatName.RUNTIME_KB, FormatName.CUBE, FormatName.GRAPH})
+_LINE_FORMATS = frozenset({"runtime_kb", "cube", "graph"})
 _HOPELESS = frozenset({"AB102", "AB104"})  # somebody has to decide what the file should say
 
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.text import json_text
 from aoebank.model.finding import Finding
-from aoebank.model.record import Alternative, FormatName, Record
+from aoebank.model.record import Alternative, Record
 
 # order means nothing to the readers of these; a .bin twin, a header line or the first
 # placeholder ties the records of the others to their places
-_SORTABLE = frozenset({FormatName.UNIFIED, FormatName.RUNTIME_KB, FormatName.VECTOR})
+_SORTABLE = frozenset({"unified", "runtime_kb", "vector"})
 _MEMBER_CODES = ("AB302", "AB303")  # the name of a member is the key
 _VALUE_CODES = ("AB307", "AB308")  # a value beside the record, ignored by readers
 _AMBIGUOUS = frozenset({"AB109", "AB301", "AB305", "AB306", "AB310", "AB312"})

@@ -13,7 +13,6 @@ from aoebank.formats.provenance import bank_file_of, parse_provenance
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, make_finding
 from aoebank.model.location import Location
-from aoebank.model.record import FormatName
 from aoebank.ops.validate.built_in import BuiltInBank
 from aoebank.ops.validate.quarantine import QuarantineCheck
 from aoebank.ops.validate.selection import Selection
@@ -26,10 +25,10 @@ from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
 # Of a runtime bank each blank line ends a worker, and there may be one only.
 _WORSE = frozenset(
     {
-        ("AB105", FormatName.UNIFIED),
-        ("AB105", FormatName.CUBE),
-        ("AB105", FormatName.VECTOR),
-        ("AB112", FormatName.RUNTIME_KB),
+        ("AB105", "unified"),
+        ("AB105", "cube"),
+        ("AB105", "vector"),
+        ("AB112", "runtime_kb"),
     }
 )
 

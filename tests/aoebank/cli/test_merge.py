@@ -9,10 +9,9 @@ import pytest
 from support import golden_harness, merge_files
 from support.merge_files import NAMES, Answer, make_file
 
-from aoebank.model.record import FormatName
 from aoebank.ops.merge.policy import Policy
 
-UNIFIED = FormatName.UNIFIED
+UNIFIED = "unified"
 FILES = {
     "a": {0: Answer(tile=1, cost_us=100.0), 1: Answer(tile=1, cost_us=50.0)},
     "b": {0: Answer(tile=2, cost_us=90.0), 1: Answer(tile=2, cost_us=60.0), 2: Answer(cost_us=7.0)},

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aoebank.errors import BankFormatError, BankPathError
+from aoebank.formats.registry import FORMATS
 from aoebank.model.canonical import digest_of
 from aoebank.model.quarantine import Quarantine, QuarantineEntry, sorted_entries
-from aoebank.model.record import FormatName
 from aoebank.storage.quarantine import (
     find_quarantine_root,
     load_quarantine,
@@ -40,7 +40,7 @@ def make_entry(**changes: Any) -> QuarantineEntry:
         "when": "2026-01-02T03:04:05Z",
         "soc_version": "Ascend910B2",
         "op_type": "Softmax",
-        "format": FormatName.UNIFIED,
+        "format": "unified",
         "strategy_sha256": digest_of(RECORD.strategy),
     }
     return QuarantineEntry(**{**members, **changes})
@@ -63,7 +63,7 @@ def test_record_it_names_is_found() -> None:
         {"key": "other"},
         {"soc_version": "Ascend310"},
         {"op_type": "LRN"},
-        {"format": FormatName.CUBE},
+        {"format": "cube"},
         {"strategy_sha256": "0" * 64},
     ],
 )
@@ -74,7 +74,7 @@ def test_record_that_differs_in_one_thing_is_not(change: dict[str, Any]) -> None
 @pytest.mark.parametrize("name", ["soc_version", "op_type", "format", "strategy_sha256"])
 def test_what_an_entry_does_not_name_can_be_anything(name: str) -> None:
     entry = make_entry(**{name: None})
-    other = {"soc_version": "x", "op_type": "y", "format": FormatName.CUBE, "strategy_sha256": 0}
+    other = {"soc_version": "x", "op_type": "y", "format": "cube", "strategy_sha256": 0}
     changed = {"strategy": {"tile": 1}} if name == "strategy_sha256" else {name: other[name]}
     assert _finds(entry, replace(RECORD, **changed))
 
@@ -108,7 +108,7 @@ ENTRIES = st.lists(
         when=st.sampled_from(["2026-01-02T03:04:05Z", "2026-01-03T03:04:05Z"]),
         soc_version=st.none() | st.sampled_from(["a", "b"]),
         op_type=st.none() | TEXT,
-        format=st.none() | st.sampled_from(FormatName),
+        format=st.none() | st.sampled_from([known.name for known in FORMATS]),
         until=st.none() | st.dates(),
         strategy_sha256=st.none() | st.just("0" * 64),
         ticket=st.none() | TEXT,

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from aoebank.errors import BankPathError
-from aoebank.formats.registry import FORMATS
-from aoebank.model.record import FormatName
+from aoebank.formats.registry import get_format
 from aoebank.storage.twins import BY_TUNER_ONLY, bank_of_twin, demand_no_twin, twin_of
 
-CUBE = FORMATS[FormatName.CUBE]
+CUBE = get_format("cube")
 CUBE_NAME = "Ascend910B2/cube/AIC_24_L1_SIZE_512_repository_Ascend910B2_matmul.json"
 
 
@@ -29,7 +28,7 @@ def test_what_is_no_twin_belongs_to_no_bank(name: str) -> None:
 def test_a_format_in_one_file_has_no_twin(tmp_path: Path) -> None:
     bank = tmp_path / "x.json"
     bank.with_suffix(".bin").touch()
-    demand_no_twin(bank, FORMATS[FormatName.UNIFIED])
+    demand_no_twin(bank, get_format("unified"))
 
 
 def test_a_bank_file_without_its_twin_may_change(tmp_path: Path) -> None:

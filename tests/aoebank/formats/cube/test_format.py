@@ -16,9 +16,8 @@ from support import sample_bank_files
 from aoebank.formats.cube.format import CubeFormat, cube_key
 from aoebank.formats.cube.rules import NAME_MEMBERS
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.registry import FORMATS, find_format
+from aoebank.formats.registry import find_format, get_format
 from aoebank.model.finding import Finding
-from aoebank.model.record import FormatName
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = CubeFormat()
@@ -75,11 +74,11 @@ def test_names_tell_soc_cores_and_operator(name: str, soc: str, cores: int | Non
     target = FORMAT.parse(EXAMPLE, Path(name)).name
     assert target is not None
     assert (target.soc_version, target.core_num, target.op_type) == (soc, cores, op)
-    assert find_format(Path(name)) is FORMATS[FormatName.CUBE]
+    assert find_format(Path(name)) is get_format("cube")
 
 
 def test_renamed_file_is_recognized_by_its_content_and_has_no_target() -> None:
-    assert find_format(Path("a.json"), EXAMPLE) is FORMATS[FormatName.CUBE]
+    assert find_format(Path("a.json"), EXAMPLE) is get_format("cube")
     assert FORMAT.parse(EXAMPLE, Path("a.json")).name is None
 
 

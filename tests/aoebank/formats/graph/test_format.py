@@ -15,8 +15,7 @@ from support import sample_bank_files
 
 from aoebank.formats.graph.format import GraphFormat
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.registry import FORMATS, find_format
-from aoebank.model.record import FormatName
+from aoebank.formats.registry import find_format, get_format
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = GraphFormat()
@@ -67,12 +66,12 @@ def test_names_tell_the_soc_as_it_is_spelled_there(name: str, soc: str) -> None:
     target = FORMAT.parse(EXAMPLE, Path(name)).name
     assert target is not None
     assert target.soc_version == soc
-    assert find_format(Path(name)) is FORMATS[FormatName.GRAPH]
+    assert find_format(Path(name)) is get_format("graph")
 
 
 def test_renamed_file_is_recognized_by_its_content() -> None:
-    assert find_format(Path("x.json"), EXAMPLE[:4096]) is FORMATS[FormatName.GRAPH]
-    assert find_format(Path("x.json"), HEADER.encode()) is FORMATS[FormatName.GRAPH]
+    assert find_format(Path("x.json"), EXAMPLE[:4096]) is get_format("graph")
+    assert find_format(Path("x.json"), HEADER.encode()) is get_format("graph")
 
 
 def test_identity_is_the_graph_id_and_the_time_is_left_in_the_strategy() -> None:

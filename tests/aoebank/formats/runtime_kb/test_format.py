@@ -22,10 +22,9 @@ from support.runtime_kb_lines import (
 )
 
 from aoebank.errors import RecordError
-from aoebank.formats.registry import FORMATS, find_format
+from aoebank.formats.registry import find_format, get_format
 from aoebank.formats.runtime_kb.format import make_runtime_record
 from aoebank.model.finding import Finding
-from aoebank.model.record import FormatName
 from aoebank.testing.format_tests import FormatTests
 
 
@@ -66,8 +65,8 @@ class TestContractOfAnOperatorWithoutSchema(FormatTests):
 
 
 def test_registry_finds_it_by_name_and_by_content() -> None:
-    assert find_format(Path(NAME)) is FORMATS[FormatName.RUNTIME_KB]
-    assert find_format(Path("renamed.json"), EXAMPLE[:4096]) is FORMATS[FormatName.RUNTIME_KB]
+    assert find_format(Path(NAME)) is get_format("runtime_kb")
+    assert find_format(Path("renamed.json"), EXAMPLE[:4096]) is get_format("runtime_kb")
 
 
 def test_first_of_two_equal_keys_is_used_and_replacing_leaves_one() -> None:

@@ -15,9 +15,8 @@ from aoebank.formats.parse_like import parse_like
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.runtime_kb import format, line_template
 from aoebank.formats.runtime_kb.known_lines import KnownLines
-from aoebank.model.record import FormatName
 
-RUNTIME = FormatName.RUNTIME_KB
+RUNTIME = "runtime_kb"
 NAME = Path(merge_files.NAMES[RUNTIME])
 MEMBERS = (
     b'"id"',

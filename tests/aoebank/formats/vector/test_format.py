@@ -15,9 +15,9 @@ from support import sample_bank_files
 
 from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.registry import FORMATS, find_format
+from aoebank.formats.registry import find_format, get_format
 from aoebank.formats.vector.format import VectorFormat
-from aoebank.model.record import FormatName, Record
+from aoebank.model.record import Record
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = VectorFormat()
@@ -75,11 +75,11 @@ def test_names_tell_soc_and_cores(name: str, soc: str, cores: int) -> None:
     target = FORMAT.parse(EXAMPLE, Path(name)).name
     assert target is not None
     assert (target.soc_version, target.core_num) == (soc, cores)
-    assert find_format(Path(name)) is FORMATS[FormatName.VECTOR]
+    assert find_format(Path(name)) is get_format("vector")
 
 
 def test_renamed_file_is_recognized_by_its_content() -> None:
-    assert find_format(Path("x.json"), EXAMPLE) is FORMATS[FormatName.VECTOR]
+    assert find_format(Path("x.json"), EXAMPLE) is get_format("vector")
 
 
 def test_identity_is_the_text_of_the_feature() -> None:

@@ -17,7 +17,6 @@ from support.merge_files import NAMES, TIMED, Answer, make_file, records_of
 from aoebank.errors import BankFormatError, BankNotFoundError, HistoryError, UsageError
 from aoebank.model.canonical import digest_of
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.model.record import FormatName
 from aoebank.ops.merge.conflicts import conflict_path
 from aoebank.ops.merge.destination import find_destination
 from aoebank.ops.merge.plan import Action, Reason
@@ -29,7 +28,7 @@ from aoebank.ops.merge.steps import QUARANTINE_NAME
 from aoebank.storage.quarantine import serialize_quarantine
 from aoebank.storage.sides.open_side import open_side
 
-UNIFIED = FormatName.UNIFIED
+UNIFIED = "unified"
 TODAY = date(2026, 3, 1)
 START = '{"schema": "aoebank.merge-decisions/1", "decisions": '
 FAIL = MergeRules(policy=Policy.FAIL)
@@ -40,7 +39,7 @@ BANKS = {
 }  # key -> tile; the keys 0 (both changed), 2 and 3 (removed and changed) are conflicts
 
 
-def write_banks(folder: Path, name: FormatName) -> dict[str, bytes]:
+def write_banks(folder: Path, name: str) -> dict[str, bytes]:
     files = {}
     for side, tiles in BANKS.items():
         cost = {tile: 100.0 / tile if name in TIMED else None for tile in (1, 2, 3)}
@@ -88,7 +87,7 @@ def leave(decision: dict[str, Any]) -> None:
     """Edit nothing."""
 
 
-def chooser(actions: Mapping[int, Action], name: FormatName = UNIFIED) -> Callable[[Any], None]:
+def chooser(actions: Mapping[int, Action], name: str = UNIFIED) -> Callable[[Any], None]:
     keys = {merge_files.key_of(name, number): action for number, action in actions.items()}
 
     def edit(decision: dict[str, Any]) -> None:
@@ -97,7 +96,7 @@ def chooser(actions: Mapping[int, Action], name: FormatName = UNIFIED) -> Callab
     return edit
 
 
-def merged(folder: Path, name: FormatName = UNIFIED, side: str = "out") -> dict[int, bytes]:
+def merged(folder: Path, name: str = UNIFIED, side: str = "out") -> dict[int, bytes]:
     records = records_of(name, (folder / side / NAMES[name]).read_bytes())
     numbers = {merge_files.key_of(name, number): number for number in range(8)}
     return {numbers[key]: raw for key, raw in records.items()}
@@ -121,8 +120,8 @@ def test_every_decision_that_is_not_obvious_is_saved(tmp_path: Path) -> None:
     assert actions == {merge_files.key_of(UNIFIED, key): each for key, each in expected.items()}
 
 
-@pytest.mark.parametrize("name", [*FormatName])
-def test_edited_actions_are_what_is_done(name: FormatName, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*NAMES])
+def test_edited_actions_are_what_is_done(name: str, tmp_path: Path) -> None:
     files = {side: records_of(name, data) for side, data in write_banks(tmp_path, name).items()}
     chosen = {
         0: Action.TAKE_THEIRS,
@@ -186,7 +185,7 @@ def test_action_without_a_record_for_it_is_refused(tmp_path: Path) -> None:
         run(tmp_path, verdicts=save(tmp_path, result, chooser({5: Action.TAKE_BASE})))
     with pytest.raises(UsageError, match="only one side"):
         run(tmp_path, verdicts=save(tmp_path, result, chooser({5: Action.KEEP_BOTH})))
-    write_banks(tmp_path, FormatName.GRAPH)
+    write_banks(tmp_path, "graph")
     (tmp_path / "a" / NAMES[UNIFIED]).unlink()
 
 
@@ -244,8 +243,8 @@ def test_no_text_at_all_is_anything_but_refused(text: str | bytes, tmp_path: Pat
 # Settling: the sides are long gone, the conflict file has all there is to know.
 
 
-@pytest.fixture(params=[*FormatName])
-def conflicts(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FormatName, Path]:
+@pytest.fixture(params=[*NAMES])
+def conflicts(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
     """Return a format and the conflict file of a merge in it."""
     write_banks(tmp_path, request.param)
     assert run(tmp_path, "out").conflicts == 3
@@ -253,7 +252,7 @@ def conflicts(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FormatNam
 
 
 def test_conflict_file_has_the_records_of_all_versions(
-    conflicts: tuple[FormatName, Path],
+    conflicts: tuple[str, Path],
 ) -> None:
     name, path = conflicts
     document = json.loads(path.read_text(encoding="utf-8"))
@@ -272,7 +271,7 @@ def test_conflict_file_has_the_records_of_all_versions(
 
 
 def test_settled_conflicts_are_in_the_bank_and_the_file_is_gone(
-    conflicts: tuple[FormatName, Path],
+    conflicts: tuple[str, Path],
 ) -> None:
     name, path = conflicts
     folder = path.parent.parent
@@ -291,7 +290,7 @@ def test_settled_conflicts_are_in_the_bank_and_the_file_is_gone(
     assert [after[key] for key in (1, 4, 5)] == [before[key] for key in (1, 4, 5)]
 
 
-def test_conflicts_still_open_stay_in_the_file(conflicts: tuple[FormatName, Path]) -> None:
+def test_conflicts_still_open_stay_in_the_file(conflicts: tuple[str, Path]) -> None:
     name, path = conflicts
     edit_decisions(path, chooser({0: Action.KEEP_OURS}, name))
     result = settle(path, today=TODAY)
@@ -301,7 +300,7 @@ def test_conflicts_still_open_stay_in_the_file(conflicts: tuple[FormatName, Path
     assert settle(path, today=TODAY).settled == {}
 
 
-def test_dry_run_of_settling_writes_nothing(conflicts: tuple[FormatName, Path]) -> None:
+def test_dry_run_of_settling_writes_nothing(conflicts: tuple[str, Path]) -> None:
     name, path = conflicts
     edit_decisions(path, chooser({0: Action.TAKE_BASE}, name))
     bank = path.with_name(NAMES[name])
@@ -310,7 +309,7 @@ def test_dry_run_of_settling_writes_nothing(conflicts: tuple[FormatName, Path]) 
     assert (path.read_bytes(), bank.read_bytes()) == before
 
 
-def test_bank_changed_since_the_merge_is_left_as_it_is(conflicts: tuple[FormatName, Path]) -> None:
+def test_bank_changed_since_the_merge_is_left_as_it_is(conflicts: tuple[str, Path]) -> None:
     name, path = conflicts
     edit_decisions(path, chooser({0: Action.TAKE_THEIRS}, name))
     bank = path.with_name(NAMES[name])
@@ -321,7 +320,7 @@ def test_bank_changed_since_the_merge_is_left_as_it_is(conflicts: tuple[FormatNa
     assert (path.read_bytes(), bank.read_bytes()) == before
 
 
-def test_record_edited_in_the_conflict_file_is_refused(conflicts: tuple[FormatName, Path]) -> None:
+def test_record_edited_in_the_conflict_file_is_refused(conflicts: tuple[str, Path]) -> None:
     name, path = conflicts
 
     def edit(decision: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aoebank import Bank, Reader
 from aoebank.errors import UsageError
 from aoebank.formats.runtime_kb.format import make_runtime_record
-from aoebank.model.record import FormatName, Record
+from aoebank.model.record import Record
 from aoebank.model.resolution import HAZARDS, Hazard, Outcome, Query
 from aoebank.ops.resolve.records import Workload, workload_from_file, workload_from_text
 from aoebank.ops.resolve.run import ResolveResult, default_readers, resolve
@@ -421,7 +421,7 @@ def test_record_of_the_runtime_bank_is_found_by_what_its_reader_hashes(
     assert result.matches[0].used.record.key == record.key
     (tmp_path / "one.json").write_bytes(path.read_bytes())
     workload = workload_from_file(tmp_path / "one.json")
-    assert workload.format is FormatName.RUNTIME_KB
+    assert workload.format == "runtime_kb"
     result = world.resolve(Reader.CANN_CPP, Reader.UNIFIED, query=query, workload=workload)
     assert [(each.reader, each.used is not None) for each in result.matches] == [
         (Reader.CANN_CPP, True)

@@ -85,7 +85,7 @@ def test_random_bytes_survive_check_and_fix_under_any_name(
 
 
 def test_every_format_is_among_the_names() -> None:
-    for format_ in FORMATS.values():
+    for format_ in FORMATS:
         assert any(format_.recognizes_name(name) for name in NAMES), format_.name
 
 
