@@ -8,7 +8,7 @@ from bisect import bisect_right
 from functools import cached_property
 from pathlib import Path
 
-from aoebank.model.location import Location
+from aoebank.model.finding import Location
 
 _NEWLINE = re.compile(rb"\n")
 _BOM = b"\xef\xbb\xbf"

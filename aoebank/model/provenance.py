@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonObject, JsonValue
-from aoebank.model.location import Location
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)", re.ASCII)
 _EMPTY: Mapping[str, JsonValue] = {}

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 
-from aoebank.model.canonical import digest_of
+from aoebank.model.digest import digest_of
+from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonObject, JsonValue
-from aoebank.model.location import Location
 from aoebank.model.provenance import check_time
 from aoebank.model.record import Record
 

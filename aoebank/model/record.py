@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonObject, JsonValue
-from aoebank.model.location import Location
 
 _NO_EXTRA: Mapping[str, JsonValue] = {}
 

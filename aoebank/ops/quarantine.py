@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aoebank.errors import BankNotFoundError, UsageError
 from aoebank.formats.protocol import ParsedFile
-from aoebank.model.canonical import digest_of
+from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
 from aoebank.model.record import Record
 from aoebank.ops.history.edits import FileEdit, Kept, apply_edits, edit_records

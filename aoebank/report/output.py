@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from aoebank.errors import AoebankError
-from aoebank.model.location import Location
+from aoebank.model.finding import Location
 
 TEXT_WIDTH = 500  # of a line that goes to a file or a pipe: tables there are never cut
 

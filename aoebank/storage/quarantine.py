@@ -14,8 +14,8 @@ from aoebank.errors import BankFormatError, BankPathError, BankPermissionError
 from aoebank.formats.registry import get_format
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM
+from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonValue
-from aoebank.model.location import Location
 from aoebank.model.quarantine import Quarantine, QuarantineEntry, sorted_entries
 from aoebank.storage.writing.atomic import update_file
 

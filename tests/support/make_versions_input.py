@@ -12,7 +12,7 @@ import shutil
 from datetime import date
 from pathlib import Path
 
-from aoebank.model.canonical import digest_of
+from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.model.record import Record
 from aoebank.storage.bank import Bank

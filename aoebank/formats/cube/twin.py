@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aoebank.formats.protocol import ParsedFile
-from aoebank.model.finding import Finding, make_finding
-from aoebank.model.location import Location
+from aoebank.model.finding import Finding, Location, make_finding
 
 HEAD_BYTES = 64
 CHECK_SUM = 1031

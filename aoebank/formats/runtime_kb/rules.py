@@ -19,9 +19,8 @@ from aoebank.formats.runtime_kb.operator_schema import (
 from aoebank.formats.text import json_text
 from aoebank.formats.text.json_lines import duplicate_identity, record_text
 from aoebank.formats.text.problem import Problem, missing, not_a_record, wrong_type
-from aoebank.model.finding import Finding, make_finding
+from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import JsonValue
-from aoebank.model.location import Location
 
 MEMBERS = ("id", "info_dict", "knowledge", "op", "version")
 READER_WORKERS = 8  # bad lines end one worker each; without any the reader waits for ever

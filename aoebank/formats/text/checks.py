@@ -8,8 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from aoebank.formats.lines import LineIndex
-from aoebank.model.finding import Finding, make_finding
-from aoebank.model.location import Location
+from aoebank.model.finding import Finding, Location, make_finding
 
 BOM = b"\xef\xbb\xbf"
 _MOST_MARKERS = 1000  # each is a finding; a file with more of them is no bank

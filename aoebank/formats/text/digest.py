@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-from aoebank.model.canonical import canonical_text
+from aoebank.model.digest import canonical_text, sha256_of
 from aoebank.model.json_value import JsonValue
 
 DIGEST_BYTES = 32
@@ -35,7 +35,7 @@ def record_set_hash(digests: Iterable[bytes]) -> str:
     Sorting makes it independent of order; unlike a sum or an exclusive or of the digests it
     offers no way to make up another set with the same hash.
     """
-    return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
+    return sha256_of(b"".join(sorted(digests)))
 
 
 def _loads(text: str) -> JsonValue:

@@ -14,9 +14,8 @@ from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM, check_text
 from aoebank.formats.text.problem import Problem, RecordText
 from aoebank.model.file_name import BankName
-from aoebank.model.finding import Finding, make_finding
+from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import JsonValue
-from aoebank.model.location import Location
 from aoebank.model.record import Record
 
 MOST_LISTED = 1000  # findings of one code about lines of a file; nobody reads on, memory ends

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from aoebank.formats.text.json_text import dumps_compact
+from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
 
@@ -66,6 +66,6 @@ def _joined(words: Iterable[str]) -> str:
 def _short(text: str, workload: JsonValue, width: int, *, is_cut: bool) -> str:
     if len(text) <= width and not is_cut:
         return text
-    digest = hashlib.sha256(dumps_compact(workload).encode("utf-8")).hexdigest()[:8]
+    digest = sha256_of(dumps_compact(workload).encode("utf-8"))[:8]
     cut = text if len(text) <= width else f"{text[: width - 3]}..."
     return f"{cut} ({digest})"

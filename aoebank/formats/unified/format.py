@@ -28,9 +28,8 @@ from aoebank.formats.unified.rules import (
     value_problems,
 )
 from aoebank.model.file_name import UNIFIED_SUFFIX, find_bank_file_name
-from aoebank.model.finding import Finding, make_finding
+from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import JsonObject, JsonValue
-from aoebank.model.location import Location
 from aoebank.model.record import Alternative, Record, with_raw
 
 _KEY_START = re.compile(

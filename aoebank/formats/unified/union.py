@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aoebank.formats.text import json_text
 from aoebank.formats.text.cost import cost_us
 from aoebank.formats.text.object_index import value_place
-from aoebank.model.canonical import canonical_text
+from aoebank.model.digest import canonical_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aoebank.formats.text.json_text import pointer
-from aoebank.model.canonical import canonical_text
+from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import ExactFloat, JsonValue
 
 _CONTAINERS = (Mapping, list)

@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import median
 
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.model.canonical import canonical_text
+from aoebank.model.digest import canonical_text
 from aoebank.model.provenance import Event, Provenance
 from aoebank.ops.diff.change import Verdict, is_beyond
 

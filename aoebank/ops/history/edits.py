@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aoebank.errors import BankPathError, HistoryError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
+from aoebank.model.digest import sha256_of
 from aoebank.model.record import Record
 from aoebank.model.snapshot import Snapshot
 from aoebank.ops.history.snapshot import Author, record_bank
@@ -108,15 +109,13 @@ def is_recorded(root: Path, edits: Iterable[FileEdit]) -> bool:
 
 
 def _is_in_snapshot(root: Path, files: Mapping[str, bytes]) -> bool:
-    import hashlib
-
     if not history_path(root).is_file():
         return False
     with open_history(root) as database:
         snapshots = list_snapshots(database)
         members = members_of(database, snapshots[-1]) if snapshots else {}
     stored = {name: member.sha256 for name, member in members.items()}
-    return all(stored.get(name) == hashlib.sha256(data).hexdigest() for name, data in files.items())
+    return all(stored.get(name) == sha256_of(data) for name, data in files.items())
 
 
 def _is_in_commit(root: Path, files: Mapping[str, bytes]) -> bool:

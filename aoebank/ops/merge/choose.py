@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aoebank.model.canonical import canonical_text
+from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
 from aoebank.ops.diff.change import is_beyond

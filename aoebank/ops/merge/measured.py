@@ -8,7 +8,7 @@ from math import isclose
 from statistics import median
 
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.model.canonical import canonical_text
+from aoebank.model.digest import canonical_text
 from aoebank.model.provenance import Event, Provenance
 from aoebank.model.record import Record
 from aoebank.ops.diff.measured import spread_ratio

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -18,6 +17,7 @@ from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.raw_splice import splice_raw
 from aoebank.formats.unified.union import unite
+from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.ops.merge.conflicts import SCHEMA, SUFFIX
 from aoebank.ops.merge.document import iter_decisions, read_document, write_document
@@ -88,14 +88,14 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
         return settlement
     with staged_changes() as changes:
         if result != parsed.data:
-            digest = None if old is None else _sha256(parsed.data)
+            digest = None if old is None else sha256_of(parsed.data)
             changes.write(bank, result, old_sha256=digest)
         if rest:
             changes.write(
-                path, write_document({**document, "decisions": rest}), old_sha256=_sha256(data)
+                path, write_document({**document, "decisions": rest}), old_sha256=sha256_of(data)
             )
         else:
-            changes.remove(path, old_sha256=_sha256(data))
+            changes.remove(path, old_sha256=sha256_of(data))
         written = changes.commit()
     return Settlement(bank=bank, settled=settlement.settled, open=settlement.open, written=written)
 
@@ -116,10 +116,6 @@ def _demand_no_quarantined(before: ParsedFile, result: bytes, today: date) -> No
                 got=reason,
                 expected="another action",
             )
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _new_file(bank: Path) -> ParsedFile:
@@ -191,7 +187,7 @@ class _Edits:
         if not isinstance(version, Mapping):
             return None
         raw = str(version["record"]).encode("utf-8", errors="replace")
-        if _sha256(raw) != version["sha256"]:
+        if sha256_of(raw) != version["sha256"]:
             raise BankFormatError(
                 f"record of {source} was edited",
                 path=self.path,
@@ -204,7 +200,7 @@ class _Edits:
     def _demand_unchanged(self, members: Mapping[str, JsonValue], number: int | None) -> None:
         found = None
         if number is not None:
-            found = _sha256(self.parsed.raw(number))
+            found = sha256_of(self.parsed.raw(number))
         if found != members.get("written_sha256"):
             raise HistoryError(
                 "record is not what the merge wrote",

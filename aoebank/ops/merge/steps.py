@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +11,7 @@ from aoebank.errors import BankPathError, HistoryError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog
 from aoebank.formats.registry import get_format
+from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.apply import apply_file
 from aoebank.ops.merge.decide import decide_file
 from aoebank.ops.merge.exclusions import Outsiders
@@ -233,11 +233,6 @@ class Step:
                     where=name,
                     hint="save the decisions again: --decisions",
                 )
-
-
-def sha256_of(data: bytes | None) -> str | None:
-    """Return the digest of bytes, None for none."""
-    return None if data is None else hashlib.sha256(data).hexdigest()
 
 
 def _kin(base: ParsedFile | None, side: ParsedFile | None) -> Kin:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aoebank.errors import HistoryError, UsageError
+from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.choose import Choice
 from aoebank.ops.merge.plan import Action, Reason, Source
 from aoebank.ops.merge.versions import Places, Versions
@@ -45,7 +45,7 @@ class Verdicts:
         self._used.add(places.key)
         for source in Source:
             number = places.of(source)
-            digest = number if number is None else _digest(versions.raw(source, number))
+            digest = number if number is None else sha256_of(versions.raw(source, number))
             if digest != verdict.sha256.get(source):
                 raise _stale(places.key, f"another record in {source}")
         action = verdict.action
@@ -80,10 +80,6 @@ def _demand_possible(action: Action, versions: Versions, places: Places) -> None
             problem = "only one side has such a record"
     if problem:
         raise UsageError(problem, where=places.key, got=action, expected="another action")
-
-
-def _digest(raw: bytes) -> str:
-    return hashlib.sha256(raw).hexdigest()
 
 
 def _stale(key: str, got: str) -> HistoryError:

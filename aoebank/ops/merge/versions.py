@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile
+from aoebank.model.digest import sha256_of
 from aoebank.model.record import Record
 from aoebank.ops.merge.plan import Pick, Source, Version
 
@@ -128,7 +128,7 @@ class Versions:
         raw, record = self.raw(source, number), self.record(source, number)
         return Version(
             raw=raw,
-            sha256=hashlib.sha256(raw).hexdigest(),
+            sha256=sha256_of(raw),
             cost_us=record.cost_us if record else None,
             strategy=record.strategy if record else None,
         )

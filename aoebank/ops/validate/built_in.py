@@ -14,8 +14,7 @@ from pathlib import Path
 
 from aoebank.errors import AoebankError, BankNotFoundError
 from aoebank.formats.protocol import ParsedFile
-from aoebank.model.finding import Finding, make_finding
-from aoebank.model.location import Location
+from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.record import Record
 from aoebank.storage.bank import load_file
 

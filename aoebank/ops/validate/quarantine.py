@@ -8,8 +8,7 @@ from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankPathError, RecordError
 from aoebank.formats.protocol import ParsedFile
-from aoebank.model.finding import Finding, make_finding
-from aoebank.model.location import Location
+from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
 from aoebank.model.record import Record
 from aoebank.ops.selection import parts_of

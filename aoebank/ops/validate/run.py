@@ -11,8 +11,7 @@ from aoebank.errors import BankPathError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import bank_file_of, parse_provenance
 from aoebank.model.codes import Severity
-from aoebank.model.finding import Finding, make_finding
-from aoebank.model.location import Location
+from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.ops.validate.built_in import BuiltInBank
 from aoebank.ops.validate.quarantine import QuarantineCheck
 from aoebank.ops.validate.selection import Selection

@@ -9,8 +9,7 @@ from pathlib import Path
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, bank_file_of
 from aoebank.model.codes import Severity
-from aoebank.model.finding import Finding, make_finding
-from aoebank.model.location import Location
+from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.provenance import Event
 from aoebank.storage.bank import UNIFIED_FOLDER
 from aoebank.storage.tree import FileKind, TreeEntry, leads_back

@@ -16,6 +16,7 @@ from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.text.json_text import dumps_compact
 from aoebank.formats.text.workload import workload_text
+from aoebank.model.digest import sha256_of
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
@@ -48,7 +49,7 @@ def _block(parsed: ParsedFile, number: int) -> Iterator[str]:
     try:
         record = parsed.format.record(parsed, number)
     except RecordError as error:
-        digest = hashlib.sha256(parsed.raw(number)).hexdigest()[:16]
+        digest = sha256_of(parsed.raw(number))[:16]
         yield f"record {key} cannot be read"
         yield f"{indent}problem: {error.problem}{f' at {error.pointer}' if error.pointer else ''}"
         yield f"{indent}bytes: sha256 {digest}"
@@ -70,7 +71,7 @@ def _short(key: str) -> str:
         return key
     if _DIGEST.fullmatch(key):
         return key[:8]
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return sha256_of(key.encode("utf-8", "surrogatepass"))[:8]
 
 
 def _answer(answer: Record | Alternative, indent: str) -> Iterator[str]:

@@ -11,8 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from aoebank.model.codes import CODES, Severity
-from aoebank.model.finding import Finding
-from aoebank.model.location import Location
+from aoebank.model.finding import Finding, Location
 from aoebank.ops.validate.explain import explanations
 from aoebank.report.validate.findings import facts
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from aoebank.errors import HistoryError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.digest import DIGEST_BYTES, record_digest, record_set_hash
+from aoebank.model.digest import sha256_of
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -102,7 +103,7 @@ def pack(
         digests: Record digests of each chunk `known` speaks of.
     """
     packing = Packing(
-        sha256=hashlib.sha256(data).hexdigest(),
+        sha256=sha256_of(data),
         size_bytes=len(data),
         format=str(parsed.format.name) if parsed else "",
     )
@@ -160,7 +161,7 @@ def read_content(database: Database, number: int) -> bytes:
     if found is None:
         raise _damaged(f"file {number}")
     sha256, data = found[0], _join(database, decode_runs(found[1]))
-    if hashlib.sha256(data).hexdigest() != sha256:
+    if sha256_of(data) != sha256:
         raise _damaged(f"file {number}")
     return data
 

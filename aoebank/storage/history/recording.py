@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from aoebank.errors import BankNotFoundError, BankPathError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import find_format
+from aoebank.model.digest import sha256_of
 from aoebank.model.snapshot import Member, Snapshot, bank_record_set, snapshot_id
 from aoebank.storage.bank import load_file
 from aoebank.storage.history.content import (
@@ -192,7 +192,7 @@ def _read(path: Path) -> bytes:
 
 def _pack(database: Database, file: BankFile, before: Mapping[str, Member]) -> Member | Packing:
     """Return where a file is stored already, or how to store it."""
-    sha256 = hashlib.sha256(file.data).hexdigest()
+    sha256 = sha256_of(file.data)
     format_name = str(file.parsed.format.name) if file.parsed else ""
     stored = find_content(database, sha256, format_name)
     if stored is not None:

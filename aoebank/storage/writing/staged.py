@@ -8,7 +8,6 @@ files new and some old, each of them whole.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aoebank.errors import BankPathError
+from aoebank.model.digest import sha256_of
 from aoebank.storage.writing.atomic import (
     FILE_MODE,
     make_directories,
@@ -125,8 +125,7 @@ def _remove_empty(folder: Path) -> None:
 
 def _demand_unchanged(change: _Change) -> None:
     found = change.path.read_bytes() if change.path.exists() else None
-    digest = None if found is None else hashlib.sha256(found).hexdigest()
-    if digest != change.sha256:
+    if sha256_of(found) != change.sha256:
         raise BankPathError(
             "file was changed meanwhile, so it is left as it is",
             path=change.shown,

@@ -28,7 +28,7 @@ from aoe.gradients.segmentation import Segmentation, optimal
 from aoe.gradients.trace import GradientTrace, model_hash
 from aoe.measurement import SpeedupEstimate
 from aoebank import Bank, BankFormatError, BankNotFoundError, BankPathError, Event
-from aoebank.model.canonical import digest_of
+from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import update_quarantine
 

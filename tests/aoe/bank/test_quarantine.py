@@ -17,7 +17,7 @@ from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.opat.lookup import look_up
 from aoe.tuning.opat.operator import OperatorTuner, TunedOperator
 from aoebank import Bank, BankFormatError, Event
-from aoebank.model.canonical import digest_of
+from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import quarantine_path, update_quarantine
 

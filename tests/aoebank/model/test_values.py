@@ -19,9 +19,8 @@ from aoebank.model.file_name import (
     BankFileName,
     find_bank_file_name,
 )
-from aoebank.model.finding import Finding, make_finding
+from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import ExactFloat
-from aoebank.model.location import Location
 from aoebank.model.record import with_raw
 from aoebank.testing.factories import make_provenance, make_record
 

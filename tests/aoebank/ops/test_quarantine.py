@@ -11,7 +11,7 @@ import pytest
 from support import version_banks as banks
 
 from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, UsageError
-from aoebank.model.canonical import digest_of
+from aoebank.model.digest import digest_of
 from aoebank.model.finding import Finding
 from aoebank.ops.quarantine import (
     Complaint,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from aoebank.errors import BankFormatError, BankPathError
 from aoebank.formats.registry import FORMATS
-from aoebank.model.canonical import digest_of
+from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import Quarantine, QuarantineEntry, sorted_entries
 from aoebank.storage.quarantine import (
     find_quarantine_root,

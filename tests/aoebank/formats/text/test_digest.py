@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aoebank.formats.text.digest import record_digest, record_set_hash
 from aoebank.formats.unified.format import UnifiedFormat
-from aoebank.model.canonical import canonical_text
+from aoebank.model.digest import canonical_text
 from aoebank.testing.factories import make_record
 
 JSON = st.recursive(

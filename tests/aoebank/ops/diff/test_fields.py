@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aoebank.formats.text.json_text import loads
-from aoebank.model.canonical import canonical_text
+from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import ExactFloat
 from aoebank.ops.diff.fields import diff_fields, plain
 

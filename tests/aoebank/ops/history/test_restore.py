@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support import version_banks as banks
 
 from aoebank.errors import BankFormatError, BankPathError, BankPermissionError, HistoryError
-from aoebank.model.canonical import digest_of
+from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.history import edits
 from aoebank.ops.history.changes import Move, count_moves

@@ -25,8 +25,8 @@ from aoebank.errors import (
     UsageError,
 )
 from aoebank.formats.provenance import SUFFIX
-from aoebank.model.canonical import digest_of
 from aoebank.model.codes import Severity
+from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.merge import destination as destination_module
 from aoebank.ops.merge.conflicts import conflict_path

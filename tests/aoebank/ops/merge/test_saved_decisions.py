@@ -15,7 +15,7 @@ from support import merge_files
 from support.merge_files import NAMES, TIMED, Answer, make_file, records_of
 
 from aoebank.errors import BankFormatError, BankNotFoundError, HistoryError, UsageError
-from aoebank.model.canonical import digest_of
+from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.merge.conflicts import conflict_path
 from aoebank.ops.merge.destination import find_destination

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from aoebank.errors import UsageError
 from aoebank.model.codes import CODES
-from aoebank.model.finding import make_finding
-from aoebank.model.location import Location
+from aoebank.model.finding import Location, make_finding
 from aoebank.ops.validate.selection import Selection, find_codes, parse_selection
 
 

@@ -18,7 +18,7 @@ from support.diff_sides import file_name, unified
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import find_format
 from aoebank.formats.unified.format import UnifiedFormat
-from aoebank.model.canonical import canonical_text
+from aoebank.model.digest import canonical_text
 from aoebank.model.record import Alternative
 from aoebank.report.git.textconv import textconv
 from aoebank.storage.bank import load_file

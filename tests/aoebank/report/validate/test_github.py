@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoebank.model.finding import make_finding
-from aoebank.model.location import Location
+from aoebank.model.finding import Location, make_finding
 from aoebank.report.validate.github import github_annotations
 
 

@@ -9,8 +9,7 @@ import jsonschema
 import pytest
 
 from aoebank.model.codes import CODES, Severity
-from aoebank.model.finding import Finding, make_finding
-from aoebank.model.location import Location
+from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.ops.validate.run import validate
 from aoebank.report.validate.sarif import sarif_log, uri_of
 

@@ -1,8 +1,10 @@
-"""One text per JSON value, however a file spells it: what digests are made of."""
+"""Digests of bytes, and of JSON values however a file spells them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from typing import overload
 
 from aoebank.model.json_value import JsonValue
 
@@ -23,6 +25,17 @@ def canonical_text(value: JsonValue) -> str:
 
 def digest_of(value: JsonValue) -> str:
     """Return the sha256 of the canonical text of a value, in hexadecimal."""
-    import hashlib
+    return sha256_of(canonical_text(value).encode("ascii"))
 
-    return hashlib.sha256(canonical_text(value).encode("ascii")).hexdigest()
+
+@overload
+def sha256_of(data: bytes) -> str: ...
+
+
+@overload
+def sha256_of(data: bytes | None) -> str | None: ...
+
+
+def sha256_of(data: bytes | None) -> str | None:
+    """Return the sha256 of bytes, in hexadecimal; None for none, as of a file that is not there."""
+    return None if data is None else hashlib.sha256(data).hexdigest()
