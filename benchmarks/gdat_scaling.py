@@ -18,7 +18,9 @@ from pathlib import Path
 
 from gdat_simulation import GRID_MIB, MIB, WORKERS
 
-from aoe.bank.gradients import GradientBank, StoredGradients
+from aoe.bank.gradient_record import StoredGradients
+from aoe.bank.gradients import GradientBank
+from aoe.bank.journal import BankJournal
 from aoe.gradients.cost import AllReduceCost, CostModel, CostSample, TableCost, fit_cost
 from aoe.gradients.scaling import LABEL, simulate_scaling
 from aoe.gradients.segmentation import Segmentation, from_bucket_caps, optimal
@@ -43,7 +45,8 @@ def main() -> int:
 
 def _records(path: Path) -> Iterator[StoredGradients]:
     soc_version = path.name.removesuffix(_SUFFIX)
-    bank = GradientBank(path.parent, soc_version, fingerprint={}, model={}, engine_version="0")
+    journal = BankJournal(path.parent, soc_version, fingerprint={}, model={}, engine_version="0")
+    bank = GradientBank(journal)
     for record in json.loads(path.read_text()):
         stored = bank.find(int(record["modelhash"]))
         if stored is None or stored.cost is None or not stored.world_size:

@@ -1,33 +1,20 @@
-"""Everything the engine knows about banks: the only module that sees `Bank` and `Record`."""
+"""What the engine knows about operator banks: strategies by workload, what earlier runs proved."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from aoe.bank.journal import CHANGES, ENGINE, BankJournal, Note
 from aoe.measurement import Measurement, SpeedupEstimate
 from aoe.schedule import Configuration, Schedule, schedule_from_json, schedule_to_json
-from aoe.target import Target
 from aoe.workload import Workload, workload_from_json, workload_to_json
-from aoebank import (
-    Bank,
-    Event,
-    Provenance,
-    Quarantine,
-    Record,
-    current_environment,
-    load_quarantine,
-    make_unified_record,
-    resolve_bank,
-    workload_key,
-)
+from aoebank import Event, Provenance, Record, make_unified_record, resolve_bank, workload_key
 
 STRATEGY_VERSION = 1
-_ENGINE = "aoe"
 _COMPARED = ("cpu_model", "onnxruntime", "halide", "core_num")
 """Parts of the fingerprint that must agree before an earlier verdict is believed."""
 
@@ -52,7 +39,7 @@ class StoredAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class OperatorVerdict:
     """A note to be kept about one workload of one model.
 
     Attributes:
@@ -70,42 +57,24 @@ class Verdict:
     search: Mapping[str, Any] = field(default_factory=dict)
 
 
-class TuningBank:
+class OperatorBank:
     """The custom operator bank of one target, as the engine uses it.
 
     Args:
-        root: Bank root, see `open_bank`.
-        target: Names the files.
-        fingerprint: Environment of this run's measurements.
-        model: Name and sha256 of the model being tuned.
-        engine_version: Written as the origin of records.
-        clock: Returns the present time in UTC.
+        journal: Below the root of the bank, see `bank_root`.
+        core_num: Cores of the target, names the files.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        target: Target,
-        *,
-        fingerprint: Mapping[str, Any],
-        model: Mapping[str, str],
-        engine_version: str,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self.root = root
-        self._bank = Bank(root)
-        self._target = target
-        self._fingerprint = dict(fingerprint)
-        self._model = dict(model)
-        self._engine = f"{_ENGINE} {engine_version}"
-        self._clock = clock
-        self._loaded_quarantine: Quarantine | None = None
+    def __init__(self, journal: BankJournal, *, core_num: int) -> None:
+        self._journal = journal
+        self._bank = journal.bank
+        self._core_num = core_num
 
     def file(self, op_type: str) -> Path:
         """Return the bank file of a kernel family."""
         return self._bank.unified_file(
-            soc_version=self._target.soc_version,
-            core_num=self._target.core_num,
+            soc_version=self._journal.soc_version,
+            core_num=self._core_num,
             op_type=op_type,
         )
 
@@ -119,21 +88,21 @@ class TuningBank:
             BankFormatError: the bank file or the quarantine is corrupt.
         """
         record = self._bank.find(self.file(workload.op_type), key_of(workload))
-        if record is None or self._is_quarantined(record):
+        if record is None or self._journal.quarantine_reason(record) is not None:
             return None
         return self._answer(record)
 
     def quarantine_reason(self, workload: Workload) -> str | None:
         """Return why the record of a workload is passed over, None if it is not."""
         record = self._bank.find(self.file(workload.op_type), key_of(workload))
-        return None if record is None else self._reason(record)
+        return None if record is None else self._journal.quarantine_reason(record)
 
     def refusal(
         self, workload: Workload, schedule: Schedule, configuration: Configuration
     ) -> str | None:
         """Return why a strategy must not be saved for a workload, None if it may be."""
         strategy = _strategy(schedule, configuration)
-        return self._reason(self._record(workload, strategy, cost_us=None))
+        return self._journal.quarantine_reason(self._record(workload, strategy, cost_us=None))
 
     def nearest(self, workload: Workload, limit: int = 3) -> tuple[Configuration, ...]:
         """Return knobs that were best for the most similar workloads, most similar first."""
@@ -143,22 +112,20 @@ class TuningBank:
             answer = self._answer(record)
             if other is None or answer is None or _operators(other) != _operators(workload):
                 continue
-            if self._is_quarantined(record):
-                continue
             distance = abs(math.log(other.output.size / workload.output.size))
-            ranked.append((distance, record.key, answer.configuration))
+            ranked.append((distance, record.key, answer.configuration, record))
         ranked.sort(key=lambda item: item[:2])
-        return tuple(dict.fromkeys(configuration for _, _, configuration in ranked))[:limit]
+        nearest: dict[Configuration, None] = {}
+        for _, _, configuration, record in ranked:
+            if len(nearest) < limit and self._journal.quarantine_reason(record) is None:
+                nearest[configuration] = None
+        return tuple(nearest)
 
     def is_hopeless(self, workload: Workload, trials: int) -> bool:
         """Return True if a search here, as large or larger, found only the default best."""
-        last = None
-        for entry in self._entries(workload):
-            if entry.event in (Event.UNSATISFIED, Event.ADD, Event.UPDATE):
-                last = entry
-        if last is None or last.event is not Event.UNSATISFIED:
-            return False
-        limit = last.search.get("limit")
+        file = self.file(workload.op_type)
+        last = self._journal.last_failure(file, key_of(workload), where=self._here)
+        limit = last.search.get("limit") if last is not None else None
         return isinstance(limit, int) and limit >= trials
 
     def model_verdict(self, workload: Workload) -> Event | None:
@@ -167,15 +134,20 @@ class TuningBank:
         A record that was replaced since has not been judged yet.
         """
         verdict = None
-        for entry in self._entries(workload):
-            if entry.event in (Event.ADD, Event.UPDATE):
+        file = self.file(workload.op_type)
+        for entry in self._journal.entries(file, key_of(workload), where=self._here):
+            if entry.event in CHANGES:
                 verdict = None
             elif entry.event in (Event.KEPT, Event.DROPPED) and self._is_own(entry):
                 verdict = entry.event
         return verdict
 
     def save(
-        self, workload: Workload, schedule: Schedule, configuration: Configuration, verdict: Verdict
+        self,
+        workload: Workload,
+        schedule: Schedule,
+        configuration: Configuration,
+        verdict: OperatorVerdict,
     ) -> None:
         """Write a record and its provenance; the record is whole on disk when this returns.
 
@@ -186,20 +158,19 @@ class TuningBank:
         strategy = _strategy(schedule, configuration)
         cost_us = round(verdict.measurement.latency_us, 3)
         record = self._record(workload, strategy, cost_us=cost_us)
-        reason = self._reason(record)
+        reason = self._journal.quarantine_reason(record)
         if reason is not None:
             raise ValueError(f"{record.key} is {reason}")
         self._bank.put(self.file(workload.op_type), [record])
         self.note([(workload, verdict)])
 
-    def note(self, verdicts: Sequence[tuple[Workload, Verdict]]) -> None:
+    def note(self, verdicts: Sequence[tuple[Workload, OperatorVerdict]]) -> None:
         """Append provenance without touching any record."""
-        by_file: dict[Path, list[Provenance]] = {}
+        by_file: dict[Path, list[Note]] = {}
         for workload, verdict in verdicts:
-            entry = self._provenance(workload, verdict)
-            by_file.setdefault(self.file(workload.op_type), []).append(entry)
-        for file, entries in by_file.items():
-            self._bank.append_provenance(file, entries)
+            by_file.setdefault(self.file(workload.op_type), []).append(_note(workload, verdict))
+        for file, notes in by_file.items():
+            self._journal.append(file, notes)
 
     def _record(
         self, workload: Workload, strategy: Mapping[str, Any], *, cost_us: float | None
@@ -208,35 +179,21 @@ class TuningBank:
             workload=workload_to_json(workload),
             strategy=strategy,
             cost_us=cost_us,
-            origin=self._engine,
+            origin=self._journal.engine,
         )
-        return replace(record, soc_version=self._target.soc_version, op_type=workload.op_type)
+        return replace(record, soc_version=self._journal.soc_version, op_type=workload.op_type)
 
-    def _is_quarantined(self, record: Record) -> bool:
-        return self._reason(record) is not None
-
-    def _reason(self, record: Record) -> str | None:
-        if self._loaded_quarantine is None:
-            self._loaded_quarantine = load_quarantine(self.root)
-        entry = self._loaded_quarantine.find(record, today=self._clock().date())
-        if entry is None:
-            return None
-        return f"in quarantine: {entry.reason}" + (f" ({entry.ticket})" if entry.ticket else "")
-
-    def _entries(self, workload: Workload) -> Iterator[Provenance]:
-        """Yield what was noted about a workload in this environment, oldest first."""
-        key = key_of(workload)
-        for entry in self._bank.iter_provenance(self.file(workload.op_type)):
-            same = all(entry.fingerprint.get(n) == self._fingerprint.get(n) for n in _COMPARED)
-            if entry.key == key and same:
-                yield entry
+    @property
+    def _here(self) -> dict[str, Any]:
+        """What the fingerprint of an earlier verdict must agree with."""
+        return {name: self._journal.fingerprint.get(name) for name in _COMPARED}
 
     def _is_own(self, entry: Provenance) -> bool:
-        return entry.model.get("sha256") == self._model["sha256"]
+        return entry.model.get("sha256") == self._journal.model["sha256"]
 
     def _answer(self, record: Record) -> StoredAnswer | None:
         strategy = record.strategy
-        if not isinstance(strategy, Mapping) or strategy.get("engine") != _ENGINE:
+        if not isinstance(strategy, Mapping) or strategy.get("engine") != ENGINE:
             return None
         try:
             knobs: Any = strategy["knobs"]
@@ -253,30 +210,8 @@ class TuningBank:
         )
 
     def _speedup(self, record: Record) -> float | None:
-        file = self.file(str(record.op_type or ""))
-        found = None
-        for entry in self._bank.iter_provenance(file):
-            if entry.key == record.key and entry.event in (Event.ADD, Event.UPDATE):
-                found = entry.speedup
-        return found
-
-    def _provenance(self, workload: Workload, verdict: Verdict) -> Provenance:
-        estimate, measurement = verdict.estimate, verdict.measurement
-        return Provenance(
-            key=key_of(workload),
-            event=verdict.event,
-            time=self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"),
-            engine=self._engine,
-            fingerprint=self._fingerprint,
-            model=self._model,
-            op_names=verdict.op_names,
-            baseline_us=_rounded(measurement.baseline_us) if measurement else (),
-            tuned_us=_rounded(measurement.tuned_us) if measurement else (),
-            speedup=round(estimate.median, 4) if estimate else None,
-            speedup_low=round(estimate.low, 4) if estimate else None,
-            speedup_high=round(estimate.high, 4) if estimate else None,
-            search=dict(verdict.search),
-        )
+        last = self._journal.last_change(self.file(str(record.op_type or "")), record.key)
+        return last.speedup if last is not None else None
 
 
 def bank_root(env: Mapping[str, str], cwd: Path) -> Path:
@@ -296,7 +231,7 @@ def key_of(workload: Workload) -> str:
 
 def _strategy(schedule: Schedule, configuration: Configuration) -> dict[str, Any]:
     return {
-        "engine": _ENGINE,
+        "engine": ENGINE,
         "version": STRATEGY_VERSION,
         "knobs": dict(configuration),
         "steps": schedule_to_json(schedule),
@@ -316,16 +251,14 @@ def _operators(workload: Workload) -> tuple[tuple[str, str], ...]:
     return tuple((op.domain, op.op_type) for op in workload.operations)
 
 
-def _rounded(samples: Sequence[float]) -> tuple[float, ...]:
-    return tuple(round(sample, 3) for sample in samples)
-
-
-__all__ = [
-    "Event",
-    "StoredAnswer",
-    "TuningBank",
-    "Verdict",
-    "bank_root",
-    "current_environment",
-    "key_of",
-]
+def _note(workload: Workload, verdict: OperatorVerdict) -> Note:
+    measurement = verdict.measurement
+    return Note(
+        key=key_of(workload),
+        event=verdict.event,
+        op_names=verdict.op_names,
+        estimate=verdict.estimate,
+        baseline_us=measurement.baseline_us if measurement else (),
+        tuned_us=measurement.tuned_us if measurement else (),
+        search=verdict.search,
+    )

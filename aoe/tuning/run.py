@@ -10,7 +10,8 @@ from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from aoe.bank.operators import TuningBank, bank_root
+from aoe.bank.journal import BankJournal, machine_fingerprint
+from aoe.bank.operators import OperatorBank, bank_root
 from aoe.entry.imported_model import ImportedModel
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
@@ -108,14 +109,15 @@ def tune(
 
 def _open_bank(
     root: Path, target: Target, model: ImportedModel, versions: Mapping[str, str]
-) -> TuningBank:
-    return TuningBank(
+) -> OperatorBank:
+    journal = BankJournal(
         root,
-        target,
+        target.soc_version,
         fingerprint=fingerprint(target, versions),
         model={"name": model.name, "sha256": model.sha256},
         engine_version=versions["aoe"],
     )
+    return OperatorBank(journal, core_num=target.core_num)
 
 
 def _check_search(name: str) -> None:
@@ -134,14 +136,12 @@ def library_versions() -> dict[str, str]:
 
 def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | int]:
     """Return the environment of a measurement, for the side-car of the bank."""
-    return {
-        "soc_version": target.soc_version,
-        "core_num": target.core_num,
-        "cpu_model": target.cpu_model,
-        "features": "-".join(target.features),
-        "onnxruntime": versions["onnxruntime"],
-        "halide": versions["halide"],
-    }
+    return machine_fingerprint(
+        target,
+        features="-".join(target.features),
+        onnxruntime=versions["onnxruntime"],
+        halide=versions["halide"],
+    )
 
 
 def _result_places(

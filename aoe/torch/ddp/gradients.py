@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from aoe.bank.gradients import GradientBank, StoredGradients, gradient_bank_folder
+from aoe.bank.gradient_record import StoredGradients
+from aoe.bank.gradients import GradientBank, gradient_bank_folder
+from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.errors import AoeError, UsageError
 from aoe.gradients.cost import choose_cost
 from aoe.gradients.segmentation import Segmentation
@@ -279,25 +281,24 @@ def soc_version_of(device: Any) -> str:
 
 
 def _open_bank(ddp: Any, places: _Places) -> GradientBank:
-    return GradientBank(
+    journal = BankJournal(
         places.bank_folder,
         places.soc_version,
         fingerprint=_machine(places.soc_version, ddp.device),
         model={"name": type(ddp.module).__name__},
         engine_version=version("aoebank"),
     )
+    return GradientBank(journal)
 
 
 def _machine(soc_version: str, device: Any) -> dict[str, Any]:
-    target = host_target()
-    return {
-        "soc_version": soc_version,
-        "cpu_model": target.cpu_model,
-        "core_num": target.core_num,
-        "threads": torch.get_num_threads(),
-        "device": str(device),
-        "torch": torch.__version__,
-    }
+    facts = machine_fingerprint(
+        host_target(),
+        threads=torch.get_num_threads(),
+        device=str(device),
+        torch=str(torch.__version__),
+    )
+    return facts | {"soc_version": soc_version}
 
 
 def _empty_report(training: DdpTraining, places: _Places) -> GdatReport:

@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from aoe.bank.gradients import GradientBank, GradientVerdict, StoredGradients
+from aoe.bank.gradient_record import GradientVerdict, StoredGradients
+from aoe.bank.gradients import GradientBank
 from aoe.errors import AoeError
 from aoe.gradients.cost import CostModel, choose_cost
 from aoe.gradients.segmentation import Segmentation

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aoe.bank.operators import StoredAnswer, TuningBank
+from aoe.bank.operators import OperatorBank, StoredAnswer
 from aoe.measurement import SpeedupEstimate, accepts
 from aoe.results.files import RepoOutcome
 from aoe.workload import Workload
@@ -36,7 +36,7 @@ class Lookup:
     reason: str
 
 
-def look_up(bank: TuningBank, workload: Workload, *, repeat_tune: bool, trials: int) -> Lookup:
+def look_up(bank: OperatorBank, workload: Workload, *, repeat_tune: bool, trials: int) -> Lookup:
     """Return whether to tune a workload.
 
     An earlier search that found nothing better than the default is believed when it was at

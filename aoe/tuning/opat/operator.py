@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from aoe.bank.operators import Event, TuningBank, Verdict
+from aoe.bank.operators import OperatorBank, OperatorVerdict
 from aoe.execute.runner import Runner
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
@@ -19,6 +19,7 @@ from aoe.tuning.opat.loop import OperatorSearch, SearchResult, SearchSettings
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress
+from aoebank import Event
 
 _SMALL_SHARE = 0.02
 """Operators below this share of the model's time get a smaller budget, in proportion."""
@@ -69,7 +70,7 @@ class OperatorTuner:
         settings: TuneSettings,
         *,
         runner: Runner,
-        bank: TuningBank,
+        bank: OperatorBank,
         progress: Progress,
         out_of_time: Callable[[], bool],
     ) -> None:
@@ -148,7 +149,7 @@ class OperatorTuner:
         result: SearchResult,
         outcome: RepoOutcome,
     ) -> TunedOperator:
-        verdict = Verdict(
+        verdict = OperatorVerdict(
             event=Event(outcome.value),
             op_names=operator.op_names,
             estimate=result.estimate,
@@ -178,7 +179,11 @@ class OperatorTuner:
         return self._won(operator, result, outcome, verdict)
 
     def _won(
-        self, operator: Operator, result: SearchResult, outcome: RepoOutcome, verdict: Verdict
+        self,
+        operator: Operator,
+        result: SearchResult,
+        outcome: RepoOutcome,
+        verdict: OperatorVerdict,
     ) -> TunedOperator:
         assert result.schedule is not None and result.configuration is not None
         assert result.estimate is not None and result.measurement is not None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aoe.bank.operators import Event, TuningBank, Verdict
+from aoe.bank.operators import OperatorBank, OperatorVerdict
 from aoe.entry.imported_model import ImportedModel
 from aoe.execute.compiler import KernelSource, kernel_name
 from aoe.execute.runner import Runner
@@ -34,6 +34,7 @@ from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.opat.writer import ResultWriter
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress
+from aoebank import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ class Opat:
         settings: TuneSettings,
         *,
         runner: Runner,
-        bank: TuningBank,
+        bank: OperatorBank,
         places: OpatPlaces,
         progress: Progress,
         versions: Mapping[str, str],
@@ -198,7 +199,7 @@ class Opat:
             [
                 (
                     kernel.source.workload,
-                    Verdict(
+                    OperatorVerdict(
                         event=Event.KEPT if kernel in judgement.kept else Event.DROPPED,
                         op_names=kernel.op_names,
                     ),

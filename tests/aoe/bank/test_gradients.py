@@ -15,13 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.gradients import hash_of, make_gradient_trace
 
-from aoe.bank.gradients import (
-    GradientBank,
-    GradientVerdict,
-    Miss,
-    StoredGradients,
-    gradient_bank_folder,
-)
+from aoe.bank.gradient_record import GradientVerdict, Miss, StoredGradients
+from aoe.bank.gradients import GradientBank, gradient_bank_folder
+from aoe.bank.journal import BankJournal
 from aoe.gradients.choose import Origin
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation, optimal
@@ -40,7 +36,7 @@ ESTIMATE = SpeedupEstimate(median=1.1, low=1.05, high=1.15, pairs=20, coverage=0
 
 
 def make_bank(folder: Path) -> GradientBank:
-    return GradientBank(
+    journal = BankJournal(
         folder,
         "x86-64-test",
         fingerprint={"torch": "2.13.0", "cpu_model": "a cpu"},
@@ -48,6 +44,7 @@ def make_bank(folder: Path) -> GradientBank:
         engine_version="0.1.0",
         clock=lambda: NOW,
     )
+    return GradientBank(journal)
 
 
 def make_verdict(**changes: Any) -> GradientVerdict:
@@ -334,10 +331,13 @@ def test_full_disk_leaves_the_old_record(bank: GradientBank, request: Any) -> No
 WRITER = """
 import sys
 from pathlib import Path
-from aoe.bank.gradients import GradientBank, GradientVerdict
+from aoe.bank.gradient_record import GradientVerdict
+from aoe.bank.gradients import GradientBank
+from aoe.bank.journal import BankJournal
 from aoe.gradients.trace import make_trace
 from aoebank import Event
-bank = GradientBank(Path(sys.argv[1]), "x", fingerprint={}, model={}, engine_version="0")
+journal = BankJournal(Path(sys.argv[1]), "x", fingerprint={}, model={}, engine_version="0")
+bank = GradientBank(journal)
 first = int(sys.argv[2]) * 100
 for key in range(first, first + 12):
     trace = make_trace(names=["a", "b"], dtypes=["float32"] * 2, sizes_bytes=[key + 1, 5],
@@ -353,7 +353,8 @@ def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
         for number in range(3)
     ]
     assert [process.wait(120) for process in processes] == [0, 0, 0]
-    bank = GradientBank(tmp_path, "x", fingerprint={}, model={}, engine_version="0")
+    journal = BankJournal(tmp_path, "x", fingerprint={}, model={}, engine_version="0")
+    bank = GradientBank(journal)
     keys = [number * 100 + each for number in range(3) for each in range(12)]
     found = [bank.find(key, [key + 1, 5]) for key in keys]
     assert all(each is not None and each.world_size == 2 for each in found)
@@ -379,7 +380,8 @@ def test_default_folder_is_made_on_the_first_record(tmp_path: Path) -> None:
 
 def test_real_bank_reads_as_a_trace(shared_data: Path) -> None:
     folder = shared_data / "cann_banks" / "gradient"
-    bank = GradientBank(folder, "Ascend910", fingerprint={}, model={}, engine_version="0")
+    journal = BankJournal(folder, "Ascend910", fingerprint={}, model={}, engine_version="0")
+    bank = GradientBank(journal)
     stored = bank.find(15294858920613849201)
     assert isinstance(stored, StoredGradients)
     trace: GradientTrace = stored.trace

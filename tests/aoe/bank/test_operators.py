@@ -10,7 +10,7 @@ import pytest
 from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, guesses_of, make_bank, make_verdict
 
-from aoe.bank.operators import TuningBank, bank_root, key_of
+from aoe.bank.operators import OperatorBank, bank_root, key_of
 from aoe.schedule import Configuration, Schedule
 from aoe.workload import Workload
 from aoebank import (
@@ -26,7 +26,7 @@ _TANH = chain_workload(("Tanh",))
 
 
 def _save(
-    bank: TuningBank,
+    bank: OperatorBank,
     workload: Workload = _EXP,
     speedup: float = 2.0,
     event: Event = Event.ADD,

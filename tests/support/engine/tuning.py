@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from aoe.bank.operators import TuningBank, Verdict, key_of
+from aoe.bank.journal import BankJournal
+from aoe.bank.operators import OperatorBank, OperatorVerdict, key_of
 from aoe.execute.compiler import KernelSource, kernel_name
 from aoe.graph.regions import Region
 from aoe.kernels.elementwise import Elementwise
@@ -31,16 +32,18 @@ FINGERPRINT: Mapping[str, Any] = {
 }
 
 
-def make_bank(root: Path, *, model: str = "net", **fingerprint: Any) -> TuningBank:
+def make_bank(root: Path, *, model: str = "net", **fingerprint: Any) -> OperatorBank:
     """Return a bank at `root`; `fingerprint` changes the environment it is used in."""
-    return TuningBank(
+    target = make_target()
+    journal = BankJournal(
         root,
-        make_target(),
+        target.soc_version,
         fingerprint={**FINGERPRINT, **fingerprint},
         model={"name": model, "sha256": model * 8},
         engine_version="0.1.0",
         clock=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     )
+    return OperatorBank(journal, core_num=target.core_num)
 
 
 def make_measurement(speedup: float, pairs: int = 20) -> Measurement:
@@ -58,9 +61,9 @@ def make_estimate(speedup: float, half_width: float = 0.0) -> SpeedupEstimate:
     return replace(exact, low=speedup - half_width, high=speedup + half_width)
 
 
-def make_verdict(event: Event, speedup: float | None = None, **search: Any) -> Verdict:
+def make_verdict(event: Event, speedup: float | None = None, **search: Any) -> OperatorVerdict:
     """Return a note about a workload."""
-    return Verdict(
+    return OperatorVerdict(
         event=event,
         op_names=("n0",),
         estimate=make_estimate(speedup) if speedup else None,

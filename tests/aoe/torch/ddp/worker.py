@@ -20,7 +20,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from aoe.bank.gradients import GradientBank, GradientVerdict
+from aoe.bank.gradient_record import GradientVerdict
+from aoe.bank.gradients import GradientBank
+from aoe.bank.journal import BankJournal
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
@@ -368,13 +370,14 @@ def _store(folder: Path, ddp: Any, world: int, sizes: tuple[int, ...] | None = N
         cost=AllReduceCost(latency_us=5.0, us_per_byte=1e-3),
         segmentation=Segmentation(ends=(1, count)),
     )
-    bank = GradientBank(
+    journal = BankJournal(
         folder,
         soc_version_of(ddp.device),
         fingerprint={},
         model={"name": "net"},
         engine_version="0",
     )
+    bank = GradientBank(journal)
     if dist.get_rank() == 0:
         bank.save(training.model_hash, trace, verdict)
     dist.barrier()

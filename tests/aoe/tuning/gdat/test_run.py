@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aoe.bank.gradients import GradientBank
+from aoe.bank.journal import BankJournal
 from aoe.errors import MeasurementError, OutputError, RunError
 from aoe.gradients.cost import AllReduceCost, CostSample
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
@@ -122,7 +123,7 @@ class FakeTraining:
 
 def make_bank(folder: Path) -> GradientBank:
     """Return the bank of a target called host."""
-    return GradientBank(
+    journal = BankJournal(
         folder,
         "host",
         fingerprint={"torch": "2"},
@@ -130,6 +131,7 @@ def make_bank(folder: Path) -> GradientBank:
         engine_version="0",
         clock=lambda: datetime(2026, 1, 2, tzinfo=UTC),
     )
+    return GradientBank(journal)
 
 
 def run(

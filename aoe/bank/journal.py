@@ -1,0 +1,149 @@
+"""What every bank of a run has in common: who writes, what is noted, what is in quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aoe.measurement import SpeedupEstimate
+from aoe.target import Target
+from aoebank import Bank, Event, Provenance, Record, load_quarantine
+
+ENGINE = "aoe"
+CHANGES = (Event.ADD, Event.UPDATE)
+"""Events after which a record is another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A line of the side-car, without what all lines of a run share.
+
+    Attributes:
+        key: Record key.
+        event: What happened.
+        op_names: Nodes or parameters of the model.
+        estimate: Speed-up with its interval, if anything was measured.
+        baseline_us: Samples of the default, microseconds.
+        tuned_us: Samples of the strategy, pair by pair.
+        cluster: Surroundings of this measurement beyond the run's fingerprint.
+        search: Method, seed, trials and whatever else is worth keeping, JSON values.
+    """
+
+    key: str
+    event: Event
+    op_names: tuple[str, ...] = ()
+    estimate: SpeedupEstimate | None = None
+    baseline_us: Sequence[float] = ()
+    tuned_us: Sequence[float] = ()
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    search: Mapping[str, Any] = field(default_factory=dict)
+
+
+class BankJournal:
+    """One run's hand in the banks below a root: its side-cars and its quarantine.
+
+    Args:
+        root: Bank root.
+        soc_version: Target whose records are used.
+        fingerprint: Environment of this run's measurements, see `machine_fingerprint`.
+        model: Name of the model being tuned, and what else identifies it.
+        engine_version: Written into records and side-cars.
+        clock: Returns the present time in UTC.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        soc_version: str,
+        *,
+        fingerprint: Mapping[str, Any],
+        model: Mapping[str, str],
+        engine_version: str,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.bank = Bank(root)
+        self.soc_version = soc_version
+        self.fingerprint = dict(fingerprint)
+        self.model = dict(model)
+        self.engine = f"{ENGINE} {engine_version}"
+        self.clock = clock
+
+    def quarantine_reason(self, record: Record) -> str | None:
+        """Return why nobody should use a record, None if everybody may.
+
+        Raises:
+            BankFormatError: the quarantine is corrupt.
+        """
+        record = replace(record, soc_version=self.soc_version)
+        quarantine = load_quarantine(self.bank.root)
+        entry = quarantine.find(record, today=self.clock().date())
+        if entry is None:
+            return None
+        return f"in quarantine: {entry.reason}" + (f" ({entry.ticket})" if entry.ticket else "")
+
+    def entries(
+        self, file: Path, key: str, *, where: Mapping[str, Any] | None = None
+    ) -> Iterator[Provenance]:
+        """Yield what was noted about a record, oldest first.
+
+        Args:
+            file: Bank file.
+            key: Record key.
+            where: Parts of the fingerprint that have to agree.
+        """
+        for entry in self.bank.iter_provenance(file):
+            agrees = all(entry.fingerprint.get(name) == v for name, v in (where or {}).items())
+            if entry.key == key and agrees:
+                yield entry
+
+    def last_change(self, file: Path, key: str) -> Provenance | None:
+        """Return what was noted when the record was last written."""
+        last = None
+        for entry in self.entries(file, key):
+            if entry.event in CHANGES:
+                last = entry
+        return last
+
+    def last_failure(self, file: Path, key: str, *, where: Mapping[str, Any]) -> Provenance | None:
+        """Return the last search there, if it found nothing better than the default."""
+        last = None
+        for entry in self.entries(file, key, where=where):
+            if entry.event in (Event.UNSATISFIED, *CHANGES):
+                last = entry
+        return last if last is not None and last.event is Event.UNSATISFIED else None
+
+    def append(self, file: Path, notes: Sequence[Note]) -> None:
+        """Append lines to the side-car of a bank file; no record is touched."""
+        time = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.bank.append_provenance(file, [self._entry(note, time) for note in notes])
+
+    def _entry(self, note: Note, time: str) -> Provenance:
+        estimate = note.estimate
+        return Provenance(
+            key=note.key,
+            event=note.event,
+            time=time,
+            engine=self.engine,
+            fingerprint={**self.fingerprint, **note.cluster},
+            model=self.model,
+            op_names=note.op_names,
+            baseline_us=tuple(round(sample, 3) for sample in note.baseline_us),
+            tuned_us=tuple(round(sample, 3) for sample in note.tuned_us),
+            speedup=round(estimate.median, 4) if estimate else None,
+            speedup_low=round(estimate.low, 4) if estimate else None,
+            speedup_high=round(estimate.high, 4) if estimate else None,
+            search=dict(note.search),
+        )
+
+
+def machine_fingerprint(target: Target, **facts: str | int) -> dict[str, str | int]:
+    """Return the environment of a measurement: the machine, and versions or other `facts`."""
+    return {
+        "soc_version": target.soc_version,
+        "core_num": target.core_num,
+        "cpu_model": target.cpu_model,
+        **facts,
+    }
