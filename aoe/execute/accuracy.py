@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from aoe.kernels.halide.shapes import reduction_length
+from aoe.operators import Rounding, facts_of
+from aoe.workload import Workload
+
 Array = np.ndarray[Any, Any]
 
 _FLOAT32_EPS = 2.0**-23
@@ -48,16 +52,20 @@ class Deviation:
         return not self.detail
 
 
-def kernel_tolerance(reference: Array, *, reduction: int, operations: int) -> Tolerance:
+def kernel_tolerance(workload: Workload, reference: Array) -> Tolerance:
     """Return the tolerance for one kernel's float32 result.
 
+    Nothing is tolerated where no operator rounds. Else rounding grows with the square root of
+    the operators in the chain, and of the elements summed up into one result.
+
     Args:
-        reference: What ONNX Runtime computes.
-        reduction: Elements summed up into one result, 1 for element-wise work; rounding grows
-            with its square root.
-        operations: Operators in the chain.
+        workload: What the kernel computes.
+        reference: What ONNX Runtime computes for it.
     """
-    steps = _ELEMENT_ULPS * math.sqrt(max(1, reduction)) * math.sqrt(max(1, operations))
+    operations = workload.operations
+    if all(facts_of(operation).rounding is Rounding.EXACT for operation in operations):
+        return Tolerance(relative=0.0, absolute=0.0)
+    steps = _ELEMENT_ULPS * math.sqrt(reduction_length(workload) * len(operations))
     finite = np.abs(reference[np.isfinite(reference)])
     typical = float(np.median(finite)) if finite.size else 0.0
     relative = steps * _FLOAT32_EPS

@@ -25,14 +25,13 @@ from aoe.execute.toolchain import Toolchain
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
+from aoe.operators import facts_of
 from aoe.ort.sessions import bind, create_session, run_session, session_options
 from aoe.schedule import Schedule
 from aoe.target import Target
 from aoe.workload import Workload
 
 Array = np.ndarray[Any, Any]
-
-_PER_CHANNEL = frozenset({"BatchNormalization", "Conv"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,15 +179,10 @@ def candidate_model(baseline: onnx.ModelProto, source: KernelSource) -> onnx.Mod
 
 def _worst(workload: Workload, baseline: _Baseline, session: ort.InferenceSession) -> Deviation:
     """Return the worse deviation of random and special inputs."""
-    from aoe.kernels.registry import get_family
-
-    reduction = get_family(workload.op_type).reduction_length(workload)
     worst = Deviation(max_abs_err=0.0, excess=0.0)
     for feed, reference in zip(baseline.feeds, baseline.results, strict=True):
         actual = run_session(session, feed)[0]
-        tolerance = kernel_tolerance(
-            reference, reduction=reduction, operations=len(workload.operations)
-        )
+        tolerance = kernel_tolerance(workload, reference)
         undefined = _nan_inputs(workload, feed)
         worst = worse_of(worst, compare(reference, actual, tolerance, undefined=undefined))
     return worst
@@ -197,7 +191,7 @@ def _worst(workload: Workload, baseline: _Baseline, session: ort.InferenceSessio
 def _nan_inputs(workload: Workload, feed: Mapping[str, Array]) -> Array:
     """Return where a result depends on a NaN; everywhere if that cannot be told."""
     shape = workload.output.shape
-    per_channel = any(op.op_type in _PER_CHANNEL for op in workload.operations)
+    per_channel = any(facts_of(operation).per_channel for operation in workload.operations)
     mask = np.zeros(shape, bool)
     for array in feed.values():
         nan = np.isnan(array)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import onnx
 
-from aoe.graph.model_graph import ModelGraph, attributes_of, op_key
-from aoe.workload import Layout, Operation, TensorSpec, Workload
+from aoe.graph.model_graph import ModelGraph, attributes_of
+from aoe.operators import KERNEL_DTYPES, OPERATORS, op_key
+from aoe.workload import NCHWC_DOMAIN, Layout, Operation, TensorSpec, Workload
 
 UNCLASSIFIED = "unclassified"
 _MAX_RANK = 8
@@ -101,16 +102,13 @@ class _Extraction:
         last = self._graph.find_info(self._nodes[-1].output[0])
         if last is None or len(self._graph.initializers[name].dims) > len(last.shape):
             return True
-        return any(
-            name in node.input[1:] and node.op_type in ("BatchNormalization", "Conv")
-            for node in self._nodes
-        )
+        return any(name in _channel_parameters(node) for node in self._nodes)
 
     def _spec(self, name: str) -> TensorSpec | str:
         info = self._graph.find_info(name)
         if info is None:
             return f"the shape of {name} is unknown"
-        if info.dtype != "float32":
+        if info.dtype not in KERNEL_DTYPES:
             return f"{name} is {info.dtype}, kernels compute in float32"
         if len(info.shape) > _MAX_RANK:
             return f"{name} has rank {len(info.shape)}, more than {_MAX_RANK}"
@@ -129,7 +127,7 @@ class _Extraction:
 
     def _layout_matters(self) -> bool:
         """A chain without layout-bound operators computes the same in any element order."""
-        return any(node.domain == "com.microsoft.nchwc" for node in self._nodes)
+        return any(node.domain == NCHWC_DOMAIN for node in self._nodes)
 
     def _operation(self, node: onnx.NodeProto, output: str) -> Operation:
         domain, op_type = op_key(node)
@@ -141,6 +139,12 @@ class _Extraction:
             output=output,
             attributes=attributes_of(node),
         )
+
+
+def _channel_parameters(node: onnx.NodeProto) -> list[str]:
+    """Return the tensors a node reads one value per channel of."""
+    facts = OPERATORS.get(op_key(node))
+    return [node.input[i] for i in facts.per_channel if i < len(node.input)] if facts else []
 
 
 def _odd_attribute(node: onnx.NodeProto) -> str | None:

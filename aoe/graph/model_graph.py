@@ -10,10 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from aoe.operators import REORDER_OUTPUT, op_key
 from aoe.workload import NCHWC_DOMAIN
-
-REORDER_INPUT = (NCHWC_DOMAIN, "ReorderInput")
-REORDER_OUTPUT = (NCHWC_DOMAIN, "ReorderOutput")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +20,6 @@ class TensorInfo:
 
     dtype: str
     shape: tuple[int, ...]
-
-
-def op_key(node: onnx.NodeProto) -> tuple[str, str]:
-    """Return (domain, op_type); ONNX's own domain is the empty string."""
-    return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
 
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import onnx
 
 from aoe.graph.extraction import extract_workload
-from aoe.graph.model_graph import REORDER_INPUT, REORDER_OUTPUT, ModelGraph, attributes_of, op_key
+from aoe.graph.model_graph import ModelGraph, attributes_of
+from aoe.operators import REORDER_INPUT, REORDER_OUTPUT, OperatorKey, is_reorder, op_key
 from aoe.workload import NCHWC_DOMAIN, Workload
 
 _NCHWC_CONV = (NCHWC_DOMAIN, "Conv")
@@ -64,8 +65,8 @@ Classify = Callable[[Workload], Workload | str]
 def partition(
     graph: ModelGraph,
     *,
-    fusible: Container[tuple[str, str]],
-    anchors: Container[tuple[str, str]],
+    fusible: Container[OperatorKey],
+    anchors: Container[OperatorKey],
     classify: Classify,
 ) -> Partition:
     """Cut a model into regions.
@@ -106,8 +107,8 @@ class _Growth:
     def __init__(
         self,
         graph: ModelGraph,
-        fusible: Container[tuple[str, str]],
-        anchors: Container[tuple[str, str]],
+        fusible: Container[OperatorKey],
+        anchors: Container[OperatorKey],
         taken: set[int],
     ) -> None:
         self._graph = graph
@@ -193,9 +194,9 @@ class _Growth:
 
     def _worthwhile(self, nodes: tuple[int, ...], blocked: bool) -> bool:
         """Return True if there is something to compute and the layout choice means anything."""
-        keys = [op_key(self._graph.nodes[index]) for index in nodes]
-        computes = any(key not in (REORDER_INPUT, REORDER_OUTPUT) for key in keys)
-        layout_bound = any(key in (REORDER_INPUT, REORDER_OUTPUT, _NCHWC_CONV) for key in keys)
+        found = [self._graph.nodes[index] for index in nodes]
+        computes = not all(is_reorder(node) for node in found)
+        layout_bound = any(is_reorder(node) or op_key(node) == _NCHWC_CONV for node in found)
         return computes and layout_bound == blocked
 
 

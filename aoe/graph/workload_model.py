@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from aoe.workload import NCHWC_DOMAIN, Operation, Workload
+from aoe.operators import OperatorFacts, Specials, facts_of
+from aoe.workload import Operation, Workload
 
 Array = np.ndarray[Any, Any]
 
@@ -18,12 +19,6 @@ _IR_VERSION = 10  # read by every ONNX Runtime since 1.18
 _OLDEST_OPSET = 7
 """Opset below which ONNX Runtime runs nothing. Source: its list of supported opsets."""
 
-_POSITIVE_INPUTS = {"BatchNormalization": (4,), "Sqrt": (0,), "Log": (0,), "Pow": (0,)}
-"""Inputs that make NaN of every negative value."""
-_NONZERO_INPUTS = {"Div": (1,), "Reciprocal": (0,)}
-"""Inputs that make a pole of zero."""
-_PER_CHANNEL = {("", "BatchNormalization"), (NCHWC_DOMAIN, "Conv")}
-
 _FINITE_SPECIALS = (0.0, -0.0, 1e-40, -1e-40, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 1.0, -1.0, 3.0, -3.0)
 _LARGE_SPECIALS = (88.0, -88.0, 100.0, -100.0, 1e-20, -1e-20, 1e20, -1e20, 3e38, -3e38)
 _NON_FINITE = (np.nan, np.inf, -np.inf)
@@ -31,9 +26,8 @@ _SPECIAL_SHARE = 0.4
 """Share of special values among the elements of an input."""
 _SPARSE_SPECIALS = 24
 """Special values in an input whose elements influence each other."""
-_SUMMED_MAX = 50.0
-"""Largest special value where squares are summed up: ONNX Runtime's LRN keeps a running sum, out
-of which a large square does not come again."""
+_MODERATE_MAX = 50.0
+"""Largest special value of operators that are compared on moderate ones."""
 
 
 def workload_model(workload: Workload, *, seed: int) -> onnx.ModelProto:
@@ -55,7 +49,7 @@ def workload_model(workload: Workload, *, seed: int) -> onnx.ModelProto:
         else:
             info = helper.make_tensor_value_info(name, TensorProto.FLOAT, list(spec.shape))
             inputs.append(info)
-    shaped = _shaped_scalars(workload)
+    shaped = _read_as(workload, lambda facts: facts.per_channel)  # one value for each channel
     for number, scalar in enumerate(workload.scalars):
         shape = (1,) if f"s{number}" in shaped else ()
         value = np.full(shape, scalar, dtype=np.float32)
@@ -102,12 +96,11 @@ def special_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
 
 def _specials(workload: Workload) -> tuple[tuple[float, ...], bool]:
     """Return special values, and whether one of them reaches many results."""
-    kinds = {operation.op_type for operation in workload.operations}
-    if "LRN" in kinds:
-        large = tuple(value for value in _LARGE_SPECIALS if abs(value) <= _SUMMED_MAX)
+    wanted = {facts_of(operation).specials for operation in workload.operations}
+    if Specials.MODERATE in wanted:
+        large = tuple(value for value in _LARGE_SPECIALS if abs(value) <= _MODERATE_MAX)
         return _FINITE_SPECIALS + large, True
-    sparse = bool(kinds & {"Softmax", "LogSoftmax"})
-    return _NON_FINITE + _FINITE_SPECIALS + _LARGE_SPECIALS, sparse
+    return _NON_FINITE + _FINITE_SPECIALS + _LARGE_SPECIALS, Specials.FEW in wanted
 
 
 def _variable_inputs(workload: Workload) -> list[str]:
@@ -116,8 +109,8 @@ def _variable_inputs(workload: Workload) -> list[str]:
 
 def _values(workload: Workload, seed: int) -> dict[str, Array]:
     """Return values of all inputs, constants included."""
-    positive = _read_as(workload, _POSITIVE_INPUTS)
-    nonzero = _read_as(workload, _NONZERO_INPUTS)
+    positive = _read_as(workload, lambda facts: facts.positive)
+    nonzero = _read_as(workload, lambda facts: facts.nonzero)
     values = {}
     for number, spec in enumerate(workload.inputs):
         name = f"x{number}"
@@ -131,23 +124,13 @@ def _values(workload: Workload, seed: int) -> dict[str, Array]:
     return values
 
 
-def _read_as(workload: Workload, positions: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """Return the references read at given positions of given operators."""
+def _read_as(workload: Workload, role: Callable[[OperatorFacts], Collection[int]]) -> set[str]:
+    """Return the references read at the positions that have a role in their operators."""
     return {
         operation.inputs[at]
         for operation in workload.operations
-        for at in positions.get(operation.op_type, ())
+        for at in role(facts_of(operation))
         if at < len(operation.inputs)
-    }
-
-
-def _shaped_scalars(workload: Workload) -> set[str]:
-    """Return the scalars that stand for the parameters of one channel."""
-    return {
-        ref
-        for operation in workload.operations
-        if (operation.domain, operation.op_type) in _PER_CHANNEL
-        for ref in operation.inputs[1:]
     }
 
 

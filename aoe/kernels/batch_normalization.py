@@ -22,10 +22,10 @@ from aoe.kernels.halide.chain import (
     make_arguments,
 )
 from aoe.kernels.halide.iteration import Iteration, plan_iteration
-from aoe.kernels.halide.shapes import REORDERS, op_key
 from aoe.kernels.halide.tiling import GUESSES_MAX, row_schedule, row_space
 from aoe.kernels.math.functions import strict
 from aoe.kernels.normalization_ops import apply_activation, scale_and_shift
+from aoe.operators import is_reorder
 from aoe.schedule import (
     Choice,
     ComputeRoot,
@@ -66,17 +66,13 @@ class BatchNormalization:
         parts = split_at_anchor(workload, self.anchors)
         if isinstance(parts, Support):
             return parts
-        if any(op_key(operation) not in REORDERS for operation in parts.before):
+        if not all(is_reorder(operation) for operation in parts.before):
             return Support("the normalisation is not the first operator")
         chain = check_chain((parts.anchor, *parts.after))
         if not chain:
             return chain
         iteration = plan_iteration(workload)
         return SUPPORTED if isinstance(iteration, Iteration) else iteration
-
-    def reduction_length(self, workload: Workload) -> int:
-        """Return 1: no result sums anything up."""
-        return 1
 
     def pipeline(self, workload: Workload) -> Pipeline:
         """Return the chain with the per-channel values as stages."""

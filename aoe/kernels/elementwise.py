@@ -37,10 +37,6 @@ class Elementwise:
         iteration = plan_iteration(workload)
         return SUPPORTED if isinstance(iteration, Iteration) else iteration
 
-    def reduction_length(self, workload: Workload) -> int:
-        """Return 1: no result sums anything up."""
-        return 1
-
     def pipeline(self, workload: Workload) -> Pipeline:
         """Return the chain as one function."""
         iteration = iteration_of(workload)

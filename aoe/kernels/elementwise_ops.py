@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import reduce
 
 import halide as hl
@@ -25,23 +24,13 @@ from aoe.kernels.normalization_ops import (
     refuse_batch_normalization,
     refuse_channel_scale,
 )
+from aoe.operators import MICROSOFT_DOMAIN, OperatorKey
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation
 
 Attributes = Mapping[str, AttributeValue]
 Build = Callable[[Sequence[hl.Expr], Attributes, int], hl.Expr]
 
-MICROSOFT_DOMAIN = "com.microsoft"
-_ANY = 32  # inputs of a variadic operator
 _LARGEST = 3.4028234663852886e38
-
-
-class Signature(StrEnum):
-    """Which inputs and which result of an operator are booleans."""
-
-    NUMBERS = "numbers"
-    COMPARISON = "comparison"
-    LOGIC = "logic"
-    WHERE = "where"
 
 
 def _accept(operation: Operation) -> str:
@@ -54,18 +43,12 @@ class ElementwiseOp:
 
     Attributes:
         build: Expression of the result from inputs, attributes and operator version.
-        inputs: Least and most inputs.
         cycles: Rough cost of one vector on a current CPU, to size parallel tasks.
-        since: First version with today's meaning of inputs and broadcasting.
-        signature: Where booleans are.
         refuse: Why a particular use is not supported; empty if it is.
     """
 
     build: Build
-    inputs: tuple[int, int] = (1, 1)
     cycles: int = 2
-    since: int = 1
-    signature: Signature = Signature.NUMBERS
     refuse: Callable[[Operation], str] = _accept
 
 
@@ -81,22 +64,12 @@ def _unary(function: Callable[[hl.Expr], hl.Expr], cycles: int = 2) -> Elementwi
     return ElementwiseOp(build=lambda values, _, __: function(values[0]), cycles=cycles)
 
 
-def _binary(
-    function: Callable[[hl.Expr, hl.Expr], hl.Expr],
-    cycles: int = 2,
-    signature: Signature = Signature.NUMBERS,
-) -> ElementwiseOp:
-    return ElementwiseOp(
-        build=lambda values, _, __: function(values[0], values[1]),
-        inputs=(2, 2),
-        cycles=cycles,
-        since=7,
-        signature=signature,
-    )
+def _binary(function: Callable[[hl.Expr, hl.Expr], hl.Expr], cycles: int = 2) -> ElementwiseOp:
+    return ElementwiseOp(build=lambda values, _, __: function(values[0], values[1]), cycles=cycles)
 
 
 def _variadic(function: Callable[[hl.Expr, hl.Expr], hl.Expr]) -> ElementwiseOp:
-    return ElementwiseOp(build=lambda values, _, __: reduce(function, values), inputs=(1, _ANY))
+    return ElementwiseOp(build=lambda values, _, __: reduce(function, values))
 
 
 def _with_attributes(
@@ -237,9 +210,7 @@ def _refuse_training(operation: Operation) -> str:
     return "Dropout with a training mode" if mode else ""
 
 
-_COMPARISON, _LOGIC = Signature.COMPARISON, Signature.LOGIC
-
-ELEMENTWISE_OPS: dict[tuple[str, str], ElementwiseOp] = {
+ELEMENTWISE_OPS: dict[OperatorKey, ElementwiseOp] = {
     ("", "Add"): _binary(_add),
     ("", "Sub"): _binary(lambda a, b: strict(a - b)),
     ("", "Mul"): _binary(lambda a, b: strict(a * b)),
@@ -249,8 +220,8 @@ ELEMENTWISE_OPS: dict[tuple[str, str], ElementwiseOp] = {
     ("", "Min"): _variadic(_minimum),
     ("", "Max"): _variadic(_maximum),
     ("", "Sum"): _variadic(_add),
-    ("", "Mean"): ElementwiseOp(build=_mean, inputs=(1, _ANY)),
-    ("", "Where"): ElementwiseOp(build=_where, inputs=(3, 3), signature=Signature.WHERE),
+    ("", "Mean"): ElementwiseOp(build=_mean),
+    ("", "Where"): ElementwiseOp(build=_where),
     ("", "Neg"): _unary(lambda x: strict(x * constant(-1.0))),
     ("", "Abs"): _unary(hl.abs),
     ("", "Sqrt"): _unary(lambda x: strict(hl.sqrt(x)), cycles=18),
@@ -270,7 +241,7 @@ ELEMENTWISE_OPS: dict[tuple[str, str], ElementwiseOp] = {
         _selu, cycles=12, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875
     ),
     ("", "Celu"): _with_attributes(_celu, cycles=15, alpha=1.0),
-    ("", "Clip"): ElementwiseOp(build=_clip, inputs=(1, 3)),
+    ("", "Clip"): ElementwiseOp(build=_clip),
     ("", "Sigmoid"): _unary(functions.sigmoid, cycles=20),
     ("", "HardSigmoid"): _with_attributes(_hard_sigmoid, alpha=0.2, beta=0.5),
     ("", "HardSwish"): _unary(_hard_swish, cycles=3),
@@ -284,36 +255,24 @@ ELEMENTWISE_OPS: dict[tuple[str, str], ElementwiseOp] = {
     ("", "ThresholdedRelu"): _with_attributes(_thresholded_relu, alpha=1.0),
     ("", "Shrink"): _with_attributes(_shrink, bias=0.0, lambd=0.5),
     ("", "Identity"): ElementwiseOp(build=_identity),
-    ("", "Dropout"): ElementwiseOp(
-        build=_identity, inputs=(1, 3), since=7, refuse=_refuse_training
-    ),
-    ("", "Equal"): _binary(lambda a, b: strict(a == b), signature=_COMPARISON),
-    ("", "Greater"): _binary(lambda a, b: strict(a > b), signature=_COMPARISON),
-    ("", "GreaterOrEqual"): _binary(_at_least, signature=_COMPARISON),
-    ("", "Less"): _binary(lambda a, b: strict(a < b), signature=_COMPARISON),
-    ("", "LessOrEqual"): _binary(lambda a, b: _at_least(b, a), signature=_COMPARISON),
-    ("", "IsNaN"): ElementwiseOp(
-        build=lambda values, _, __: hl.is_nan(values[0]), signature=_COMPARISON
-    ),
-    ("", "And"): _binary(lambda a, b: a & b, signature=_LOGIC),
-    ("", "Or"): _binary(lambda a, b: a | b, signature=_LOGIC),
-    ("", "Xor"): _binary(lambda a, b: a != b, signature=_LOGIC),
-    ("", "Not"): ElementwiseOp(
-        build=lambda values, _, __: hl.logical_not(values[0]), signature=_LOGIC
-    ),
+    ("", "Dropout"): ElementwiseOp(build=_identity, refuse=_refuse_training),
+    ("", "Equal"): _binary(lambda a, b: strict(a == b)),
+    ("", "Greater"): _binary(lambda a, b: strict(a > b)),
+    ("", "GreaterOrEqual"): _binary(_at_least),
+    ("", "Less"): _binary(lambda a, b: strict(a < b)),
+    ("", "LessOrEqual"): _binary(lambda a, b: _at_least(b, a)),
+    ("", "IsNaN"): _unary(hl.is_nan),
+    ("", "And"): _binary(lambda a, b: a & b),
+    ("", "Or"): _binary(lambda a, b: a | b),
+    ("", "Xor"): _binary(lambda a, b: a != b),
+    ("", "Not"): _unary(hl.logical_not),
     ("", "BatchNormalization"): ElementwiseOp(
-        build=batch_normalization, inputs=(5, 5), since=7, refuse=refuse_batch_normalization
+        build=batch_normalization, refuse=refuse_batch_normalization
     ),
     (MICROSOFT_DOMAIN, "Gelu"): _unary(functions.gelu, cycles=30),
-    (MICROSOFT_DOMAIN, "BiasGelu"): ElementwiseOp(
-        build=_biased(functions.gelu), inputs=(2, 2), cycles=30
-    ),
-    (MICROSOFT_DOMAIN, "FastGelu"): ElementwiseOp(
-        build=_biased(functions.gelu_tanh), inputs=(1, 2), cycles=25
-    ),
+    (MICROSOFT_DOMAIN, "BiasGelu"): ElementwiseOp(build=_biased(functions.gelu), cycles=30),
+    (MICROSOFT_DOMAIN, "FastGelu"): ElementwiseOp(build=_biased(functions.gelu_tanh), cycles=25),
     (MICROSOFT_DOMAIN, "QuickGelu"): _with_attributes(functions.swish, cycles=20, alpha=1.702),
-    (NCHWC_DOMAIN, "Conv"): ElementwiseOp(
-        build=channel_scale, inputs=(2, 3), refuse=refuse_channel_scale
-    ),
+    (NCHWC_DOMAIN, "Conv"): ElementwiseOp(build=channel_scale, refuse=refuse_channel_scale),
 }
-"""Every operator that may be part of a chain."""
+"""Every operator that may be part of a chain; its other facts stand in `aoe.operators`."""

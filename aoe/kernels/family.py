@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aoe.operators import OperatorKey
 from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
 
@@ -78,14 +79,11 @@ class KernelFamily(Protocol):
         """`Workload.op_type` of its workloads; names their bank file."""
 
     @property
-    def anchors(self) -> frozenset[tuple[str, str]]:
+    def anchors(self) -> frozenset[OperatorKey]:
         """(domain, op_type) of the operators it is built around; empty if any may start it."""
 
     def supports(self, workload: Workload) -> Support:
         """Tell whether the family computes `workload`, and if not, why."""
-
-    def reduction_length(self, workload: Workload) -> int:
-        """Return how many elements are summed up into one result, 1 for element-wise work."""
 
     def pipeline(self, workload: Workload) -> Pipeline:
         """Return the algorithm of a supported workload, without a schedule."""

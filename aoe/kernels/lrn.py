@@ -100,10 +100,6 @@ class Lrn:
         iteration = _plan(workload)
         return SUPPORTED if isinstance(iteration, Iteration) else iteration
 
-    def reduction_length(self, workload: Workload) -> int:
-        """Return the number of channels in a window."""
-        return _attributes(_parts(workload)).size
-
     def pipeline(self, workload: Workload) -> Pipeline:
         """Return the normalisation with its chain inlined; blocked with the scratch stage."""
         parts, iteration = _parts(workload), _iteration(workload)

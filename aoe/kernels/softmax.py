@@ -30,6 +30,7 @@ from aoe.kernels.halide.tiling import (
     vector_choices,
 )
 from aoe.kernels.math.functions import constant, exp, log, strict
+from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, softmax_axis
 from aoe.schedule import (
     Choice,
     ComputeAt,
@@ -57,8 +58,6 @@ _UNROLLED_MAX = 4
 _SCRATCH_BYTES_MAX = 192 << 10
 _PART = 64
 """Terms summed up before partial sums are: keeps the rounding error of long sums small."""
-_ONE_AXIS_SINCE = 13
-"""Version from which the operator works on one axis, not on all from `axis` to the last."""
 
 
 class Softmax:
@@ -86,10 +85,6 @@ class Softmax:
             return axis
         iteration = plan_iteration(workload, (axis_names(workload)[axis],))
         return SUPPORTED if isinstance(iteration, Iteration) else iteration
-
-    def reduction_length(self, workload: Workload) -> int:
-        """Return the extent of the axis."""
-        return _Plan.of(workload).length
 
     def pipeline(self, workload: Workload) -> Pipeline:
         """Return the passes as stages; the chain is inlined into the last."""
@@ -201,15 +196,14 @@ class _Plan:
 def _reduced_axis(parts: Anchored, workload: Workload) -> int | Support:
     """Return the dimension that is reduced, or why it is not one this kernel reduces."""
     rank = len(workload.output.shape)
-    is_new = parts.anchor.version >= _ONE_AXIS_SINCE
-    axis = parts.anchor.attributes.get("axis", -1 if is_new else 1)
+    axis = softmax_axis(parts.anchor)
     if not isinstance(axis, int) or not -rank <= axis < rank:
         return Support(f"axis {axis} of a tensor of rank {rank}")
     axis %= rank
     behind = prod(workload.output.shape[axis + 1 :])
     if behind == 1:
         return Support("the reduced axis is the last, where ONNX Runtime is at its best")
-    if not is_new:
+    if parts.anchor.version < SOFTMAX_ONE_AXIS_SINCE:
         return Support(
             f"version {parts.anchor.version} reduces all axes from {axis} to the last, "
             "where ONNX Runtime is at its best"

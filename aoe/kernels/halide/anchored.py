@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from aoe.kernels.family import Support
 from aoe.kernels.halide.chain import check_chain
-from aoe.kernels.halide.shapes import REORDERS, op_key
+from aoe.operators import OperatorKey, is_reorder, op_key
 from aoe.workload import Operation, Workload
-
-_PASSING = REORDERS | {("", "Identity")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +29,7 @@ class Anchored:
     after: tuple[Operation, ...]
 
 
-def split_at_anchor(workload: Workload, anchors: Container[tuple[str, str]]) -> Anchored | Support:
+def split_at_anchor(workload: Workload, anchors: Container[OperatorKey]) -> Anchored | Support:
     """Return `workload` split at its anchor, or why it is not one anchor with a chain behind."""
     at = [i for i, item in enumerate(workload.operations) if op_key(item) in anchors]
     if not at:
@@ -51,6 +49,11 @@ def split_at_anchor(workload: Workload, anchors: Container[tuple[str, str]]) -> 
 def _input_behind(ref: str, operations: tuple[Operation, ...]) -> int | None:
     """Return the index of the workload input whose values `ref` has unchanged."""
     made_by = {operation.output: operation for operation in operations}
-    while ref in made_by and op_key(made_by[ref]) in _PASSING:
+    while ref in made_by and _passes(made_by[ref]):
         ref = made_by[ref].inputs[0]
     return int(ref[1:]) if ref.startswith("x") else None
+
+
+def _passes(operation: Operation) -> bool:
+    """Return True for operations whose result has the values of their input."""
+    return is_reorder(operation) or op_key(operation) == ("", "Identity")

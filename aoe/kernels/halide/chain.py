@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import halide as hl
 
-from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS, Signature
+from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import SUPPORTED, Support
 from aoe.kernels.halide.iteration import Iteration
-from aoe.kernels.halide.shapes import REORDERS, op_key
 from aoe.kernels.math.functions import constant, tanh_of_softplus
 from aoe.kernels.math.powers import power_of_constant
+from aoe.operators import facts_of, is_reorder, op_key
 from aoe.workload import Operation, Workload
 
 RESULT = "y"
@@ -29,7 +29,7 @@ def check_chain(operations: Iterable[Operation], booleans: Iterable[str] = ()) -
     last = None
     for operation in operations:
         last = operation
-        if op_key(operation) in REORDERS:
+        if is_reorder(operation):
             continue
         reason = _refusal(operation, known)
         if reason:
@@ -45,17 +45,17 @@ def _refusal(operation: Operation, booleans: set[str]) -> str:
     name = operation.op_type
     if rule is None:
         return f"{name} is not element-wise"
-    if not operation.domain and operation.version < rule.since:
+    facts = facts_of(operation)
+    if not operation.domain and operation.version < facts.since:
         return f"{name} version {operation.version} broadcasts by other rules"
-    least, most = rule.inputs
+    least, most = facts.inputs
     if not least <= len(operation.inputs) <= most or "" in operation.inputs[:least]:
         return f"{name} with {len(operation.inputs)} inputs"
-    signature = rule.signature
     for position, ref in enumerate(operation.inputs):
-        wants = signature is Signature.LOGIC or (signature is Signature.WHERE and position == 0)
+        wants = facts.signature.reads_boolean(position)
         if ref and (ref in booleans) != wants:
             return f"{name} reads {'a number' if wants else 'a boolean'} as input {position}"
-    if signature in (Signature.COMPARISON, Signature.LOGIC):
+    if facts.signature.makes_boolean:
         booleans.add(operation.output)
     return rule.refuse(operation)
 
@@ -96,7 +96,7 @@ def _expression(
 ) -> hl.Expr:
     key = op_key(operation)
     inputs = [known[ref] if ref else hl.Expr() for ref in operation.inputs]
-    if key in REORDERS:
+    if is_reorder(operation):
         return inputs[0]
     if key == ("", "Pow") and operation.inputs[1].startswith("s"):
         return power_of_constant(inputs[0], scalars[int(operation.inputs[1][1:])])
@@ -107,7 +107,7 @@ def estimate_cycles(operations: Iterable[Operation]) -> int:
     """Return the rough cost of one vector of a chain's results, in cycles of one core."""
     total = 0
     for operation in operations:
-        if op_key(operation) in REORDERS:
+        if is_reorder(operation):
             continue
         scalar_power = operation.op_type == "Pow" and operation.inputs[1].startswith("s")
         rule = ELEMENTWISE_OPS.get(op_key(operation))

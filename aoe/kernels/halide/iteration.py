@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from math import prod
 
 from aoe.kernels.family import SUPPORTED, Support
-from aoe.kernels.halide.shapes import REORDERS, Shape, channel_axes, infer_shapes, op_key
+from aoe.kernels.halide.shapes import channel_axes, infer_shapes
+from aoe.operators import KERNEL_DTYPES, Shape, is_reorder
 from aoe.workload import Layout, TensorSpec, Workload
 
 MAX_AXES = 8
@@ -104,14 +105,14 @@ def axis_names(workload: Workload) -> tuple[str, ...]:
 def check_layouts(workload: Workload) -> Support:
     """Tell whether types and layouts of a workload are ones kernels can compute in."""
     for number, spec in enumerate((*workload.inputs, workload.output)):
-        if spec.dtype != "float32":
+        if spec.dtype not in KERNEL_DTYPES:
             return Support(f"tensor {number} is {spec.dtype}, kernels compute in float32")
         if (spec.layout is Layout.BLOCKED) and not workload.blocked:
             return Support("a blocked tensor in a plain workload")
         if spec.block not in (0, workload.output.block):
             return Support(f"blocks of {spec.block} and of {workload.output.block} channels")
     for operation in workload.operations:
-        if op_key(operation) not in REORDERS:
+        if not is_reorder(operation):
             continue
         if not workload.blocked:
             return Support(f"{operation.op_type} in a plain workload")

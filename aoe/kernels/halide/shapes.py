@@ -2,53 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from aoe.workload import NCHWC_DOMAIN, Operation, Workload
-
-REORDERS = frozenset({(NCHWC_DOMAIN, "ReorderInput"), (NCHWC_DOMAIN, "ReorderOutput")})
-"""Operators that change the layout and no value."""
-
-SHAPE_KEEPING = REORDERS | frozenset(
-    {
-        (NCHWC_DOMAIN, "Conv"),  # only depthwise 1x1 is ever accepted
-        ("", "BatchNormalization"),
-        ("", "Dropout"),
-        ("", "LRN"),
-        ("", "LogSoftmax"),
-        ("", "Softmax"),
-    }
-)
-"""Operators whose result has the shape of their first input, whatever the others have."""
-
-PER_CHANNEL = {
-    ("", "BatchNormalization"): range(1, 5),
-    (NCHWC_DOMAIN, "Conv"): range(1, 3),
-}
-"""Inputs that hold one value per channel of the first input and do not broadcast."""
-
-Shape = tuple[int, ...]
-
-
-def op_key(operation: Operation) -> tuple[str, str]:
-    """Return (domain, op_type), by which operators are looked up."""
-    return operation.domain, operation.op_type
-
-
-def find_broadcast(shapes: Sequence[Shape]) -> Shape | None:
-    """Return the shape of a multidirectional broadcast, None if the shapes do not fit.
-
-    >>> find_broadcast([(64, 1, 1), (1, 64, 7, 7), ()])
-    (1, 64, 7, 7)
-    """
-    rank = max((len(shape) for shape in shapes), default=0)
-    result = [1] * rank
-    for shape in shapes:
-        for at, extent in enumerate(shape, start=rank - len(shape)):
-            if extent != 1 and result[at] not in (1, extent):
-                return None
-            result[at] = max(result[at], extent)
-    return tuple(result)
+from aoe.operators import Shape, facts_of
+from aoe.workload import Workload
 
 
 def infer_shapes(workload: Workload) -> Mapping[str, Shape] | str:
@@ -59,10 +16,7 @@ def infer_shapes(workload: Workload) -> Mapping[str, Shape] | str:
         given = [shapes[ref] for ref in operation.inputs if ref]
         if not given:
             return f"{operation.op_type} has no input"
-        if op_key(operation) in SHAPE_KEEPING:
-            shapes[operation.output] = given[0]
-            continue
-        found = find_broadcast(given)
+        found = facts_of(operation).shape(given)
         if found is None:
             return f"{operation.op_type} cannot broadcast {' with '.join(map(str, given))}"
         shapes[operation.output] = found
@@ -80,7 +34,7 @@ def channel_axes(workload: Workload, shapes: Mapping[str, Shape]) -> Mapping[str
     axes: dict[str, int] = {}
     broadcast: set[str] = set()
     for operation in workload.operations:
-        parameters = PER_CHANNEL.get(op_key(operation), range(0))
+        parameters = facts_of(operation).per_channel
         for position, ref in enumerate(operation.inputs):
             if not ref:
                 continue
@@ -97,3 +51,18 @@ def channel_axes(workload: Workload, shapes: Mapping[str, Shape]) -> Mapping[str
                 return f"{ref} is per channel of tensors of different rank"
     both = [ref for ref in axes if ref in broadcast and shapes[ref] != (1,)]
     return f"{both[0]} is a channel parameter and broadcast too" if both else axes
+
+
+def reduction_length(workload: Workload) -> int:
+    """Return how many elements are summed up into one result, 1 for element-wise work.
+
+    Raises:
+        ValueError: the shapes of `workload` contradict each other.
+    """
+    shapes = infer_shapes(workload)
+    if isinstance(shapes, str):
+        raise ValueError(f"{workload.op_type}: {shapes}")
+    return max(
+        facts_of(operation).summed(operation, shapes[operation.inputs[0]])
+        for operation in workload.operations
+    )

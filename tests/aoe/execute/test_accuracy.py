@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.families import chain_workload
 
 from aoe.execute.accuracy import (
     Deviation,
@@ -17,6 +19,7 @@ from aoe.execute.accuracy import (
     kernel_tolerance,
     worse_of,
 )
+from aoe.workload import Operation
 
 _EXACT = Tolerance(relative=0.0, absolute=0.0)
 _LOOSE = Tolerance(relative=1e-3, absolute=1e-3)
@@ -119,20 +122,28 @@ def test_compare_decides_on_any_values(left: list[float], right: list[float]) ->
 
 def test_tolerance_grows_with_the_reduction_and_the_chain() -> None:
     reference = np.ones(10, np.float32)
-    small = kernel_tolerance(reference, reduction=1, operations=1)
-    assert kernel_tolerance(reference, reduction=100, operations=1).relative == pytest.approx(
-        10 * small.relative
+    small = kernel_tolerance(chain_workload(("Exp",)), reference)
+    window = Operation(
+        op_type="LRN", version=13, inputs=("x0",), output="t0", attributes={"size": 100}
     )
-    assert kernel_tolerance(reference, reduction=1, operations=4).relative == pytest.approx(
-        2 * small.relative
-    )
+    reduction = replace(chain_workload(), operations=(window,))
+    assert kernel_tolerance(reduction, reference).relative == pytest.approx(10 * small.relative)
+    chain = chain_workload(("Exp", "Tanh", "Sin", "Cos"))
+    assert kernel_tolerance(chain, reference).relative == pytest.approx(2 * small.relative)
     assert small.relative < 1e-4
 
 
 def test_tolerance_of_tiny_and_of_non_finite_results_is_not_zero_and_not_huge() -> None:
     for values in ([1e-30] * 4, [np.nan, np.inf], [1e30] * 4, []):
-        found = kernel_tolerance(_array(*values), reduction=1, operations=1)
+        found = kernel_tolerance(chain_workload(), _array(*values))
         assert 0 < found.absolute <= found.relative
+
+
+def test_nothing_is_tolerated_where_no_operator_rounds() -> None:
+    reference = np.ones(10, np.float32)
+    exact = kernel_tolerance(chain_workload(("Neg", "Relu", "Floor")), reference)
+    assert exact == Tolerance(relative=0.0, absolute=0.0)
+    assert kernel_tolerance(chain_workload(("Neg", "Exp", "Floor")), reference).relative > 0
 
 
 # ---- whole models ----

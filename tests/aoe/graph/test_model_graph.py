@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 from support.engine.graphs import BLOCK
 from support.engine.models import chain_model, if_net, make_model
 
-from aoe.graph.model_graph import ModelGraph, TensorInfo, attributes_of, op_key
+from aoe.graph.model_graph import ModelGraph, TensorInfo, attributes_of
 from aoe.workload import NCHWC_DOMAIN
 
 
@@ -44,7 +44,6 @@ def test_opset_of_unlisted_domain_is_one_and_the_long_name_is_onnx_s_own() -> No
     long_name = chain_model(["Relu"])
     long_name.opset_import[0].domain = "ai.onnx"
     assert ModelGraph(long_name, {}, block=BLOCK).opset("") == 17
-    assert op_key(helper.make_node("Relu", ["x"], ["y"], domain="ai.onnx")) == ("", "Relu")
 
 
 def test_info_comes_from_initializers_then_from_what_a_run_showed_then_from_inputs() -> None:

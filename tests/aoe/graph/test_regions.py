@@ -12,9 +12,10 @@ from onnx import TensorProto, helper
 from support.engine.graphs import ANCHORS, BLOCK, FUSIBLE, SHAPE, graphs, meaning, tensors_of
 from support.engine.models import chain_model, if_net, make_model
 
-from aoe.graph.model_graph import REORDER_INPUT, REORDER_OUTPUT, ModelGraph, TensorInfo, op_key
+from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import Partition, Region, partition
 from aoe.graph.rewrite import Replacement, rewrite
+from aoe.operators import REORDER_INPUT, REORDER_OUTPUT, op_key
 from aoe.workload import NCHWC_DOMAIN, Layout, Workload
 
 

@@ -9,12 +9,11 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from aoe.graph.workload_model import random_inputs, special_inputs
-from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS, MICROSOFT_DOMAIN, Signature
-from aoe.kernels.halide.shapes import op_key
+from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.registry import get_family
+from aoe.operators import MICROSOFT_DOMAIN, OPERATORS, OperatorKind, op_key
 from aoe.testing.kernels import (
     SEED,
-    TOLERANCES,
     CompiledKernel,
     assert_close,
     operation,
@@ -163,7 +162,7 @@ def test_operator_computes_what_onnx_runtime_does(name: str) -> None:
     kernel = CompiledKernel(workload)
     for feed in (random_inputs(workload, SEED), special_inputs(workload, SEED)):
         run = run_baseline(workload, feed)
-        assert_close(kernel.run(run.inputs), run.result, TOLERANCES["elementwise"], name)
+        assert_close(workload, kernel.run(run.inputs), run.result, name)
 
 
 @pytest.mark.parametrize(
@@ -177,16 +176,14 @@ def test_operator_computes_what_the_onnx_reference_does(name: str) -> None:
     assert isinstance(expected, list)
     actual = CompiledKernel(workload).run(run.inputs)
     reference = np.asarray(expected[0], dtype=np.float32)
-    assert_close(actual, reference, TOLERANCES["elementwise"], name)
+    assert_close(workload, actual, reference, name)
 
 
 def test_swish_is_x_times_sigmoid() -> None:
     workload = make(operation("Swish", "x0", version=24, alpha=0.7))
     x = random_inputs(workload, SEED)["x0"]
     expected = x / (1 + np.exp(-0.7 * x.astype(np.float64)))
-    assert_close(
-        CompiledKernel(workload).run({"x0": x}), expected, TOLERANCES["elementwise"], "Swish"
-    )
+    assert_close(workload, CompiledKernel(workload).run({"x0": x}), expected, "Swish")
 
 
 def test_every_operator_of_the_table_is_tested_here() -> None:
@@ -194,11 +191,11 @@ def test_every_operator_of_the_table_is_tested_here() -> None:
     assert set(ELEMENTWISE_OPS) - tested == {("", "Swish"), (NCHWC_DOMAIN, "Conv")}
 
 
+def test_every_elementwise_operator_has_a_builder_and_a_row() -> None:
+    rows = {key for key, facts in OPERATORS.items() if facts.kind is OperatorKind.ELEMENTWISE}
+    assert rows == set(ELEMENTWISE_OPS)
+
+
 @pytest.mark.parametrize("key", ELEMENTWISE_OPS)
-def test_rules_are_consistent(key: tuple[str, str]) -> None:
-    rule = ELEMENTWISE_OPS[key]
-    least, most = rule.inputs
-    assert 1 <= least <= most
-    assert rule.cycles > 0
-    if rule.signature is Signature.WHERE:
-        assert rule.inputs == (3, 3)
+def test_every_operator_costs_something(key: tuple[str, str]) -> None:
+    assert ELEMENTWISE_OPS[key].cycles > 0

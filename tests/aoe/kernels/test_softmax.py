@@ -40,6 +40,7 @@ def make(
 
 class TestSoftmax(KernelFamilyTests):
     family_name = "softmax"
+    share = 1 / 16  # sums of positive terms lose less than sums may
     cases: Mapping[str, Workload] = {
         "channels of an image": make((1, 21, 56, 56), 1),
         "log, channels of an image": make((1, 21, 33, 33), 1, op_type="LogSoftmax"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aoe.kernels.halide.shapes import channel_axes, find_broadcast, infer_shapes
+from aoe.kernels.halide.shapes import channel_axes, infer_shapes, reduction_length
 from aoe.workload import Operation, TensorSpec, Workload
 
 
@@ -25,23 +25,6 @@ def make_workload(
 
 def make_operation(op_type: str, *inputs: str, output: str = "t0") -> Operation:
     return Operation(op_type=op_type, version=15, inputs=inputs, output=output)
-
-
-@pytest.mark.parametrize(
-    ("shapes", "expected"),
-    [
-        ([()], ()),
-        ([(3, 1), (4,)], (3, 4)),
-        ([(2, 1, 5), (3, 1), ()], (2, 3, 5)),
-        ([(2,), (3,)], None),
-        ([(2, 3), (3, 2)], None),
-        ([(1,), (1, 1)], (1, 1)),
-    ],
-)
-def test_broadcast_follows_numpy(
-    shapes: list[tuple[int, ...]], expected: tuple[int, ...] | None
-) -> None:
-    assert find_broadcast(shapes) == expected
 
 
 def test_shapes_of_results_are_inferred() -> None:
@@ -99,3 +82,29 @@ def test_parameter_of_another_length_is_a_reason() -> None:
     shapes = infer_shapes(workload)
     assert not isinstance(shapes, str)
     assert "per channel" in str(channel_axes(workload, shapes))
+
+
+@pytest.mark.parametrize(
+    ("op_type", "version", "attributes", "expected"),
+    [
+        ("Exp", 13, {}, 1),
+        ("LRN", 13, {"size": 7}, 7),
+        ("Softmax", 13, {"axis": 1}, 3),
+        ("Softmax", 13, {}, 5),
+        ("LogSoftmax", 11, {}, 60),
+        ("Softmax", 11, {"axis": -2}, 20),
+    ],
+)
+def test_reduction_length_follows_the_operator(
+    op_type: str, version: int, attributes: dict[str, int], expected: int
+) -> None:
+    operation = Operation(
+        op_type=op_type, version=version, inputs=("x0",), output="t0", attributes=attributes
+    )
+    assert reduction_length(make_workload([(2, 3, 4, 5)], [operation], (2, 3, 4, 5))) == expected
+
+
+def test_reduction_length_of_contradicting_shapes_is_an_error() -> None:
+    workload = make_workload([(2, 3)], [make_operation("Exp", "x0")], (3, 2))
+    with pytest.raises(ValueError, match="the result has shape"):
+        reduction_length(workload)
