@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from aoe.errors import RunError, RunTimeoutError
@@ -72,17 +72,18 @@ class SearchResult:
         trials: Everything measured on the way.
     """
 
-    configuration: Configuration | None
-    schedule: Schedule | None
-    measurement: Measurement | None
-    estimate: SpeedupEstimate | None
-    trials: tuple[TrialRecord, ...]
+    configuration: Configuration | None = None
+    schedule: Schedule | None = None
+    measurement: Measurement | None = None
+    estimate: SpeedupEstimate | None = None
+    trials: tuple[TrialRecord, ...] = ()
 
 
-class OperatorSearch:
-    """Searches one workload.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchTask:
+    """One workload to be searched.
 
-    Args:
+    Attributes:
         runner: Measures candidates.
         family: Kernel family of the workload.
         workload: What to compute.
@@ -90,123 +91,121 @@ class OperatorSearch:
         settings: Method, budget, policies.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        family: KernelFamily,
-        workload: Workload,
-        kernel_target: KernelTarget,
-        settings: SearchSettings,
-    ) -> None:
-        self._runner = runner
-        self._family = family
-        self._workload = workload
-        self._target = kernel_target
-        self._settings = settings
-        self._trials: list[TrialRecord] = []
+    runner: Runner
+    family: KernelFamily
+    workload: Workload
+    kernel_target: KernelTarget
+    settings: SearchSettings
 
-    def run(
-        self,
-        *,
-        out_of_time: Callable[[], bool],
-        report: Callable[[int, float | None], None],
-    ) -> SearchResult:
-        """Search until the budget or the time is spent, or nothing better is to be expected.
+    def schedule(self, configuration: Configuration) -> Schedule:
+        """Return the schedule a configuration stands for."""
+        return self.family.schedule(self.workload, configuration, self.kernel_target)
 
-        Args:
-            out_of_time: True when the run's time limit is reached.
-            report: Is told trials done and the best speed-up after each batch.
-        """
-        settings = self._settings
-        search = make_search(
-            settings.method,
-            self._family.space(self._workload, self._target),
-            budget=settings.budget,
-            seed=settings.seed,
-            warm_starts=settings.warm_starts,
+
+def search_workload(
+    task: SearchTask,
+    *,
+    out_of_time: Callable[[], bool],
+    report: Callable[[int, float | None], None],
+) -> SearchResult:
+    """Search until the budget or the time is spent, or nothing better is to be expected.
+
+    Args:
+        task: The workload and how to search it.
+        out_of_time: True when the run's time limit is reached.
+        report: Is told trials done and the best speed-up after each batch.
+    """
+    settings = task.settings
+    search = make_search(
+        settings.method,
+        task.family.space(task.workload, task.kernel_target),
+        budget=settings.budget,
+        seed=settings.seed,
+        warm_starts=settings.warm_starts,
+    )
+    trials: list[TrialRecord] = []
+    while len(trials) < settings.budget and not out_of_time():
+        asked = search.ask(min(_BATCH, settings.budget - len(trials)))
+        if not asked:
+            break
+        for trial in _measured(task, asked, _best(trials)):
+            trials.append(trial)
+            search.tell(trial.configuration, Trial.of(trial.measurement))
+        report(len(trials), _best(trials))
+        if search.is_converged or _is_hopeless(trials):
+            break
+    return _concluded(task, trials)
+
+
+def measure_schedules(
+    task: SearchTask,
+    schedules: Sequence[Schedule],
+    policy: MeasurePolicy,
+    best: float | None = None,
+) -> list[Measurement]:
+    """Measure schedules, in one call or, where that call dies, one by one.
+
+    A crash or a time-out costs the candidate, never the run.
+    """
+    try:
+        found: list[Measurement] = task.runner.call(
+            "measure_candidates",
+            timeout_s=_CALL_TIMEOUT_S + _CANDIDATE_TIMEOUT_S * len(schedules),
+            workload=workload_to_json(task.workload),
+            schedules=[schedule_to_json(schedule) for schedule in schedules],
+            policy=policy,
+            seed=task.settings.seed,
+            best_ratio=best,
         )
-        while len(self._trials) < settings.budget and not out_of_time():
-            asked = search.ask(min(_BATCH, settings.budget - len(self._trials)))
-            if not asked:
-                break
-            best = self._best()
-            for configuration, measurement in zip(
-                asked, self.measure(asked, settings.screen, best), strict=True
-            ):
-                self._trials.append(
-                    TrialRecord(configuration=configuration, measurement=measurement)
-                )
-                search.tell(configuration, Trial.of(measurement))
-            report(len(self._trials), self._best())
-            if search.is_converged or self._is_hopeless():
-                break
-        return self._conclude()
+        return found
+    except RunError as error:
+        if len(schedules) > 1:
+            return [measure_schedules(task, [s], policy, best)[0] for s in schedules]
+        timed_out = isinstance(error, RunTimeoutError)
+        outcome = Outcome.TIMEOUT if timed_out else Outcome.RUNTIME
+        return [Measurement.failure(outcome, str(error))]
 
-    def measure(
-        self, configurations: Sequence[Configuration], policy: MeasurePolicy, best: float | None
-    ) -> list[Measurement]:
-        """Measure candidates; a crash or a time-out costs the candidate, never the run."""
-        schedules = [
-            self._family.schedule(self._workload, configuration, self._target)
-            for configuration in configurations
-        ]
-        refusals = [
-            self._settings.refusal(schedule, configuration)
-            for schedule, configuration in zip(schedules, configurations, strict=True)
-        ]
-        allowed = [s for s, reason in zip(schedules, refusals, strict=True) if reason is None]
-        found = iter(self.measure_schedules(allowed, policy, best) if allowed else ())
-        return [
+
+def _measured(
+    task: SearchTask, configurations: Sequence[Configuration], best: float | None
+) -> Iterator[TrialRecord]:
+    """Measure what may be run; what may not is a failed trial with its reason."""
+    schedules = [task.schedule(configuration) for configuration in configurations]
+    refusals = list(map(task.settings.refusal, schedules, configurations))
+    allowed = [s for s, reason in zip(schedules, refusals, strict=True) if reason is None]
+    screen = task.settings.screen
+    found = iter(measure_schedules(task, allowed, screen, best) if allowed else ())
+    for configuration, reason in zip(configurations, refusals, strict=True):
+        measurement = (
             next(found) if reason is None else Measurement.failure(Outcome.CONSTRAINTS, reason)
-            for reason in refusals
-        ]
-
-    def measure_schedules(
-        self, schedules: Sequence[Schedule], policy: MeasurePolicy, best: float | None = None
-    ) -> list[Measurement]:
-        """Measure schedules, in one call or, where that call dies, one by one."""
-        try:
-            found: list[Measurement] = self._runner.call(
-                "measure_candidates",
-                timeout_s=_CALL_TIMEOUT_S + _CANDIDATE_TIMEOUT_S * len(schedules),
-                workload=workload_to_json(self._workload),
-                schedules=[schedule_to_json(schedule) for schedule in schedules],
-                policy=policy,
-                seed=self._settings.seed,
-                best_ratio=best,
-            )
-            return found
-        except RunError as error:
-            if len(schedules) > 1:
-                return [self.measure_schedules([s], policy, best)[0] for s in schedules]
-            timed_out = isinstance(error, RunTimeoutError)
-            outcome = Outcome.TIMEOUT if timed_out else Outcome.RUNTIME
-            return [Measurement.failure(outcome, str(error))]
-
-    def _best(self) -> float | None:
-        good = [t.measurement.speedup for t in self._trials if t.measurement.is_correct]
-        return max(good, default=None)
-
-    def _is_hopeless(self) -> bool:
-        return len(self._trials) >= _HOPELESS_TRIALS and (self._best() or 0) < _HOPELESS_SPEEDUP
-
-    def _conclude(self) -> SearchResult:
-        good = [trial for trial in self._trials if trial.measurement.is_correct]
-        if not good:
-            return SearchResult(
-                configuration=None,
-                schedule=None,
-                measurement=None,
-                estimate=None,
-                trials=tuple(self._trials),
-            )
-        best = max(good, key=lambda trial: trial.measurement.speedup)
-        schedule = self._family.schedule(self._workload, best.configuration, self._target)
-        fresh = self.measure_schedules([schedule], self._settings.final)[0]
-        return SearchResult(
-            configuration=best.configuration,
-            schedule=schedule,
-            measurement=fresh if fresh.is_correct else None,
-            estimate=estimate_speedup(fresh) if fresh.is_correct else None,
-            trials=tuple(self._trials),
         )
+        yield TrialRecord(configuration=configuration, measurement=measurement)
+
+
+def _best(trials: Sequence[TrialRecord]) -> float | None:
+    return max((trial.measurement.speedup for trial in _correct(trials)), default=None)
+
+
+def _correct(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    return [trial for trial in trials if trial.measurement.is_correct]
+
+
+def _is_hopeless(trials: Sequence[TrialRecord]) -> bool:
+    return len(trials) >= _HOPELESS_TRIALS and (_best(trials) or 0) < _HOPELESS_SPEEDUP
+
+
+def _concluded(task: SearchTask, trials: Sequence[TrialRecord]) -> SearchResult:
+    """Return the best candidate with fresh pairs: the ones it won with flatter it."""
+    good = _correct(trials)
+    if not good:
+        return SearchResult(trials=tuple(trials))
+    best = max(good, key=lambda trial: trial.measurement.speedup)
+    schedule = task.schedule(best.configuration)
+    fresh = measure_schedules(task, [schedule], task.settings.final)[0]
+    return SearchResult(
+        configuration=best.configuration,
+        schedule=schedule,
+        measurement=fresh if fresh.is_correct else None,
+        estimate=estimate_speedup(fresh) if fresh.is_correct else None,
+        trials=tuple(trials),
+    )

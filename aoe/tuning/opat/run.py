@@ -28,7 +28,7 @@ from aoe.results.opat import OpatReport, OperatorResult
 from aoe.settings import TuneSettings
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 from aoe.tuning.opat.judge import Judge, Judgement
-from aoe.tuning.opat.operator import OperatorTuner, TunedOperator
+from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoe.tuning.opat.operators import Operator, find_operators
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.opat.writer import ResultWriter
@@ -93,8 +93,12 @@ class Opat:
         self._clock = clock
         self._start = clock()
         self._report = OpatReport(tuning_name=places.tuning_name)
-        self._tuner = OperatorTuner(
-            settings, runner=runner, bank=bank, progress=progress, out_of_time=self._out_of_time
+        self._tools = OperatorTools(
+            settings=settings,
+            runner=runner,
+            bank=bank,
+            progress=progress,
+            out_of_time=self._out_of_time,
         )
 
     def run(self) -> OpatResult:
@@ -158,7 +162,7 @@ class Opat:
     # ---- one operator ----
 
     def _tune(self, operator: Operator) -> TunedOperator:
-        tuned = self._tuner.tune(operator)
+        tuned = tune_operator(operator, self._tools)
         self._report = self._report.with_operator(_reported(tuned))
         self._publish()
         self._progress.operator(operator.op_name, _describe(tuned))

@@ -15,7 +15,7 @@ from aoe.schedule import Schedule
 from aoe.settings import TuneSettings
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.opat.lookup import look_up
-from aoe.tuning.opat.operator import OperatorTuner, TunedOperator
+from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoebank import Bank, BankFormatError, Event
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
@@ -49,14 +49,14 @@ def _quarantine(
 
 
 def _tune(root: Path, runner: ScriptedRunner, progress: RecordingProgress) -> TunedOperator:
-    tuner = OperatorTuner(
-        TuneSettings(model=Path("net.onnx"), trials=8, search="random"),
+    tools = OperatorTools(
+        settings=TuneSettings(model=Path("net.onnx"), trials=8, search="random"),
         runner=runner,  # type: ignore[arg-type]
         bank=make_bank(root),
         progress=progress,
         out_of_time=lambda: False,
     )
-    return tuner.tune(make_operator(_EXP))
+    return tune_operator(make_operator(_EXP), tools)
 
 
 @pytest.fixture

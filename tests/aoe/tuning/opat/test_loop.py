@@ -14,7 +14,7 @@ from aoe.kernels.elementwise import Elementwise
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.schedule import Configuration, Schedule, schedule_from_json
 from aoe.testing.fakes import ScriptedRunner
-from aoe.tuning.opat.loop import OperatorSearch, SearchResult, SearchSettings
+from aoe.tuning.opat.loop import SearchResult, SearchSettings, SearchTask, search_workload
 
 _WORKLOAD = chain_workload(("Softplus", "Tanh"), shape=(1, 16, 64, 64))
 _FAMILY = Elementwise()
@@ -42,11 +42,17 @@ def _searched(
     reports: list[tuple[int, float | None]] | None = None,
     **changes: Any,
 ) -> SearchResult:
-    search = OperatorSearch(
-        runner, _FAMILY, _WORKLOAD, kernel_target(runner.target), _settings(**changes)
+    task = SearchTask(
+        runner=runner,  # type: ignore[arg-type]
+        family=_FAMILY,
+        workload=_WORKLOAD,
+        kernel_target=kernel_target(runner.target),
+        settings=_settings(**changes),
     )
     noted = reports if reports is not None else []
-    return search.run(out_of_time=out_of_time, report=lambda done, best: noted.append((done, best)))
+    return search_workload(
+        task, out_of_time=out_of_time, report=lambda done, best: noted.append((done, best))
+    )
 
 
 def _numbered() -> tuple[Script, list[Schedule]]:

@@ -16,7 +16,7 @@ from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
 from aoe.settings import TuneSettings
 from aoe.testing.fakes import BASELINE_US, RecordingProgress, ScriptedRunner
-from aoe.tuning.opat.operator import OperatorTuner, TunedOperator
+from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoe.tuning.opat.operators import Operator
 from aoebank import Event
 
@@ -34,14 +34,14 @@ def _tuned(
     **settings: Any,
 ) -> TunedOperator:
     facts: dict[str, Any] = {"model": Path("net.onnx"), "trials": 8, "search": "random"}
-    tuner = OperatorTuner(
-        TuneSettings(**(facts | settings)),
+    tools = OperatorTools(
+        settings=TuneSettings(**(facts | settings)),
         runner=runner,  # type: ignore[arg-type]
         bank=make_bank(root, model=model),
         progress=progress or RecordingProgress(),
         out_of_time=out_of_time,
     )
-    return tuner.tune(operator or make_operator(_EXP))
+    return tune_operator(operator or make_operator(_EXP), tools)
 
 
 def _always(answer: float | Outcome | RunError) -> ScriptedRunner:
