@@ -36,7 +36,7 @@ import torch
 from gdat_models import MODELS
 from shaped_link import INTERFACE, is_permitted, shaped_link
 
-from aoe.target import host_target
+from aoe.device.registry import default_device
 
 _HERE = Path(__file__).resolve().parent
 _FULL_S = 500.0
@@ -145,7 +145,7 @@ def _scenario(
 
 
 def _machine(world: int) -> dict[str, Any]:
-    target = host_target()
+    target = default_device().describe()
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "cpu": target.cpu_model,

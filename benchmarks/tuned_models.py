@@ -20,6 +20,7 @@ from typing import Any
 
 import onnx
 
+from aoe.device.registry import default_device
 from aoe.entry.onnx_file import load_onnx
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
@@ -29,7 +30,6 @@ from aoe.measurement import MeasurePolicy, estimate_speedup
 from aoe.om.file import unpack
 from aoe.om.loading import tuned_part
 from aoe.settings import TuneSettings
-from aoe.target import host_target
 from aoe.testing.networks import NETWORKS, shipped_network
 from aoe.tuning.progress import SilentProgress
 from aoe.tuning.run import TuneResult, library_versions, tune
@@ -122,7 +122,7 @@ def _row(
 
 
 def _machine() -> dict[str, Any]:
-    target = host_target()
+    target = default_device().describe()
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "cpu": target.cpu_model,

@@ -25,9 +25,9 @@ ENVIRON_ALLOWED = {"aoebank/storage/readers/environment.py", "aoe/settings.py"}
 LAYERS = {
     "aoebank": ("cli", "report", "ops", "storage", "formats", "model", "errors"),
     "aoe": (
-        *("cli", "report", "torch", "tuning", "entry", "om", "execute", "ort", "graph", "kernels"),
-        *("bank", "results", "gradients", "settings", "target", "operators", "workload"),
-        *("schedule", "measurement", "errors"),
+        *("cli", "report", "torch", "tuning", "entry", "om", "execute", "device", "ort", "graph"),
+        *("kernels", "bank", "results", "gradients", "settings", "target", "operators"),
+        *("workload", "schedule", "measurement", "errors"),
     ),
 }
 

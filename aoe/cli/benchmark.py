@@ -40,10 +40,10 @@ def benchmark(
     as_json: JsonFlag = False,
 ) -> None:
     """Time a model against another one, interleaved, with a confidence interval."""
+    from aoe.device.registry import default_device
     from aoe.execute.runner import Runner
     from aoe.execute.toolchain import Toolchain
     from aoe.measurement import MeasurePolicy
-    from aoe.target import host_target
 
     with tempfile.TemporaryDirectory(prefix="aoe_bench_") as scratch:
         tuned = model_part(model, Path(scratch) / "a", input_shape)
@@ -54,7 +54,7 @@ def benchmark(
         else:
             baseline = model_part(versus or model, Path(scratch) / "b", input_shape)
             name = str(versus or model)
-        target = host_target(threads)
+        target = default_device().describe(threads)
         policy = MeasurePolicy(
             pairs_min=min(20, pairs),
             pairs_max=pairs,

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aoe.device.registry import device_of
 from aoe.errors import AoeError, OfflineModelError
 from aoe.execute.messages import ModelPart
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, Manifest, read_manifest, unpack_part
 from aoe.settings import cache_path, environment
-from aoe.target import missing_cpu_features, usable_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,7 +77,8 @@ def load(file: str | Path, *, threads: int | None = None) -> OfflineModel:
 
     path = Path(file)
     with _unpacked(path) as parts:
-        count = threads or min(parts.manifest.core_num, usable_cores())
+        device = device_of(parts.manifest.soc_version)
+        count = threads or min(parts.manifest.core_num, device.describe().core_num)
         reason = parts.damage or unfit_reason(parts.manifest)
         if not reason:
             try:
@@ -186,7 +187,7 @@ def unfit_reason(manifest: Manifest) -> str:
     """Return why this machine cannot run the kernels, or the empty string."""
     if not manifest.kernels:
         return ""
-    missing = missing_cpu_features(manifest.cpu_features)
+    missing = device_of(manifest.soc_version).missing_features(manifest.cpu_features)
     if missing:
         return f"this CPU lacks {', '.join(missing)}"
     from aoe.ort.blocking import nchwc_block

@@ -27,6 +27,7 @@ def make_target(**changes: Any) -> Target:
     facts: dict[str, Any] = {
         "soc_version": "x86-64-test",
         "core_num": 2,
+        "architecture": "x86-64",
         "features": ("avx2",),
         "cpu_features": ("avx2",),
         "vector_lanes": 8,

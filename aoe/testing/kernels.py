@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
+from aoe.device.registry import default_device
 from aoe.errors import ScheduleError
 from aoe.execute.accuracy import Tolerance, compare, kernel_tolerance
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
@@ -31,7 +32,6 @@ from aoe.schedule import (
     schedule_from_json,
     schedule_to_json,
 )
-from aoe.target import host_target
 from aoe.workload import (
     NCHWC_DOMAIN,
     AttributeValue,
@@ -53,7 +53,7 @@ STRICTNESS = 1 / 4
 
 def kernel_target() -> KernelTarget:
     """Return this machine's CPU with the thread number tests use."""
-    host = host_target(THREADS)
+    host = default_device().describe(THREADS)
     return KernelTarget(
         vector_lanes=host.vector_lanes,
         threads=THREADS,

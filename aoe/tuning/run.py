@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.bank.operators import OperatorBank, bank_root
+from aoe.device.registry import resolve_target
 from aoe.entry.imported_model import ImportedModel
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
@@ -22,7 +23,7 @@ from aoe.execute.runner import Runner
 from aoe.execute.toolchain import find_toolchain
 from aoe.results.files import result_name, timestamp_of
 from aoe.settings import TuneSettings, work_path
-from aoe.target import Target, resolve_target
+from aoe.target import Target
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.opat.run import Opat, OpatPlaces
 from aoe.tuning.opat.writer import ResultWriter
@@ -63,12 +64,14 @@ def tune(
         weight=settings.weight,
     )
     entry = find_entry(settings.framework, source)
-    target = resolve_target(settings.soc_version, settings.core_num)
+    _, target = resolve_target(settings.soc_version, settings.core_num)
     root = bank_root(env, cwd)
     _check_search(settings.search)
     toolchain = find_toolchain(env)
     check_toolchain(toolchain, target)
     model = entry.load(source)
+    if target.doubt:
+        progress.step(f"named {target.soc_version} after its features: {target.doubt}")
     versions = library_versions()
     stamp = timestamp_of(now)
     name = f"{model.name}_{stamp}"

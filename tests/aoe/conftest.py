@@ -13,10 +13,11 @@ from support.engine.models import conv_net
 from support.engine.offline import write_parts
 
 import aoe.kernels
+from aoe.device.registry import default_device
 from aoe.execute.runner import Runner
 from aoe.execute.toolchain import Toolchain, find_toolchain, halide_include
 from aoe.om.file import Manifest, write_offline_model
-from aoe.target import Target, host_target
+from aoe.target import Target
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -34,7 +35,8 @@ def _no_real_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def target() -> Target:
     """Return this machine with two threads at most."""
-    return host_target(min(2, host_target().core_num))
+    device = default_device()
+    return device.describe(min(2, device.describe().core_num))
 
 
 @pytest.fixture(scope="session")

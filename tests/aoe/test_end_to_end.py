@@ -23,6 +23,7 @@ from support.engine.models import Array, make_model, matmul_net, save_model, slo
 
 import aoe
 from aoe.cli.app import main
+from aoe.device.cpu.device import Cpu
 from aoe.om.file import read_manifest
 from aoe.ort.sessions import create_session, session_options
 from aoe.settings import TuneSettings
@@ -422,7 +423,7 @@ def test_run_refuses_what_is_no_tuned_model(first: Tuned, command: Command, tmp_
 def test_run_warns_on_standard_error_when_it_falls_back(
     first: Tuned, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aoe.om.loading.missing_cpu_features", lambda _: ("quantum",))
+    monkeypatch.setattr(Cpu, "missing_features", lambda self, needed: ("quantum",))
     code, out, err = command("run", first.result.opat.om_file, "--json")
     assert code == 0
     assert "this CPU lacks quantum" in err

@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from aoe.bank.operators import key_of
+from aoe.device.registry import default_device
 from aoe.execute.accuracy import compare_model_results
 from aoe.execute.compiler import KernelSource, kernel_name
 from aoe.execute.runner import Runner
@@ -23,7 +24,6 @@ from aoe.ort.offline_optimization import optimize_offline
 from aoe.ort.profile import profile_model
 from aoe.ort.sessions import create_session, random_feed, session_options
 from aoe.schedule import Configuration
-from aoe.target import host_target
 from aoe.testing.networks import shipped_network
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 from aoe.tuning.opat.operators import find_operators
@@ -33,7 +33,7 @@ LEAST_KERNELS = {"bvlc_alexnet": 2, "densenet121": 40, "inception_v1": 2, "squee
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
-    with Runner(host_target(), find_toolchain(os.environ)) as made:
+    with Runner(default_device().describe(), find_toolchain(os.environ)) as made:
         yield made
 
 
@@ -81,7 +81,7 @@ def test_network_without_library_runs_the_replaced_operators(
 
 def _kernels(proto: onnx.ModelProto, directory: Path) -> tuple[ModelGraph, list[ChosenKernel]]:
     """Return the optimised graph and, for every operator, the kernel of the first guess."""
-    target = host_target()
+    target = default_device().describe()
     optimized = optimize_offline(proto, directory / "optimized.onnx", threads=2)
     profile = profile_model(optimized, directory, threads=2, runs=1)
     graph = ModelGraph(optimized, profile.tensors, block=nchwc_block())

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from aoe.bank.gradient_record import StoredGradients
 from aoe.bank.gradients import GradientBank, gradient_bank_folder
 from aoe.bank.journal import BankJournal, machine_fingerprint
+from aoe.device.registry import DEVICES, default_device
 from aoe.errors import AoeError, UsageError
 from aoe.gradients.cost import choose_cost
 from aoe.gradients.segmentation import Segmentation
@@ -24,7 +25,6 @@ from aoe.gradients.trace import GradientTrace
 from aoe.results.files import result_name, timestamp_of, write_json
 from aoe.results.gradients import GdatReport, gdat_report_to_json
 from aoe.settings import environment, repeat_tune, work_path
-from aoe.target import host_target
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining
 from aoe.tuning.gdat.run import Gdat
@@ -273,9 +273,9 @@ def _find_places(ddp: Any, env: Mapping[str, str], output: Path | None) -> _Plac
 
 
 def soc_version_of(device: Any) -> str:
-    """Return the target whose backward times are measured: this CPU, or the name of the device."""
-    if device.type == "cpu":
-        return host_target().soc_version
+    """Return the target whose backward times are measured, or the name PyTorch has for it."""
+    if device.type in DEVICES:
+        return DEVICES[device.type].describe().soc_version
     name = getattr(torch, device.type).get_device_name(device)
     return "-".join(str(name).replace("_", "-").split())
 
@@ -293,7 +293,7 @@ def _open_bank(ddp: Any, places: _Places) -> GradientBank:
 
 def _machine(soc_version: str, device: Any) -> dict[str, Any]:
     facts = machine_fingerprint(
-        host_target(),
+        default_device().describe(),
         threads=torch.get_num_threads(),
         device=str(device),
         torch=str(torch.__version__),

@@ -219,8 +219,8 @@ import os, signal
 from aoe.errors import RunError
 from aoe.execute.runner import Runner
 from aoe.execute.toolchain import Toolchain
-from aoe.target import host_target
-runner = Runner(host_target(1), Toolchain(command=("cc",)))
+from aoe.device.registry import default_device
+runner = Runner(default_device().describe(1), Toolchain(command=("cc",)))
 try:
     runner.call("no_such_task", timeout_s=60)
 except RunError:

@@ -10,10 +10,10 @@ from pathlib import Path
 import halide as hl
 import pytest
 
+from aoe.device.registry import default_device
 from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.registry import get_family
 from aoe.schedule import Configuration
-from aoe.target import host_target
 from aoe.testing.kernels import (
     between_reorders,
     block_size,
@@ -75,7 +75,7 @@ def test_object_needs_only_what_the_glue_provides(name: str, tmp_path: Path) -> 
     apply_schedule(pipeline, family.schedule(workload, guess, target))
     set_extents(pipeline)
     file = tmp_path / "kernel.o"
-    built_for = hl.Target("-".join((host_target().halide_name, *FEATURES)))
+    built_for = hl.Target("-".join((default_device().describe().halide_name, *FEATURES)))
     pipeline.output.compile_to_object(str(file), list(pipeline.arguments), "kernel", built_for)
     listed = subprocess.run([nm, "-u", str(file)], capture_output=True, text=True, check=True)
     needed = {line.split()[-1] for line in listed.stdout.splitlines() if line.strip()}

@@ -1,0 +1,1 @@
+"""The CPU of this machine, with ONNX Runtime as host."""

@@ -1,0 +1,85 @@
+"""What this machine offers: its cores, its caches, the features kernels are compiled with."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+from aoe.device.cpu.cpuinfo import read_cpuinfo
+from aoe.device.cpu.microarchitectures import name_cpu
+from aoe.target import Target
+
+_HALIDE_FEATURES = {
+    # kernel feature -> CPU features it needs, as /proc/cpuinfo names them;
+    # Source: halide.TargetFeature, LLVM x86 sub-target features
+    "sse41": ("sse4_1",),
+    "avx": ("avx",),
+    "f16c": ("f16c",),
+    "fma": ("fma",),
+    "avx2": ("avx2",),
+    "avx512": ("avx512f", "avx512cd"),
+    "avx512_skylake": ("avx512vl", "avx512bw", "avx512dq"),
+}
+"""Features kernels are compiled with. Later ones (VNNI, bf16, AMX) add nothing to float32 and
+would only make tuned models less portable, so they are left out."""
+
+_HALIDE_ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "arm-64"}
+_CACHE_ROOT = "/sys/devices/system/cpu/cpu0/cache"
+
+
+def describe_host(core_num: int | None = None) -> Target:
+    """Describe the CPU of this machine.
+
+    Args:
+        core_num: Threads to tune for; default is every core this process may use.
+    """
+    info, machine = read_cpuinfo(), platform.machine().lower()
+    features = tuple(
+        name for name, needed in _HALIDE_FEATURES.items() if info.features.issuperset(needed)
+    )
+    name = name_cpu(info)
+    return Target(
+        soc_version=name.soc_version,
+        core_num=core_num or usable_cores(),
+        architecture=_HALIDE_ARCHITECTURES.get(machine, machine),
+        features=features,
+        cpu_features=tuple(needed for key in features for needed in _HALIDE_FEATURES[key]),
+        vector_lanes=16 if "avx512_skylake" in features else 8 if "avx2" in features else 4,
+        l1_bytes=_cache_bytes(1, 32 << 10),
+        l2_bytes=_cache_bytes(2, 1 << 20),
+        cpu_model=info.name or platform.processor() or platform.machine(),
+        doubt=name.doubt,
+    )
+
+
+def missing_features(needed: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of `needed` (named as in `/proc/cpuinfo`) which this CPU lacks."""
+    have = read_cpuinfo().features
+    return tuple(name for name in needed if name not in have)
+
+
+def usable_cores() -> int:
+    """Cores this process may use: CPU affinity, cut by a cgroup quota."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:  # noqa: PTH123 - not a user's path
+            quota, period = file.read().split()
+        if quota != "max":
+            cores = min(cores, max(1, int(quota) // int(period)))
+    except (OSError, ValueError):
+        pass
+    return cores
+
+
+def _cache_bytes(level: int, default: int) -> int:
+    for index in range(8):
+        try:
+            values = []
+            for name in ("level", "type", "size"):
+                with open(f"{_CACHE_ROOT}/index{index}/{name}") as file:  # noqa: PTH123
+                    values.append(file.read().strip())
+        except OSError:
+            return default
+        if values[0] == str(level) and values[1] in ("Data", "Unified"):
+            return int(values[2].rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}[values[2][-1]]
+    return default

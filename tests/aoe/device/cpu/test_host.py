@@ -1,0 +1,117 @@
+"""The description of this machine's CPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support.engine.processors import MASKED_ZEN4, NEOVERSE_N1, ZEN4
+
+from aoe.device.cpu import cpuinfo, host
+from aoe.device.cpu.host import describe_host, missing_features, usable_cores
+
+
+@pytest.fixture
+def cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return the file this machine's CPU is described in, to be filled."""
+    file = tmp_path / "cpuinfo"
+    monkeypatch.setattr(cpuinfo, "_CPUINFO", file)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    return file
+
+
+def test_soc_version_is_stable_readable_and_fits_a_bank_file_name() -> None:
+    first, second = describe_host(), describe_host()
+    assert first == second
+    assert "_" not in first.soc_version
+    assert first.soc_version == first.soc_version.strip().lower()
+    assert "/" not in first.soc_version
+    assert len(first.soc_version) > 3
+
+
+def test_core_num_is_every_usable_core_or_what_is_asked_for() -> None:
+    assert describe_host().core_num == usable_cores()
+    assert describe_host(1).core_num == 1
+
+
+def test_vector_lanes_follow_the_features() -> None:
+    target = describe_host()
+    assert target.vector_lanes in (4, 8, 16)
+    assert (target.vector_lanes == 16) == ("avx512_skylake" in target.features)
+
+
+def test_kernel_features_are_all_on_this_cpu() -> None:
+    assert missing_features(describe_host().cpu_features) == ()
+
+
+def test_missing_features_keep_their_order() -> None:
+    assert missing_features(("zzz", *describe_host().cpu_features, "aaa")) == ("zzz", "aaa")
+
+
+def test_halide_accepts_the_target_name() -> None:
+    hl = pytest.importorskip("halide")
+    target = hl.Target(describe_host().halide_name)
+    assert target.natural_vector_size(hl.Float(32)) == describe_host().vector_lanes
+
+
+def test_masked_features_change_what_is_compiled_but_not_the_name(cpu: Path) -> None:
+    cpu.write_text(ZEN4)
+    whole = describe_host(2)
+    cpu.write_text(MASKED_ZEN4)
+    masked = describe_host(2)
+    assert whole.soc_version == masked.soc_version == "x86-64-zen4"
+    assert (whole.vector_lanes, masked.vector_lanes) == (16, 8)
+    assert whole.features == (*masked.features, "avx512", "avx512_skylake")
+    assert masked.cpu_features == ("sse4_1", "avx", "f16c", "fma", "avx2")
+    assert missing_features(whole.cpu_features) == (
+        *("avx512f", "avx512cd", "avx512vl", "avx512bw", "avx512dq"),
+    )
+    assert (whole.cpu_model, whole.doubt) == ("AMD EPYC 9R14", "")
+
+
+def test_arm_has_its_own_architecture(cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    cpu.write_text(NEOVERSE_N1)
+    target = describe_host(1)
+    assert (target.soc_version, target.halide_name) == ("aarch64-neoverse-n1", "arm-64-linux")
+    assert (target.features, target.vector_lanes) == ((), 4)
+
+
+def test_a_machine_that_says_nothing_is_the_least_of_its_architecture(cpu: Path) -> None:
+    assert not cpu.exists()
+    target = describe_host(1)
+    assert (target.soc_version, target.features) == ("x86-64", ())
+    assert target.doubt == "the CPU does not say what it is"
+    assert target.cpu_model
+
+
+def test_caches_have_plausible_sizes() -> None:
+    target = describe_host()
+    assert 8 << 10 <= target.l1_bytes <= 1 << 20
+    assert target.l1_bytes < target.l2_bytes
+
+
+def test_affinity_limits_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
+    assert usable_cores() == 1
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("nonsense", 8)],
+)
+def test_a_container_s_quota_limits_the_cores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quota: str, cores: int
+) -> None:
+    file = tmp_path / "cpu.max"
+    file.write_text(quota)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr("builtins.open", lambda name: file.open())
+    assert usable_cores() == cores
+
+
+def test_unreadable_caches_fall_back_to_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_CACHE_ROOT", "/nowhere")
+    target = describe_host()
+    assert (target.l1_bytes, target.l2_bytes) == (32 << 10, 1 << 20)
