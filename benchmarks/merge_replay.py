@@ -33,9 +33,9 @@ from typing import Any
 
 from aoebank.formats.registry import get_format
 from aoebank.formats.unified.format import workload_key
-from aoebank.ops.merge.apply import apply_file
-from aoebank.ops.merge.decide import decide_file
-from aoebank.ops.merge.policy import MergeRules
+from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.file import merge_file
+from aoebank.ops.merge.versions import Versions
 
 Bank = dict[str, Any]  # the value of each key, as in the file
 NAME = "Ascend910B2_24_AiCore_matmul.json"
@@ -255,11 +255,12 @@ def merge_records(case: Case) -> Outcome:
         format_.parse(one_line(bank).encode(), Path(NAME))
         for bank in (case.base, case.ours, case.theirs)
     )
-    plan = decide_file(NAME, base=base, ours=ours, theirs=theirs, rules=MergeRules())
-    data = apply_file(plan, base=base, ours=ours, theirs=theirs)
-    outcome = read(data or b"{}")
+    merge = merge_file(Versions(base=base, ours=ours, theirs=theirs), NAME, MergeContext())
+    outcome = read(merge.data or b"{}")
     return Outcome(
-        records=outcome.records, is_broken=outcome.is_broken, has_conflict=bool(plan.conflicts)
+        records=outcome.records,
+        is_broken=outcome.is_broken,
+        has_conflict=bool(merge.plan.conflicts),
     )
 
 

@@ -165,13 +165,13 @@ def verify_merge(
 ) -> int:
     """Merge the banks of merge commits again and compare with what was committed."""
     from aoebank.ops.git.verify import verify_merges
-    from aoebank.report.git.verify import VerifyReport
+    from aoebank.report.git.verify import VerifyMergeReport
 
     rules = _rules(policy, untimed, noise, override or [])
     verdicts = verify_merges(
         revisions or ["HEAD"], cwd=Path.cwd(), rules=rules, may_choose=allow_choice
     )
-    report = VerifyReport(verdicts=verdicts)
+    report = VerifyMergeReport(verdicts=verdicts)
     if output is VerdictFormat.GITHUB and not as_json:
         print("\n".join(report.annotations()))
         return report.exit_code

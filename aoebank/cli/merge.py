@@ -164,7 +164,7 @@ def _request(
     from datetime import UTC, datetime
 
     from aoebank.ops.merge.destination import find_destination
-    from aoebank.ops.merge.exclusions import find_outsiders
+    from aoebank.ops.merge.exclusions import find_exclusions
     from aoebank.ops.merge.run import MergeRequest
     from aoebank.ops.merge.saved import SavedVerdicts, load_verdicts
     from aoebank.storage.sides.open_side import open_side
@@ -197,7 +197,7 @@ def _request(
         rules=rules,
         destination=destination if writes else None,
         says_all=says_all,
-        outsiders=find_outsiders(
+        exclusions=find_exclusions(
             sides,
             output=Path(output) if output else None,
             built_in=built_in,

@@ -14,6 +14,7 @@ from aoebank.formats.registry import get_format
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.formats.text.checks import BOM
 from aoebank.formats.unified.format import workload_key
+from aoebank.ops.merge.versions import Versions
 
 NAMES = {
     "runtime_kb": "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json",
@@ -116,6 +117,11 @@ def parse(name: str, data: bytes | None, side: str = "bank") -> ParsedFile | Non
 def get(name: str, data: bytes, side: str = "bank") -> ParsedFile:
     """Parse bytes as a file of a format."""
     return get_format(name).parse(data, Path(side, NAMES[name]))
+
+
+def versions(name: str, base: bytes | None, ours: bytes | None, theirs: bytes | None) -> Versions:
+    """Parse three versions of a file of a format."""
+    return Versions(base=parse(name, base), ours=parse(name, ours), theirs=parse(name, theirs))
 
 
 def records_of(name: str, data: bytes | None) -> dict[str, bytes]:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.model.quarantine import Quarantine
-from aoebank.ops.git.merge_versions import (
-    Merged,
-    RawVersions,
-    Surroundings,
-    is_quarantine,
-    is_side_car,
-    merge_ancestors,
-    merge_versions,
-)
+from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.exclusions import Exclusions
+from aoebank.ops.merge.file import FileMerge, merge_ancestors, merge_bytes
+from aoebank.ops.merge.lines import is_of_lines
+from aoebank.ops.merge.measured import Measurements
+from aoebank.ops.merge.plan import Three
 from aoebank.ops.merge.policy import MergeRules
 from aoebank.storage.git.merges import Commit, find_renames, merge_bases
 from aoebank.storage.git.tree import CommitTree
@@ -26,17 +23,14 @@ from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """One file of a merge, by its path in each commit; None where there is no such file.
+class MergePaths(Three[str | None]):
+    """The paths of one file of a merge in each commit; None where there is no such file.
 
     Attributes:
         path: Where the merge has it, or should.
     """
 
     path: str
-    base: str | None
-    ours: str | None
-    theirs: str | None
 
 
 class MergeAgain:
@@ -52,35 +46,35 @@ class MergeAgain:
         self.committed = self._tree(commit.name)
         self.ours, self.theirs = (self._tree(name) for name in commit.parents)
 
-    def iter_places(self) -> Iterator[Place]:
+    def iter_places(self) -> Iterator[MergePaths]:
         """Yield the files of banks a merge has to say something about, sorted by path."""
         for place in sorted(self._places(), key=lambda place: place.path):
             if not self._is_settled(place) and self._is_of_bank(place):
                 yield place
 
-    def versions(self, place: Place) -> RawVersions:
+    def versions(self, place: MergePaths) -> Three[bytes | None]:
         """Return the bytes that were merged."""
-        return RawVersions(
+        return Three(
             base=self._base_data(place.base, self._bases) if place.base else None,
             ours=self.ours.read(place.ours) if place.ours else None,
             theirs=self.theirs.read(place.theirs) if place.theirs else None,
         )
 
-    def merge(self, place: Place, versions: RawVersions) -> Merged:
+    def merge(self, place: MergePaths, versions: Three[bytes | None]) -> FileMerge:
         """Return the merge of a file as the driver makes it, with all decisions.
 
         Raises:
             BankFormatError: a version is broken, or they are not of one format.
         """
-        surroundings = Surroundings(
+        quarantine = self._quarantine(place.path)
+        context = MergeContext(
             rules=self._rules,
-            quarantine=self._quarantine(place.path),
-            today=self.commit.day,
-            log_ours=lambda: _log(self.ours, place.ours),
-            log_theirs=lambda: _log(self.theirs, place.theirs),
+            exclusions=Exclusions(quarantines=(quarantine,), today=self.commit.day),
+            times_of_ours=Measurements(partial(_log, self.ours, place.ours)),
+            times_of_theirs=Measurements(partial(_log, self.theirs, place.theirs)),
             says_all=True,
         )
-        return merge_versions(versions, Path(place.path), surroundings)
+        return merge_bytes(versions, Path(place.path), context)
 
     def find_strangers(self) -> tuple[str, ...]:
         """Return the bank files of the merge that come from nowhere, sorted."""
@@ -91,7 +85,7 @@ class MergeAgain:
             if _is_of_bank(path, self.committed.read(path))
         )
 
-    def _places(self) -> Iterator[Place]:
+    def _places(self) -> Iterator[MergePaths]:
         """Yield every file of the base and the parents once, renames followed."""
         base = self._tree(self._bases[0]) if self._bases else None
         ours, theirs = {*self.ours.blobs}, {*self.theirs.blobs}
@@ -112,7 +106,7 @@ class MergeAgain:
             return path
         return self._renames(base.commit, tree.commit).get(path)
 
-    def _place(self, base: str | None, ours: str | None, theirs: str | None) -> Place:
+    def _place(self, base: str | None, ours: str | None, theirs: str | None) -> MergePaths:
         """Return the place of a file; in the merge it is where git or a person put it."""
         moved = [path for path in (ours, theirs) if path not in (None, base)]
         wanted = [path for path in (*moved, base) if path is not None]
@@ -121,9 +115,9 @@ class MergeAgain:
             for tree, old in ((self.ours, ours), (self.theirs, theirs)):
                 end = self._follow(tree, old, self.committed) if old else None
                 path = path if end is None else end
-        return Place(path=path, base=base, ours=ours, theirs=theirs)
+        return MergePaths(path=path, base=base, ours=ours, theirs=theirs)
 
-    def _is_settled(self, place: Place) -> bool:
+    def _is_settled(self, place: MergePaths) -> bool:
         """Return whether only one parent changed a file, or none, and the merge has it."""
         ours = self.ours.blobs.get(place.ours or "")
         theirs = self.theirs.blobs.get(place.theirs or "")
@@ -135,7 +129,7 @@ class MergeAgain:
         base = self._tree(self._bases[0]).blobs.get(place.base or "") if self._bases else None
         return (ours == base and committed == theirs) or (theirs == base and committed == ours)
 
-    def _is_of_bank(self, place: Place) -> bool:
+    def _is_of_bank(self, place: MergePaths) -> bool:
         pairs = ((self.committed, place.path), (self.ours, place.ours), (self.theirs, place.theirs))
         return any(path and _is_of_bank(path, tree.read(path)) for tree, path in pairs)
 
@@ -146,8 +140,8 @@ class MergeAgain:
             other = self._tree(commit).read(path)
             if other != data:
                 older = merge_bases(commit, bases[:number], cwd=self._top)
-                versions = RawVersions(base=self._base_data(path, older), ours=data, theirs=other)
-                data = merge_ancestors(versions, Path(path)).data
+                versions = Three(base=self._base_data(path, older), ours=data, theirs=other)
+                data = merge_ancestors(versions, Path(path))
         return data
 
     def _quarantine(self, path: str) -> Quarantine:
@@ -163,7 +157,7 @@ class MergeAgain:
 def _is_of_bank(path: str, data: bytes | None) -> bool:
     """Return whether the driver is for a file: by its name, else by its first bytes."""
     place = Path(path)
-    if is_side_car(place) or is_quarantine(place):
+    if is_of_lines(place):
         return True
     if place.suffix != ".json" or any(part.startswith(".") for part in place.parts):
         return False

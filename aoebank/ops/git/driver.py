@@ -8,24 +8,22 @@ Source: gitattributes(5), "Defining a custom merge driver".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from aoebank.errors import AoebankError, BankPathError
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
 from aoebank.formats.registry import find_format
-from aoebank.model.quarantine import Quarantine
-from aoebank.ops.git.merge_versions import (
-    RawVersions,
-    Surroundings,
-    merge_ancestors,
-    merge_versions,
-)
 from aoebank.ops.git.rules import read_rules
-from aoebank.ops.merge.conflicts import conflict_file, conflict_path
-from aoebank.ops.merge.plan import FilePlan
+from aoebank.ops.merge.conflicts import conflict_document, conflict_path
+from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.exclusions import Exclusions
+from aoebank.ops.merge.file import merge_ancestors, merge_bytes
+from aoebank.ops.merge.measured import Measurements
+from aoebank.ops.merge.plan import FilePlan, Three
 from aoebank.storage.git.merges import is_in_index
 from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.git.side_cars import find_side_car
@@ -75,18 +73,18 @@ class DriverOutcome:
     """What was done with one file.
 
     Attributes:
-        plan: What was decided; None for files of lines.
+        plan: What was decided.
         conflict_path: Where the conflicts are described, from the top of the work tree.
     """
 
     path: str
-    plan: FilePlan | None
+    plan: FilePlan
     conflict_path: Path | None = None
 
     @property
     def exit_code(self) -> int:
         """Return 1 if a key is left for a person."""
-        return 1 if self.plan and self.plan.conflicts else 0
+        return 1 if self.plan.conflicts else 0
 
 
 def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
@@ -96,7 +94,7 @@ def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
         AoebankError: it cannot be merged; `files.ours` is untouched then.
     """
     try:
-        versions = RawVersions(
+        versions = Three(
             base=_read(files.base) or None, ours=_read(files.ours), theirs=_read(files.theirs)
         )
         return _run_inner(files, versions, call) if call.is_inner else _run(files, versions, call)
@@ -106,45 +104,51 @@ def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
         raise
 
 
-def _run(files: DriverFiles, versions: RawVersions, call: DriverCall) -> DriverOutcome:
+def _run(files: DriverFiles, versions: Three[bytes | None], call: DriverCall) -> DriverOutcome:
     top, path = find_work_tree(call.cwd), Path(files.path)
     _demand_no_twin(path, top)
-    merged = merge_versions(versions, path, _surroundings(files.path, versions, top, call))
-    outcome = DriverOutcome(path=files.path, plan=merged.plan)
+    merge = merge_bytes(versions, path, _context(path, versions, top, call))
+    outcome = DriverOutcome(path=files.path, plan=merge.plan)
     if call.is_dry_run:
         return outcome
     place = _describe(outcome, versions, top) if top else None
-    _write(files.ours, merged.data)
+    _write(files.ours, merge.data)
     return replace(outcome, conflict_path=place)
 
 
-def _run_inner(files: DriverFiles, versions: RawVersions, call: DriverCall) -> DriverOutcome:
-    merged = merge_ancestors(versions, Path(files.path))
+def _run_inner(
+    files: DriverFiles, versions: Three[bytes | None], call: DriverCall
+) -> DriverOutcome:
+    data = merge_ancestors(versions, Path(files.path))
     if not call.is_dry_run:
-        _write(files.ours, merged.data)
-    return DriverOutcome(path=files.path, plan=None)  # conflicts are for the outer merge to tell
+        _write(files.ours, data)
+    # conflicts are for the outer merge to tell
+    return DriverOutcome(path=files.path, plan=FilePlan(name=files.path))
 
 
-def _surroundings(
-    path: str, versions: RawVersions, top: Path | None, call: DriverCall
-) -> Surroundings:
+def _context(
+    path: Path, versions: Three[bytes | None], top: Path | None, call: DriverCall
+) -> MergeContext:
+    """Return what decides besides the three versions: settings, quarantine, side-cars."""
+
+    def times_of(data: bytes | None) -> Measurements:
+        return Measurements(partial(_load_log, path.as_posix(), data, call))
+
     root = find_quarantine_root(top / path) if top else None
-
-    def log(data: bytes | None) -> Callable[[], ProvenanceLog]:
-        def load() -> ProvenanceLog:
-            found = find_side_car(path, data, cwd=call.cwd, env=call.env) if data else None
-            return parse_provenance(found or b"", Path(path + SUFFIX))
-
-        return load
-
-    return Surroundings(
+    quarantines = (load_quarantine(root),) if root else ()
+    return MergeContext(
         rules=read_rules(call.cwd),
-        quarantine=load_quarantine(root) if root else Quarantine(),
-        today=call.today,
-        log_ours=log(versions.ours),
-        log_theirs=log(versions.theirs),
+        exclusions=Exclusions(quarantines=quarantines, today=call.today),
+        times_of_ours=times_of(versions.ours),
+        times_of_theirs=times_of(versions.theirs),
         says_all=call.says_all,
     )
+
+
+def _load_log(path: str, data: bytes | None, call: DriverCall) -> ProvenanceLog:
+    """Return the side-car of a version, which git does not hand out."""
+    found = find_side_car(path, data, cwd=call.cwd, env=call.env) if data else None
+    return parse_provenance(found or b"", Path(path + SUFFIX))
 
 
 def _demand_no_twin(path: Path, top: Path | None) -> None:
@@ -155,14 +159,14 @@ def _demand_no_twin(path: Path, top: Path | None) -> None:
         demand_no_twin(path, known, root=top, hint=hint)
 
 
-def _describe(outcome: DriverOutcome, versions: RawVersions, top: Path) -> Path | None:
+def _describe(outcome: DriverOutcome, versions: Three[bytes | None], top: Path) -> Path | None:
     """Write the conflicts beside the file; without any, remove what is left of an older one.
 
     Git also calls us to show an old merge again (`--remerge-diff`): then there is nothing to
     settle, and ours is not what the index has.
     """
     place = conflict_path(Path(outcome.path))
-    data = conflict_file([outcome.plan]) if outcome.plan else b""
+    data = conflict_document(outcome.plan.conflicts)
     if not (data or (top / place).exists()) or not is_in_index(versions.ours or b"", cwd=top):
         return None
     if not data:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from aoebank.errors import AoebankError
-from aoebank.formats.protocol import ParsedFile
 from aoebank.model.merge_verdict import MergeFault, MergeProblem, MergeVerdict
-from aoebank.ops.git.again import MergeAgain, Place
-from aoebank.ops.git.merge_versions import (
-    Merged,
-    RawVersions,
-    is_quarantine,
-    is_side_car,
-    parse_version,
-)
+from aoebank.ops.git.again import MergeAgain, MergePaths
 from aoebank.ops.git.verify_lines import compare_lines
 from aoebank.ops.git.verify_records import CommittedFile, compare_records
-from aoebank.ops.merge.plan import CLEAN, Reason
+from aoebank.ops.merge.file import parse_version
+from aoebank.ops.merge.lines import is_of_lines
+from aoebank.ops.merge.plan import CLEAN, FilePlan, Reason, Three
 from aoebank.ops.merge.policy import MergeRules
 from aoebank.storage.git.merges import Commit, demand_full_history, list_merges
 from aoebank.storage.git.program import find_work_tree
@@ -43,7 +37,8 @@ def verify_merges(
     """
     top = find_work_tree(cwd) or cwd
     demand_full_history(top)
-    commits = {commit.name: commit for each in revisions for commit in list_merges(each, cwd=top)}
+    found = (commit for name in revisions for commit in list_merges(name, cwd=top))
+    commits = {commit.name: commit for commit in found}
     return tuple(
         _verify(commit, top=top, rules=rules, may_choose=may_choose) for commit in commits.values()
     )
@@ -58,9 +53,9 @@ def _verify(commit: Commit, *, top: Path, rules: MergeRules, may_choose: bool) -
     problems: list[MergeProblem] = []
     files = choices = 0
     for place in merge.iter_places():
-        check = _PlaceCheck(merge, place, may_choose=may_choose)
-        problems += check.iter_problems()
-        choices += check.choices
+        found, number = _verify_file(merge, place, may_choose=may_choose)
+        problems += found
+        choices += number
         files += 1
     problems += (
         MergeProblem(fault=MergeFault.FILE, path=path, message="bank file is of no parent")
@@ -69,79 +64,58 @@ def _verify(commit: Commit, *, top: Path, rules: MergeRules, may_choose: bool) -
     return replace(verdict, files=files, choices=choices, problems=tuple(problems))
 
 
-class _PlaceCheck:
-    """The check of one file.
-
-    Attributes:
-        choices: Keys a person decided.
-    """
-
-    def __init__(self, merge: MergeAgain, place: Place, *, may_choose: bool) -> None:
-        self.choices = 0
-        self._path = Path(place.path)
-        self._name = place.path
-        self._merge = merge
-        self._place = place
-        self._may_choose = may_choose
-        self._committed = merge.committed.read(place.path)
-
-    def iter_problems(self) -> Iterator[MergeProblem]:
-        """Yield what is wrong with the file."""
-        try:
-            versions = self._merge.versions(self._place)
-            merged = self._expected(versions)
-            base, ours, theirs = map(self._parse, (versions.base, versions.ours, versions.theirs))
-            committed, expected = self._parse(self._committed), self._parse(merged.data)
-        except AoebankError as error:
-            yield self._problem(MergeFault.BROKEN, f"cannot be merged again: {error.headline}")
-            return
-        if is_side_car(self._path) or is_quarantine(self._path):
-            yield from compare_lines(self._name, self._committed, merged.data, versions)
-            return
-        contested = self._contested(merged, ours, theirs)
-        if not contested and (self._committed is None) != (merged.data is None):
-            fact = "back: a parent removed it" if merged.data is None else "lost"
-            yield self._problem(MergeFault.FILE, f"bank file is {fact}")
-            return
+def _verify_file(
+    merge: MergeAgain, place: MergePaths, *, may_choose: bool
+) -> tuple[tuple[MergeProblem, ...], int]:
+    """Return what is wrong with one file, and how many of its keys a person decided."""
+    path, committed = Path(place.path), merge.committed.read(place.path)
+    try:
+        versions = merge.versions(place)
+        plan, data = _merge_again(merge, place, versions)
+        if is_of_lines(path):
+            return tuple(compare_lines(place.path, committed, data, versions)), 0
         file = CommittedFile(
-            path=self._name,
-            committed=committed,
-            expected=expected,
-            base=base,
-            ours=ours,
-            theirs=theirs,
-            contested=contested,
+            path=place.path,
+            committed=parse_version(committed, path),
+            expected=parse_version(data, path),
+            base=parse_version(versions.base, path),
+            ours=parse_version(versions.ours, path),
+            theirs=parse_version(versions.theirs, path),
         )
-        self.choices = len(merged.plan.conflicts) if merged.plan else 0
-        yield from compare_records(file)
+    except AoebankError as error:
+        fact = f"cannot be merged again: {error.headline}"
+        return (MergeProblem(fault=MergeFault.BROKEN, path=place.path, message=fact),), 0
+    contested = _find_contested(plan, file, may_choose=may_choose)
+    if not contested and (committed is None) != (data is None):
+        fact = f"bank file is {'back: a parent removed it' if data is None else 'lost'}"
+        return (MergeProblem(fault=MergeFault.FILE, path=place.path, message=fact),), 0
+    choices = len(plan.conflicts) if plan else 0
+    return tuple(compare_records(file, contested)), choices
 
-    def _expected(self, versions: RawVersions) -> Merged:
-        """Return the merge; git asks no driver where only one side changed the file."""
-        if versions.theirs in (versions.ours, versions.base):
-            return Merged(data=versions.ours)
-        if versions.ours == versions.base:
-            return Merged(data=versions.theirs)
-        return self._merge.merge(self._place, versions)
 
-    def _contested(
-        self, merged: Merged, ours: ParsedFile | None, theirs: ParsedFile | None
-    ) -> frozenset[str]:
-        """Return the keys a person may decide."""
-        if merged.plan is None:
-            return frozenset()
-        if ours is None or theirs is None:  # git asks which file to keep
-            kept = ours or theirs
-            return frozenset(kept.keys if kept else ())
-        return frozenset(
-            each.key
-            for each in merged.plan.decisions
-            if each.conflict or (self._may_choose and each.reason not in _NOT_CHOSEN)
-        )
+def _merge_again(
+    merge: MergeAgain, place: MergePaths, versions: Three[bytes | None]
+) -> tuple[FilePlan | None, bytes | None]:
+    """Return the merge; git asks no driver, so nothing is decided, where one side is unchanged."""
+    if versions.theirs in (versions.ours, versions.base):
+        return None, versions.ours
+    if versions.ours == versions.base:
+        return None, versions.theirs
+    merged = merge.merge(place, versions)
+    return merged.plan, merged.data
 
-    def _parse(self, data: bytes | None) -> ParsedFile | None:
-        if is_side_car(self._path) or is_quarantine(self._path):
-            return None
-        return parse_version(data, self._path)
 
-    def _problem(self, fault: MergeFault, message: str) -> MergeProblem:
-        return MergeProblem(fault=fault, path=self._name, message=message)
+def _find_contested(
+    plan: FilePlan | None, file: CommittedFile, *, may_choose: bool
+) -> frozenset[str]:
+    """Return the keys a person may decide."""
+    if plan is None:
+        return frozenset()
+    if file.ours is None or file.theirs is None:  # git asks which file to keep
+        kept = file.ours or file.theirs
+        return frozenset(kept.keys if kept else ())
+    return frozenset(
+        decision.key
+        for decision in plan.decisions
+        if decision.conflict or (may_choose and decision.reason not in _NOT_CHOSEN)
+    )

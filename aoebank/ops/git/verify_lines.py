@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aoebank.model.merge_verdict import MergeFault, MergeProblem
-from aoebank.ops.git.merge_versions import RawVersions
+from aoebank.ops.merge.plan import Three
 
 _SHOWN = 80
 _MARKS = (b"<<<<<<< ", b">>>>>>> ", b"||||||| ")
 
 
 def compare_lines(
-    path: str, committed: bytes | None, expected: bytes | None, versions: RawVersions
+    path: str, committed: bytes | None, expected: bytes | None, versions: Three[bytes | None]
 ) -> Iterator[MergeProblem]:
     """Yield lines that are lost or of no parent, and conflict markers."""
     known = {

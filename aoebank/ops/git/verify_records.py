@@ -22,11 +22,7 @@ _FACTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedFile:
-    """One bank file of a merge: what was committed, what should have been, where both are from.
-
-    Attributes:
-        contested: Keys a person may have decided: any answer of a parent will do.
-    """
+    """One bank file of a merge: what was committed, what should have been, where both are from."""
 
     path: str
     committed: ParsedFile | None
@@ -34,16 +30,19 @@ class CommittedFile:
     base: ParsedFile | None
     ours: ParsedFile | None
     theirs: ParsedFile | None
-    contested: frozenset[str]
 
     @property
     def sides(self) -> tuple[ParsedFile, ...]:
         """Return the versions that were merged, base included."""
-        return tuple(each for each in (self.base, self.ours, self.theirs) if each is not None)
+        return tuple(side for side in (self.base, self.ours, self.theirs) if side is not None)
 
 
-def compare_records(file: CommittedFile) -> Iterator[MergeProblem]:
-    """Yield each record that is not as it should be, in the order of the committed file."""
+def compare_records(file: CommittedFile, contested: frozenset[str]) -> Iterator[MergeProblem]:
+    """Yield each record that is not as it should be, in the order of the committed file.
+
+    Args:
+        contested: Keys a person may have decided: any answer of a parent will do.
+    """
     if file.committed is not None:
         broken = _find_broken(file)
         if broken is not None:
@@ -57,14 +56,14 @@ def compare_records(file: CommittedFile) -> Iterator[MergeProblem]:
         ]
     )
     for key in keys:
-        problem = _compare(file, key)
+        problem = _compare(file, key, is_contested=key in contested)
         if problem is not None:
             yield problem
 
 
 def _find_broken(file: CommittedFile) -> MergeProblem | None:
     assert file.committed is not None
-    marks = [each for each in file.committed.findings if each.code == _MARKERS]
+    marks = [finding for finding in file.committed.findings if finding.code == _MARKERS]
     finding = marks[0] if marks else find_error(file.committed)
     if finding is None:
         return None
@@ -90,7 +89,7 @@ def _duplicates(file: CommittedFile, committed: ParsedFile) -> Iterator[MergePro
             )
 
 
-def _compare(file: CommittedFile, key: str) -> MergeProblem | None:
+def _compare(file: CommittedFile, key: str, *, is_contested: bool) -> MergeProblem | None:
     """Return what is wrong with one key.
 
     | committed | expected | of a parent or the base | verdict |
@@ -104,7 +103,7 @@ def _compare(file: CommittedFile, key: str) -> MergeProblem | None:
     if _is_same(file.committed, file.expected, key):
         return None
     parents = (file.ours, file.theirs)
-    if key in file.contested and any(_is_same(file.committed, each, key) for each in parents):
+    if is_contested and any(_is_same(file.committed, parent, key) for parent in parents):
         return None
     is_there = _has(file.committed, key)
     is_known = any(_is_same(file.committed, side, key) for side in file.sides)

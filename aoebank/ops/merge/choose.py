@@ -13,14 +13,13 @@ time wins, then the smaller text: what comes out does not depend on which side i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
 from aoebank.ops.diff.change import is_beyond
-from aoebank.ops.merge.measured import Measured
+from aoebank.ops.merge.measured import Measurements
 from aoebank.ops.merge.plan import Action, Reason
 from aoebank.ops.merge.policy import MergeRules, Policy, Times
 
@@ -36,40 +35,40 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rivals:
+class TwoAnswers:
     """Two records of one key that differ, and what they came from.
 
     Attributes:
         base: None where the base has no such record.
         incumbent: The side that wins inside the noise band; None: no side.
-        measured_ours: Asked only when both have a time; so for the other.
+        times_of_ours: Asked only when both have a time; so for the other.
     """
 
     ours: Record
     theirs: Record
     base: Record | None
     incumbent: Action | None
-    measured_ours: Callable[[], Measured]
-    measured_theirs: Callable[[], Measured]
+    times_of_ours: Measurements
+    times_of_theirs: Measurements
 
 
-def choose(rivals: Rivals, policy: Policy, rules: MergeRules) -> Choice:
+def choose(answers: TwoAnswers, policy: Policy, rules: MergeRules) -> Choice:
     """Return what a policy says about two records."""
     if policy is not Policy.KEEP_BEST:
         return _by_policy(policy)
-    known = _by_time(rivals, rules)
+    known = _by_time(answers, rules)
     if isinstance(known, Choice):
         return known
-    if _text(rivals.ours.strategy) == _text(rivals.theirs.strategy):
-        return Choice(action=_timed(rivals) or _incumbent(rivals), reason=Reason.SAME_STRATEGY)
+    if _text(answers.ours.strategy) == _text(answers.theirs.strategy):
+        return Choice(action=_timed(answers) or _incumbent(answers), reason=Reason.SAME_STRATEGY)
     if rules.untimed is Policy.FAIL:
         return Choice(action=Action.KEEP_OURS, reason=known, conflict=True)
     return _by_policy(rules.untimed)
 
 
-def is_same(a: Record, b: Record) -> bool:
-    """Return whether two records say the same, however they are spelled."""
-    if a.strategy != b.strategy:  # the usual case, and cheap; equal may still be 1 and 1.0
+def is_same(a: Record | None, b: Record | None) -> bool:
+    """Return whether there are two records that say the same, however they are spelled."""
+    if a is None or b is None or a.strategy != b.strategy:  # equal may still be 1 and 1.0
         return False
     return _meaning(a) == _meaning(b)
 
@@ -84,12 +83,13 @@ def _by_policy(policy: Policy) -> Choice:
     return actions.get(policy, fail)
 
 
-def _by_time(rivals: Rivals, rules: MergeRules) -> Choice | Reason:
+def _by_time(answers: TwoAnswers, rules: MergeRules) -> Choice | Reason:
     """Return what two times say, or why they say nothing."""
-    ours_us, theirs_us = rivals.ours.cost_us, rivals.theirs.cost_us
+    ours_us, theirs_us = answers.ours.cost_us, answers.theirs.cost_us
     if ours_us is None or theirs_us is None:
         return Reason.NO_TIMES
-    ours, theirs = rivals.measured_ours(), rivals.measured_theirs()
+    ours = answers.times_of_ours.find(answers.ours)
+    theirs = answers.times_of_theirs.find(answers.theirs)
     if not _are_comparable(ours.fingerprint, theirs.fingerprint, rules.times):
         return Reason.OTHER_MACHINE
     gap = max(ours_us, theirs_us) / min(ours_us, theirs_us) - 1
@@ -98,7 +98,7 @@ def _by_time(rivals: Rivals, rules: MergeRules) -> Choice | Reason:
         faster = Action.KEEP_OURS if ours_us < theirs_us else Action.TAKE_THEIRS
         return Choice(action=faster, reason=Reason.FASTER, note=f"by {100 * gap:.1f} %")
     note = f"{100 * gap:.1f} % is within {100 * band:.1f} %"
-    return Choice(action=_incumbent(rivals), reason=Reason.INSIDE_NOISE, note=note)
+    return Choice(action=_incumbent(answers), reason=Reason.INSIDE_NOISE, note=note)
 
 
 def _are_comparable(ours: str | None, theirs: str | None, times: Times) -> bool:
@@ -107,23 +107,23 @@ def _are_comparable(ours: str | None, theirs: str | None, times: Times) -> bool:
     return ours == theirs and not (times is Times.STRICT and ours is None)
 
 
-def _timed(rivals: Rivals) -> Action | None:
+def _timed(answers: TwoAnswers) -> Action | None:
     """Return the only side with a time, if there is one."""
-    timed = (rivals.ours.cost_us is not None, rivals.theirs.cost_us is not None)
+    timed = (answers.ours.cost_us is not None, answers.theirs.cost_us is not None)
     if timed[0] == timed[1]:
         return None
     return Action.KEEP_OURS if timed[0] else Action.TAKE_THEIRS
 
 
-def _incumbent(rivals: Rivals) -> Action:
-    if rivals.incumbent is not None:
-        return rivals.incumbent
-    if rivals.base is not None:
-        old = _text(rivals.base.strategy)
-        has_old = (_text(rivals.ours.strategy) == old, _text(rivals.theirs.strategy) == old)
+def _incumbent(answers: TwoAnswers) -> Action:
+    if answers.incumbent is not None:
+        return answers.incumbent
+    if answers.base is not None:
+        old = _text(answers.base.strategy)
+        has_old = (_text(answers.ours.strategy) == old, _text(answers.theirs.strategy) == old)
         if has_old[0] != has_old[1]:
             return Action.KEEP_OURS if has_old[0] else Action.TAKE_THEIRS
-    smaller = _rank(rivals.ours) <= _rank(rivals.theirs)
+    smaller = _rank(answers.ours) <= _rank(answers.theirs)
     return Action.KEEP_OURS if smaller else Action.TAKE_THEIRS
 
 
@@ -141,11 +141,11 @@ def _meaning(record: Record) -> str:
         origin=record.origin,
         extra=record.extra,
     )
-    return _text([_members(each) for each in (first, *record.alternatives)])
+    return _text([_members(answer) for answer in (first, *record.alternatives)])
 
 
-def _members(each: Alternative) -> list[JsonValue]:
-    return [each.workload, each.strategy, each.extra, each.cost_us, each.origin]
+def _members(answer: Alternative) -> list[JsonValue]:
+    return [answer.workload, answer.strategy, answer.extra, answer.cost_us, answer.origin]
 
 
 def _text(value: JsonValue) -> str:

@@ -10,7 +10,7 @@ from aoebank.errors import BankFormatError
 from aoebank.formats.text.json_text import JsonTextError, dumps, loads
 from aoebank.model.json_value import JsonValue
 from aoebank.ops.diff.fields import diff_fields, plain
-from aoebank.ops.merge.plan import Action, Decision, Source, Version
+from aoebank.ops.merge.plan import Action, Decision, KeptRecord, Source
 
 OPEN = "conflict"  # the action of a decision nobody made yet
 
@@ -40,20 +40,15 @@ def decision_document(decision: Decision) -> dict[str, JsonValue]:
         members["differs"] = [
             each.pointer for each in diff_fields(decision.ours.strategy, decision.theirs.strategy)
         ]
-    for source in Source:
-        version = version_of(decision, source)
-        members[source] = None if version is None else _version(version)
+    records = (decision.base, decision.ours, decision.theirs)
+    for source, record in zip(Source, records, strict=True):
+        members[source] = None if record is None else _record_document(record)
     return members
 
 
-def version_of(decision: Decision, source: Source) -> Version | None:
-    """Return the record of one version, or None if it has none."""
-    return {Source.BASE: decision.base, Source.OURS: decision.ours}.get(source, decision.theirs)
-
-
-def _version(version: Version) -> dict[str, JsonValue]:
-    members: dict[str, JsonValue] = {"cost_us": plain(version.cost_us), "sha256": version.sha256}
-    return {**members, "record": version.raw.decode("utf-8", errors="replace")}
+def _record_document(record: KeptRecord) -> dict[str, JsonValue]:
+    members: dict[str, JsonValue] = {"cost_us": plain(record.cost_us), "sha256": record.sha256}
+    return {**members, "record": record.raw.decode("utf-8", errors="replace")}
 
 
 def write_document(members: Mapping[str, JsonValue]) -> bytes:

@@ -8,118 +8,107 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from aoebank.formats.protocol import ParsedFile
+from aoebank.model.digest import sha256_of
+from aoebank.ops.merge.choose import Choice
 from aoebank.ops.merge.plan import (
-    Action,
     Added,
     Decision,
     FilePlan,
+    KeptRecord,
     Pick,
     Reason,
     Source,
 )
-from aoebank.ops.merge.versions import Places, Versions
+from aoebank.ops.merge.versions import KeyVersions, Versions
 
 
-@dataclass(slots=True)
-class Draft:
-    """Collects what becomes of keys; a key nobody mentions keeps what the frame has.
+def find_frame(versions: Versions) -> Source | None:
+    """Return whose file the edits are made to; None if no version has the file.
 
-    Attributes:
-        frame: Ours; theirs where ours is the base or is no longer there, so that a file
-            only they changed comes out as they wrote it.
+    It is ours; theirs where ours is the base or is no longer there, so that a file only they
+    changed comes out as they wrote it.
     """
+    base, ours, theirs = versions.base, versions.ours, versions.theirs
+    if theirs is None:
+        return None if ours is None else Source.OURS
+    is_unchanged = ours is None or (base is not None and ours.data == base.data)
+    return Source.THEIRS if is_unchanged else Source.OURS
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """Collects what becomes of keys; a key nobody mentions keeps what the frame has."""
 
     name: str
     versions: Versions
+    frame: Source | None
     counts: Counter[Reason] = field(default_factory=Counter)
-    _decisions: dict[str, Decision] = field(default_factory=dict)
+    decisions: dict[str, Decision] = field(default_factory=dict)
     _replaced: dict[int, Pick] = field(default_factory=dict)
     _removed: set[int] = field(default_factory=set)
     _added: dict[int, Pick] = field(default_factory=dict)
     _last: list[Pick] = field(default_factory=list)
 
-    @property
-    def frame(self) -> Source | None:
-        """Return whose file the edits are made to."""
-        ours, theirs, base = self.versions.ours, self.versions.theirs, self.versions.base
-        if ours is None:
-            return None if theirs is None else Source.THEIRS
-        is_base = base is not None and theirs is not None and ours.data == base.data
-        return Source.THEIRS if is_base else Source.OURS
-
-    def settle(self, frame: Source, places: Places, pick: Pick | None) -> None:
-        """Give a key a record, or none."""
-        own = places.of(frame)
+    def give(self, key: KeyVersions, pick: Pick | None) -> None:
+        """Give a key a record, or none, in the place of what it had."""
+        own = key.ours if self.frame is Source.OURS else key.theirs
         if own is not None:
             self._replaced.pop(own, None)
             self._removed.discard(own)
         if pick is None:
             if own is not None:
                 self._removed.add(own)
-        elif pick.source is frame and pick.raw is None:
+        elif pick.source is self.frame and pick.raw is None:
             return
         elif own is not None:
             self._replaced[own] = pick
-        elif frame is Source.OURS and places.theirs is not None:
-            self._added[places.theirs] = pick
+        elif self.frame is Source.OURS and key.theirs is not None:
+            self._added[key.theirs] = pick
         else:
             self._last.append(pick)
 
-    def say(
-        self,
-        places: Places,
-        action: Action,
-        reason: Reason,
-        *,
-        conflict: bool = False,
-        note: str = "",
-    ) -> None:
+    def say(self, key: KeyVersions, choice: Choice) -> None:
         """Keep the decision about a key, in the place of an earlier one."""
-        versions = self.versions
-        record = next(
-            (
-                found
-                for source in (Source.OURS, Source.THEIRS, Source.BASE)
-                if (found := versions.record(source, places.of(source))) is not None
-            ),
-            None,
-        )
-        name = versions.any().name
-        known = record.op_type if record else name.op_type if name else None
-        self._decisions[places.key] = Decision(
+        records = (key.record(source) for source in (Source.OURS, Source.THEIRS, Source.BASE))
+        record = next((record for record in records if record is not None), None)
+        name = self.versions.any().name
+        self.decisions[key.key] = Decision(
             file=self.name,
-            key=places.key,
-            action=action,
-            reason=reason,
-            conflict=conflict,
+            key=key.key,
+            action=choice.action,
+            reason=choice.reason,
+            conflict=choice.conflict,
             soc_version=name.soc_version if name else None,
-            op_type=known,
-            note=note,
-            base=versions.version(Source.BASE, places.base),
-            ours=versions.version(Source.OURS, places.ours),
-            theirs=versions.version(Source.THEIRS, places.theirs),
+            op_type=record.op_type if record else name.op_type if name else None,
+            note=choice.note,
+            base=_kept(key, Source.BASE),
+            ours=_kept(key, Source.OURS),
+            theirs=_kept(key, Source.THEIRS),
         )
 
-    def iter_output(self, frame: Source) -> Iterator[tuple[Places, Pick]]:
+    def iter_output(self) -> Iterator[tuple[KeyVersions, Pick]]:
         """Yield what keys get, as far as they get anything."""
         for key, base, ours, theirs in self.versions.iter_places():
-            own = ours if frame is Source.OURS else theirs
+            own = ours if self.frame is Source.OURS else theirs
             pick = self._added.get(theirs) if theirs is not None else None
-            if own is not None and own not in self._removed:
-                pick = self._replaced.get(own) or Pick(frame, own)
+            if self.frame is not None and own is not None and own not in self._removed:
+                pick = self._replaced.get(own) or Pick(self.frame, own)
             if pick is not None:
-                yield Places(key=key, base=base, ours=ours, theirs=theirs), pick
+                found = KeyVersions(
+                    key=key, base=base, ours=ours, theirs=theirs, files=self.versions
+                )
+                yield found, pick
 
     def plan(self) -> FilePlan:
         """Return the plan of the file."""
-        frame = self.frame
+        parsed = self.versions.of(self.frame) if self.frame else None
+        if self.frame is None or parsed is None:
+            base = self.versions.base
+            return FilePlan(name=self.name, format=base.format.name if base else None, is_gone=True)
         hidden = {source: self.versions.hidden(source) for source in Source}
-        counts = {source: sum(map(len, keys.values())) for source, keys in hidden.items()}
-        parsed = self.versions.of(frame) if frame else None
-        if frame is None or parsed is None:
-            known = self.versions.any().format.name
-            return FilePlan(name=self.name, format=known, is_gone=True, counts=self.counts)
-        self._drop_hidden(parsed, hidden[frame])
+        for key, numbers in hidden[self.frame].items():
+            if parsed.find(key) in self._removed or parsed.find(key) in self._replaced:
+                self._removed.update(numbers)  # they go with the one they hide behind
         left = len(parsed) - len(self._removed) + len(self._added) + len(self._last)
         was_deleted = self.versions.base is not None and (
             self.versions.ours is None or self.versions.theirs is None
@@ -127,21 +116,17 @@ class Draft:
         return FilePlan(
             name=self.name,
             format=parsed.format.name,
-            frame=frame,
+            frame=self.frame,
             is_gone=not left and was_deleted,
             replaced=self._replaced,
             removed=frozenset(self._removed),
-            added=tuple(self._anchored(parsed)),
-            decisions=tuple(self._decisions.values()),
+            added=tuple(self._anchored(parsed)) if self._added or self._last else (),
+            decisions=tuple(self.decisions.values()),
             counts=self.counts,
-            hidden={source: number for source, number in counts.items() if number},
+            hidden={
+                source: sum(map(len, keys.values())) for source, keys in hidden.items() if keys
+            },
         )
-
-    def _drop_hidden(self, parsed: ParsedFile, hidden: dict[str, list[int]]) -> None:
-        """Let the records nobody uses go where the used one is replaced or removed."""
-        for key, numbers in hidden.items():
-            if parsed.find(key) in self._removed or parsed.find(key) in self._replaced:
-                self._removed.update(numbers)
 
     def _anchored(self, frame: ParsedFile) -> Iterator[Added]:
         """Yield the new records, each behind its neighbour in the file it comes from."""
@@ -169,14 +154,27 @@ class Draft:
                 continue
             if after is None:
                 before = self._kept_before(place)
-                yield from (Added(after=before, pick=each) for each in leading)
+                yield from (Added(after=before, pick=first) for first in leading)
                 leading.clear()
             after = place
         end = self._kept_before(len(frame))
-        yield from (Added(after=end, pick=each) for each in leading)
+        yield from (Added(after=end, pick=first) for first in leading)
 
     def _kept_before(self, number: int) -> int:
+        """Return the last position before this one whose record stays; -1 for the start."""
         for place in range(number - 1, -1, -1):
             if place not in self._removed:
                 return place
         return -1
+
+
+def _kept(key: KeyVersions, source: Source) -> KeptRecord | None:
+    raw, record = key.raw(source), key.record(source)
+    if raw is None:
+        return None
+    return KeptRecord(
+        raw=raw,
+        sha256=sha256_of(raw),
+        cost_us=record.cost_us if record else None,
+        strategy=record.strategy if record else None,
+    )

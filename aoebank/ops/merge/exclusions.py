@@ -22,7 +22,7 @@ from aoebank.storage.sides.side import PathSide, Side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outsiders:
+class Exclusions:
     """What to keep out.
 
     Attributes:
@@ -35,11 +35,11 @@ class Outsiders:
     today: date = date.min
     built_in: BuiltInBank | None = None
 
-    def find_quarantined(self, parsed: ParsedFile) -> Mapping[int, str]:
+    def find_quarantined(self, parsed: ParsedFile | None) -> Mapping[int, str]:
         """Return by position the records of a file under quarantine, each with the reason."""
-        filled = [each for each in self.quarantines if len(each)]
         found: dict[int, str] = {}
-        if not filled:
+        filled = [quarantine for quarantine in self.quarantines if len(quarantine)]
+        if parsed is None or not filled:
             return found
         for number, key in enumerate(parsed.keys):
             for quarantine in filled:
@@ -69,9 +69,9 @@ class Outsiders:
         return f"{entry.reason} ({entry.ticket})" if entry.ticket else entry.reason
 
 
-def find_outsiders(
+def find_exclusions(
     sides: Sequence[Side], *, output: Path | None, built_in: Path | None, today: date
-) -> Outsiders:
+) -> Exclusions:
     """Return what the quarantines at the sides and the result, and a built-in bank, keep out.
 
     Args:
@@ -91,7 +91,7 @@ def find_outsiders(
         raise BankNotFoundError(
             "holds no built-in bank file", path=built_in, expected="the directory of a bank"
         )
-    return Outsiders(quarantines=tuple(quarantines), today=today, built_in=found)
+    return Exclusions(quarantines=tuple(quarantines), today=today, built_in=found)
 
 
 def _quarantine(side: Side) -> Quarantine:

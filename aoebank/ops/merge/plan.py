@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 from aoebank.model.json_value import JsonValue
+
+_T = TypeVar("_T")
 
 
 class Source(StrEnum):
@@ -17,6 +20,21 @@ class Source(StrEnum):
     THEIRS = "theirs"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Three(Generic[_T]):
+    """One thing of each of the three versions."""
+
+    base: _T
+    ours: _T
+    theirs: _T
+
+    def of(self, source: Source) -> _T:
+        """Return that of one version."""
+        if source is Source.OURS:
+            return self.ours
+        return self.theirs if source is Source.THEIRS else self.base
+
+
 class Action(StrEnum):
     """What becomes of a key; a person may choose another one in a saved decision."""
 
@@ -25,6 +43,13 @@ class Action(StrEnum):
     TAKE_BASE = "take-base"
     KEEP_BOTH = "keep-both"
     REMOVE = "remove"
+
+
+SOURCE_OF = {  # the version whose record an action takes as it is
+    Action.KEEP_OURS: Source.OURS,
+    Action.TAKE_THEIRS: Source.THEIRS,
+    Action.TAKE_BASE: Source.BASE,
+}
 
 
 class Reason(StrEnum):
@@ -61,8 +86,8 @@ CLEAN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
-    """One side's record of a key.
+class KeptRecord:
+    """The record a version has for a key, as a decision keeps it.
 
     Attributes:
         raw: Its bytes.
@@ -79,7 +104,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to become of one key, and why; a side without the key has no version.
+    """What is to become of one key, and why; a version without the key has no record.
 
     Attributes:
         file: Name of the bank file in the result.
@@ -94,9 +119,9 @@ class Decision:
     conflict: bool = False
     soc_version: str | None = None
     op_type: str | None = None
-    base: Version | None = None
-    ours: Version | None = None
-    theirs: Version | None = None
+    base: KeptRecord | None = None
+    ours: KeptRecord | None = None
+    theirs: KeptRecord | None = None
     note: str = ""
 
     @property
@@ -163,11 +188,6 @@ class FilePlan:
     hidden: Mapping[Source, int] = field(default_factory=dict)
 
     @property
-    def is_frame(self) -> bool:
-        """Return whether the result is the frame as it is, byte for byte."""
-        return not (self.replaced or self.removed or self.added)
-
-    @property
     def conflicts(self) -> tuple[Decision, ...]:
         """Return the decisions nobody made yet."""
-        return tuple(each for each in self.decisions if each.conflict)
+        return tuple(decision for decision in self.decisions if decision.conflict)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from aoebank.errors import UsageError
 from aoebank.formats.provenance import SUFFIX
-from aoebank.ops.merge.compatibility import demand_one_target
 from aoebank.ops.merge.conflicts import conflict_path
 from aoebank.ops.merge.destination import Destination
-from aoebank.ops.merge.exclusions import Outsiders
+from aoebank.ops.merge.exclusions import Exclusions
+from aoebank.ops.merge.guards import demand_one_target
 from aoebank.ops.merge.inputs import Trio, demand_banks, iter_strays
 from aoebank.ops.merge.plan import Decision, Reason
 from aoebank.ops.merge.policy import MergeRules
@@ -36,7 +36,7 @@ class MergeRequest:
     sides: tuple[Side, ...]
     base: Side | None = None
     rules: MergeRules = field(default_factory=MergeRules)
-    outsiders: Outsiders = field(default_factory=Outsiders)
+    exclusions: Exclusions = field(default_factory=Exclusions)
     destination: Destination | None = None
     verdicts: SavedVerdicts = field(default_factory=SavedVerdicts)
     says_all: bool = False
@@ -144,7 +144,7 @@ class _Merge:
             target=destination.version(number) if destination else None,
             trio=Trio(base=request.base, ours=ours, theirs=theirs, name=name),
             rules=request.rules,
-            outsiders=request.outsiders,
+            exclusions=request.exclusions,
             says_all=request.says_all,
             verdicts=request.verdicts.by_step.get(theirs.label, {}),
         )

@@ -16,7 +16,7 @@ from aoebank.ops.merge.document import (
     write_document,
 )
 from aoebank.ops.merge.plan import Action, Decision, Source
-from aoebank.ops.merge.verdicts import Verdict
+from aoebank.ops.merge.verdicts import PersonalVerdict
 from aoebank.storage.bank import read_file
 
 SCHEMA = "aoebank.merge-decisions/1"
@@ -38,7 +38,7 @@ class StepDecisions:
 class SavedVerdicts:
     """Verdicts by side and file."""
 
-    by_step: Mapping[str, Mapping[str, Mapping[str, Verdict]]] = field(default_factory=dict)
+    by_step: Mapping[str, Mapping[str, Mapping[str, PersonalVerdict]]] = field(default_factory=dict)
 
 
 def serialize_decisions(steps: Sequence[StepDecisions], *, base: str | None, ours: str) -> bytes:
@@ -72,13 +72,13 @@ def load_verdicts(path: Path) -> SavedVerdicts:
     if data is None:
         raise BankNotFoundError("no such file", path=path, expected="saved decisions")
     document = read_document(data, path, [SCHEMA])
-    steps: dict[str, dict[str, dict[str, Verdict]]] = {}
+    steps: dict[str, dict[str, dict[str, PersonalVerdict]]] = {}
     for members, action in iter_decisions(document, path):
         side, file, key = (str(members.get(name)) for name in ("theirs_side", "file", "key"))
         verdicts = steps.setdefault(side, {}).setdefault(file, {})
         if key in verdicts:
             raise BankFormatError("decision comes twice", path=path, got=key)
-        verdicts[key] = Verdict(action=action, sha256=_digests(members))
+        verdicts[key] = PersonalVerdict(action=action, sha256=_digests(members))
     return SavedVerdicts(by_step=steps)
 
 

@@ -21,7 +21,7 @@ from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.ops.merge.conflicts import SCHEMA, SUFFIX
 from aoebank.ops.merge.document import iter_decisions, read_document, write_document
-from aoebank.ops.merge.exclusions import Outsiders
+from aoebank.ops.merge.exclusions import Exclusions
 from aoebank.ops.merge.plan import Action, Source
 from aoebank.storage.bank import load_file, read_file
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
@@ -105,10 +105,10 @@ def _demand_no_quarantined(before: ParsedFile, result: bytes, today: date) -> No
     root = find_quarantine_root(before.path)
     if root is None or result == before.data:
         return
-    outsiders = Outsiders(quarantines=(load_quarantine(root),), today=today)
+    exclusions = Exclusions(quarantines=(load_quarantine(root),), today=today)
     after = before.format.parse(result, before.path)
-    old = {before.raw(number) for number in outsiders.find_quarantined(before)}
-    for number, reason in outsiders.find_quarantined(after).items():
+    old = {before.raw(number) for number in exclusions.find_quarantined(before)}
+    for number, reason in exclusions.find_quarantined(after).items():
         if after.raw(number) not in old:
             raise UsageError(
                 "record is under quarantine",

@@ -12,15 +12,15 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog
 from aoebank.formats.registry import get_format
 from aoebank.model.digest import sha256_of
-from aoebank.ops.merge.apply import apply_file
-from aoebank.ops.merge.decide import decide_file
-from aoebank.ops.merge.exclusions import Outsiders
+from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.exclusions import Exclusions
+from aoebank.ops.merge.file import merge_file
 from aoebank.ops.merge.inputs import Trio
-from aoebank.ops.merge.lines import merge_side_cars
+from aoebank.ops.merge.lines import merge_quarantines, merge_side_cars
+from aoebank.ops.merge.measured import Measurements
 from aoebank.ops.merge.plan import Decision, FilePlan, Source
 from aoebank.ops.merge.policy import MergeRules
-from aoebank.ops.merge.quarantine import merge_quarantines
-from aoebank.ops.merge.verdicts import Verdict, Verdicts
+from aoebank.ops.merge.verdicts import PersonalVerdict
 from aoebank.ops.merge.versions import Versions
 from aoebank.ops.workers import map_files, takes_two
 from aoebank.storage.quarantine import FILE, FOLDER
@@ -95,8 +95,8 @@ class Step:
 
     trio: Trio
     rules: MergeRules
-    outsiders: Outsiders
-    verdicts: Mapping[str, Mapping[str, Verdict]]
+    exclusions: Exclusions
+    verdicts: Mapping[str, Mapping[str, PersonalVerdict]]
     says_all: bool = False
     target: Source | None = None
 
@@ -135,20 +135,17 @@ class Step:
 
     def _merge(self, name: str, *, uses_all_cores: bool) -> MergedFile:
         versions = self.trio.load(name, uses_all_cores=uses_all_cores)
-        plan = decide_file(
-            name,
-            base=versions.base,
-            ours=versions.ours,
-            theirs=versions.theirs,
+        context = MergeContext(
             rules=self.rules,
             is_two_way=self.trio.base is None,
-            log_of_ours=self._log(Source.OURS, name),
-            log_of_theirs=self._log(Source.THEIRS, name),
-            outsiders=self.outsiders,
-            verdicts=Verdicts(self.verdicts.get(name, {})),
+            exclusions=self.exclusions,
+            verdicts=self.verdicts.get(name, {}),
+            times_of_ours=Measurements(self._log(Source.OURS, name)),
+            times_of_theirs=Measurements(self._log(Source.THEIRS, name)),
             says_all=self.says_all,
         )
-        data = apply_file(plan, base=versions.base, ours=versions.ours, theirs=versions.theirs)
+        merge = merge_file(versions, name, context)
+        plan, data = merge.plan, merge.data
         return MergedFile(
             plan=replace(plan, replaced={}, removed=frozenset(), added=()),
             data=data,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from aoebank.errors import HistoryError, UsageError
 from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.choose import Choice
 from aoebank.ops.merge.plan import Action, Reason, Source
-from aoebank.ops.merge.versions import Places, Versions
+from aoebank.ops.merge.versions import KeyVersions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PersonalVerdict:
     """One decision as a person left it.
 
     Attributes:
@@ -25,61 +25,48 @@ class Verdict:
     sha256: Mapping[Source, str]
 
 
-@dataclass(slots=True)
-class Verdicts:
-    """The verdicts about one file, by key; remembers which of them came up."""
+def apply_verdict(verdict: PersonalVerdict, key: KeyVersions, choice: Choice) -> Choice:
+    """Return the choice of a person, or `choice` where that is no other one.
 
-    by_key: Mapping[str, Verdict] = field(default_factory=dict)
-    _used: set[str] = field(default_factory=set)
-
-    def find(self, versions: Versions, places: Places, choice: Choice) -> Choice | None:
-        """Return the choice of a person where it is not `choice`, or None.
-
-        Raises:
-            HistoryError: the verdict is about other records than these.
-            UsageError: it asks for what is not there.
-        """
-        verdict = self.by_key.get(places.key)
-        if verdict is None:
-            return None
-        self._used.add(places.key)
-        for source in Source:
-            number = places.of(source)
-            digest = number if number is None else sha256_of(versions.raw(source, number))
-            if digest != verdict.sha256.get(source):
-                raise _stale(places.key, f"another record in {source}")
-        action = verdict.action
-        if action is None or (action is choice.action and not choice.conflict):
-            return None
-        if choice.reason is Reason.QUARANTINE:
-            raise UsageError(
-                "key is under quarantine",
-                where=places.key,
-                got=action,
-                expected=choice.action,
-                hint=f"aoebank quarantine rm {places.key}",
-            )
-        _demand_possible(action, versions, places)
-        return Choice(action=action, reason=Reason.PERSON, note=f"instead of {choice.reason}")
-
-    def demand_all_used(self, name: str) -> None:
-        """Raise `HistoryError` if there is a verdict about a key that needs none."""
-        for key in self.by_key:
-            if key not in self._used:
-                raise _stale(key, f"nothing to decide in {name}")
+    Raises:
+        HistoryError: it is about other records than these.
+        UsageError: it asks for what is not there.
+    """
+    for source in Source:
+        if sha256_of(key.raw(source)) != verdict.sha256.get(source):
+            raise _stale(key.key, f"another record in {source}")
+    action = verdict.action
+    if action is None or (action is choice.action and not choice.conflict):
+        return choice
+    if choice.reason is Reason.QUARANTINE:
+        raise UsageError(
+            "key is under quarantine",
+            where=key.key,
+            got=action,
+            expected=choice.action,
+            hint=f"aoebank quarantine rm {key.key}",
+        )
+    _demand_possible(action, key)
+    return Choice(action=action, reason=Reason.PERSON, note=f"instead of {choice.reason}")
 
 
-def _demand_possible(action: Action, versions: Versions, places: Places) -> None:
+def demand_no_more(keys: Iterable[str], name: str) -> None:
+    """Raise `HistoryError` if there is a decision left about a key that needs none."""
+    for key in keys:
+        raise _stale(key, f"nothing to decide in {name}")
+
+
+def _demand_possible(action: Action, key: KeyVersions) -> None:
     problem = ""
-    if action is Action.TAKE_BASE and places.base is None:
+    if action is Action.TAKE_BASE and key.base is None:
         problem = "the base has no such record"
     if action is Action.KEEP_BOTH:
-        if versions.any().format.name != "unified":
+        if key.files.any().format.name != "unified":
             problem = "this format keeps one answer per key"
-        elif places.ours is None or places.theirs is None:
+        elif key.ours is None or key.theirs is None:
             problem = "only one side has such a record"
     if problem:
-        raise UsageError(problem, where=places.key, got=action, expected="another action")
+        raise UsageError(problem, where=key.key, got=action, expected="another action")
 
 
 def _stale(key: str, got: str) -> HistoryError:

@@ -15,7 +15,7 @@ _NAME_LENGTH = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
+class VerifyMergeReport:
     """A line per merge, and one per record that is not as it should be."""
 
     verdicts: Sequence[MergeVerdict]

@@ -36,8 +36,6 @@ class DriverReport:
     @property
     def _settled(self) -> int:
         plan = self.outcome.plan
-        if plan is None:
-            return 0
         contested = (number for reason, number in plan.counts.items() if reason not in CLEAN)
         return sum(contested) - len(plan.conflicts)
 
@@ -47,24 +45,22 @@ class DriverReport:
         return {
             "path": self.outcome.path,
             "conflict_file": str(place) if place else None,
-            "counts": {str(reason): number for reason, number in plan.counts.items()}
-            if plan
-            else {},
-            "decisions": [decision_document(each) for each in plan.decisions] if plan else [],
+            "counts": {str(reason): number for reason, number in plan.counts.items()},
+            "decisions": [decision_document(decision) for decision in plan.decisions],
         }
 
     def write(self, text: Text) -> None:
         """Write how many keys were decided, and the conflicts."""
         plan = self.outcome.plan
-        if plan is None or self.is_silent:
+        if self.is_silent:
             return
         conflicts, settled = plan.conflicts, self._settled
         name = f"aoebank: {self.outcome.path}: "
         words = [f"{plural(settled, 'contested record')} decided"] if settled else []
         words += [plural(len(conflicts), "conflict")] if conflicts else []
         text.line(name, ", ".join(words))
-        for each in conflicts[:_SHOWN]:
-            text.line(f"  {each.key}: {each.reason}{_times(each)}")
+        for conflict in conflicts[:_SHOWN]:
+            text.line(f"  {conflict.key}: {conflict.reason}{_times(conflict)}")
         if len(conflicts) > _SHOWN:
             text.line(f"  and {len(conflicts) - _SHOWN} more")
         if conflicts:
@@ -80,5 +76,5 @@ def _times(decision: Decision) -> str:
     ours, theirs = decision.cost_ours_us, decision.cost_theirs_us
     if ours is None and theirs is None:
         return ""
-    words = ("-" if each is None else f"{each:g} us" for each in (ours, theirs))
+    words = ("-" if cost is None else f"{cost:g} us" for cost in (ours, theirs))
     return " (ours {}, theirs {})".format(*words)

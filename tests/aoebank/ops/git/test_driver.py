@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from support import golden_harness
 from support.git_work_tree import SAMPLES, SampleBank
 
-from aoebank.ops.git.merge_versions import RawVersions, merge_ancestors
+from aoebank.ops.merge.file import merge_ancestors
+from aoebank.ops.merge.plan import Three
 
 FORMATS = pytest.mark.parametrize("bank", SAMPLES.values(), ids=SAMPLES.keys())
 UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
@@ -217,7 +218,7 @@ def test_merge_of_ancestors_invents_nothing_and_does_not_depend_on_the_side(
     old, left, right = (_edited(bank, edits) for edits in (base, ours, theirs))
     path = Path(bank.name)
     results = [
-        bank.records(merge_ancestors(RawVersions(base=old, ours=a, theirs=b), path).data or b"")
+        bank.records(merge_ancestors(Three(base=old, ours=a, theirs=b), path) or b"")
         if (a, b) != (old, old)
         else bank.records(old)
         for a, b in ((left, right), (right, left))

@@ -11,8 +11,8 @@ from support import merge_files
 from support.merge_files import NAMES, TIMED, Answer, Style, make_file, records_of
 
 from aoebank.formats.protocol import find_error
-from aoebank.ops.merge.apply import apply_file
-from aoebank.ops.merge.decide import decide_file
+from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.file import FileMerge, merge_file
 from aoebank.ops.merge.plan import Action, FilePlan
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy
 
@@ -53,6 +53,20 @@ def cases(draw: st.DrawFn, *, count: int = 3, timed: bool | None = None) -> tupl
     return name, [draw(banks(name, timed=timed)) for _ in range(count)]
 
 
+def merge(
+    name: str,
+    base: bytes | None,
+    ours: bytes | None,
+    theirs: bytes | None,
+    rules: MergeRules | None = None,
+    *,
+    is_two_way: bool = False,
+) -> FileMerge:
+    context = MergeContext(rules=rules or MergeRules(), is_two_way=is_two_way, says_all=True)
+    versions = merge_files.versions(name, base, ours, theirs)
+    return merge_file(versions, merge_files.NAMES[name], context)
+
+
 def plan_of(
     name: str,
     base: bytes | None,
@@ -62,15 +76,7 @@ def plan_of(
     *,
     is_two_way: bool = False,
 ) -> FilePlan:
-    return decide_file(
-        merge_files.NAMES[name],
-        base=merge_files.parse(name, base),
-        ours=merge_files.parse(name, ours),
-        theirs=merge_files.parse(name, theirs),
-        rules=rules or MergeRules(),
-        is_two_way=is_two_way,
-        says_all=True,
-    )
+    return merge(name, base, ours, theirs, rules, is_two_way=is_two_way).plan
 
 
 def merge3(
@@ -80,20 +86,11 @@ def merge3(
     theirs: bytes | None,
     rules: MergeRules | None = None,
 ) -> bytes | None:
-    plan = plan_of(name, base, ours, theirs, rules)
-    return apply_file(
-        plan,
-        base=merge_files.parse(name, base),
-        ours=merge_files.parse(name, ours),
-        theirs=merge_files.parse(name, theirs),
-    )
+    return merge(name, base, ours, theirs, rules).data
 
 
 def merge2(name: str, ours: bytes, theirs: bytes, rules: MergeRules | None = None) -> bytes:
-    plan = plan_of(name, None, ours, theirs, rules, is_two_way=True)
-    merged = apply_file(
-        plan, base=None, ours=merge_files.get(name, ours), theirs=merge_files.get(name, theirs)
-    )
+    merged = merge(name, None, ours, theirs, rules, is_two_way=True).data
     assert merged is not None
     return merged
 

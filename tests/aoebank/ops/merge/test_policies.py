@@ -11,12 +11,13 @@ from support import merge_files
 from support.merge_files import NAMES, Answer, make_file
 
 from aoebank.errors import BankFormatError, UsageError
-from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import ProvenanceLog, parse_provenance, serialize_provenance
+from aoebank.formats.registry import get_format
 from aoebank.model.provenance import Event, Provenance
 from aoebank.ops.diff.options import NOISE_RATIO
-from aoebank.ops.merge.apply import apply_file
-from aoebank.ops.merge.decide import decide_file
+from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.file import FileMerge, merge_file
+from aoebank.ops.merge.measured import Measurements
 from aoebank.ops.merge.plan import Action, Decision, Reason
 from aoebank.ops.merge.policy import (
     Incumbent,
@@ -27,6 +28,7 @@ from aoebank.ops.merge.policy import (
     parse_noise,
     parse_override,
 )
+from aoebank.ops.merge.versions import Versions
 
 UNIFIED = "unified"
 A, B = Answer(tile=1, cost_us=100.0), Answer(tile=2, cost_us=100.0)
@@ -45,29 +47,33 @@ def decide(
     """Return the decision about one key; two-way without a base."""
     none = ProvenanceLog(entries=(), findings=())
     logs = logs or (none, none)
-    files = {
-        side: merge_files.parse(name, make_file(name, {0: each}) if each else None)
-        for side, each in (("base", base), ("ours", ours), ("theirs", theirs))
-    }
-    plan = decide_file(
-        merge_files.NAMES[name],
-        **files,
+    base_data, *sides = (
+        make_file(name, {0: answer}) if answer else None for answer in (base, ours, theirs)
+    )
+    context = MergeContext(
         rules=rules or MergeRules(),
         is_two_way=base is None,
-        log_of_ours=lambda: logs[0],
-        log_of_theirs=lambda: logs[1],
+        times_of_ours=Measurements(lambda: logs[0]),
+        times_of_theirs=Measurements(lambda: logs[1]),
         says_all=True,
     )
+    files = merge_files.versions(name, base_data, *sides)
+    plan = merge_file(files, merge_files.NAMES[name], context).plan
     (decision,) = plan.decisions
     return decision
 
 
-def versions(
-    base: bytes | None, ours: bytes, theirs: bytes, name: str = UNIFIED
-) -> dict[str, ParsedFile | None]:
-    """Return the files as `decide_file` and `apply_file` want them."""
-    texts = {"base": base, "ours": ours, "theirs": theirs}
-    return {side: merge_files.parse(name, each) for side, each in texts.items()}
+def merge(
+    base: bytes | None,
+    ours: bytes,
+    theirs: bytes,
+    rules: MergeRules | None = None,
+    *,
+    name: str = UNIFIED,
+) -> FileMerge:
+    """Return the merge of one file; two-way without a base."""
+    context = MergeContext(rules=rules or MergeRules(), is_two_way=base is None)
+    return merge_file(merge_files.versions(name, base, ours, theirs), "x", context)
 
 
 def log(
@@ -215,12 +221,10 @@ def test_removed_against_changed_is_a_conflict_unless_a_side_is_chosen() -> None
         (Policy.THEIRS, False),
     ):
         for left, right in ((ours, theirs), (theirs, ours)):
-            files = versions(base, left, right)
-            plan = decide_file("x", **files, rules=MergeRules(policy=policy))
-            assert bool(plan.conflicts) is conflict
-            merged = apply_file(plan, **files)
+            merged = merge(base, left, right, MergeRules(policy=policy))
+            assert bool(merged.plan.conflicts) is conflict
             chosen = right if policy is Policy.THEIRS else left
-            assert merge_files.records_of(UNIFIED, merged) == merge_files.records_of(
+            assert merge_files.records_of(UNIFIED, merged.data) == merge_files.records_of(
                 UNIFIED, chosen
             )
 
@@ -274,36 +278,32 @@ def test_rules_without_a_meaning_are_refused() -> None:
     ],
 )
 def test_banks_for_other_targets_are_not_merged_unless_told(a: str, b: str, words: str) -> None:
-    ours, theirs = merge_files.get(UNIFIED, make_file(UNIFIED, {0: A})), None
-    ours = ours.format.parse(ours.data, Path(a))
-    theirs = ours.format.parse(ours.data, Path(b))
+    data = make_file(UNIFIED, {0: A})
+    ours, theirs = (get_format(UNIFIED).parse(data, Path(name)) for name in (a, b))
+    files = Versions(base=None, ours=ours, theirs=theirs)
     with pytest.raises(BankFormatError, match=words):
-        decide_file("x", base=None, ours=ours, theirs=theirs, rules=MergeRules(), is_two_way=True)
-    rules = MergeRules(may_differ_in_soc=True)
+        merge_file(files, "x", MergeContext(is_two_way=True))
+    told = MergeContext(rules=MergeRules(may_differ_in_soc=True), is_two_way=True)
     if words == "op_type":
         with pytest.raises(BankFormatError, match=words):
-            decide_file("x", base=None, ours=ours, theirs=theirs, rules=rules, is_two_way=True)
+            merge_file(files, "x", told)
     else:
-        decide_file("x", base=None, ours=ours, theirs=theirs, rules=rules, is_two_way=True)
+        assert merge_file(files, "x", told).data == data
 
 
 def test_version_lines_of_graph_banks_must_agree_where_both_changed() -> None:
     base = make_file("graph", {0: Answer()})
     ours = make_file("graph", {0: Answer(tile=2)})
     theirs = make_file("graph", {1: Answer()}).replace(b"2.1", b"3.0")
-    files = versions(base, ours, theirs, "graph")
     with pytest.raises(BankFormatError, match="version line differs"):
-        decide_file("x", **files, rules=MergeRules())
-    plan = decide_file("x", **{**files, "ours": files["base"]}, rules=MergeRules())
-    assert apply_file(plan, **{**files, "ours": files["base"]}) == theirs
+        merge(base, ours, theirs, name="graph")
+    assert merge(base, base, theirs, name="graph").data == theirs
 
 
 def test_union_keeps_every_candidate_of_both_sides_byte_for_byte() -> None:
     ours = make_file(UNIFIED, {0: Answer(tile=1, cost_us=20.0)})
     theirs = make_file(UNIFIED, {0: Answer(tile=2, cost_us=10)}, merge_files.Style(is_spaced=True))
-    files = versions(None, ours, theirs)
-    plan = decide_file("x", **files, rules=MergeRules(policy=Policy.UNION), is_two_way=True)
-    merged = apply_file(plan, **files)
+    merged = merge(None, ours, theirs, MergeRules(policy=Policy.UNION)).data
     assert merged is not None
     parsed = merge_files.get(UNIFIED, merged)
     candidates = json.loads(merged)[KEY]
@@ -317,33 +317,27 @@ def test_union_keeps_every_candidate_of_both_sides_byte_for_byte() -> None:
 def test_union_does_not_repeat_what_both_sides_have() -> None:
     one = make_file(UNIFIED, {0: Answer(tile=1, cost_us=20.0)})
     other = one.replace(b",", b" , ")
-    files = versions(None, one, other)
-    plan = decide_file("x", **files, rules=MergeRules(policy=Policy.UNION), is_two_way=True)
-    assert apply_file(plan, **files) == one
+    assert merge(None, one, other, MergeRules(policy=Policy.UNION)).data == one
 
 
 def test_record_that_cannot_be_read_is_a_conflict_and_stays_byte_for_byte() -> None:
     ours = make_file(UNIFIED, {0: A, 1: A}).replace(b'"knowledge"', b'"knowlege"', 1)
     theirs = make_file(UNIFIED, {0: B, 1: A})
-    files = versions(None, ours, theirs)
-    plan = decide_file("x", **files, rules=MergeRules(), is_two_way=True)
-    assert [each.reason for each in plan.conflicts] == [Reason.UNREADABLE]
-    assert apply_file(plan, **files) == ours
-    plan = decide_file("x", **files, rules=MergeRules(policy=Policy.THEIRS), is_two_way=True)
-    assert apply_file(plan, **files) == theirs
+    merged = merge(None, ours, theirs)
+    assert [conflict.reason for conflict in merged.plan.conflicts] == [Reason.UNREADABLE]
+    assert merged.data == ours
+    assert merge(None, ours, theirs, MergeRules(policy=Policy.THEIRS)).data == theirs
 
 
 def test_records_no_reader_uses_are_counted_and_go_with_the_one_they_hide_behind() -> None:
     texts = [merge_files.record_text(UNIFIED, 0, each) for each in (A, B)]
     ours = merge_files.write_file(UNIFIED, texts)  # readers use the last one
     theirs = make_file(UNIFIED, {0: Answer(tile=3, cost_us=10.0)})
-    files = versions(None, ours, theirs)
-    plan = decide_file("x", **files, rules=MergeRules(), is_two_way=True)
-    assert dict(plan.hidden) == {"ours": 1}
-    assert apply_file(plan, **files) is not None
-    assert merge_files.get(UNIFIED, apply_file(plan, **files) or b"").keys == [KEY]
-    plan = decide_file("x", **{**files, "theirs": files["ours"]}, rules=MergeRules())
-    assert apply_file(plan, **{**files, "theirs": files["ours"]}) == ours
+    merged = merge(None, ours, theirs)
+    assert dict(merged.plan.hidden) == {"ours": 1}
+    assert merged.data is not None
+    assert merge_files.get(UNIFIED, merged.data).keys == [KEY]
+    assert merge(None, ours, ours).data == ours
 
 
 @pytest.mark.parametrize("name", [*NAMES])
@@ -352,10 +346,4 @@ def test_broken_file_is_refused(name: str) -> None:
     broken = good[: len(good) // 2 - 5]
     for ours, theirs in ((good, broken), (broken, good)):
         with pytest.raises(BankFormatError):
-            decide_file(
-                "x",
-                base=None,
-                ours=merge_files.get(name, ours),
-                theirs=merge_files.get(name, theirs),
-                rules=MergeRules(),
-            )
+            merge(None, ours, theirs, name=name)

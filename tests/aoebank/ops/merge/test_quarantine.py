@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aoebank.errors import BankFormatError
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.ops.merge.quarantine import merge_quarantines
+from aoebank.ops.merge.lines import merge_quarantines
 from aoebank.storage.quarantine import parse_quarantine, serialize_quarantine
 
 PATH = Path(".aoebank/quarantine.jsonl")

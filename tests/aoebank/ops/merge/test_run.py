@@ -31,7 +31,7 @@ from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.merge import destination as destination_module
 from aoebank.ops.merge.conflicts import conflict_path
 from aoebank.ops.merge.destination import find_destination
-from aoebank.ops.merge.exclusions import find_outsiders
+from aoebank.ops.merge.exclusions import find_exclusions
 from aoebank.ops.merge.plan import Reason
 from aoebank.ops.merge.policy import MergeRules, Policy
 from aoebank.ops.merge.run import MergeRequest, MergeResult, merge
@@ -83,7 +83,7 @@ def run(
             base=side(base) if base else None,
             rules=rules or MergeRules(),
             destination=find_destination(out, opened, cwd=cwd) if out else None,
-            outsiders=find_outsiders(
+            exclusions=find_exclusions(
                 opened, output=cwd / out if out else None, built_in=built_in, today=TODAY
             ),
             **more,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aoebank.errors import BankFormatError
-from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.checks import BOM
 from aoebank.formats.text.raw_splice import is_blank
@@ -18,22 +18,23 @@ _TARGET = ("soc_version", "core_num", "core_type", "op_type")
 _HINT = "--allow-other-soc merges them all the same"
 
 
-def demand_alike(name: str, versions: Versions, *, may_differ_in_soc: bool) -> None:
-    """Raise `BankFormatError` unless the versions are banks of one kind for one target.
+def demand_mergeable(versions: Versions, name: str, *, may_differ_in_soc: bool) -> None:
+    """Raise `BankFormatError` unless the versions are whole, of one format and for one target.
 
     Args:
         name: Of the file in the result; it tells readers what the file is for.
         may_differ_in_soc: Whether other cores or another soc_version will do.
     """
-    found = [each for each in (versions.ours, versions.theirs, versions.base) if each is not None]
-    found = [each for each in found if not is_blank(each.data)]
-    result = _empty_file(name)
-    if result is not None and found:
-        _demand_one_format(result, found[0])
-        _demand_one_target(result, found[0], may_differ_in_soc=may_differ_in_soc)
+    for parsed in (versions.base, versions.ours, versions.theirs):
+        if parsed is not None:
+            raise_if_broken(parsed)
+    there = (versions.ours, versions.theirs, versions.base)
+    found = [parsed for parsed in there if parsed is not None and not is_blank(parsed.data)]
+    result = _empty_file(name) if found else None
+    if result is not None:
+        _demand_same_kind(result, found[0], may_differ_in_soc=may_differ_in_soc)
     for other in found[1:]:
-        _demand_one_format(found[0], other)
-        _demand_one_target(found[0], other, may_differ_in_soc=may_differ_in_soc)
+        _demand_same_kind(found[0], other, may_differ_in_soc=may_differ_in_soc)
     _demand_one_header(versions)
 
 
@@ -73,7 +74,7 @@ def _empty_file(name: str) -> ParsedFile | None:
     return None if known is None else known.parse(known.empty, Path(name))
 
 
-def _demand_one_format(a: ParsedFile, b: ParsedFile) -> None:
+def _demand_same_kind(a: ParsedFile, b: ParsedFile, *, may_differ_in_soc: bool) -> None:
     if a.format.name != b.format.name:
         raise BankFormatError(
             "banks of different formats cannot be merged",
@@ -81,9 +82,6 @@ def _demand_one_format(a: ParsedFile, b: ParsedFile) -> None:
             got=b.format.name,
             expected=a.format.name,
         )
-
-
-def _demand_one_target(a: ParsedFile, b: ParsedFile, *, may_differ_in_soc: bool) -> None:
     for member in _TARGET:
         one, other = getattr(a.name, member, None), getattr(b.name, member, None)
         if None in (one, other) or one == other:
