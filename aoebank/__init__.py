@@ -1,6 +1,7 @@
-"""Tuning knowledge banks as files and records: resolve, read, check, compare, write.
+"""Tuning knowledge banks as files and records: resolve, read, check, compare, merge, write.
 
-This is the whole public API. Names are imported on first use, so `import aoebank` is free.
+This is the whole public API; what a command does is the function of that name. Names are
+imported on first use, so `import aoebank` is free.
 """
 
 from __future__ import annotations
@@ -9,17 +10,60 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aoebank.errors import AoebankError, BankFormatError, BankLockedError, BankNotFoundError
-    from aoebank.errors import BankPathError, BankPermissionError, RecordError  # isort: skip
+    from aoebank.api.checking import explain, fix, validate
+    from aoebank.api.comparing import diff, textconv
+    from aoebank.api.git import (
+        git_check,
+        git_install,
+        git_uninstall,
+        git_verify_merge,
+        merge_driver,
+    )
+    from aoebank.api.merging import merge, settle
+    from aoebank.api.quarantine import quarantine_add, quarantine_list, quarantine_remove
+    from aoebank.api.reading import list_bank, resolve, show
+    from aoebank.api.versions import blame, log, restore, revert, snapshot, tag, verify_history
+    from aoebank.errors import (
+        AoebankError,
+        BankFormatError,
+        BankLockedError,
+        BankNotFoundError,
+        BankPathError,
+        BankPermissionError,
+        HistoryError,
+        RecordError,
+        UsageError,
+    )
     from aoebank.formats.gradient.format import make_gradient_record
     from aoebank.formats.unified.format import make_unified_record, workload_key
     from aoebank.model.codes import Severity
     from aoebank.model.finding import Finding
     from aoebank.model.json_value import JsonObject, JsonValue
+    from aoebank.model.merge_verdict import MergeVerdict
     from aoebank.model.provenance import Event, Provenance
     from aoebank.model.quarantine import Quarantine
     from aoebank.model.record import Alternative, Record
     from aoebank.model.resolution import Reader, Resolution, Tier
+    from aoebank.ops.diff.result import DiffResult
+    from aoebank.ops.git.check import CheckResult
+    from aoebank.ops.git.driver import DriverOutcome
+    from aoebank.ops.git.install import InstallPlan
+    from aoebank.ops.history.blame import BlameResult
+    from aoebank.ops.history.log import LogResult
+    from aoebank.ops.history.restore import RestoreResult
+    from aoebank.ops.history.revert import RevertResult
+    from aoebank.ops.history.snapshot import SnapshotResult
+    from aoebank.ops.history.tag import TagResult
+    from aoebank.ops.history.verify import VerifyResult
+    from aoebank.ops.ls import ListResult
+    from aoebank.ops.merge.run import MergeResult
+    from aoebank.ops.merge.settle import Settlement
+    from aoebank.ops.quarantine import ListedEntry, QuarantineResult
+    from aoebank.ops.resolve.run import ResolveResult
+    from aoebank.ops.show import ShowResult
+    from aoebank.ops.validate.explain import Explanation
+    from aoebank.ops.validate.fix import FixOutcome
+    from aoebank.ops.validate.run import ValidateResult
     from aoebank.storage.bank import Bank
     from aoebank.storage.quarantine import load_quarantine
     from aoebank.storage.readers.environment import current_environment, resolve_bank
@@ -35,47 +79,189 @@ __all__ = [
     "BankNotFoundError",
     "BankPathError",
     "BankPermissionError",
+    "BlameResult",
+    "CheckResult",
+    "DiffResult",
+    "DriverOutcome",
     "Event",
+    "Explanation",
     "Finding",
+    "FixOutcome",
+    "HistoryError",
+    "InstallPlan",
     "JsonObject",
     "JsonValue",
+    "ListResult",
+    "ListedEntry",
+    "LogResult",
+    "MergeResult",
+    "MergeVerdict",
     "Provenance",
     "Quarantine",
+    "QuarantineResult",
     "Reader",
     "Record",
     "RecordError",
     "Resolution",
+    "ResolveResult",
+    "RestoreResult",
+    "RevertResult",
+    "Settlement",
     "Severity",
+    "ShowResult",
+    "SnapshotResult",
+    "TagResult",
     "Tier",
+    "UsageError",
+    "ValidateResult",
+    "VerifyResult",
     "__version__",
+    "blame",
     "current_environment",
+    "diff",
+    "explain",
+    "fix",
+    "git_check",
+    "git_install",
+    "git_uninstall",
+    "git_verify_merge",
+    "list_bank",
     "load_quarantine",
+    "log",
     "make_gradient_record",
     "make_unified_record",
+    "merge",
+    "merge_driver",
+    "quarantine_add",
+    "quarantine_list",
+    "quarantine_remove",
+    "resolve",
     "resolve_bank",
+    "restore",
+    "revert",
+    "settle",
+    "show",
+    "snapshot",
+    "tag",
+    "textconv",
+    "validate",
+    "verify_history",
     "workload_key",
 ]
 
 _HOMES = {
+    "api.checking": (
+        "explain",
+        "fix",
+        "validate",
+    ),
+    "api.comparing": (
+        "diff",
+        "textconv",
+    ),
+    "api.git": (
+        "git_check",
+        "git_install",
+        "git_uninstall",
+        "git_verify_merge",
+        "merge_driver",
+    ),
+    "api.merging": (
+        "merge",
+        "settle",
+    ),
+    "api.quarantine": (
+        "quarantine_add",
+        "quarantine_list",
+        "quarantine_remove",
+    ),
+    "api.reading": (
+        "list_bank",
+        "resolve",
+        "show",
+    ),
+    "api.versions": (
+        "blame",
+        "log",
+        "restore",
+        "revert",
+        "snapshot",
+        "tag",
+        "verify_history",
+    ),
+    "errors": (
+        "AoebankError",
+        "BankFormatError",
+        "BankLockedError",
+        "BankNotFoundError",
+        "BankPathError",
+        "BankPermissionError",
+        "HistoryError",
+        "RecordError",
+        "UsageError",
+    ),
     "formats.gradient.format": ("make_gradient_record",),
-    "formats.unified.format": ("make_unified_record", "workload_key"),
+    "formats.unified.format": (
+        "make_unified_record",
+        "workload_key",
+    ),
     "model.codes": ("Severity",),
     "model.finding": ("Finding",),
-    "model.json_value": ("JsonObject", "JsonValue"),
-    "model.provenance": ("Event", "Provenance"),
+    "model.json_value": (
+        "JsonObject",
+        "JsonValue",
+    ),
+    "model.merge_verdict": ("MergeVerdict",),
+    "model.provenance": (
+        "Event",
+        "Provenance",
+    ),
     "model.quarantine": ("Quarantine",),
-    "model.record": ("Alternative", "Record"),
-    "model.resolution": ("Reader", "Resolution", "Tier"),
+    "model.record": (
+        "Alternative",
+        "Record",
+    ),
+    "model.resolution": (
+        "Reader",
+        "Resolution",
+        "Tier",
+    ),
+    "ops.diff.result": ("DiffResult",),
+    "ops.git.check": ("CheckResult",),
+    "ops.git.driver": ("DriverOutcome",),
+    "ops.git.install": ("InstallPlan",),
+    "ops.history.blame": ("BlameResult",),
+    "ops.history.log": ("LogResult",),
+    "ops.history.restore": ("RestoreResult",),
+    "ops.history.revert": ("RevertResult",),
+    "ops.history.snapshot": ("SnapshotResult",),
+    "ops.history.tag": ("TagResult",),
+    "ops.history.verify": ("VerifyResult",),
+    "ops.ls": ("ListResult",),
+    "ops.merge.run": ("MergeResult",),
+    "ops.merge.settle": ("Settlement",),
+    "ops.quarantine": (
+        "ListedEntry",
+        "QuarantineResult",
+    ),
+    "ops.resolve.run": ("ResolveResult",),
+    "ops.show": ("ShowResult",),
+    "ops.validate.explain": ("Explanation",),
+    "ops.validate.fix": ("FixOutcome",),
+    "ops.validate.run": ("ValidateResult",),
     "storage.bank": ("Bank",),
     "storage.quarantine": ("load_quarantine",),
-    "storage.readers.environment": ("current_environment", "resolve_bank"),
+    "storage.readers.environment": (
+        "current_environment",
+        "resolve_bank",
+    ),
 }
 
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("importlib.metadata").version("aoebank")
-    if name not in __all__:
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module 'aoebank' has no attribute {name!r}")
-    home = next((home for home, names in _HOMES.items() if name in names), "errors")
     return getattr(import_module(f"aoebank.{home}"), name)

@@ -8,7 +8,7 @@ import typer
 
 from aoebank.cli.log import Source
 from aoebank.cli.options import AsJson, finish
-from aoebank.cli.version_options import Op, Root, Soc, bank_root, make_filter
+from aoebank.cli.version_options import Op, Root, Soc
 from aoebank.model.snapshot import HistorySource
 
 
@@ -22,8 +22,8 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Tell which version brought a record, who made it, and what was there before."""
-    from aoebank.ops.history.blame import blame
+    from aoebank.api.versions import blame
     from aoebank.report.history.blame import BlameReport
 
-    result = blame(bank_root(root), key, wanted=make_filter(soc, op), source=source)
+    result = blame(key, root, soc=soc or (), op=op or (), source=source)
     return finish(context, BlameReport(result=result), as_json=as_json)

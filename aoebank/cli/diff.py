@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aoebank.cli.options import AsJson, default_root, finish
+from aoebank.cli.options import AsJson, finish
 from aoebank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,26 +87,25 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Compare two bank files or trees, record by record."""
-    from aoebank.ops.diff import DiffOptions, diff, parse_ratio
-    from aoebank.ops.diff.weights import load_weights
-    from aoebank.ops.record_filter import RecordFilter
+    from aoebank.api.comparing import diff
+    from aoebank.api.surroundings import make_ratio
     from aoebank.report.diff.run import DiffReport
-    from aoebank.storage.sides.open_side import open_side
 
     output = _check_format(output, as_json=as_json)
-    options = DiffOptions(
-        noise_ratio=parse_ratio(noise, option="--noise"),
-        only=RecordFilter(soc=tuple(soc or ()), op=tuple(op or ()), key=tuple(key or ())),
-        weights=load_weights(weights) if weights else None,
-        has_renames=not no_renames,
-        has_fields=not stat,
-    )
     limit = fail_on_regression
-    fail_on = None if limit is None else parse_ratio(limit, option="--fail-on-regression")
-    here = Path()  # messages then name paths as they were typed
-    left = open_side(a, beside=b, cwd=here, default_root=default_root)
-    right = open_side(b, beside=a, cwd=here, default_root=default_root)
-    report = DiffReport(result=diff(left, right, options), is_stat=stat, fail_on_ratio=fail_on)
+    fail_on = None if limit is None else make_ratio(limit, "--fail-on-regression")
+    result = diff(
+        a,
+        b,
+        noise=noise,
+        soc=soc or (),
+        op=op or (),
+        key=key or (),
+        weights=weights,
+        no_renames=no_renames,
+        fields=not stat,
+    )
+    report = DiffReport(result=result, is_stat=stat, fail_on_ratio=fail_on)
     if output in (DiffFormat.TEXT, DiffFormat.JSON):
         return finish(context, report, as_json=output is DiffFormat.JSON)
     return _write_page(report, output)

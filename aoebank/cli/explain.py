@@ -20,7 +20,7 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Tell what finding codes mean, why they matter and what to do; without CODE, list them."""
-    from aoebank.ops.validate.explain import explain
+    from aoebank.api.checking import explain
     from aoebank.report.validate.explain import ExplainReport
 
     report = ExplainReport(explanations=explain(codes or ()), is_list=not codes)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
 from aoebank.cli.options import AsJson, finish
-from aoebank.storage.readers.environment import current_environment
-
-if TYPE_CHECKING:
-    from aoebank.ops.merge.policy import MergeRules
 
 
 class VerdictFormat(StrEnum):
@@ -52,14 +47,10 @@ def install(
     as_json: AsJson = False,
 ) -> int:
     """Register the merge and diff drivers, and write .gitattributes."""
-    from aoebank.ops.git.install import apply_plan, plan_install
+    from aoebank.api.git import git_install
     from aoebank.report.git.install import InstallReport
-    from aoebank.storage.git.config import Scope
 
-    scope = Scope.GLOBAL if is_global else Scope.LOCAL
-    plan = plan_install(scope, cwd=Path.cwd(), env=current_environment(), command=command)
-    if not dry_run:
-        apply_plan(plan)
+    plan = git_install(is_global=is_global, command=command, dry_run=dry_run)
     report = InstallReport(plan=plan, is_dry_run=dry_run)
     return finish(context, report, as_json=as_json)
 
@@ -72,14 +63,10 @@ def uninstall(
     as_json: AsJson = False,
 ) -> int:
     """Take the drivers and our lines of .gitattributes out again."""
-    from aoebank.ops.git.install import apply_plan, plan_uninstall
+    from aoebank.api.git import git_uninstall
     from aoebank.report.git.install import InstallReport
-    from aoebank.storage.git.config import Scope
 
-    scope = Scope.GLOBAL if is_global else Scope.LOCAL
-    plan = plan_uninstall(scope, cwd=Path.cwd(), env=current_environment())
-    if not dry_run:
-        apply_plan(plan)
+    plan = git_uninstall(is_global=is_global, dry_run=dry_run)
     report = InstallReport(plan=plan, is_dry_run=dry_run, verb="uninstall")
     return finish(context, report, as_json=as_json)
 
@@ -96,10 +83,10 @@ def check(
     as_json: AsJson = False,
 ) -> int:
     """Tell whether git will merge the banks of this work tree record by record."""
-    from aoebank.ops.git.check import check_git
+    from aoebank.api.git import git_check
     from aoebank.report.git.install import CheckReport
 
-    result = check_git(Path.cwd(), is_committed_only=committed)
+    result = git_check(committed=committed)
     return finish(context, CheckReport(result=result), as_json=as_json)
 
 
@@ -164,32 +151,19 @@ def verify_merge(
     as_json: AsJson = False,
 ) -> int:
     """Merge the banks of merge commits again and compare with what was committed."""
-    from aoebank.ops.git.verify import verify_merges
+    from aoebank.api.git import git_verify_merge
     from aoebank.report.git.verify import VerifyMergeReport
 
-    rules = _rules(policy, untimed, noise, override or [])
-    verdicts = verify_merges(
-        revisions or ["HEAD"], cwd=Path.cwd(), rules=rules, may_choose=allow_choice
+    verdicts = git_verify_merge(
+        *(revisions or ()),
+        policy=policy,
+        untimed=untimed,
+        noise=noise,
+        override=override or (),
+        allow_choice=allow_choice,
     )
     report = VerifyMergeReport(verdicts=verdicts)
     if output is VerdictFormat.GITHUB and not as_json:
         print("\n".join(report.annotations()))
         return report.exit_code
     return finish(context, report, as_json=as_json or output is VerdictFormat.JSON)
-
-
-def _rules(policy: str, untimed: str, noise: str, overrides: list[str]) -> MergeRules:
-    """Return the rules of git's settings, with what this call says instead."""
-    from dataclasses import replace
-
-    from aoebank.ops.git.rules import parse_policy, parse_untimed, read_rules
-    from aoebank.ops.merge.policy import parse_noise, parse_override
-
-    rules = read_rules(Path.cwd())
-    return replace(
-        rules,
-        policy=parse_policy(policy) if policy else rules.policy,
-        untimed=parse_untimed(untimed) if untimed else rules.untimed,
-        noise_ratio=parse_noise(noise) if noise else rules.noise_ratio,
-        overrides=tuple(map(parse_override, overrides)) or rules.overrides,
-    )

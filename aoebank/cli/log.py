@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from aoebank.cli.options import AsJson, finish
-from aoebank.cli.version_options import Key, Op, Root, Soc, bank_root, make_filter
+from aoebank.cli.version_options import Key, Op, Root, Soc
 from aoebank.model.snapshot import HistorySource
 
 Source: TypeAlias = Annotated[
@@ -40,12 +40,13 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """List the versions of a bank, newest first, with what each changed."""
-    from aoebank.ops.history.log import log
-    from aoebank.ops.history.verify import verify_history
+    from aoebank.api import versions
     from aoebank.report.history.log import LogReport, VerifyReport
 
-    place = bank_root(root)
     if verify:
-        return finish(context, VerifyReport(result=verify_history(place)), as_json=as_json)
-    result = log(place, wanted=make_filter(soc, op, key), limit=limit, source=source)
+        found = versions.verify_history(root)
+        return finish(context, VerifyReport(result=found), as_json=as_json)
+    result = versions.log(
+        root, soc=soc or (), op=op or (), key=key or (), limit=limit, source=source
+    )
     return finish(context, LogReport(result=result), as_json=as_json)

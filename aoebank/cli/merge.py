@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from aoebank.cli.options import AsJson, default_root, finish
+from aoebank.cli.options import AsJson, finish
 from aoebank.errors import UsageError
 from aoebank.ops.merge.policy import Incumbent, Policy, Times
-
-if TYPE_CHECKING:
-    from aoebank.ops.merge.policy import MergeRules
-    from aoebank.ops.merge.run import MergeRequest
-    from aoebank.storage.sides.side import Side
 
 
 def command(
@@ -119,123 +114,33 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Merge banks record by record, with a base or without."""
-    from aoebank.ops.merge.policy import MergeRules, parse_noise, parse_override
+    from aoebank.api.merging import merge, settle
     from aoebank.ops.merge.settle import is_conflict_file
+    from aoebank.report.merge.run import MergeReport, SettlementReport
 
     if apply is not None and is_conflict_file(apply):
         _demand_alone(sides, output, base, decisions)
-        return _settle(context, apply, dry_run=dry_run, as_json=as_json)
-    if untimed is Policy.KEEP_BEST:
-        raise UsageError("without times there is no best", where="--untimed", got=untimed)
-    rules = MergeRules(
+        settlement = SettlementReport(settlement=settle(apply, dry_run=dry_run), is_dry_run=dry_run)
+        return finish(context, settlement, as_json=as_json)
+    result = merge(
+        *(sides or ()),
+        output=output,
+        base=base,
         policy=policy,
         untimed=untimed,
-        noise_ratio=parse_noise(noise),
+        noise=noise,
         times=times,
         incumbent=incumbent,
-        overrides=tuple(map(parse_override, override or ())),
-        may_differ_in_soc=allow_other_soc,
-        may_be_unrelated=allow_unrelated,
+        override=override or (),
+        drop_worse_than=drop_worse_than,
+        allow_other_soc=allow_other_soc,
+        allow_unrelated=allow_unrelated,
+        dry_run=dry_run,
+        decisions=decisions,
+        apply=apply,
+        says_all=as_json,
     )
-    request = _request(
-        sides or [],
-        base,
-        output,
-        rules,
-        drop_worse_than,
-        apply,
-        says_all=dry_run or as_json or decisions is not None,
-        writes=not dry_run,
-    )
-    return _merge(context, request, decisions, dry_run=dry_run, as_json=as_json)
-
-
-def _request(
-    texts: list[str],
-    base: str | None,
-    output: str | None,
-    rules: MergeRules,
-    built_in: Path | None,
-    apply: Path | None,
-    *,
-    says_all: bool,
-    writes: bool,
-) -> MergeRequest:
-    from datetime import UTC, datetime
-
-    from aoebank.ops.merge.destination import find_destination
-    from aoebank.ops.merge.exclusions import find_exclusions
-    from aoebank.ops.merge.run import MergeRequest
-    from aoebank.ops.merge.saved import SavedVerdicts, load_verdicts
-    from aoebank.storage.sides.open_side import open_side
-
-    if len(texts) < 2:
-        raise UsageError(
-            "needs two sides or more",
-            where="merge",
-            got=f"{len(texts)}",
-            hint="aoebank merge A B -o DST",
-        )
-    if writes and output is None:
-        raise UsageError(
-            "does not say where the result goes",
-            where="merge",
-            hint=f"-o DST, -o {texts[0]} for in place, or --dry-run",
-        )
-    cwd = Path()  # so that messages name paths as they were typed
-
-    def side(text: str, beside: str) -> Side:
-        return open_side(text, beside=beside, cwd=cwd, default_root=default_root)
-
-    sides = tuple(
-        side(text, texts[1] if number == 0 else texts[0]) for number, text in enumerate(texts)
-    )
-    destination = find_destination(output, sides, cwd=cwd) if output is not None else None
-    return MergeRequest(
-        sides=sides,
-        base=side(base, texts[0]) if base is not None else None,
-        rules=rules,
-        destination=destination if writes else None,
-        says_all=says_all,
-        exclusions=find_exclusions(
-            sides,
-            output=Path(output) if output else None,
-            built_in=built_in,
-            today=datetime.now(UTC).date(),
-        ),
-        verdicts=load_verdicts(apply) if apply is not None else SavedVerdicts(),
-    )
-
-
-def _merge(
-    context: typer.Context,
-    request: MergeRequest,
-    decisions: Path | None,
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
-    from aoebank.ops.merge.run import merge
-    from aoebank.ops.merge.saved import serialize_decisions
-    from aoebank.report.merge.run import MergeReport
-    from aoebank.storage.writing.atomic import update_file
-
-    result = merge(request)
-    if decisions is not None:
-        data = serialize_decisions(result.steps, base=result.base, ours=result.sides[0])
-        update_file(decisions, lambda _: data)
     return finish(context, MergeReport(result=result, is_dry_run=dry_run), as_json=as_json)
-
-
-def _settle(context: typer.Context, path: Path, *, dry_run: bool, as_json: bool) -> int:
-    from datetime import UTC, datetime
-
-    from aoebank.ops.merge.settle import settle
-    from aoebank.report.merge.run import SettlementReport
-
-    settlement = settle(path, today=datetime.now(UTC).date(), is_dry_run=dry_run)
-    report = SettlementReport(settlement=settlement, is_dry_run=dry_run)
-    return finish(context, report, as_json=as_json)
 
 
 def _demand_alone(

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from aoebank.cli.options import AsJson, finish
-from aoebank.storage.readers.environment import current_environment
 
 
 def command(
@@ -33,20 +32,10 @@ def command(
     Exit code 0: merged; 1: conflicts, the result has our records for them; 129: not merged,
     the result is our version.
     """
-    from datetime import UTC, datetime
-
-    from aoebank.ops.git.driver import DriverCall, DriverFiles, run_merge_driver
+    from aoebank.api.git import merge_driver
     from aoebank.report.merge.driver import DriverReport
 
-    call = DriverCall(
-        cwd=Path.cwd(),
-        env=current_environment(),
-        today=datetime.now(UTC).date(),
-        is_inner=inner,
-        is_dry_run=dry_run,
-        says_all=as_json,
-    )
-    outcome = run_merge_driver(DriverFiles(base=base, ours=ours, theirs=theirs, path=path), call)
+    outcome = merge_driver(base, ours, theirs, path, inner=inner, dry_run=dry_run, says_all=as_json)
     report = DriverReport(outcome=outcome)
     if report.is_silent and not as_json:  # git starts us for every file: no need to load rich
         return report.exit_code

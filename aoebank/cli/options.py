@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from aoebank.report.output import ColorMode, Report, emit
-from aoebank.storage.readers.environment import current_environment, resolve_bank
+from aoebank.storage.readers.environment import current_environment
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write exactly one JSON document.")]
 BankPath: TypeAlias = Annotated[
@@ -30,8 +30,3 @@ def finish(context: typer.Context, report: Report, *, as_json: bool) -> int:
     session = context.find_object(Session) or Session()
     no_color = bool(current_environment().get("NO_COLOR"))
     return emit(report, as_json=as_json, color=session.color, no_color=no_color)
-
-
-def default_root() -> Path:
-    """Return the root the environment of this call names."""
-    return resolve_bank(env=current_environment(), cwd=Path.cwd()).root

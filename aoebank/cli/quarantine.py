@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aoebank.cli.options import AsJson, finish
-from aoebank.cli.version_options import (
-    DryRun,
-    Key,
-    Op,
-    Root,
-    Soc,
-    bank_root,
-    current_author,
-    current_day,
-    make_filter,
-)
-from aoebank.errors import UsageError
+from aoebank.cli.version_options import DryRun, Key, Op, Root, Soc
 
 if TYPE_CHECKING:
-    from aoebank.ops.history.snapshot import Author
-    from aoebank.ops.quarantine import QuarantinePlan
+    from aoebank.ops.quarantine import QuarantineResult
 
 group = typer.Typer(
     help="Keep known-bad records out of a bank, whoever brings them back.",
@@ -60,21 +47,22 @@ def add(
     as_json: AsJson = False,
 ) -> int:
     """Name a record as known to be bad, and take it out of the bank."""
-    from aoebank.ops.quarantine import Complaint, plan_add
+    from aoebank.api.quarantine import quarantine_add
 
-    place = bank_root(root)
-    if not reason.strip():
-        raise UsageError("is empty", where="--reason", expected="what is wrong with the record")
-    complaint = Complaint(
-        reason=reason.strip(),
+    result = quarantine_add(
+        key,
+        root,
+        reason=reason,
         ticket=ticket,
-        until=_parse_day(until),
+        until=until,
         evidence=evidence,
+        soc=soc or (),
+        op=op or (),
         any_strategy=any_strategy,
+        keep=keep,
+        dry_run=dry_run,
     )
-    author = current_author(place)
-    plan = plan_add(place, key, complaint, author, wanted=make_filter(soc, op), keep=keep)
-    return _finish(context, plan, author, dry_run=dry_run, as_json=as_json)
+    return _finish(context, result, "add", as_json=as_json)
 
 
 @group.command("rm")
@@ -88,11 +76,10 @@ def remove(
     as_json: AsJson = False,
 ) -> int:
     """Take an entry out of the quarantine; the bank itself stays as it is."""
-    from aoebank.ops.quarantine import plan_remove
+    from aoebank.api.quarantine import quarantine_remove
 
-    place = bank_root(root)
-    plan = plan_remove(place, key, wanted=make_filter(soc, op))
-    return _finish(context, plan, current_author(place), dry_run=dry_run, as_json=as_json)
+    result = quarantine_remove(key, root, soc=soc or (), op=op or (), dry_run=dry_run)
+    return _finish(context, result, "rm", as_json=as_json)
 
 
 @group.command("list")
@@ -108,35 +95,17 @@ def show(
     as_json: AsJson = False,
 ) -> int:
     """List what is in quarantine, and what of it the bank holds all the same."""
-    from aoebank.ops.quarantine import list_quarantine
+    from aoebank.api.quarantine import quarantine_list
+    from aoebank.api.surroundings import bank_root
     from aoebank.report.quarantine import QuarantineListReport
 
     place = bank_root(root)
-    entries = list_quarantine(
-        place, today=current_day(), wanted=make_filter(soc, op, key), expired=expired
-    )
+    entries = quarantine_list(place, soc=soc or (), op=op or (), key=key or (), expired=expired)
     return finish(context, QuarantineListReport(root=place, entries=entries), as_json=as_json)
 
 
-def _finish(
-    context: typer.Context, plan: QuarantinePlan, author: Author, *, dry_run: bool, as_json: bool
-) -> int:
-    from aoebank.ops.quarantine import QuarantineResult, apply_quarantine
+def _finish(context: typer.Context, result: QuarantineResult, verb: str, *, as_json: bool) -> int:
     from aoebank.report.quarantine import QuarantineReport
 
-    planned = QuarantineResult(plan=plan, kept=None)
-    result = planned if dry_run else apply_quarantine(plan, author)
-    verb = "add" if plan.added else "rm"
     report = QuarantineReport(result=result, schema=f"aoebank.quarantine-{verb}/1")
     return finish(context, report, as_json=as_json)
-
-
-def _parse_day(text: str | None) -> date | None:
-    if text is None:
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(
-            "is no date", where="--until", got=text, expected="a date such as 2027-01-31"
-        ) from error

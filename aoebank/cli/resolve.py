@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 from aoebank.cli.options import AsJson, finish
-from aoebank.errors import UsageError
-from aoebank.model.resolution import Query, Reader
-from aoebank.storage.readers.environment import current_environment, surroundings
+from aoebank.model.resolution import Reader
 
 
 def command(
@@ -61,33 +59,19 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Print which bank directories and files each reader would use."""
-    from aoebank.ops.resolve.records import workload_from_file, workload_from_text
-    from aoebank.ops.resolve.run import resolve
+    from aoebank.api.reading import resolve
     from aoebank.report.resolve import ResolveReport
 
-    _demand_names(soc=soc, op=op)
-    if shape is not None and record is not None:
-        raise UsageError("--shape and --record: both given", expected="one of them")
-    if writer and reader:
-        raise UsageError("--writer and --reader: both given", expected="one of them")
-    workload = workload_from_text(shape, op_type=op) if shape is not None else None
-    if record is not None:
-        workload = workload_from_file(record)
-    around = surroundings(
-        env=current_environment(),
-        cwd=Path.cwd(),
+    result = resolve(
+        soc=soc,
+        core_num=core_num,
+        op=op,
+        reader=reader or (),
+        writer=writer,
         op_bank_path=op_bank_path,
         mdl_bank_path=mdl_bank_path,
         opp_path=opp_path,
-    )
-    query = Query(soc_version=soc, core_num=core_num, op_type=op)
-    result = resolve(
-        around=around, query=query, readers=reader or (), writers=writer, workload=workload
+        shape=shape,
+        record=record,
     )
     return finish(context, ResolveReport(result=result, explain=explain), as_json=as_json)
-
-
-def _demand_names(**names: str | None) -> None:
-    for option, name in names.items():
-        if name is not None and (not name or "/" in name or name.startswith(".")):
-            raise UsageError(f"--{option}: no part of a file name", got=repr(name))

@@ -14,10 +14,6 @@ from aoebank.cli.version_options import (
     Root,
     Soc,
     WithQuarantined,
-    bank_root,
-    current_author,
-    current_day,
-    make_filter,
 )
 
 
@@ -36,12 +32,16 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Put a bank, or a part of it, back to how a version has it."""
-    from aoebank.ops.history.restore import RestoreResult, plan_restore, restore
+    from aoebank.api.versions import restore
     from aoebank.report.history.restore import RestoreReport
 
-    place = bank_root(root)
-    today = None if with_quarantined else current_day()
-    plan = plan_restore(place, version, make_filter(soc, op, key), today=today)
-    planned = RestoreResult(plan=plan, kept=None)
-    result = planned if dry_run else restore(plan, current_author(place))
+    result = restore(
+        version,
+        root,
+        soc=soc or (),
+        op=op or (),
+        key=key or (),
+        with_quarantined=with_quarantined,
+        dry_run=dry_run,
+    )
     return finish(context, RestoreReport(result=result), as_json=as_json)

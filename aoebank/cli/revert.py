@@ -14,10 +14,6 @@ from aoebank.cli.version_options import (
     Root,
     Soc,
     WithQuarantined,
-    bank_root,
-    current_author,
-    current_day,
-    make_filter,
 )
 
 
@@ -36,12 +32,16 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Take back what one version changed, record by record; later changes stay."""
-    from aoebank.ops.history.revert import RevertResult, plan_revert, revert
+    from aoebank.api.versions import revert
     from aoebank.report.history.restore import RevertReport
 
-    place = bank_root(root)
-    today = None if with_quarantined else current_day()
-    plan = plan_revert(place, version, make_filter(soc, op, key), today=today)
-    planned = RevertResult(plan=plan, kept=None)
-    result = planned if dry_run else revert(plan, current_author(place))
+    result = revert(
+        version,
+        root,
+        soc=soc or (),
+        op=op or (),
+        key=key or (),
+        with_quarantined=with_quarantined,
+        dry_run=dry_run,
+    )
     return finish(context, RevertReport(result=result), as_json=as_json)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from aoebank.cli.options import AsJson, finish
-from aoebank.cli.version_options import DryRun, Root, Soc, bank_root, current_author
+from aoebank.cli.version_options import DryRun, Root, Soc
 
 
 def command(
@@ -28,14 +28,8 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Record the state of a bank in .aoebank/history.db beside it."""
-    from aoebank.ops.history.snapshot import preview_snapshot, take_snapshot
+    from aoebank.api.versions import snapshot
     from aoebank.report.history.snapshot import SnapshotReport
 
-    place = bank_root(root)
-    patterns = tuple(soc or ())
-    if dry_run:
-        result = preview_snapshot(place, soc=patterns)
-    else:
-        author = current_author(place)
-        result = take_snapshot(place, author, message=message, tag=tag, soc=patterns, force=force)
+    result = snapshot(root, message=message, tag=tag, soc=soc or (), force=force, dry_run=dry_run)
     return finish(context, SnapshotReport(result=result), as_json=as_json)

@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 
 from aoebank.cli.options import AsJson, finish
-from aoebank.cli.version_options import bank_root, current_author
-from aoebank.errors import UsageError
 
 
 def command(
@@ -37,16 +35,8 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Name a snapshot, or list the names."""
-    from aoebank.ops.history.tag import add_tag, delete_tag, show_tags
+    from aoebank.api.versions import tag
     from aoebank.report.history.tag import TagReport
 
-    place = bank_root(root)
-    if name is None:
-        if delete or force:
-            raise UsageError("needs a NAME", where="--delete" if delete else "--force")
-        result = show_tags(place)
-    elif delete:
-        result = delete_tag(place, name, current_author(place))
-    else:
-        result = add_tag(place, name, snapshot, current_author(place), force=force)
+    result = tag(name, snapshot, root=root, delete=delete, force=force)
     return finish(context, TagReport(result=result), as_json=as_json)

@@ -16,13 +16,13 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Print a bank file as text, one line per member, as git shows it in diffs."""
-    from aoebank.report.git.textconv import textconv
+    from aoebank.api.comparing import textconv
     from aoebank.report.output import write_document
     from aoebank.storage.bank import load_file
 
-    parsed = load_file(file)
-    text = textconv(parsed)
+    text = textconv(file)
     if as_json:
+        parsed = load_file(file)
         facts = {"format": str(parsed.format.name), "records": len(parsed), "text": text}
         write_document({"schema": "aoebank.textconv/1", **facts})
     else:

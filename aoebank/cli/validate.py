@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,13 +12,8 @@ from aoebank.cli.options import AsJson, finish
 from aoebank.errors import UsageError
 from aoebank.model.codes import FixClass, Severity
 from aoebank.report.output import OutputFormat, printable
-from aoebank.storage.readers.environment import current_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from aoebank.ops.validate.fix import FixOutcome
-    from aoebank.ops.validate.selection import Selection
     from aoebank.report.validate.run import ValidateReport
 
 
@@ -78,17 +72,18 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Check bank files and trees; tell everything that is wrong in one run."""
-    from aoebank.ops.validate.built_in import find_built_in
-    from aoebank.ops.validate.run import validate
-    from aoebank.ops.validate.selection import parse_selection
+    from aoebank.api import checking
     from aoebank.report.validate.run import ValidateReport
 
     output = _check_options(output, as_json=as_json, fix=fix, dry_run=dry_run, classes=fix_class)
-    selection = parse_selection(select or (), ignore or ())
-    tier = find_built_in(built_in, env=current_environment(), cwd=Path.cwd())
-    fixes = _fix(paths, selection, fix_class, dry_run=dry_run) if fix else None
+    codes, without = select or (), ignore or ()
+    fixes = None
+    if fix:
+        fixes = checking.fix(
+            paths, select=codes, ignore=without, fix_class=fix_class or (), dry_run=dry_run
+        )
     report = ValidateReport(
-        result=validate(paths, selection=selection, built_in=tier, today=_today()),
+        result=checking.validate(paths, select=codes, ignore=without, built_in=built_in),
         fail_on=Severity.NOTE if strict else fail_on,
         fixes=fixes,
         is_dry_run=dry_run,
@@ -97,10 +92,6 @@ def command(
     if output in (OutputFormat.TEXT, OutputFormat.JSON):
         return finish(context, report, as_json=output is OutputFormat.JSON)
     return _write_for_programs(report, output)
-
-
-def _today() -> date:
-    return datetime.now(UTC).date()
 
 
 def _check_options(
@@ -118,17 +109,6 @@ def _check_options(
         option = "--dry-run" if dry_run else "--fix-class"
         raise UsageError("has no meaning without --fix", where=option, hint="add --fix")
     return OutputFormat.JSON if as_json else output
-
-
-def _fix(
-    paths: list[Path], selection: Selection, classes: list[FixClass] | None, *, dry_run: bool
-) -> Sequence[FixOutcome]:
-    from aoebank.ops.validate.fix import FixOutcome, apply_fix, plan_fixes
-
-    fixes = plan_fixes(paths, selection=selection, classes=classes or tuple(FixClass))
-    if dry_run:
-        return [FixOutcome(fix=fix, is_written=False) for fix in fixes]
-    return [apply_fix(fix) for fix in fixes]
 
 
 def _write_for_programs(report: ValidateReport, output: OutputFormat) -> int:

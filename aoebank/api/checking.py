@@ -1,0 +1,89 @@
+"""Check banks, mend what is safe to mend, and explain what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from aoebank.api.surroundings import AnyPath, Names, current_day, names
+from aoebank.model.codes import FixClass
+from aoebank.storage.readers.environment import current_environment
+
+if TYPE_CHECKING:
+    from aoebank.ops.validate.explain import Explanation
+    from aoebank.ops.validate.fix import FixOutcome
+    from aoebank.ops.validate.run import ValidateResult
+
+Paths: TypeAlias = AnyPath | Iterable[AnyPath]
+
+
+def validate(
+    paths: Paths, *, select: Names = (), ignore: Names = (), built_in: AnyPath | None = None
+) -> ValidateResult:
+    """Return everything that is wrong with bank files and trees.
+
+    Args:
+        paths: A bank file or tree, or several; one that is not there is a finding.
+        select: Report only these codes, or codes that start like this.
+        ignore: Leave these out; of the two the longer one decides.
+        built_in: Built-in bank to compare times with; default is that of `ASCEND_OPP_PATH`.
+
+    Raises:
+        UsageError: there are no such codes.
+        BankNotFoundError: there is no such built-in bank.
+    """
+    from aoebank.ops.validate import run
+    from aoebank.ops.validate.built_in import find_built_in
+    from aoebank.ops.validate.selection import parse_selection
+
+    selection = parse_selection(names(select), names(ignore))
+    directory = Path(built_in) if built_in is not None else None
+    tier = find_built_in(directory, env=current_environment(), cwd=Path.cwd())
+    return run.validate(_paths(paths), selection=selection, built_in=tier, today=current_day())
+
+
+def fix(
+    paths: Paths,
+    *,
+    select: Names = (),
+    ignore: Names = (),
+    fix_class: FixClass | str | Iterable[FixClass | str] = (),
+    dry_run: bool = False,
+) -> tuple[FixOutcome, ...]:
+    """Mend what is safe to mend, as `aoebank validate --fix` does; one outcome per file.
+
+    Args:
+        paths: A bank file or tree, or several.
+        select: Only what mends one of these codes.
+        ignore: Nothing that mends these.
+        fix_class: Only these classes of fixes; all by default.
+        dry_run: Return what would be changed, write nothing.
+    """
+    from aoebank.ops.validate.fix import FixOutcome, apply_fix, plan_fixes
+    from aoebank.ops.validate.selection import parse_selection
+
+    classes = (fix_class,) if isinstance(fix_class, str) else tuple(fix_class)
+    planned = plan_fixes(
+        _paths(paths),
+        selection=parse_selection(names(select), names(ignore)),
+        classes=tuple(map(FixClass, classes)) or tuple(FixClass),
+    )
+    if dry_run:
+        return tuple(FixOutcome(fix=plan, is_written=False) for plan in planned)
+    return tuple(apply_fix(plan) for plan in planned)
+
+
+def explain(codes: Names = ()) -> tuple[Explanation, ...]:
+    """Return what finding codes mean, why they matter and what to do; all of them by default.
+
+    Raises:
+        UsageError: no code starts like this.
+    """
+    from aoebank.ops.validate.explain import explain as verb
+
+    return verb(names(codes))
+
+
+def _paths(paths: Paths) -> list[Path]:
+    return [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]

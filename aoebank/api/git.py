@@ -1,0 +1,155 @@
+"""Let git merge and show banks record by record, and check merges it made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aoebank.api.surroundings import AnyPath, Names, current_day, names
+from aoebank.storage.readers.environment import current_environment
+
+if TYPE_CHECKING:
+    from aoebank.model.merge_verdict import MergeVerdict
+    from aoebank.ops.git.check import CheckResult
+    from aoebank.ops.git.driver import DriverOutcome
+    from aoebank.ops.git.install import InstallPlan
+    from aoebank.ops.merge.policy import MergeRules
+
+
+def git_install(
+    *, is_global: bool = False, command: str = "aoebank", dry_run: bool = False
+) -> InstallPlan:
+    """Register the merge and diff drivers with git, and write `.gitattributes`.
+
+    Args:
+        is_global: For all repositories of this user, not for the one of this directory.
+        command: How git starts aoebank, where it is not on its PATH.
+        dry_run: Return what would be written, write nothing.
+
+    Raises:
+        HistoryError: this directory is in no git work tree.
+        BankPathError: a file cannot be written.
+    """
+    from aoebank.ops.git.install import apply_plan, plan_install
+    from aoebank.storage.git.config import Scope
+
+    scope = Scope.GLOBAL if is_global else Scope.LOCAL
+    plan = plan_install(scope, cwd=Path.cwd(), env=current_environment(), command=command)
+    if not dry_run:
+        apply_plan(plan)
+    return plan
+
+
+def git_uninstall(*, is_global: bool = False, dry_run: bool = False) -> InstallPlan:
+    """Take the drivers and our lines of `.gitattributes` out again.
+
+    Args:
+        is_global: For all repositories of this user, not for the one of this directory.
+        dry_run: Return what would be written, write nothing.
+    """
+    from aoebank.ops.git.install import apply_plan, plan_uninstall
+    from aoebank.storage.git.config import Scope
+
+    scope = Scope.GLOBAL if is_global else Scope.LOCAL
+    plan = plan_uninstall(scope, cwd=Path.cwd(), env=current_environment())
+    if not dry_run:
+        apply_plan(plan)
+    return plan
+
+
+def git_check(*, committed: bool = False) -> CheckResult:
+    """Return whether git will merge the banks of this work tree record by record.
+
+    Args:
+        committed: Look only at what is committed, not at the settings of this clone: for CI.
+
+    Raises:
+        HistoryError: this directory is in no git work tree.
+    """
+    from aoebank.ops.git.check import check_git
+
+    return check_git(Path.cwd(), is_committed_only=committed)
+
+
+def git_verify_merge(
+    *revisions: str,
+    policy: str = "",
+    untimed: str = "",
+    noise: str = "",
+    override: Names = (),
+    allow_choice: bool = False,
+) -> tuple[MergeVerdict, ...]:
+    """Merge the banks of merge commits again and compare with what was committed.
+
+    Args:
+        revisions: Merge commits, or ranges of them such as `main..HEAD`; default `HEAD`.
+        policy: As for `merge`; default, as for all of these: what git's settings say.
+        untimed: For records without comparable times.
+        noise: Gap between two times that says nothing, such as `3%`.
+        override: Policies of some records, such as `op=MatMulV3:theirs`.
+        allow_choice: A key both sides changed may have either side's record.
+
+    Raises:
+        HistoryError: a revision is unknown, or this directory in no git work tree.
+        UsageError: a policy, a noise or an override is none.
+    """
+    from aoebank.ops.git.verify import verify_merges
+
+    rules = _rules(policy, untimed, noise, names(override))
+    return verify_merges(
+        list(revisions) or ["HEAD"], cwd=Path.cwd(), rules=rules, may_choose=allow_choice
+    )
+
+
+def _rules(policy: str, untimed: str, noise: str, overrides: tuple[str, ...]) -> MergeRules:
+    """Return the rules of git's settings, with what this call says instead."""
+    from aoebank.ops.git.rules import parse_policy, parse_untimed, read_rules
+    from aoebank.ops.merge.policy import parse_noise, parse_override
+
+    rules = read_rules(Path.cwd())
+    return replace(
+        rules,
+        policy=parse_policy(policy) if policy else rules.policy,
+        untimed=parse_untimed(untimed) if untimed else rules.untimed,
+        noise_ratio=parse_noise(noise) if noise else rules.noise_ratio,
+        overrides=tuple(map(parse_override, overrides)) or rules.overrides,
+    )
+
+
+def merge_driver(
+    base: AnyPath,
+    ours: AnyPath,
+    theirs: AnyPath,
+    path: str,
+    *,
+    inner: bool = False,
+    dry_run: bool = False,
+    says_all: bool = False,
+) -> DriverOutcome:
+    """Merge one bank file for git; the result takes the place of `ours`.
+
+    Args:
+        base: Common ancestor; an empty file where both sides added it.
+        ours: Our version, and the result.
+        theirs: Their version.
+        path: Where the file will lie, from the top of the work tree.
+        inner: Merge two ancestors of a merge that has several.
+        dry_run: Decide, write nothing.
+        says_all: Return clean decisions as values too.
+
+    Raises:
+        AoebankError: it cannot be merged; `ours` is untouched then.
+    """
+    from aoebank.ops.git.driver import DriverCall, DriverFiles, run_merge_driver
+
+    call = DriverCall(
+        cwd=Path.cwd(),
+        env=current_environment(),
+        today=current_day(),
+        is_inner=inner,
+        is_dry_run=dry_run,
+        says_all=says_all,
+    )
+    files = DriverFiles(base=Path(base), ours=Path(ours), theirs=Path(theirs), path=path)
+    return run_merge_driver(files, call)

@@ -1,0 +1,161 @@
+"""Merge banks record by record, and settle what a merge left open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aoebank.api.surroundings import (
+    AnyPath,
+    Names,
+    current_day,
+    default_root,
+    make_ratio,
+    names,
+)
+from aoebank.errors import UsageError
+from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy, Times, parse_override
+
+if TYPE_CHECKING:
+    from aoebank.ops.merge.run import MergeResult
+    from aoebank.ops.merge.settle import Settlement
+    from aoebank.storage.sides.side import Side
+
+_HERE = Path()  # messages then name paths as they were given
+
+
+def merge(
+    *sides: AnyPath,
+    output: AnyPath | None = None,
+    base: AnyPath | None = None,
+    policy: Policy | str = Policy.KEEP_BEST,
+    untimed: Policy | str = Policy.FAIL,
+    noise: float | str = "3%",
+    times: Times | str = Times.ALIKE,
+    incumbent: Incumbent | str = Incumbent.OURS,
+    override: Names = (),
+    drop_worse_than: AnyPath | None = None,
+    allow_other_soc: bool = False,
+    allow_unrelated: bool = False,
+    dry_run: bool = False,
+    decisions: AnyPath | None = None,
+    apply: AnyPath | None = None,
+    says_all: bool = False,
+) -> MergeResult:
+    """Merge banks record by record, with a base or without, all or nothing.
+
+    Args:
+        sides: Two or more files or trees: a path, `git:REV[:PATH]` or `snapshot:REF[:ROOT]`.
+            The first is ours; the others come into it one after the other.
+        output: Where the result goes: a new path, or one of the sides.
+        base: What all sides started from; makes it a three-way merge.
+        policy: Who wins where both sides changed a key.
+        untimed: Instead of `keep-best` where there are no two times.
+        noise: A gap up to this counts as none: 0.03 or `3%`.
+        times: Compare times of the same known machine (`strict`), of that or of machines
+            nobody knows (`alike`), or `any`.
+        incumbent: Who wins inside the noise without a base.
+        override: Policies for some records, as in `op=MatMulV3:theirs`; the last that fits.
+        drop_worse_than: Leave out records slower than those of this built-in bank.
+        allow_other_soc: Merge banks of different targets.
+        allow_unrelated: Take a base that shares no record.
+        dry_run: Decide, write nothing.
+        decisions: Save all decisions here, to edit and `apply` them.
+        apply: Edited decisions; for a conflict file see `settle`.
+        says_all: Return clean decisions as values too, as a dry run does.
+
+    Raises:
+        UsageError: arguments contradict each other, or one says what nothing can mean.
+        AoebankError: a side cannot be merged, or the result not be written; nothing is changed.
+    """
+    from aoebank.ops.merge import run
+    from aoebank.ops.merge.destination import find_destination
+    from aoebank.ops.merge.exclusions import find_exclusions
+    from aoebank.ops.merge.saved import SavedVerdicts, load_verdicts
+
+    if Policy(untimed) is Policy.KEEP_BEST:
+        raise UsageError("without times there is no best", where="--untimed", got=untimed)
+    rules = MergeRules(
+        policy=Policy(policy),
+        untimed=Policy(untimed),
+        noise_ratio=make_ratio(noise, "--noise"),
+        times=Times(times),
+        incumbent=Incumbent(incumbent),
+        overrides=tuple(map(parse_override, names(override))),
+        may_differ_in_soc=allow_other_soc,
+        may_be_unrelated=allow_unrelated,
+    )
+    texts = [str(side) for side in sides]
+    _demand_sides(texts, output, writes=not dry_run)
+    opened = tuple(_open(text, texts[1 if number == 0 else 0]) for number, text in enumerate(texts))
+    place = find_destination(str(output), opened, cwd=_HERE) if output is not None else None
+    request = run.MergeRequest(
+        sides=opened,
+        base=_open(str(base), texts[0]) if base is not None else None,
+        rules=rules,
+        destination=None if dry_run else place,
+        says_all=says_all or dry_run or decisions is not None,
+        exclusions=find_exclusions(
+            opened,
+            output=_path(output),
+            built_in=_path(drop_worse_than),
+            today=current_day(),
+        ),
+        verdicts=load_verdicts(Path(apply)) if apply is not None else SavedVerdicts(),
+    )
+    result = run.merge(request)
+    if decisions is not None:
+        _save(result, Path(decisions))
+    return result
+
+
+def _demand_sides(texts: list[str], output: AnyPath | None, *, writes: bool) -> None:
+    if len(texts) < 2:
+        raise UsageError(
+            "needs two sides or more",
+            where="merge",
+            got=f"{len(texts)}",
+            hint="aoebank merge A B -o DST",
+        )
+    if writes and output is None:
+        raise UsageError(
+            "does not say where the result goes",
+            where="merge",
+            hint=f"-o DST, -o {texts[0]} for in place, or --dry-run",
+        )
+
+
+def _open(text: str, beside: str) -> Side:
+    from aoebank.storage.sides.open_side import open_side
+
+    return open_side(text, beside=beside, cwd=_HERE, default_root=default_root)
+
+
+def _path(path: AnyPath | None) -> Path | None:
+    return Path(path) if path else None
+
+
+def _save(result: MergeResult, file: Path) -> None:
+    """Save all decisions, to be edited and applied."""
+    from aoebank.ops.merge.saved import serialize_decisions
+    from aoebank.storage.writing.atomic import update_file
+
+    data = serialize_decisions(result.steps, base=result.base, ours=result.sides[0])
+    update_file(file, lambda _: data)
+
+
+def settle(file: AnyPath, *, dry_run: bool = False) -> Settlement:
+    """Bring a bank to what a person chose in the conflict file a merge left beside it.
+
+    Args:
+        file: The conflict file, edited.
+        dry_run: Tell what would become of it, write nothing.
+
+    Raises:
+        BankNotFoundError: the conflict file or its bank is not there.
+        BankFormatError: it is no conflict file, or not as it was written.
+        HistoryError: the bank has other records by now.
+    """
+    from aoebank.ops.merge import settle as verb
+
+    return verb.settle(Path(file), today=current_day(), is_dry_run=dry_run)

@@ -1,0 +1,138 @@
+"""Keep known-bad records out of a bank, whoever brings them back."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aoebank.api.surroundings import (
+    AnyPath,
+    Names,
+    bank_root,
+    current_author,
+    current_day,
+    make_filter,
+)
+from aoebank.errors import UsageError
+
+if TYPE_CHECKING:
+    from aoebank.ops.quarantine import ListedEntry, QuarantinePlan, QuarantineResult
+
+
+def quarantine_add(
+    key: str,
+    root: AnyPath | None = None,
+    *,
+    reason: str,
+    ticket: str | None = None,
+    until: date | str | None = None,
+    evidence: str | None = None,
+    soc: Names = (),
+    op: Names = (),
+    any_strategy: bool = False,
+    keep: bool = False,
+    dry_run: bool = False,
+) -> QuarantineResult:
+    """Name a record as known to be bad, and take it out of the bank.
+
+    Args:
+        key: A key, or the start of one.
+        root: Root of the bank; by default the one the environment names.
+        reason: What is wrong with it.
+        ticket: Where it is discussed.
+        until: Last day it stays out, as in `2027-01-31`; else for ever.
+        evidence: What was seen: a log, a file.
+        soc: Only in files of these soc_versions.
+        op: Only records of these op_types.
+        any_strategy: Keep every answer for this key out, not this one.
+        keep: Leave the record in the bank.
+        dry_run: Plan, write nothing.
+
+    Raises:
+        UsageError: there is no reason, no such day, or the key means several records.
+        BankNotFoundError: there is no such record.
+    """
+    from aoebank.ops.quarantine import Complaint, plan_add
+
+    place = bank_root(root)
+    if not reason.strip():
+        raise UsageError("is empty", where="--reason", expected="what is wrong with the record")
+    complaint = Complaint(
+        reason=reason.strip(),
+        ticket=ticket,
+        until=_parse_day(until) if isinstance(until, str) else until,
+        evidence=evidence,
+        any_strategy=any_strategy,
+    )
+    author = current_author(place)
+    plan = plan_add(place, key, complaint, author, wanted=make_filter(soc, op), keep=keep)
+    return _apply(place, plan, dry_run=dry_run)
+
+
+def quarantine_remove(
+    key: str,
+    root: AnyPath | None = None,
+    *,
+    soc: Names = (),
+    op: Names = (),
+    dry_run: bool = False,
+) -> QuarantineResult:
+    """Take an entry out of the quarantine; the bank itself stays as it is.
+
+    Args:
+        key: A key, or the start of one.
+        root: Root of the bank.
+        soc: Only entries for these soc_versions.
+        op: Only entries for these op_types.
+        dry_run: Plan, write nothing.
+
+    Raises:
+        BankNotFoundError: there is no such entry.
+        UsageError: the key means several.
+    """
+    from aoebank.ops.quarantine import plan_remove
+
+    place = bank_root(root)
+    plan = plan_remove(place, key, wanted=make_filter(soc, op))
+    return _apply(place, plan, dry_run=dry_run)
+
+
+def quarantine_list(
+    root: AnyPath | None = None,
+    *,
+    soc: Names = (),
+    op: Names = (),
+    key: Names = (),
+    expired: bool = False,
+) -> tuple[ListedEntry, ...]:
+    """Return what is in quarantine, and what of it the bank holds all the same.
+
+    Args:
+        root: Root of the bank.
+        soc: Only entries for these soc_versions.
+        op: Only entries for these op_types.
+        key: Only entries of these keys, or whose keys start so.
+        expired: Only entries whose last day is over.
+    """
+    from aoebank.ops.quarantine import list_quarantine
+
+    wanted = make_filter(soc, op, key)
+    return list_quarantine(bank_root(root), today=current_day(), wanted=wanted, expired=expired)
+
+
+def _apply(place: Path, plan: QuarantinePlan, *, dry_run: bool) -> QuarantineResult:
+    from aoebank.ops.quarantine import QuarantineResult, apply_quarantine
+
+    if dry_run:
+        return QuarantineResult(plan=plan, kept=None)
+    return apply_quarantine(plan, current_author(place))
+
+
+def _parse_day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            "is no date", where="--until", got=text, expected="a date such as 2027-01-31"
+        ) from error

@@ -1,0 +1,128 @@
+"""Find banks and read what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aoebank.api.surroundings import AnyPath, bank_root, default_root
+from aoebank.errors import UsageError
+from aoebank.model.resolution import Query, Reader
+from aoebank.storage.readers.environment import current_environment, surroundings
+
+if TYPE_CHECKING:
+    from aoebank.ops.ls import ListResult
+    from aoebank.ops.resolve.records import Workload
+    from aoebank.ops.resolve.run import ResolveResult
+    from aoebank.ops.show import ShowResult
+
+
+def resolve(
+    *,
+    soc: str | None = None,
+    core_num: int | None = None,
+    op: str | None = None,
+    reader: Reader | str | Iterable[Reader | str] = (),
+    writer: bool = False,
+    op_bank_path: AnyPath | None = None,
+    mdl_bank_path: AnyPath | None = None,
+    opp_path: AnyPath | None = None,
+    shape: str | None = None,
+    record: AnyPath | None = None,
+) -> ResolveResult:
+    """Return which bank directories and files each reader would use, and why.
+
+    Args:
+        soc: Only files of this soc_version.
+        core_num: Only files for this number of cores.
+        op: Only files of this op_type.
+        reader: Whose rules to follow; by default all readers, or all readers of operator banks.
+        writer: Ask all writers instead of all readers.
+        op_bank_path: As `--op_bank_path` of a conversion.
+        mdl_bank_path: As `--mdl_bank_path` of a conversion.
+        opp_path: Instead of `ASCEND_OPP_PATH`.
+        shape: JSON text of an `info_dict`: which record it would get.
+        record: The same for the one record in a file.
+
+    Raises:
+        UsageError: arguments contradict each other, or cannot be part of a file name.
+    """
+    from aoebank.ops.resolve import run
+
+    _demand_names(soc=soc, op=op)
+    readers = (reader,) if isinstance(reader, str) else tuple(reader)
+    if writer and readers:
+        raise UsageError("--writer and --reader: both given", expected="one of them")
+    around = surroundings(
+        env=current_environment(),
+        cwd=Path.cwd(),
+        op_bank_path=_text(op_bank_path),
+        mdl_bank_path=_text(mdl_bank_path),
+        opp_path=_text(opp_path),
+    )
+    return run.resolve(
+        around=around,
+        query=Query(soc_version=soc, core_num=core_num, op_type=op),
+        readers=tuple(map(Reader, readers)),
+        writers=writer,
+        workload=_workload(shape, record, op),
+    )
+
+
+def _workload(shape: str | None, record: AnyPath | None, op: str | None) -> Workload | None:
+    from aoebank.ops.resolve.records import workload_from_file, workload_from_text
+
+    if shape is not None and record is not None:
+        raise UsageError("--shape and --record: both given", expected="one of them")
+    if record is not None:
+        return workload_from_file(Path(record))
+    return workload_from_text(shape, op_type=op) if shape is not None else None
+
+
+def _demand_names(**given: str | None) -> None:
+    for option, name in given.items():
+        if name is not None and (not name or "/" in name or name.startswith(".")):
+            raise UsageError(f"--{option}: no part of a file name", got=repr(name))
+
+
+def _text(path: AnyPath | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def list_bank(path: AnyPath | None = None) -> ListResult:
+    """Return a summary of each file of a bank, as `aoebank ls` lists them.
+
+    Args:
+        path: A bank file or tree; by default the bank the environment names.
+
+    Raises:
+        BankNotFoundError: there is no such path.
+    """
+    from aoebank.ops import ls
+
+    return ls.list_bank(bank_root(path))
+
+
+def show(*targets: AnyPath) -> ShowResult:
+    """Return records with their workload, strategy, time and provenance.
+
+    Args:
+        targets: Records as `KEY` (4 digits will do), `FILE` or `FILE:KEY`, and trees to look
+            for keys in; without a tree, the bank the environment names.
+
+    Raises:
+        UsageError: a target is none of these, or no record is asked for.
+    """
+    from aoebank.ops import show as verb
+
+    trees = [Path(target) for target in targets if Path(target).is_dir()]
+    selectors = [str(target) for target in targets if not Path(target).is_dir()]
+    if not selectors:
+        raise UsageError(
+            "Invalid value: give at least one KEY, FILE or FILE:KEY", hint="aoebank --help"
+        )
+    needs_tree = not trees and any(
+        ":" not in selector and not Path(selector).is_file() for selector in selectors
+    )
+    return verb.show(selectors, trees or ([default_root()] if needs_tree else []))

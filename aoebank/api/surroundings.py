@@ -1,0 +1,71 @@
+"""What a call takes from around it: the bank of the environment, the day, the author.
+
+The verbs in `ops` are told all of this; a function of the public API fills it in once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from aoebank.storage.readers.environment import current_environment, resolve_bank
+
+if TYPE_CHECKING:
+    from aoebank.ops.history.snapshot import Author
+    from aoebank.ops.record_filter import RecordFilter
+
+AnyPath: TypeAlias = str | Path
+Names: TypeAlias = str | Iterable[str]
+
+
+def default_root() -> Path:
+    """Return the root of the bank the environment of this process names."""
+    return resolve_bank(env=current_environment(), cwd=Path.cwd()).root
+
+
+def bank_root(root: AnyPath | None) -> Path:
+    """Return the root a call is about: the one given, else the one of the environment."""
+    return Path(root) if root is not None else default_root()
+
+
+def names(texts: Names) -> tuple[str, ...]:
+    """Return names or patterns as a tuple; a single text is one of them, not its letters.
+
+    >>> names("Ascend*"), names(["a", "b"])
+    (('Ascend*',), ('a', 'b'))
+    """
+    return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
+def make_filter(soc: Names, op: Names, key: Names = ()) -> RecordFilter:
+    """Return the filter that patterns on soc_version, op_type and key make."""
+    from aoebank.ops.record_filter import RecordFilter
+
+    return RecordFilter(soc=names(soc), op=names(op), key=names(key))
+
+
+def make_ratio(value: float | str, option: str) -> float:
+    """Return a ratio given as a number, 0.03, or as a person writes it, `3%`.
+
+    Raises:
+        UsageError: the text is neither.
+    """
+    from aoebank.ops.diff.options import parse_ratio
+
+    return parse_ratio(value, option=option) if isinstance(value, str) else float(value)
+
+
+def current_day() -> date:
+    """Return the day by which entries of a quarantine expire, in UTC."""
+    return datetime.now(UTC).date()
+
+
+def current_author(root: Path) -> Author:
+    """Return who makes this call, now, on this machine."""
+    from aoebank.ops.history.snapshot import Author
+    from aoebank.storage.git.identity import current_identity, current_machine
+
+    who = current_identity(root if root.is_dir() else Path.cwd())
+    return Author(who=who, now=datetime.now(UTC), machine=current_machine())

@@ -1,0 +1,216 @@
+"""Versions of a bank: record them, list them, go back to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aoebank.api.surroundings import (
+    AnyPath,
+    Names,
+    bank_root,
+    current_author,
+    current_day,
+    make_filter,
+    names,
+)
+from aoebank.errors import UsageError
+from aoebank.model.snapshot import HistorySource
+
+if TYPE_CHECKING:
+    from aoebank.ops.history.blame import BlameResult
+    from aoebank.ops.history.log import LogResult
+    from aoebank.ops.history.restore import RestoreResult
+    from aoebank.ops.history.revert import RevertResult
+    from aoebank.ops.history.snapshot import SnapshotResult
+    from aoebank.ops.history.tag import TagResult
+    from aoebank.ops.history.verify import VerifyResult
+
+
+def snapshot(
+    root: AnyPath | None = None,
+    *,
+    message: str = "",
+    tag: str | None = None,
+    soc: Names = (),
+    force: bool = False,
+    dry_run: bool = False,
+) -> SnapshotResult:
+    """Record the state of a bank in `.aoebank/history.db` beside it.
+
+    Args:
+        root: Root of the bank; by default the one the environment names, as everywhere here.
+        message: Why; shown by `log` and `blame`.
+        tag: Name it at once.
+        soc: Only these soc_versions; `*` and `?` are wild.
+        force: Move the tag if another snapshot has it.
+        dry_run: Tell what would be recorded, write nothing.
+
+    Raises:
+        BankNotFoundError: there is no such bank, or nothing of these soc_versions in it.
+        HistoryError: the tag is taken.
+    """
+    from aoebank.ops.history.snapshot import preview_snapshot, take_snapshot
+
+    place, patterns = bank_root(root), names(soc)
+    if dry_run:
+        return preview_snapshot(place, soc=patterns)
+    author = current_author(place)
+    return take_snapshot(place, author, message=message, tag=tag, soc=patterns, force=force)
+
+
+def tag(
+    name: str | None = None,
+    snapshot: str = "latest",
+    *,
+    root: AnyPath | None = None,
+    delete: bool = False,
+    force: bool = False,
+) -> TagResult:
+    """Name a snapshot, or return the names there are.
+
+    Args:
+        name: The tag; without it nothing is changed.
+        snapshot: Id, start of one, tag or `latest~N`.
+        root: Root of the bank.
+        delete: Remove the tag.
+        force: Move the tag if another snapshot has it.
+
+    Raises:
+        HistoryError: there is no such snapshot or tag, or the tag is taken.
+        UsageError: `delete` or `force` without a name.
+    """
+    from aoebank.ops.history.tag import add_tag, delete_tag, show_tags
+
+    place = bank_root(root)
+    if name is None:
+        if delete or force:
+            raise UsageError("needs a NAME", where="--delete" if delete else "--force")
+        return show_tags(place)
+    if delete:
+        return delete_tag(place, name, current_author(place))
+    return add_tag(place, name, snapshot, current_author(place), force=force)
+
+
+def log(
+    root: AnyPath | None = None,
+    *,
+    soc: Names = (),
+    op: Names = (),
+    key: Names = (),
+    limit: int | None = None,
+    source: HistorySource | str = HistorySource.AUTO,
+) -> LogResult:
+    """Return the versions of a bank, newest first, with what each changed.
+
+    Args:
+        root: Root of the bank.
+        soc: Only these soc_versions; `*` and `?` are wild, as in `op` and `key`.
+        op: Only these op_types.
+        key: Only records of these keys, or whose keys start so.
+        limit: At most so many versions.
+        source: Which history; `auto` takes git's where the bank is committed.
+    """
+    from aoebank.ops.history import log as verb
+
+    wanted = make_filter(soc, op, key)
+    return verb.log(bank_root(root), wanted=wanted, limit=limit, source=HistorySource(source))
+
+
+def verify_history(root: AnyPath | None = None) -> VerifyResult:
+    """Check that the snapshots of a bank are what was stored, as `aoebank log --verify` does."""
+    from aoebank.ops.history import verify
+
+    return verify.verify_history(bank_root(root))
+
+
+def blame(
+    key: str,
+    root: AnyPath | None = None,
+    *,
+    soc: Names = (),
+    op: Names = (),
+    source: HistorySource | str = HistorySource.AUTO,
+) -> BlameResult:
+    """Return which version brought a record, who made it, and what was there before.
+
+    Args:
+        key: A key, or the start of one.
+        root: Root of the bank.
+        soc: Only in files of these soc_versions.
+        op: Only records of these op_types.
+        source: Which history; `auto` takes git's where the bank is committed.
+    """
+    from aoebank.ops.history import blame as verb
+
+    wanted = make_filter(soc, op)
+    return verb.blame(bank_root(root), key, wanted=wanted, source=HistorySource(source))
+
+
+def restore(
+    version: str,
+    root: AnyPath | None = None,
+    *,
+    soc: Names = (),
+    op: Names = (),
+    key: Names = (),
+    with_quarantined: bool = False,
+    dry_run: bool = False,
+) -> RestoreResult:
+    """Put a bank, or a part of it, back to how a version has it.
+
+    Args:
+        version: Id of a snapshot, start of one, tag, `latest~N`, or `git:REV`.
+        root: Root of the bank.
+        soc: Only these soc_versions.
+        op: Only records of these op_types.
+        key: Only records of these keys, or whose keys start so.
+        with_quarantined: Bring records back that are in quarantine too.
+        dry_run: Plan, write nothing.
+
+    Raises:
+        HistoryError: there is no such version, or it has nothing of what is asked for.
+        BankPathError: a file cannot be written, or has a binary twin.
+    """
+    from aoebank.ops.history import restore as verb
+
+    place = bank_root(root)
+    today = None if with_quarantined else current_day()
+    plan = verb.plan_restore(place, version, make_filter(soc, op, key), today=today)
+    if dry_run:
+        return verb.RestoreResult(plan=plan, kept=None)
+    return verb.restore(plan, current_author(place))
+
+
+def revert(
+    version: str,
+    root: AnyPath | None = None,
+    *,
+    soc: Names = (),
+    op: Names = (),
+    key: Names = (),
+    with_quarantined: bool = False,
+    dry_run: bool = False,
+) -> RevertResult:
+    """Take back what one version changed, record by record; later changes stay.
+
+    Args:
+        version: Id of a snapshot, start of one, tag, `latest~N`, or `git:COMMIT`.
+        root: Root of the bank.
+        soc: Only these soc_versions.
+        op: Only records of these op_types.
+        key: Only records of these keys, or whose keys start so.
+        with_quarantined: Bring records back that are in quarantine too.
+        dry_run: Plan, write nothing.
+
+    Raises:
+        HistoryError: there is no such version, or none before it.
+        BankPathError: a file cannot be written, or has a binary twin.
+    """
+    from aoebank.ops.history import revert as verb
+
+    place = bank_root(root)
+    today = None if with_quarantined else current_day()
+    plan = verb.plan_revert(place, version, make_filter(soc, op, key), today=today)
+    if dry_run:
+        return verb.RevertResult(plan=plan, kept=None)
+    return verb.revert(plan, current_author(place))

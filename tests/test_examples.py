@@ -1,0 +1,111 @@
+"""The examples of the pages: Python is run, commands and their options exist."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import typer
+
+from aoe.cli.app import app as aoe_app
+from aoe.cli.gdat_command import split_script
+from aoebank.cli.app import app as aoebank_app
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# the first line of an example that cannot be run: what it needs, for readers too
+NOT_RUN = re.compile(r"# not run by the tests: \S.*")
+PROGRAMS = {
+    name: typer.main.get_command(app) for name, app in (("aoe", aoe_app), ("aoebank", aoebank_app))
+}
+
+
+def _python_pages() -> list[Path]:
+    return [page for page in PAGES if PYTHON.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", _python_pages(), ids=lambda page: page.name)
+def test_python_examples_of_a_page_run_one_after_the_other(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOT / "sample_banks", tmp_path / "sample_banks")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for example in PYTHON.findall(page.read_text(encoding="utf-8")):
+        if NOT_RUN.match(example):
+            compile(example, page.name, "exec")
+        elif example.startswith(">>> "):
+            _run_session(example, names, page)
+        else:
+            exec(compile(example, page.name, "exec"), names)
+
+
+def _run_session(example: str, names: dict[str, object], page: Path) -> None:
+    """Run what a person typed, and compare what the program answered."""
+    session = doctest.DocTestParser().get_doctest(example, names, page.name, str(page), 0)
+    told: list[str] = []
+    outcome = doctest.DocTestRunner(verbose=False).run(session, out=told.append, clear_globs=False)
+    names.update(session.globs)
+    assert not outcome.failed, "".join(told)
+
+
+def _command_lines() -> Iterator[tuple[str, list[str]]]:
+    for page in PAGES:
+        if page.name.startswith("cli-"):  # written from the commands themselves
+            continue
+        for example in CONSOLE.findall(page.read_text(encoding="utf-8")):
+            joined = example.replace("\\\n", " ")
+            for line in re.findall(r"^\$ (.*)$", joined, re.MULTILINE):
+                for words in _calls(line):
+                    yield f"{page.name}: {line}", words
+
+
+def _calls(line: str) -> Iterator[list[str]]:
+    """Yield the calls of our programs in a line of a shell, each as its words."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+    lexer.whitespace_split = True
+    call: list[str] = []
+    for word in [*lexer, ";"]:
+        if set(word) <= set("|&;<>"):
+            program = next((n for n, text in enumerate(call) if text in PROGRAMS), None)
+            if program is not None and all("=" in text for text in call[:program]):
+                yield call[program:]
+            call = []
+        else:
+            call.append(word)
+
+
+LINES = list(_command_lines())
+
+
+def test_there_are_examples_of_both_programs() -> None:
+    assert {words[0] for _, words in LINES} == set(PROGRAMS)
+    assert len(LINES) > 30
+
+
+@pytest.mark.parametrize(("place", "words"), LINES, ids=[place for place, _ in LINES])
+def test_commands_of_examples_and_their_options_exist(place: str, words: list[str]) -> None:
+    command = PROGRAMS[words[0]]
+    known = {"--help", *_options(command)}
+    arguments = split_script(words[1:]) if words[0] == "aoe" else words[1:]
+    for before, word in pairwise([words[0], *arguments]):
+        members = getattr(command, "commands", {})
+        if word.startswith("-") and word != "-":
+            assert word.partition("=")[0] in known, place
+        elif word in members:
+            command = members[word]
+            known |= _options(command)
+        else:  # an argument, or the value of an option, as in `--color never ls`
+            assert not members or before.startswith("-"), place
+
+
+def _options(command: object) -> set[str]:
+    return {name for parameter in command.params for name in parameter.opts}  # type: ignore[attr-defined]
