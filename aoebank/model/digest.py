@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import overload
 
@@ -38,4 +37,6 @@ def sha256_of(data: bytes | None) -> str | None: ...
 
 def sha256_of(data: bytes | None) -> str | None:
     """Return the sha256 of bytes, in hexadecimal; None for none, as of a file that is not there."""
+    import hashlib  # loads OpenSSL, which a command line that only helps does not need
+
     return None if data is None else hashlib.sha256(data).hexdigest()
