@@ -13,25 +13,39 @@ from aoebank.formats.lines import LineIndex
 from aoebank.model.codes import Severity
 from aoebank.model.file_name import BankName
 from aoebank.model.finding import Finding
+from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
 
 
 class Format(Protocol):
-    """One on-disk encoding of records.
+    """One on-disk encoding of records; a format inherits what it does as most do.
 
     `parse` finds where records are and what their keys are, no more: a record becomes a
     value only when asked for, so a million of them fit into memory.
 
     Attributes:
+        name: How it is called in options, reports and quarantine entries.
         empty: Bytes of a file without records, the start of a new one.
         first_wins: Whether readers use the first (else the last) of two equal keys.
         name_pattern: How its files are called, for people.
+        brackets: The byte that opens and the byte that closes the one list or object of a
+            file; empty where each record is a line.
+        may_be_sorted: Whether the order of the records means nothing: no twin, no header line
+            and no placeholder ties them to their places.
+        is_found_by_key: Whether the key of a workload is all its readers look for.
+        keeps_alternatives: Whether a key may have several answers.
+        fatal_codes: Codes of findings that are notes elsewhere and break its readers.
     """
 
     name: str
     empty: bytes
     first_wins: bool
     name_pattern: str
+    brackets: bytes = b""
+    may_be_sorted: bool = False
+    is_found_by_key: bool = True
+    keeps_alternatives: bool = False
+    fatal_codes: frozenset[str] = frozenset()
 
     def recognizes_name(self, name: str) -> bool:
         """Return whether a file of this name can only be of this format."""
@@ -43,7 +57,7 @@ class Format(Protocol):
 
     def companion(self, path: Path) -> Path | None:
         """Return the file that readers want beside `path`, or None if there is no such."""
-        ...
+        return None
 
     def check_companion(self, parsed: ParsedFile, data: bytes | None) -> Iterator[Finding]:
         """Yield what does not fit between a file and its companion.
@@ -52,11 +66,22 @@ class Format(Protocol):
             parsed: The file.
             data: Bytes of the companion, None if there is none.
         """
-        ...
+        return iter(())
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the records of a file; never raises, whatever the bytes are."""
         ...
+
+    def parse_like(
+        self, data: bytes, path: Path, like: ParsedFile | None, *, uses_all_cores: bool = True
+    ) -> ParsedFile:
+        """Parse a file, faster where it shares records with `like`; the result is the same.
+
+        Args:
+            like: Another version of it, of any format.
+            uses_all_cores: False where another process has the other core already.
+        """
+        return self.parse(data, path)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position.
@@ -69,6 +94,25 @@ class Format(Protocol):
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield everything wrong with the records, beyond what `parse` found."""
         ...
+
+    def iter_keys(self, text: str, value: JsonValue, op_type: str | None) -> Iterator[str]:
+        """Yield the keys its readers may know a workload by.
+
+        Args:
+            text: The workload as a person wrote it.
+            value: What it says as JSON; the text itself where it is none.
+        """
+        yield text.strip()  # a feature text, a graphID or a modelhash is its own key
+        if isinstance(value, str):
+            yield value
+
+    def header(self, parsed: ParsedFile) -> str:
+        """Return what stands before the records and has to be one in files that are merged."""
+        return ""
+
+    def unite(self, ours: bytes, theirs: bytes) -> bytes:
+        """Return one record with the answers of two of one key; ours where it holds only one."""
+        return ours
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied and every other byte as it was.
@@ -129,18 +173,6 @@ class ParsedFile:
                 yield self.format.record(self, number)
             except RecordError:
                 continue
-
-
-class NoCompanion:
-    """The part of the protocol a format has that keeps everything in one file."""
-
-    def companion(self, path: Path) -> Path | None:
-        """Return None: there is no second file."""
-        return None
-
-    def check_companion(self, parsed: ParsedFile, data: bytes | None) -> Iterator[Finding]:
-        """Yield nothing: there is no second file."""
-        return iter(())
 
 
 def find_error(parsed: ParsedFile) -> Finding | None:

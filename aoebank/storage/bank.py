@@ -13,7 +13,7 @@ from aoebank.errors import (
     BankPathError,
     BankPermissionError,
 )
-from aoebank.formats.protocol import Format, ParsedFile, find_error, raise_if_broken
+from aoebank.formats.protocol import ParsedFile, find_error, raise_if_broken
 from aoebank.formats.provenance import (
     ProvenanceLog,
     append_line_break,
@@ -21,13 +21,12 @@ from aoebank.formats.provenance import (
     provenance_path,
     serialize_provenance,
 )
-from aoebank.formats.registry import find_format
-from aoebank.formats.unified.format import UnifiedFormat
+from aoebank.formats.registry import format_of
 from aoebank.model.file_name import BankFileName
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
-from aoebank.storage.tree import FileKind, TreeEntry, iter_tree, read_format
+from aoebank.storage.tree import FileKind, TreeEntry, iter_tree
 from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.atomic import update_file
 from aoebank.storage.writing.lock import read_settled
@@ -148,7 +147,7 @@ class Bank:
                 path=file,
                 hint="put the records into a custom bank, which goes first",
             )
-        format_ = find_format(file) or UnifiedFormat()
+        format_ = format_of(file)
         demand_no_twin(file, format_)
 
         def edit(old: bytes | None) -> bytes:
@@ -201,13 +200,13 @@ def _parse(path: Path) -> ParsedFile | None:
     data = read_file(path)
     if data is None:
         return None
-    parsed = _format_of(path, data).parse(data, path)
+    parsed = format_of(path, data).parse(data, path)
     if data.strip() and find_error(parsed) is None:
         return parsed
     settled = read_settled(path)
     if settled is None or settled == data:
         return parsed
-    return _format_of(path, settled).parse(settled, path)
+    return format_of(path, settled).parse(settled, path)
 
 
 def _demand_no_backup(file: Path) -> None:
@@ -220,10 +219,6 @@ def _demand_no_backup(file: Path) -> None:
             got=backup.name,
             hint=f"mv {backup} {file}, or remove the backup",
         )
-
-
-def _format_of(path: Path, data: bytes) -> Format:
-    return read_format(path, data) or UnifiedFormat()
 
 
 def _signature(path: Path) -> _Signature | None:

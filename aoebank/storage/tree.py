@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from aoebank.formats.protocol import Format
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
@@ -110,11 +109,6 @@ def classify(path: Path) -> TreeEntry:
     if known is None:
         return TreeEntry(path=path, kind=FileKind.UNKNOWN)
     return TreeEntry(path=path, kind=FileKind.BANK, format=known.name)
-
-
-def read_format(path: Path, data: bytes) -> Format | None:
-    """Return the format of a file whose bytes are at hand."""
-    return find_format(path, data[:HEAD_BYTES])
 
 
 def _head(path: Path) -> bytes:

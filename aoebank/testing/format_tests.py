@@ -70,6 +70,27 @@ class FormatTests:
             assert parsed.find(key) == number
         assert parsed.find("no such key") is None
 
+    def test_file_parsed_like_another_version_is_the_same(self) -> None:
+        parsed = self.parse(self.example)
+        less = self.format.serialize(parsed, {parsed.keys[0]: None})
+        for like in (None, parsed, self.parse(less)):
+            again = self.format.parse_like(self.example, parsed.path, like)
+            assert (again.keys, again.starts, again.ends) == (
+                parsed.keys,
+                parsed.starts,
+                parsed.ends,
+            )
+
+    def test_record_united_with_itself_is_itself(self) -> None:
+        for record in self.records(self.example):
+            assert record.raw is not None
+            assert self.format.unite(record.raw, record.raw) == record.raw
+
+    def test_header_does_not_depend_on_the_records(self) -> None:
+        parsed = self.parse(self.example)
+        less = self.parse(self.format.serialize(parsed, {parsed.keys[0]: None}))
+        assert self.format.header(less) == self.format.header(parsed)
+
     def test_file_without_changes_is_written_back_byte_for_byte(self) -> None:
         assert self.format.serialize(self.parse(self.example), {}) == self.example
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from aoebank.errors import RecordError
 from aoebank.formats.cube.rules import MEMBERS, check_cube_file, identity_part, line_problems
 from aoebank.formats.cube.twin import check_twin
-from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.cost import cost_us
 from aoebank.formats.text.json_lines import iter_lines, record_text, splice_lines, start_scan
@@ -32,13 +32,14 @@ _NAME = re.compile(
 _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{[^\n]*"shape"\s*:\s*\{[^\n]*"tiling"\s*:')
 
 
-class CubeFormat:
+class CubeFormat(Format):
     """Reads and writes `[AIC_<cores>_L1_SIZE_<KiB>_]repository_<soc>_<op>.json`."""
 
     name = "cube"
     empty = b""
     name_pattern = "[AIC_<cores>_L1_SIZE_<KiB>[_L2_FUSION]_]repository_<soc>_<op>.json"
     first_wins = True
+    fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the job ends
 
     def recognizes_name(self, name: str) -> bool:
         """Return whether the name is one of a cube bank."""
@@ -101,6 +102,11 @@ class CubeFormat:
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield identity and value findings of every record."""
         return check_cube_file(parsed)
+
+    def iter_keys(self, text: str, value: JsonValue, op_type: str | None) -> Iterator[str]:
+        """Yield the key of a shape."""
+        if isinstance(value, Mapping):
+            yield cube_key(value)
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied; its twin must then be made anew."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aoebank.errors import RecordError
 from aoebank.formats.gradient.rules import MEMBERS, check_gradient_file, item_problems, item_text
-from aoebank.formats.protocol import NoCompanion, ParsedFile
+from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.array_index import index_array
 from aoebank.formats.text.json_lines import LineScan, start_scan
@@ -27,12 +27,13 @@ _ITEM_START = re.compile(r'\{\s*"modelhash"')
 _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{\s*"model(?:hash|value|graphid)"\s*:')
 
 
-class GradientFormat(NoCompanion):
+class GradientFormat(Format):
     """Reads and writes `<soc>_gradient_fusion.json`."""
 
     name = "gradient"
     empty = b"[]"
     name_pattern = "<soc_version>_gradient_fusion.json"
+    brackets = b"[]"
     first_wins = True  # no answer is right: the reader joins the lists of equal hashes
 
     def recognizes_name(self, name: str) -> bool:

@@ -17,8 +17,9 @@ from aoebank.formats.graph.rules import (
     header_problem,
     line_problems,
 )
-from aoebank.formats.protocol import NoCompanion, ParsedFile
+from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
+from aoebank.formats.text.checks import BOM
 from aoebank.formats.text.json_lines import iter_lines, record_text, splice_lines, start_scan
 from aoebank.formats.text.problem import blank_line
 from aoebank.model.file_name import TargetName
@@ -32,13 +33,14 @@ _CONTENT = re.compile(
 )
 
 
-class GraphFormat(NoCompanion):
+class GraphFormat(Format):
     """Reads and writes `<soc>_{l2cache,l2fusion,l1fusion}.json`."""
 
     name = "graph"
     empty = HEADER + b"\n"
     name_pattern = "<soc_version in lower case>_<l2cache|l2fusion|l1fusion>.json"
     first_wins = True
+    is_found_by_key = False  # how a graphID is computed is not public
 
     def recognizes_name(self, name: str) -> bool:
         """Return whether the name is one of a subgraph bank."""
@@ -97,6 +99,11 @@ class GraphFormat(NoCompanion):
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield what does not fit together in the groups, and subgraphs that come twice."""
         return check_graph_file(parsed)
+
+    def header(self, parsed: ParsedFile) -> str:
+        """Return the version line, white space left out; `none` where there is none."""
+        line = parsed.data[: parsed.starts[0]].removeprefix(BOM)
+        return b"".join(line.split()).decode("utf-8", errors="replace")[:60] or "none"
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched lines byte for byte."""

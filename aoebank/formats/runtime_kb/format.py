@@ -10,11 +10,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from aoebank.errors import RecordError
-from aoebank.formats.protocol import NoCompanion, ParsedFile
+from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.runtime_kb.hash import common_hash, common_hashes
 from aoebank.formats.runtime_kb.known_lines import KnownLines
 from aoebank.formats.runtime_kb.line_template import LineTemplates
@@ -48,13 +49,15 @@ _KNOWN = ("op", "info_dict", "knowledge")  # id and version are nobody's busines
 _BATCH = 4096
 
 
-class RuntimeKbFormat(NoCompanion):
+class RuntimeKbFormat(Format):
     """Reads and writes `<soc>_<core>_AiCore_<op type>_runtime_kb.json`."""
 
     name = "runtime_kb"
     empty = b""
     name_pattern = "<soc_version>_<cores>_AiCore_<op_type>_runtime_kb.json"
     first_wins = True  # map.insert leaves what is there
+    may_be_sorted = True
+    fatal_codes = frozenset({"AB112"})  # each blank line ends a worker, and there may be one only
 
     def recognizes_name(self, name: str) -> bool:
         """Return whether the name is one of a runtime bank."""
@@ -75,8 +78,9 @@ class RuntimeKbFormat(NoCompanion):
         self, data: bytes, path: Path, like: ParsedFile | None, *, uses_all_cores: bool = True
     ) -> ParsedFile:
         """Parse another version of `like`: a line both have is not read twice."""
+        known = KnownLines(like) if like is not None and like.format is self else None
+        work = partial(_scan_part, known=known)
         scan = start_scan(data, path)
-        work = partial(_scan_part, known=None if like is None else KnownLines(like))
         if uses_all_cores:
             scan_lines(scan, work)
         else:
@@ -118,6 +122,13 @@ class RuntimeKbFormat(NoCompanion):
         cores = parsed.name.core_num if isinstance(parsed.name, BankFileName) else None
         op_type = parsed.name.op_type if parsed.name else None
         return check_runtime_file(parsed, cores=cores, op_type=op_type)
+
+    def iter_keys(self, text: str, value: JsonValue, op_type: str | None) -> Iterator[str]:
+        """Yield the key of a workload of this operator, if it has the members of one."""
+        if op_type is None or not isinstance(value, Mapping):
+            return
+        with suppress(KeyError, ValueError):  # the reader would never ask for it
+            yield runtime_key(op_type, value)
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched lines byte for byte."""

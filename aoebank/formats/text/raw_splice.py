@@ -16,12 +16,6 @@ from aoebank.formats.text.checks import BOM
 
 _Edit = tuple[int, int, bytes]  # from this byte up to that one comes this instead
 
-_BRACKETS = {
-    "unified": (b"{", b"}"),
-    "vector": (b"{", b"}"),
-    "gradient": (b"[", b"]"),
-}
-
 
 def splice_raw(
     parsed: ParsedFile,
@@ -45,14 +39,13 @@ def splice_raw(
         return parsed.data
     edits = [(parsed.starts[number], parsed.ends[number], raw) for number, raw in replaced.items()]
     groups = [(after, [raw for _, raw in group]) for after, group in groupby(added, itemgetter(0))]
-    brackets = _BRACKETS.get(parsed.format.name)
-    if brackets is None:
+    if not parsed.format.brackets:
         edits += _line_cuts(parsed, removed)
         edits += _new_lines(parsed, groups, removed)
     else:
         kept = [number for number in (*_ends(parsed, removed),) if number is not None]
         edits += _member_cuts(parsed, removed, kept)
-        edits += _new_members(parsed, groups, kept, brackets)
+        edits += _new_members(parsed, groups, kept)
     edits.sort(key=lambda edit: edit[:2])
     return b"".join(_pieces(parsed.data, edits))
 
@@ -139,10 +132,9 @@ def _new_members(
     parsed: ParsedFile,
     groups: Iterable[tuple[int, list[bytes]]],
     kept: Sequence[int],
-    brackets: tuple[bytes, bytes],
 ) -> Iterator[_Edit]:
     data = parsed.data
-    separator = _separator(parsed, brackets[0])
+    brackets, separator = parsed.format.brackets, _separator(parsed)
     for after, texts in groups:
         if after >= 0:
             place = parsed.ends[after]
@@ -153,18 +145,18 @@ def _new_members(
         elif len(parsed):
             yield parsed.starts[0], parsed.starts[0], separator.join(texts)
         else:
-            start, end = data.find(brackets[0]) + 1, data.rfind(brackets[1])
+            start, end = data.find(brackets[:1]) + 1, data.rfind(brackets[1:])
             lead = separator[1:]
             yield start, end, lead + separator.join(texts) + _line_end(separator)
 
 
-def _separator(parsed: ParsedFile, bracket: bytes) -> bytes:
+def _separator(parsed: ParsedFile) -> bytes:
     """Return what stands between two records here, or would."""
     data = parsed.data
     if len(parsed) > 1:
         return data[parsed.ends[-2] : parsed.starts[-1]]
     if len(parsed):
-        return b"," + data[data.find(bracket) + 1 : parsed.starts[0]]
+        return b"," + data[data.find(parsed.format.brackets[:1]) + 1 : parsed.starts[0]]
     return b",\r\n" if b"\r\n" in data else b",\n"
 
 

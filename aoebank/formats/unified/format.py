@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aoebank.errors import RecordError
 from aoebank.formats.lines import LineIndex
-from aoebank.formats.protocol import NoCompanion, ParsedFile
+from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import check_text
 from aoebank.formats.text.cost import NO_TIME, cost_us
@@ -27,6 +27,7 @@ from aoebank.formats.unified.rules import (
     structure_problems,
     value_problems,
 )
+from aoebank.formats.unified.union import unite
 from aoebank.model.file_name import UNIFIED_SUFFIX, find_bank_file_name
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import JsonObject, JsonValue
@@ -38,13 +39,17 @@ _KEY_START = re.compile(
 _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"[0-9A-Fa-f]{32}"\s*:\s*\[')
 
 
-class UnifiedFormat(NoCompanion):
+class UnifiedFormat(Format):
     """Reads and writes `<soc>_<core>_<core type>_<op type>.json`."""
 
     name = "unified"
     empty = b"{\n}\n"
     name_pattern = "<soc_version>_<cores>_<AiCore|VectorCore>_<op_type>.json"
     first_wins = False  # Python's json module keeps the last of two equal names
+    brackets = b"{}"
+    may_be_sorted = True
+    keeps_alternatives = True
+    fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the file is ignored whole
 
     def recognizes_name(self, name: str) -> bool:
         """Return whether the name is one of an operator bank, runtime banks excepted."""
@@ -120,6 +125,15 @@ class UnifiedFormat(NoCompanion):
             text = parsed.text(number)
             for problem in _problems(parsed, number, text):
                 yield _locate(parsed, number, text, problem)
+
+    def iter_keys(self, text: str, value: JsonValue, op_type: str | None) -> Iterator[str]:
+        """Yield the keys of both spellings: the text as given, and as Python writes it."""
+        yield md5_of(text)
+        yield workload_key(value)
+
+    def unite(self, ours: bytes, theirs: bytes) -> bytes:
+        """Return a member with the candidates of both, fastest first."""
+        return unite(ours, theirs)
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched members byte for byte."""

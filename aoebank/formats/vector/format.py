@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aoebank.errors import RecordError
 from aoebank.formats.lines import LineIndex
-from aoebank.formats.protocol import NoCompanion, ParsedFile
+from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import check_text
 from aoebank.formats.text.object_index import findings_of, index_object, value_place
@@ -34,13 +34,16 @@ _KEY_START = re.compile(
 _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"\[\[')
 
 
-class VectorFormat(NoCompanion):
+class VectorFormat(Format):
     """Reads and writes `<soc>_<core type>_<cores>_v00N[_<time>].json`."""
 
     name = "vector"
     empty = b"{\n}"
     name_pattern = "[dynamic_|static_]<soc>_<AiCore|VectorCore>_<cores>_v00N[_<time>].json"
     first_wins = False  # Python's json module keeps the last of two equal names
+    brackets = b"{}"
+    may_be_sorted = True
+    fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the job ends
 
     def recognizes_name(self, name: str) -> bool:
         """Return whether the name is one of a vector bank."""

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.formats.unified.union import unite
 from aoebank.ops.merge.choose import Choice, TwoAnswers, choose, is_same
 from aoebank.ops.merge.draft import Draft, find_frame
 from aoebank.ops.merge.exclusions import Exclusions
@@ -173,7 +172,7 @@ def _decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
         times_of_theirs=context.times_of_theirs,
     )
     choice = choose(answers, policy, rules)
-    if choice.action is Action.KEEP_BOTH and ours.format != "unified":
+    if choice.action is Action.KEEP_BOTH and not key.files.any().format.keeps_alternatives:
         return _conflict(Reason.NO_ROOM)
     return choice
 
@@ -188,7 +187,7 @@ def _pick(key: KeyVersions, action: Action) -> Pick | None:
         ours, theirs = key.raw(Source.OURS), key.raw(Source.THEIRS)
         assert ours is not None
         assert theirs is not None
-        return Pick(Source.OURS, key.ours or 0, unite(ours, theirs))
+        return Pick(Source.OURS, key.ours or 0, key.files.any().format.unite(ours, theirs))
     source = SOURCE_OF.get(action)
     number = None if source is None else key.of(source)
     return None if source is None or number is None else Pick(source, number)

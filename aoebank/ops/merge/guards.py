@@ -8,7 +8,6 @@ from pathlib import Path
 from aoebank.errors import BankFormatError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
-from aoebank.formats.text.checks import BOM
 from aoebank.formats.text.raw_splice import is_blank
 from aoebank.ops.merge.versions import Versions
 from aoebank.storage.readers.bank_names import graph_soc
@@ -100,14 +99,14 @@ def _demand_same_kind(a: ParsedFile, b: ParsedFile, *, may_differ_in_soc: bool) 
 def _demand_one_header(versions: Versions) -> None:
     """Raise if two version lines would have to become one."""
     ours, theirs, base = versions.ours, versions.theirs, versions.base
-    if ours is None or theirs is None or ours.format.name != "graph":
+    if ours is None or theirs is None:
         return
     is_one_sided = ours.data == theirs.data or (
         base is not None and base.data in (ours.data, theirs.data)
     )
     if is_one_sided or not (len(ours) and len(theirs)):
         return
-    one, other = _header(ours), _header(theirs)
+    one, other = ours.format.header(ours), theirs.format.header(theirs)
     if one != other:
         raise BankFormatError(
             "version line differs",
@@ -116,8 +115,3 @@ def _demand_one_header(versions: Versions) -> None:
             expected=one,
             hint="bring both to one version first",
         )
-
-
-def _header(parsed: ParsedFile) -> str:
-    line = parsed.data[: parsed.starts[0]].removeprefix(BOM)
-    return b"".join(line.split()).decode("utf-8", errors="replace")[:60] or "none"

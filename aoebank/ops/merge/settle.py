@@ -16,7 +16,6 @@ from aoebank.errors import (
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.raw_splice import splice_raw
-from aoebank.formats.unified.union import unite
 from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.ops.merge.conflicts import SCHEMA, SUFFIX
@@ -165,14 +164,14 @@ class _Edits:
             return None
         if action is Action.KEEP_BOTH:
             ours, theirs = self._raw(members, Source.OURS), self._raw(members, Source.THEIRS)
-            if ours is None or theirs is None or self.parsed.format.name != "unified":
+            if ours is None or theirs is None or not self.parsed.format.keeps_alternatives:
                 raise UsageError(
                     "cannot keep both",
                     where=str(members["key"]),
                     got=action,
                     expected="another action",
                 )
-            return unite(ours, theirs)
+            return self.parsed.format.unite(ours, theirs)
         if action is Action.TAKE_BASE and members.get(Source.BASE) is None:
             raise UsageError(
                 "the base has no such record",

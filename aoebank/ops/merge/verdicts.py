@@ -61,7 +61,7 @@ def _demand_possible(action: Action, key: KeyVersions) -> None:
     if action is Action.TAKE_BASE and key.base is None:
         problem = "the base has no such record"
     if action is Action.KEEP_BOTH:
-        if key.files.any().format.name != "unified":
+        if not key.files.any().format.keeps_alternatives:
             problem = "this format keeps one answer per key"
         elif key.ours is None or key.theirs is None:
             problem = "only one side has such a record"

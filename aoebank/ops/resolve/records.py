@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 from aoebank.errors import BankPathError, RecordError, UsageError
-from aoebank.formats.cube.format import cube_key
 from aoebank.formats.protocol import ParsedFile, find_error
-from aoebank.formats.runtime_kb.format import runtime_key
+from aoebank.formats.registry import FORMATS
 from aoebank.formats.text import json_text
-from aoebank.formats.unified.format import workload_key
-from aoebank.formats.unified.rules import md5_of
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
 from aoebank.model.resolution import Answer, FoundFile, Hazard, Hit, Match, Query, Reader
 from aoebank.storage.bank import load_file
 from aoebank.storage.readers.rules import RULES
-
-_KeysOf: TypeAlias = Callable[[str, JsonValue, str | None], Iterator[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +46,9 @@ def workload_from_text(text: str, *, op_type: str | None) -> Workload:
             ) from error
         value = text  # the feature list of a vector bank is no JSON
     found = {
-        name: keys
-        for name, keys_of in _KEYS_OR_VALUE.items()
-        if (keys := frozenset(keys_of(text, value, op_type)))
+        known.name: keys
+        for known in FORMATS
+        if (keys := frozenset(known.iter_keys(text, value, op_type)))
     }
     return Workload(value=value, keys=found)
 
@@ -169,52 +163,14 @@ def _load(path: Path) -> ParsedFile | None:
 
 
 def _find(parsed: ParsedFile, workload: Workload) -> Record | None:
-    name = parsed.format.name
-    numbers = (parsed.find(key) for key in workload.keys.get(name, ()))
+    numbers = (parsed.find(key) for key in workload.keys.get(parsed.format.name, ()))
     number = next((each for each in numbers if each is not None), None)
     try:
         if number is not None:
             return parsed.format.record(parsed, number)
     except RecordError:
         return None
-    if name in _KEYS:  # the key is all its reader goes by
+    if parsed.format.is_found_by_key:
         return None
     same = (each for each in parsed.iter_records() if each.workload == workload.value)
     return next(same, None)
-
-
-def _unified_keys(text: str, value: JsonValue, op_type: str | None) -> Iterator[str]:
-    """Yield the keys of both spellings: the text as given, and as Python writes it."""
-    yield md5_of(text)
-    yield workload_key(value)
-
-
-def _runtime_keys(text: str, value: JsonValue, op_type: str | None) -> Iterator[str]:
-    if op_type is None or not isinstance(value, Mapping):
-        return
-    try:
-        yield runtime_key(op_type, value)
-    except (KeyError, ValueError):
-        return  # no struct of this operator: the reader would never ask for it
-
-
-def _cube_keys(text: str, value: JsonValue, op_type: str | None) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        yield cube_key(value)
-
-
-def _plain_keys(text: str, value: JsonValue, op_type: str | None) -> Iterator[str]:
-    """Yield the text itself: a feature text, a graphID or a modelhash."""
-    yield text.strip()
-    if isinstance(value, str):
-        yield value
-
-
-_KEYS: dict[str, _KeysOf] = {
-    "unified": _unified_keys,
-    "runtime_kb": _runtime_keys,
-    "cube": _cube_keys,
-    "vector": _plain_keys,
-    "gradient": _plain_keys,
-}
-_KEYS_OR_VALUE: dict[str, _KeysOf] = {**_KEYS, "graph": _plain_keys}

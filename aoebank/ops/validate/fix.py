@@ -27,7 +27,6 @@ from aoebank.storage.tree import FileKind
 from aoebank.storage.writing.atomic import update_file
 
 _BLANK_LINE = re.compile(rb"^[ \t\r]*\n|^[ \t\r]+\Z", re.MULTILINE)
-_LINE_FORMATS = frozenset({"runtime_kb", "cube", "graph"})
 _HOPELESS = frozenset({"AB102", "AB104"})  # somebody has to decide what the file should say
 
 
@@ -191,7 +190,7 @@ def _fix_line_ends(state: _State) -> bytes:
 
 def _fix_blank_lines(state: _State) -> bytes:
     parsed = state.parsed
-    if parsed is not None and parsed.format.name not in _LINE_FORMATS:
+    if parsed is not None and parsed.format.brackets:
         return state.data
     if not state.data.strip():
         return state.data  # an empty bank is not what a blank one was meant to be

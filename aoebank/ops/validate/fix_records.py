@@ -11,9 +11,6 @@ from aoebank.formats.text import json_text
 from aoebank.model.finding import Finding
 from aoebank.model.record import Alternative, Record
 
-# order means nothing to the readers of these; a .bin twin, a header line or the first
-# placeholder ties the records of the others to their places
-_SORTABLE = frozenset({"unified", "runtime_kb", "vector"})
 _MEMBER_CODES = ("AB302", "AB303")  # the name of a member is the key
 _VALUE_CODES = ("AB307", "AB308")  # a value beside the record, ignored by readers
 _AMBIGUOUS = frozenset({"AB109", "AB301", "AB305", "AB306", "AB310", "AB312"})
@@ -56,7 +53,7 @@ def fix_order(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
         data = parsed.format.serialize(parsed, changes)
         parsed = parsed.format.parse(data, parsed.path)
     codes = {finding.code for finding in findings}
-    is_fixed = parsed.format.name not in _SORTABLE or "AB310" in codes
+    is_fixed = not parsed.format.may_be_sorted or "AB310" in codes
     if is_fixed or find_error(parsed) is not None:
         return parsed.data
     # sorted() is stable, so of equal keys the readers still use the same one
@@ -80,7 +77,7 @@ def fix_text(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
     plain: Mapping[str, Record | None] = {each.key: replace(each) for each in records}
     if not plain:
         return parsed.data
-    if parsed.format.name in _SORTABLE:
+    if parsed.format.may_be_sorted:
         fresh = parsed.format.parse(parsed.format.empty, parsed.path)
         return parsed.format.serialize(fresh, plain)
     return parsed.format.serialize(parsed, plain)

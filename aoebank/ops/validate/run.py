@@ -19,18 +19,6 @@ from aoebank.ops.validate.tree import check_entry, check_name, check_side_car
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
 
-# What is a note elsewhere, and breaks the reader of one format. Python's json takes a byte
-# order mark for a broken file: it is ignored whole (unified) or ends the job (cube, vector).
-# Of a runtime bank each blank line ends a worker, and there may be one only.
-_WORSE = frozenset(
-    {
-        ("AB105", "unified"),
-        ("AB105", "cube"),
-        ("AB105", "vector"),
-        ("AB112", "runtime_kb"),
-    }
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateResult:
@@ -124,7 +112,7 @@ def iter_entries(paths: Iterable[Path], missing: list[Path]) -> Iterator[TreeEnt
 def check_bank(parsed: ParsedFile) -> Iterator[Finding]:
     """Yield everything wrong inside one bank file, as bad as it is for its readers."""
     for finding in (*parsed.findings, *parsed.format.check(parsed)):
-        if (finding.code, parsed.format.name) in _WORSE:
+        if finding.code in parsed.format.fatal_codes:
             yield replace(finding, severity=Severity.ERROR)
         else:
             yield finding

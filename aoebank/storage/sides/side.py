@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Protocol
 
 from aoebank.errors import BankPermissionError
-from aoebank.formats.parse_like import parse_like
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
-from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.formats.registry import HEAD_BYTES, find_format, format_of
 from aoebank.formats.text.raw_splice import is_blank
 from aoebank.storage.bank import load_file, load_provenance, read_file
 from aoebank.storage.readers.folders import size_of
@@ -111,7 +110,7 @@ class PathSide:
         data = read_file(path)
         if data is None:
             return None
-        parsed = parse_like(data, path, like, uses_all_cores=uses_all_cores)
+        parsed = format_of(path, data).parse_like(data, path, like, uses_all_cores=uses_all_cores)
         if not is_blank(data) and find_error(parsed) is None:
             return parsed
         return load_file(path)  # a torn file is read again when no writer is at it
@@ -159,7 +158,7 @@ class StoredSide:
         if stored is None:
             return None
         data, path = self.read(stored), Path(self.place, name)
-        return parse_like(data, path, like, uses_all_cores=uses_all_cores)
+        return format_of(path, data).parse_like(data, path, like, uses_all_cores=uses_all_cores)
 
     def load_provenance(self, name: str) -> ProvenanceLog:
         side_car = f"{name}{SUFFIX}"

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from support import merge_files
 from support.merge_files import Answer, Style, make_file
 
-from aoebank.formats.parse_like import parse_like
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.runtime_kb import format, line_template
 from aoebank.formats.runtime_kb.known_lines import KnownLines
@@ -126,7 +125,7 @@ def test_parsing_like_another_version_changes_nothing_but_time(
 ) -> None:
     like = merge_files.get(RUNTIME, b"\n".join(first))
     data = b"\n".join([*second, *first[::2], *second[::-1]])
-    assert_same(parse_like(data, Path("bank") / NAME, like), parse_slowly(data))
+    assert_same(like.format.parse_like(data, Path("bank") / NAME, like), parse_slowly(data))
 
 
 def test_lines_of_one_writer_need_the_json_reader_once(monkeypatch: pytest.MonkeyPatch) -> None:
