@@ -9,7 +9,8 @@ import typer
 
 from aoebank.cli.options import AsJson, finish
 from aoebank.errors import UsageError
-from aoebank.ops.merge.policy import Incumbent, Policy, Times
+from aoebank.model.timing import Times
+from aoebank.ops.merge.policy import Incumbent, Policy
 
 
 def command(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from aoebank.model.timing import is_beyond
 from aoebank.ops.diff.fields import FieldChange
 
 SMALLEST_RATIO = 1e-300  # so that means of ratios stay finite
-_ROUNDING = 1e-9  # 10 us -> 10.3 us is a band of 3 %, whatever the logarithms round to
 
 
 class ChangeKind(StrEnum):
@@ -25,7 +24,7 @@ class ChangeKind(StrEnum):
     DETAILS = "details"
 
 
-class Verdict(StrEnum):
+class TimeVerdict(StrEnum):
     """What the two times of a record say."""
 
     SLOWER = "slower"
@@ -59,7 +58,7 @@ class RecordChange:
     workload: str = ""
     cost_a_us: float | None = None
     cost_b_us: float | None = None
-    verdict: Verdict = Verdict.UNKNOWN
+    verdict: TimeVerdict = TimeVerdict.UNKNOWN
     noise_ratio: float = 0.0
     weight: float = 1.0
     fields: tuple[FieldChange, ...] = ()
@@ -75,13 +74,14 @@ class RecordChange:
     @property
     def counted_ratio(self) -> float | None:
         """Return the ratio if it counts: times of different environments do not."""
-        return None if self.verdict is Verdict.NOT_COMPARABLE else self.cost_ratio
+        return None if self.verdict is TimeVerdict.NOT_COMPARABLE else self.cost_ratio
 
     def is_regression(self, threshold_ratio: float = 0.0) -> bool:
         """Return whether it got slower, beyond its noise and by more than a threshold."""
-        if self.verdict is not Verdict.SLOWER or self.cost_a_us is None or self.cost_b_us is None:
+        a_us, b_us = self.cost_a_us, self.cost_b_us
+        if self.verdict is not TimeVerdict.SLOWER or a_us is None or b_us is None:
             return False
-        return is_beyond(self.cost_a_us, self.cost_b_us, threshold_ratio)
+        return is_beyond(a_us, b_us, threshold_ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +116,3 @@ class FileMove:
 def ratio_of(a_us: float, b_us: float) -> float:
     """Return b / a, kept finite and above zero."""
     return min(max(float(b_us) / float(a_us), SMALLEST_RATIO), 1 / SMALLEST_RATIO)
-
-
-def is_beyond(a_us: float, b_us: float, band_ratio: float) -> bool:
-    """Return whether `b_us` is longer than `a_us` by more than a band; exactly antisymmetric."""
-    return math.log(b_us) - math.log(a_us) > math.log1p(band_ratio) + _ROUNDING

@@ -13,13 +13,13 @@ from aoebank.model.digest import canonical_text
 from aoebank.model.file_name import BankName
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
-from aoebank.ops.diff.change import ChangeKind, RecordChange, Verdict
+from aoebank.ops.diff.change import ChangeKind, RecordChange, TimeVerdict
 from aoebank.ops.diff.fields import diff_fields
 from aoebank.ops.diff.measured import MeasuredPair
 from aoebank.ops.diff.options import DiffOptions
 
 _Place: TypeAlias = "tuple[ParsedFile, int]"
-_KINDS = {Verdict.SLOWER: ChangeKind.SLOWER, Verdict.FASTER: ChangeKind.FASTER}
+_KINDS = {TimeVerdict.SLOWER: ChangeKind.SLOWER, TimeVerdict.FASTER: ChangeKind.FASTER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class FileComparison:
             cost_b_us=b.cost_us,
             verdict=verdict,
             noise_ratio=band,
-            weight=1.0 if verdict is Verdict.UNKNOWN else self.measured.weight(key),
+            weight=1.0 if verdict is TimeVerdict.UNKNOWN else self.measured.weight(key),
             fields=diff_fields(a.strategy, b.strategy) if has_fields else (),
         )
 
@@ -171,7 +171,7 @@ def _record(place: _Place) -> Record:
     return parsed.format.record(parsed, number)
 
 
-def _kind(a: Record, b: Record, verdict: Verdict) -> ChangeKind | None:
+def _kind(a: Record, b: Record, verdict: TimeVerdict) -> ChangeKind | None:
     if canonical_text(a.strategy) != canonical_text(b.strategy):
         return ChangeKind.STRATEGY
     if a.cost_us != b.cost_us:

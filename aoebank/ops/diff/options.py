@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aoebank.errors import UsageError
+from aoebank.model.timing import NOISE_RATIO
 from aoebank.ops.record_filter import RecordFilter
 
-# 38 % of 8,080 changes of the winner in a public history of tuned tables are re-measurements
-# within this band, its own threshold. Source: AITER, --min_improvement_pct.
-NOISE_RATIO = 0.03
 RENAME_SIMILARITY = 0.5  # as git diff -M has it
 _NUMBER = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<percent>%?)\s*", re.ASCII)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
-from aoebank.ops.diff.change import ChangeKind, FileMove, RecordChange, Verdict
+from aoebank.ops.diff.change import ChangeKind, FileMove, RecordChange, TimeVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class DiffResult:
         """Return how many records changed in this way."""
         return sum(row.counts.get(kind, 0) for row in self.rollup)
 
-    def count_verdict(self, verdict: Verdict) -> int:
+    def count_verdict(self, verdict: TimeVerdict) -> int:
         """Return how many changed records have this verdict on their times."""
         return sum(change.verdict is verdict for change in self.changes)
 
@@ -120,8 +120,8 @@ class RollupTally:
             counts=Counter(change.kind for change in changes),
             unchanged=self.unchanged,
             moved=self.moved,
-            slower=verdicts[Verdict.SLOWER],
-            faster=verdicts[Verdict.FASTER],
+            slower=verdicts[TimeVerdict.SLOWER],
+            faster=verdicts[TimeVerdict.FASTER],
             times=summarize_times(changes),
         )
 

@@ -12,7 +12,7 @@ from aoebank.errors import (
     BankPathError,
 )
 from aoebank.formats.protocol import raise_if_broken
-from aoebank.ops.diff.change import ChangeKind, RecordChange, Verdict
+from aoebank.ops.diff.change import ChangeKind, RecordChange, TimeVerdict
 from aoebank.ops.diff.compare import FileComparison
 from aoebank.ops.diff.measured import MeasuredPair
 from aoebank.ops.diff.options import DiffOptions
@@ -199,7 +199,7 @@ def _row_of(change: RecordChange) -> _RowKey:
 
 def _order(change: RecordChange) -> tuple[bool, float, int, str, float, str]:
     """Return what puts regressions first, then breakage, the worst first."""
-    is_slower = change.verdict is Verdict.SLOWER
+    is_slower = change.verdict is TimeVerdict.SLOWER
     ratio = change.cost_ratio or 0.0
     rank = list(ChangeKind).index(change.kind)
     return not is_slower, -ratio if is_slower else 0.0, rank, change.file, -ratio, change.key

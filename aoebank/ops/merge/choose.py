@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
-from aoebank.ops.diff.change import is_beyond
+from aoebank.model.timing import are_comparable, is_beyond, noise_band
 from aoebank.ops.merge.measured import Measurements
 from aoebank.ops.merge.plan import Action, Reason
-from aoebank.ops.merge.policy import MergeRules, Policy, Times
+from aoebank.ops.merge.policy import MergeRules, Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,21 +90,15 @@ def _by_time(answers: TwoAnswers, rules: MergeRules) -> Choice | Reason:
         return Reason.NO_TIMES
     ours = answers.times_of_ours.find(answers.ours)
     theirs = answers.times_of_theirs.find(answers.theirs)
-    if not _are_comparable(ours.fingerprint, theirs.fingerprint, rules.times):
+    if not are_comparable(ours, theirs, rules.times):
         return Reason.OTHER_MACHINE
     gap = max(ours_us, theirs_us) / min(ours_us, theirs_us) - 1
-    band = max(rules.noise_ratio, ours.spread_ratio, theirs.spread_ratio)
+    band = noise_band(rules.noise_ratio, ours, theirs)
     if is_beyond(min(ours_us, theirs_us), max(ours_us, theirs_us), band):
         faster = Action.KEEP_OURS if ours_us < theirs_us else Action.TAKE_THEIRS
         return Choice(action=faster, reason=Reason.FASTER, note=f"by {100 * gap:.1f} %")
     note = f"{100 * gap:.1f} % is within {100 * band:.1f} %"
     return Choice(action=_incumbent(answers), reason=Reason.INSIDE_NOISE, note=note)
-
-
-def _are_comparable(ours: str | None, theirs: str | None, times: Times) -> bool:
-    if times is Times.ANY:
-        return True
-    return ours == theirs and not (times is Times.STRICT and ours is None)
 
 
 def _timed(answers: TwoAnswers) -> Action | None:

@@ -8,26 +8,12 @@ from math import isclose
 from statistics import median
 
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.model.digest import canonical_text
 from aoebank.model.provenance import Event, Provenance
 from aoebank.model.record import Record
-from aoebank.ops.diff.measured import spread_ratio
+from aoebank.model.timing import Timing, fingerprint_of, timing_of
 
 _STORED = (Event.ADD, Event.UPDATE)  # the events that put a time into the bank
 _ROUNDING = 1e-3  # banks keep times rounded
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """How a time was measured.
-
-    Attributes:
-        fingerprint: Canonical text of the environment; None when nothing tells it.
-        spread_ratio: How far its samples scatter / their median; 0 if that is not known.
-    """
-
-    fingerprint: str | None = None
-    spread_ratio: float = 0.0
 
 
 @dataclass(slots=True)
@@ -41,21 +27,18 @@ class Measurements:
     load: Callable[[], ProvenanceLog]
     _by_key: dict[str, list[Provenance]] | None = field(default=None, init=False)
 
-    def find(self, record: Record) -> Measured:
+    def find(self, record: Record) -> Timing:
         """Return what is known about the time of a record.
 
         A side-car holds the history of its key, after a merge that of both sides. The entry
         meant is the last one with this time; without it all of them must agree.
         """
         entries = self._entries(record.key)
-        meant = [each for each in entries if _is_time_of(each, record)]
+        meant = [entry for entry in entries if _is_time_of(entry, record)]
         if meant:
-            last = max(meant, key=lambda each: each.time)
-            return Measured(
-                fingerprint=_fingerprint(last), spread_ratio=spread_ratio(last.tuned_us)
-            )
-        texts = {_fingerprint(each) for each in entries}
-        return Measured(fingerprint=texts.pop() if len(texts) == 1 else None)
+            return timing_of(max(meant, key=lambda entry: entry.time))
+        texts = {fingerprint_of(entry) for entry in entries}
+        return Timing(fingerprint=texts.pop() if len(texts) == 1 else None)
 
     def _entries(self, key: str) -> list[Provenance]:
         if self._by_key is None:
@@ -70,7 +53,3 @@ def _is_time_of(entry: Provenance, record: Record) -> bool:
     if record.cost_us is None or not entry.tuned_us:
         return False
     return isclose(median(entry.tuned_us), record.cost_us, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
-
-
-def _fingerprint(entry: Provenance) -> str | None:
-    return canonical_text(entry.fingerprint) if entry.fingerprint else None

@@ -7,8 +7,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from aoebank.errors import UsageError
-
-NOISE_RATIO = 0.03  # that of `aoebank diff`; a command line imports this, and must not all that
+from aoebank.model.timing import NOISE_RATIO, Times
 
 
 class Policy(StrEnum):
@@ -19,17 +18,6 @@ class Policy(StrEnum):
     THEIRS = "theirs"
     UNION = "union"
     FAIL = "fail"
-
-
-class Times(StrEnum):
-    """Which two measured times may be compared.
-
-    STRICT: both fingerprints known and equal. ALIKE: that, or neither known. ANY: all.
-    """
-
-    STRICT = "strict"
-    ALIKE = "alike"
-    ANY = "any"
 
 
 class Incumbent(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from aoebank.ops.diff import ChangeKind, DiffResult, FileMove, RecordChange, RollupRow, Verdict
+from aoebank.ops.diff import ChangeKind, DiffResult, FileMove, RecordChange, RollupRow, TimeVerdict
 from aoebank.report.diff.run import (
     ROLLUP_HEADER,
     WORDS,
@@ -84,7 +84,7 @@ def diff_markdown(report: DiffReport) -> str:
         page.add(f"- not compared: {code(problem.headline, 400)}")
     page.add("")
     if not report.is_stat:
-        _add_changes(page, result, Verdict.SLOWER)
+        _add_changes(page, result, TimeVerdict.SLOWER)
     rows = [row for row in result.rollup if not row.is_quiet]
     page.table(
         "By soc_version and op_type",
@@ -123,7 +123,7 @@ def code(text: str, length: int = _LONG) -> str:
     return f"{fence}{pad}{shown}{pad}{fence}"
 
 
-def _add_changes(page: _Page, result: DiffResult, verdict: Verdict | None) -> None:
+def _add_changes(page: _Page, result: DiffResult, verdict: TimeVerdict | None) -> None:
     """Add the slower records, or a table per kind of the others."""
     if verdict is not None:
         found = [each for each in result.changes if each.verdict is verdict]
@@ -133,7 +133,7 @@ def _add_changes(page: _Page, result: DiffResult, verdict: Verdict | None) -> No
         found = [
             each
             for each in result.changes
-            if each.kind is kind and each.verdict is not Verdict.SLOWER
+            if each.kind is kind and each.verdict is not TimeVerdict.SLOWER
         ]
         _add_table(page, WORDS[kind][0].capitalize(), found, is_open=False)
 

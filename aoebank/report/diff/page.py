@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from aoebank.ops.diff import ChangeKind, DiffResult, FileMove, RecordChange, RollupRow, Verdict
+from aoebank.ops.diff import ChangeKind, DiffResult, FileMove, RecordChange, RollupRow, TimeVerdict
 from aoebank.report.diff.run import (
     ROLLUP_HEADER,
     WORDS,
@@ -61,8 +61,8 @@ def _header(report: DiffReport) -> Markup:
 
 def _tiles(result: DiffResult) -> Markup:
     numbers = {
-        "slower": result.count_verdict(Verdict.SLOWER),
-        "faster": result.count_verdict(Verdict.FASTER),
+        "slower": result.count_verdict(TimeVerdict.SLOWER),
+        "faster": result.count_verdict(TimeVerdict.FASTER),
         "moved": result.moved,
         "unchanged": result.unchanged,
         "strategy": result.count(ChangeKind.STRATEGY),
@@ -141,13 +141,13 @@ def _soc_cell(move: FileMove) -> Markup:
 
 def _changes(result: DiffResult) -> list[Markup]:
     """Return a table per kind of change, the slower ones first whatever else changed."""
-    slower = [each for each in result.changes if each.verdict is Verdict.SLOWER]
+    slower = [each for each in result.changes if each.verdict is TimeVerdict.SLOWER]
     sections = [_change_section("Slower, worst first", slower)]
     for kind in (each for each in ChangeKind if each is not ChangeKind.SLOWER):
         found = [
             each
             for each in result.changes
-            if each.kind is kind and each.verdict is not Verdict.SLOWER
+            if each.kind is kind and each.verdict is not TimeVerdict.SLOWER
         ]
         sections.append(_change_section(WORDS[kind][0].capitalize(), found))
     return sections
@@ -160,7 +160,7 @@ def _change_section(title: str, changes: Sequence[RecordChange]) -> Markup:
 
 def _change_row(change: RecordChange) -> Markup:
     ratio = change.cost_ratio
-    mood = {Verdict.SLOWER: "bad", Verdict.FASTER: "good"}.get(change.verdict, "")
+    mood = {TimeVerdict.SLOWER: "bad", TimeVerdict.FASTER: "good"}.get(change.verdict, "")
     about = element("span", change.problem or change.workload)
     where = change.file if change.file_a is None else f"{change.file_a} → {change.file}"
     file = element("small", change.file.rpartition("/")[2], title=where)
@@ -181,13 +181,13 @@ def _change_row(change: RecordChange) -> Markup:
 def _ratio(change: RecordChange) -> Content:
     ratio = change.cost_ratio
     text = "" if ratio is None else f"{ratio:.3f}x"
-    if change.verdict is not Verdict.NOT_COMPARABLE:
+    if change.verdict is not TimeVerdict.NOT_COMPARABLE:
         return text
     return join((text, element("small", "not comparable")))
 
 
 def _doubt(change: RecordChange) -> str:
-    if change.verdict is Verdict.NOT_COMPARABLE:
+    if change.verdict is TimeVerdict.NOT_COMPARABLE:
         return "measured in different environments: not comparable"
     band = percent(change.noise_ratio)
     return f"noise band {band}" if change.cost_ratio is not None else ""
@@ -200,7 +200,7 @@ def _strategies(result: DiffResult) -> Markup:
 
 
 def _strategy(change: RecordChange) -> Markup:
-    mood = {Verdict.SLOWER: "bad", Verdict.FASTER: "good"}.get(change.verdict, "")
+    mood = {TimeVerdict.SLOWER: "bad", TimeVerdict.FASTER: "good"}.get(change.verdict, "")
     head = element(
         "summary",
         element("code", _cut(change.key, 40)),

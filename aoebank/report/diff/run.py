@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
 from aoebank.formats.text.json_text import dumps
-from aoebank.ops.diff import ChangeKind, DiffResult, FileMove, RecordChange, RollupRow, Verdict
+from aoebank.ops.diff import ChangeKind, DiffResult, FileMove, RecordChange, RollupRow, TimeVerdict
 from aoebank.ops.diff.fields import FieldChange
 from aoebank.ops.diff.result import TimeSummary
 from aoebank.report.output import Text, error_document, plural
@@ -61,7 +61,7 @@ class DiffReport:
             "unchanged": result.unchanged,
             "moved": result.moved,
             "counts": {str(kind): result.count(kind) for kind in ChangeKind},
-            "verdicts": {str(verdict): result.count_verdict(verdict) for verdict in Verdict},
+            "verdicts": {str(verdict): result.count_verdict(verdict) for verdict in TimeVerdict},
             "noise_ratio": result.noise_ratio,
             "times": _times_document(result.times()),
             "rollup": [_row_document(row) for row in result.rollup],
@@ -98,7 +98,7 @@ def summary_lines(result: DiffResult, fail_on_ratio: float | None = None) -> lis
     times = result.times()
     if times is not None:
         lines.append(_times_line(result, times))
-    lost = result.count_verdict(Verdict.NOT_COMPARABLE)
+    lost = result.count_verdict(TimeVerdict.NOT_COMPARABLE)
     if lost:
         lines.append(
             f"{plural(lost, 'record')} with times of different environments: shown, not judged"
@@ -123,9 +123,9 @@ def times_text(change: RecordChange) -> str:
 
 def verdict_text(change: RecordChange) -> str:
     """Return what should be known before a ratio is believed; empty if nothing."""
-    if change.verdict is Verdict.NOT_COMPARABLE:
+    if change.verdict is TimeVerdict.NOT_COMPARABLE:
         return ", not comparable"
-    if change.verdict is Verdict.WITHIN_NOISE:
+    if change.verdict is TimeVerdict.WITHIN_NOISE:
         return f", within {percent(change.noise_ratio)} noise"
     return ""
 
@@ -160,7 +160,7 @@ def _write_changes(text: Text, changes: Iterable[RecordChange]) -> None:
     others: dict[str, list[RecordChange]] = {}
     is_first = True
     for change in changes:
-        if change.verdict is not Verdict.SLOWER:
+        if change.verdict is not TimeVerdict.SLOWER:
             others.setdefault(change.file, []).append(change)
             continue
         if is_first:
@@ -235,7 +235,8 @@ def rollup_cells(row: RollupRow) -> tuple[str, ...]:
 
 
 def _times_line(result: DiffResult, times: TimeSummary) -> str:
-    slower, faster = (result.count_verdict(verdict) for verdict in (Verdict.SLOWER, Verdict.FASTER))
+    slower = result.count_verdict(TimeVerdict.SLOWER)
+    faster = result.count_verdict(TimeVerdict.FASTER)
     weighted = times.weighted_mean_ratio
     use = "" if weighted is None else f" ({weighted:.3f}x weighted by use)"
     return (

@@ -14,7 +14,7 @@ from support.diff_sides import file_name, make_side, unified
 from aoebank.errors import BankFormatError
 from aoebank.formats.unified.format import UnifiedFormat
 from aoebank.model.record import Record
-from aoebank.ops.diff import ChangeKind, DiffOptions, RecordChange, Verdict, diff
+from aoebank.ops.diff import ChangeKind, DiffOptions, RecordChange, TimeVerdict, diff
 from aoebank.ops.record_filter import RecordFilter
 from aoebank.storage.sides.side import StoredSide
 from aoebank.testing.factories import make_record
@@ -36,8 +36,8 @@ OPPOSITES = {
     ChangeKind.REMOVED: ChangeKind.ADDED,
     ChangeKind.SLOWER: ChangeKind.FASTER,
     ChangeKind.FASTER: ChangeKind.SLOWER,
-    Verdict.SLOWER: Verdict.FASTER,
-    Verdict.FASTER: Verdict.SLOWER,
+    TimeVerdict.SLOWER: TimeVerdict.FASTER,
+    TimeVerdict.FASTER: TimeVerdict.SLOWER,
 }
 PLAIN = DiffOptions(has_renames=False)
 NAME = file_name()
@@ -85,7 +85,7 @@ def test_every_record_is_counted_once(a: Bank, b: Bank) -> None:
     assert same + changed - added == len(records_of(a))
     assert same + changed - removed == len(records_of(b))
     assert sum(map(result.count, ChangeKind)) == changed
-    assert sum(map(result.count_verdict, Verdict)) == changed
+    assert sum(map(result.count_verdict, TimeVerdict)) == changed
 
 
 def mirrored(change: RecordChange) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ from support.diff_sides import file_name, make_side, side_of, unified
 
 from aoebank.formats.protocol import ParsedFile
 from aoebank.model.record import Alternative
-from aoebank.ops.diff import ChangeKind, DiffOptions, RecordChange, Verdict, diff
+from aoebank.ops.diff import ChangeKind, DiffOptions, RecordChange, TimeVerdict, diff
 from aoebank.ops.record_filter import RecordFilter
 from aoebank.storage.bank import load_file
 from aoebank.storage.sides.side import PathSide
@@ -60,7 +60,7 @@ def test_diff_gives_the_ratio_of_times_b_over_a() -> None:
 
 def test_changed_strategy_has_a_verdict_on_its_times_too() -> None:
     (change,) = changes_between(make_record(cost_us=10.0), make_record(tile=8, cost_us=15.0))
-    assert (change.kind, change.verdict) == (ChangeKind.STRATEGY, Verdict.SLOWER)
+    assert (change.kind, change.verdict) == (ChangeKind.STRATEGY, TimeVerdict.SLOWER)
     assert change.is_regression(0.49)
     assert not change.is_regression(0.5)
 

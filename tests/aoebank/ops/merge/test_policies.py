@@ -14,7 +14,7 @@ from aoebank.errors import BankFormatError, UsageError
 from aoebank.formats.provenance import ProvenanceLog, parse_provenance, serialize_provenance
 from aoebank.formats.registry import get_format
 from aoebank.model.provenance import Event, Provenance
-from aoebank.ops.diff.options import NOISE_RATIO
+from aoebank.model.timing import NOISE_RATIO, Times
 from aoebank.ops.merge.decide import MergeContext
 from aoebank.ops.merge.file import FileMerge, merge_file
 from aoebank.ops.merge.measured import Measurements
@@ -24,7 +24,6 @@ from aoebank.ops.merge.policy import (
     MergeRules,
     Override,
     Policy,
-    Times,
     parse_noise,
     parse_override,
 )

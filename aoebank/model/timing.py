@@ -1,0 +1,100 @@
+"""Two measured times of a record: whether they can be compared, and whether one is longer.
+
+    what is told of the machines    strict  alike  any   a diff asks: contradict?
+    both, and the same              yes     yes    yes   no
+    both, and they differ           no      no     yes   yes
+    of one time alone               no      no     yes   no
+    nothing                         no      yes    yes   no
+
+Two times that can be compared differ beyond the noise band: the wider of what people set and
+what the samples of either time scatter.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from aoebank.model.digest import canonical_text
+
+if TYPE_CHECKING:
+    from aoebank.model.provenance import Provenance
+
+# 38 % of 8,080 changes of the winner in a public history of tuned tables are re-measurements
+# within this band, its own threshold. Source: AITER, --min_improvement_pct.
+NOISE_RATIO = 0.03
+MIN_SAMPLES = 3
+_SIGMA_PER_MAD = 1.4826  # for a normal distribution
+_ROUNDING = 1e-9  # 10 us -> 10.3 us is a band of 3 %, whatever the logarithms round to
+
+
+class Times(StrEnum):
+    """Which two measured times may be compared.
+
+    STRICT: both fingerprints known and equal. ALIKE: that, or neither known. ANY: all.
+    """
+
+    STRICT = "strict"
+    ALIKE = "alike"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How a time was measured.
+
+    Attributes:
+        fingerprint: Canonical text of the environment; None when nothing tells it.
+        spread_ratio: How far its samples scatter / their median; 0 if that is not known.
+    """
+
+    fingerprint: str | None = None
+    spread_ratio: float = 0.0
+
+
+def timing_of(entry: Provenance) -> Timing:
+    """Return how the time was measured that an entry of a side-car speaks of."""
+    return Timing(fingerprint=fingerprint_of(entry), spread_ratio=spread_ratio(entry.tuned_us))
+
+
+def fingerprint_of(entry: Provenance) -> str | None:
+    """Return the canonical text of the environment of a measurement, None if it is not told."""
+    return canonical_text(entry.fingerprint) if entry.fingerprint else None
+
+
+def spread_ratio(samples_us: tuple[float, ...]) -> float:
+    """Return the standard deviation of a sample / median, from the median deviation.
+
+    A mean or a plain deviation would follow the one sample that met another process.
+    """
+    if len(samples_us) < MIN_SAMPLES:
+        return 0.0
+    from statistics import median  # slow to import, and a command line needs NOISE_RATIO alone
+
+    middle = median(samples_us)
+    deviations = (abs(sample_us - middle) for sample_us in samples_us)
+    return _SIGMA_PER_MAD * median(deviations) / middle
+
+
+def contradict(a: Timing, b: Timing) -> bool:
+    """Return whether two times are known to come from different environments."""
+    return None not in (a.fingerprint, b.fingerprint) and a.fingerprint != b.fingerprint
+
+
+def are_comparable(a: Timing, b: Timing, times: Times) -> bool:
+    """Return whether two times may be compared by one of the rules of the table above."""
+    if times is Times.ANY:
+        return True
+    return a.fingerprint == b.fingerprint and not (times is Times.STRICT and a.fingerprint is None)
+
+
+def noise_band(noise_ratio: float, a: Timing, b: Timing) -> float:
+    """Return the ratio up to which two times are the same: 0.03 is from -3 % to +3 %."""
+    return max(noise_ratio, a.spread_ratio, b.spread_ratio)
+
+
+def is_beyond(a_us: float, b_us: float, band_ratio: float) -> bool:
+    """Return whether `b_us` is longer than `a_us` by more than a band; exactly antisymmetric."""
+    return math.log(b_us) - math.log(a_us) > math.log1p(band_ratio) + _ROUNDING
