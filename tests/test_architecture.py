@@ -33,9 +33,6 @@ LAYERS = {
 
 # names two classes still share; the list only gets shorter
 SHARED_NAMES = {
-    "Answer",
-    "Miss",
-    "Outcome",
     "UsageError",
     "Workload",
 }

@@ -14,7 +14,8 @@ from aoebank.api.surroundings import (
     names,
 )
 from aoebank.errors import UsageError
-from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy, Times, parse_override
+from aoebank.model.timing import Times
+from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy, parse_override
 
 if TYPE_CHECKING:
     from aoebank.ops.merge.run import MergeResult

@@ -43,7 +43,7 @@ class Failure(StrEnum):
     UNKNOWN = "unknown"  # closed source, and no document says
 
 
-class Outcome(StrEnum):
+class ReaderOutcome(StrEnum):
     """What a program ends up with."""
 
     CUSTOM = "custom"
@@ -109,7 +109,7 @@ class FoundFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ReaderAnswer:
     """What one program would use.
 
     Attributes:
@@ -123,7 +123,7 @@ class Answer:
     """
 
     reader: Reader
-    outcome: Outcome
+    outcome: ReaderOutcome
     root: Path | None
     variable: str | None
     expected: tuple[Path, ...]

@@ -27,7 +27,7 @@ class ShownRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Miss:
+class SelectorMiss:
     """Something asked for that is not one record, and why."""
 
     selector: str
@@ -40,7 +40,7 @@ class ShowResult:
     """Records found and selectors that found none."""
 
     records: tuple[ShownRecord, ...]
-    misses: tuple[Miss, ...]
+    misses: tuple[SelectorMiss, ...]
 
 
 def show(selectors: Sequence[str], trees: Sequence[Path]) -> ShowResult:
@@ -54,17 +54,17 @@ def show(selectors: Sequence[str], trees: Sequence[Path]) -> ShowResult:
         UsageError: a selector is neither a file nor a key.
     """
     found: list[ShownRecord] = []
-    misses: list[Miss] = []
+    misses: list[SelectorMiss] = []
     for selector in selectors:
         for result in _select(selector, trees):
-            if isinstance(result, Miss):
+            if isinstance(result, SelectorMiss):
                 misses.append(result)
             else:
                 found.append(result)
     return ShowResult(records=tuple(found), misses=tuple(misses))
 
 
-def _select(selector: str, trees: Sequence[Path]) -> Iterator[ShownRecord | Miss]:
+def _select(selector: str, trees: Sequence[Path]) -> Iterator[ShownRecord | SelectorMiss]:
     path, colon, key = Path(selector), "", ""
     if not path.is_file():
         name, colon, key = selector.rpartition(":")
@@ -76,7 +76,7 @@ def _select(selector: str, trees: Sequence[Path]) -> Iterator[ShownRecord | Miss
     elif not colon:
         yield _one(selector, _check_key(selector), _files(trees))
     else:
-        yield Miss(selector=selector, reason=f"no file {path}")
+        yield SelectorMiss(selector=selector, reason=f"no file {path}")
 
 
 def _check_key(key: str) -> str:
@@ -94,7 +94,7 @@ def _files(trees: Sequence[Path]) -> Iterator[Path]:
         yield from Bank(tree).iter_files()
 
 
-def _one(selector: str, prefix: str, files: Iterable[Path]) -> ShownRecord | Miss:
+def _one(selector: str, prefix: str, files: Iterable[Path]) -> ShownRecord | SelectorMiss:
     matches: list[tuple[ParsedFile, str]] = []
     for file in files:
         parsed = load_file(file)
@@ -102,18 +102,20 @@ def _one(selector: str, prefix: str, files: Iterable[Path]) -> ShownRecord | Mis
         matches += [(parsed, key) for key in sorted(keys)]
     if len(matches) > 1:
         keys_found = tuple(f"{parsed.path}:{key}" for parsed, key in matches)
-        return Miss(selector=selector, reason="more than one record", keys=keys_found)
+        return SelectorMiss(selector=selector, reason="more than one record", keys=keys_found)
     if not matches:
-        return Miss(selector=selector, reason="no such record")
+        return SelectorMiss(selector=selector, reason="no such record")
     parsed, key = matches[0]
     return next(_shown(selector, parsed, key))
 
 
-def _shown(selector: str, parsed: ParsedFile, key: str | None) -> Iterator[ShownRecord | Miss]:
+def _shown(
+    selector: str, parsed: ParsedFile, key: str | None
+) -> Iterator[ShownRecord | SelectorMiss]:
     """Yield the record of one key, or of all."""
     error = find_error(parsed)
     if error is not None and not len(parsed):
-        yield Miss(selector=selector, reason=f"{error.location}: {error.message}")
+        yield SelectorMiss(selector=selector, reason=f"{error.location}: {error.message}")
     history: dict[str, list[Provenance]] = {}
     for entry in load_provenance(parsed.path).entries:
         history.setdefault(entry.key, []).append(entry)
@@ -123,7 +125,7 @@ def _shown(selector: str, parsed: ParsedFile, key: str | None) -> Iterator[Shown
         try:
             record = parsed.format.record(parsed, number)
         except RecordError as problem:
-            yield Miss(selector=selector, reason=problem.headline)
+            yield SelectorMiss(selector=selector, reason=problem.headline)
             continue
         provenance = tuple(history.get(each, ()))
         yield ShownRecord(file=parsed.path, record=record, provenance=provenance)

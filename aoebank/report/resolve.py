@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
 from aoebank.model.resolution import (
-    Answer,
     Attempt,
     FoundFile,
     Hazard,
     Hit,
     Match,
-    Outcome,
+    ReaderAnswer,
+    ReaderOutcome,
     Trouble,
 )
 from aoebank.ops.resolve.hazards import CONSEQUENCES
@@ -21,10 +21,10 @@ from aoebank.ops.resolve.run import ResolveResult
 from aoebank.report.output import Text, error_document, location_document
 
 _OUTCOMES = {
-    Outcome.CUSTOM: ("custom", "green"),
-    Outcome.BUILT_IN: ("built_in", "cyan"),
-    Outcome.NOTHING: ("nothing", "yellow"),
-    Outcome.STOPS: ("stops", "red"),
+    ReaderOutcome.CUSTOM: ("custom", "green"),
+    ReaderOutcome.BUILT_IN: ("built_in", "cyan"),
+    ReaderOutcome.NOTHING: ("nothing", "yellow"),
+    ReaderOutcome.STOPS: ("stops", "red"),
 }
 
 
@@ -82,10 +82,10 @@ class ResolveReport:
                 text.line(f"    hint: {hazard.hint}")
 
 
-def _write_answer(text: Text, answer: Answer) -> None:
+def _write_answer(text: Text, answer: ReaderAnswer) -> None:
     decided = f", {answer.variable} decides" if answer.variable else ""
     outcome = _OUTCOMES[answer.outcome]
-    if answer.writes and answer.outcome is Outcome.CUSTOM:
+    if answer.writes and answer.outcome is ReaderOutcome.CUSTOM:
         outcome = ("writes", "green")
     text.line(f"{answer.reader}: ", outcome, decided)
 
@@ -104,7 +104,7 @@ def _write_trouble(text: Text, trouble: Trouble) -> None:
     text.line(f"  {trouble.error.headline}: {CONSEQUENCES[trouble.failure]}{code}")
 
 
-def _places(answer: Answer, *, is_open: bool) -> Iterator[tuple[str | tuple[str, str], ...]]:
+def _places(answer: ReaderAnswer, *, is_open: bool) -> Iterator[tuple[str | tuple[str, str], ...]]:
     """Yield the lines with the files found, else the one where a file would be."""
     if answer.writes:
         for path in answer.expected:
@@ -115,7 +115,7 @@ def _places(answer: Answer, *, is_open: bool) -> Iterator[tuple[str | tuple[str,
         for file in answer.files:
             yield f"  {file.path}", f"  {_whose(file)}"
         return
-    is_known = is_open or answer.outcome is Outcome.STOPS or answer.ignores_custom
+    is_known = is_open or answer.outcome is ReaderOutcome.STOPS or answer.ignores_custom
     for path in answer.expected:
         yield f"  {path}", "" if is_known else ("  (no such file)", "yellow")
 
@@ -139,7 +139,7 @@ def _hit_line(hit: Hit) -> str:
     return f"{record.key} ({hit.file.tier}, {time})  {record.location or hit.file.path}"
 
 
-def _answer_document(answer: Answer) -> dict[str, object]:
+def _answer_document(answer: ReaderAnswer) -> dict[str, object]:
     return {
         "reader": str(answer.reader),
         "outcome": str(answer.outcome),

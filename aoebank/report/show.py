@@ -11,7 +11,7 @@ from aoebank.formats.text.json_text import dumps
 from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Provenance
 from aoebank.ops.diff.fields import plain
-from aoebank.ops.show import Miss, ShownRecord, ShowResult
+from aoebank.ops.show import SelectorMiss, ShownRecord, ShowResult
 from aoebank.report.output import Text, location_document
 
 
@@ -48,7 +48,7 @@ class ShowReport:
             _write_miss(text, miss)
 
 
-def _write_miss(text: Text, miss: Miss) -> None:
+def _write_miss(text: Text, miss: SelectorMiss) -> None:
     text.line((f"{miss.selector}: ", "bold"), (miss.reason, "red"))
     for key in miss.keys:
         text.line(f"  {key}")

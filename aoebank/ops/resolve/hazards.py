@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aoebank.formats.registry import get_format
-from aoebank.model.resolution import Answer, Failure, Hazard, Query, Reader, Tier
+from aoebank.model.resolution import Failure, Hazard, Query, Reader, ReaderAnswer, Tier
 from aoebank.storage.readers.folders import (
     built_in_roots,
     find_files,
@@ -44,21 +44,23 @@ _OPERATOR_FOLDERS = ("unified_bank", "cube", "vector")
 class _Scene:
     around: Surroundings
     query: Query
-    answers: Sequence[Answer]
+    answers: Sequence[ReaderAnswer]
 
     def readers(self, wanted: Callable[[Rules], bool]) -> tuple[Reader, ...]:
         return tuple(each.reader for each in self.answers if wanted(RULES[each.reader]))
 
-    def custom_roots(self) -> dict[Path, list[Answer]]:
+    def custom_roots(self) -> dict[Path, list[ReaderAnswer]]:
         """Return the answers by the root they take."""
-        roots: dict[Path, list[Answer]] = {}
+        roots: dict[Path, list[ReaderAnswer]] = {}
         for answer in self.answers:
             if answer.root is not None:
                 roots.setdefault(answer.root, []).append(answer)
         return roots
 
 
-def find_hazards(around: Surroundings, query: Query, answers: Sequence[Answer]) -> Iterator[Hazard]:
+def find_hazards(
+    around: Surroundings, query: Query, answers: Sequence[ReaderAnswer]
+) -> Iterator[Hazard]:
     """Yield the hazards of the places looked into, the order of the codes kept."""
     scene = _Scene(around=around, query=query, answers=answers)
     for check in _CHECKS:
@@ -229,7 +231,7 @@ def _wrong_folder(scene: _Scene) -> Iterator[Hazard]:
                 )
 
 
-def _flat_roots(answer: Answer) -> Iterator[Path]:
+def _flat_roots(answer: ReaderAnswer) -> Iterator[Path]:
     """Yield the roots looked into whose files lie in no <soc_version> folder."""
     for attempt in answer.tried:
         if attempt.tier is Tier.CUSTOM and attempt.path is not None and attempt.variable != HOME:
@@ -341,7 +343,7 @@ def _has_source(rules: Rules, source: str) -> bool:
     return any(place.source == source for place in (*rules.custom, *rules.built_in))
 
 
-def _deciding(answer: Answer) -> Place | None:
+def _deciding(answer: ReaderAnswer) -> Place | None:
     places = RULES[answer.reader].custom
     return next((place for place in places if place.source == answer.variable), None)
 

@@ -12,7 +12,7 @@ from aoebank.formats.registry import FORMATS
 from aoebank.formats.text import json_text
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
-from aoebank.model.resolution import Answer, FoundFile, Hazard, Hit, Match, Query, Reader
+from aoebank.model.resolution import FoundFile, Hazard, Hit, Match, Query, Reader, ReaderAnswer
 from aoebank.storage.bank import load_file
 from aoebank.storage.readers.rules import RULES
 
@@ -74,7 +74,7 @@ def workload_from_file(path: Path) -> Workload:
     return Workload(value=record.workload, keys=keys, format=record.format)
 
 
-def find_matches(answers: Iterable[Answer], workload: Workload) -> Iterator[Match]:
+def find_matches(answers: Iterable[ReaderAnswer], workload: Workload) -> Iterator[Match]:
     """Yield, per reader whose format can hold the workload, what it finds."""
     for answer in answers:
         rules = RULES[answer.reader]

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
 from aoebank.model.resolution import (
-    Answer,
     Failure,
     Hazard,
     Match,
-    Outcome,
     Query,
     Reader,
+    ReaderAnswer,
+    ReaderOutcome,
     Tier,
 )
 from aoebank.ops.resolve.hazards import find_hazards
@@ -38,7 +38,7 @@ class ResolveResult:
     """
 
     query: Query
-    answers: tuple[Answer, ...]
+    answers: tuple[ReaderAnswer, ...]
     hazards: tuple[Hazard, ...]
     matches: tuple[Match, ...] = ()
     has_workload: bool = False
@@ -67,7 +67,10 @@ class ResolveResult:
         """Return whether what was asked for is found: by each reader named, else by any."""
         if any(answer.ignores_custom for answer in self.answers):
             return False
-        found = [answer.outcome in (Outcome.CUSTOM, Outcome.BUILT_IN) for answer in self.answers]
+        found = [
+            answer.outcome in (ReaderOutcome.CUSTOM, ReaderOutcome.BUILT_IN)
+            for answer in self.answers
+        ]
         if self.has_workload:
             users = {match.reader for match in self.matches if match.used is not None}
             found = [answer.reader in users for answer in self.answers]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aoebank.errors import BankNotFoundError
-from aoebank.model.resolution import Answer, Query, Reader, Resolution, Tier
+from aoebank.model.resolution import Query, Reader, ReaderAnswer, Resolution, Tier
 from aoebank.storage.readers.places import (
     ASCEND_CACHE_PATH,
     ASCEND_OPP_PATH,
@@ -73,7 +73,7 @@ def resolve_bank(*, env: Mapping[str, str], cwd: Path, reader: Reader = Reader.H
 
 def find_answer(
     reader: Reader, around: Surroundings, query: Query, *, writes: bool = False
-) -> Answer:
+) -> ReaderAnswer:
     """Return what a program would use in given surroundings; bad news is part of it."""
     from aoebank.storage.readers.rules import RULES
     from aoebank.storage.readers.walk import search

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from aoebank.errors import BankNotFoundError, BankPathError, BankPermissionError
 from aoebank.model.resolution import (
-    Answer,
     Attempt,
     Failure,
     FoundFile,
-    Outcome,
     Query,
+    ReaderAnswer,
+    ReaderOutcome,
     Tier,
     Trouble,
 )
@@ -30,13 +30,15 @@ from aoebank.storage.readers.folders import (
 from aoebank.storage.readers.places import HOME, READ_ENTER, Demand, Place, Rules, Surroundings
 
 
-def decide(rules: Rules, around: Surroundings) -> Answer:
+def decide(rules: Rules, around: Surroundings) -> ReaderAnswer:
     """Return which root one program takes, without a look at the files below it."""
     walk = _start(rules, around, Query())
     return walk.answer(has_built_in=False)
 
 
-def search(rules: Rules, around: Surroundings, query: Query, *, writes: bool = False) -> Answer:
+def search(
+    rules: Rules, around: Surroundings, query: Query, *, writes: bool = False
+) -> ReaderAnswer:
     """Return what one program would use for a query; never raises, whatever lies there.
 
     Args:
@@ -150,11 +152,11 @@ class _Walk:
             elif place.file_denied is not Failure.NEXT:
                 self._note(place.file_denied, tier, _file_error(path, place), "")
 
-    def answer(self, *, has_built_in: bool) -> Answer:
+    def answer(self, *, has_built_in: bool) -> ReaderAnswer:
         """Return everything seen, with what it comes to."""
         failures = {trouble.failure for trouble in self.troubles}
         files = () if failures & {Failure.STOP, Failure.DROP_ALL} else tuple(self.files)
-        return Answer(
+        return ReaderAnswer(
             reader=self.rules.reader,
             outcome=self._outcome(files, failures, has_built_in),
             root=self.root,
@@ -168,21 +170,21 @@ class _Walk:
 
     def _outcome(
         self, files: tuple[FoundFile, ...], failures: set[Failure], has_built_in: bool
-    ) -> Outcome:
+    ) -> ReaderOutcome:
         if Failure.STOP in failures:
-            return Outcome.STOPS
+            return ReaderOutcome.STOPS
         if Failure.DROP_ALL in failures:
-            return Outcome.NOTHING
+            return ReaderOutcome.NOTHING
         if self.writes:
-            return Outcome.CUSTOM if self.is_usable else Outcome.NOTHING
+            return ReaderOutcome.CUSTOM if self.is_usable else ReaderOutcome.NOTHING
         tiers = {file.tier for file in files}
         if self.query.is_open:
             is_there = self.root is not None and kind_of(self.root) == "directory"
             tiers = {Tier.CUSTOM} if self.is_usable and is_there else set()
             tiers |= {Tier.BUILT_IN} if has_built_in else set()
         if Tier.CUSTOM in tiers:
-            return Outcome.CUSTOM
-        return Outcome.BUILT_IN if tiers else Outcome.NOTHING
+            return ReaderOutcome.CUSTOM
+        return ReaderOutcome.BUILT_IN if tiers else ReaderOutcome.NOTHING
 
     def _expected(self) -> tuple[Path, ...]:
         if self.place is None or self.root is None:

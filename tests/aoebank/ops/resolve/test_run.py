@@ -14,7 +14,7 @@ from aoebank import Bank, Reader
 from aoebank.errors import UsageError
 from aoebank.formats.runtime_kb.format import make_runtime_record
 from aoebank.model.record import Record
-from aoebank.model.resolution import HAZARDS, Hazard, Outcome, Query
+from aoebank.model.resolution import HAZARDS, Hazard, Query, ReaderOutcome
 from aoebank.ops.resolve.records import Workload, workload_from_file, workload_from_text
 from aoebank.ops.resolve.run import ResolveResult, default_readers, resolve
 from aoebank.report.resolve import ResolveReport
@@ -154,7 +154,7 @@ def test_exit_code_3_when_a_reader_stops(world: World) -> None:
 
 def test_writer_needs_no_file_yet_only_a_place_it_may_use(world: World) -> None:
     result = world.resolve(writers=True)
-    assert [answer.outcome for answer in result.answers] == [Outcome.CUSTOM] * 5
+    assert [answer.outcome for answer in result.answers] == [ReaderOutcome.CUSTOM] * 5
     assert (exit_code(result), exit_code(world.resolve())) == (0, 1)
     assert exit_code(world.resolve(Reader.GRADIENT_WRITER, query=Query())) == 0
     world.env["TUNE_BANK_PATH"] = "gone"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aoebank import BankPathError, Reader, Tier, resolve_bank
-from aoebank.model.resolution import Answer, Failure, Outcome, Query
+from aoebank.model.resolution import Failure, Query, ReaderAnswer, ReaderOutcome
 from aoebank.storage.readers.environment import find_answer, surroundings
 from aoebank.storage.readers.rules import RULES
 
@@ -86,7 +86,7 @@ class World:
             target = self.options if name.startswith("--") else self.env
             target[name] = str(self.folder(PATHS[name]))
 
-    def ask(self, reader: Reader, query: Query = QUERY) -> Answer:
+    def ask(self, reader: Reader, query: Query = QUERY) -> ReaderAnswer:
         around = surroundings(
             env=self.env,
             cwd=self.base,
@@ -172,7 +172,7 @@ def test_which_variable_decides(world: World, reader: Reader, column: int) -> No
     assert answer.root == world.base / root
     assert [each.path for each in answer.files] == [file]
     assert answer.files[0].tier is Tier.CUSTOM
-    assert answer.outcome is Outcome.CUSTOM
+    assert answer.outcome is ReaderOutcome.CUSTOM
     assert answer.troubles == ()
 
 
@@ -229,7 +229,7 @@ def test_path_that_does_not_exist(world: World, reader: Reader, variable: str) -
     answer = world.ask(reader)
     failure = MISSING[variable][reader]
     assert [each.failure for each in answer.troubles] == ([failure] if failure else [])
-    assert (answer.outcome is Outcome.STOPS) == (failure is Failure.STOP)
+    assert (answer.outcome is ReaderOutcome.STOPS) == (failure is Failure.STOP)
     if failure in (Failure.SILENT, Failure.WARN, Failure.UNKNOWN):
         assert answer.ignores_custom
         assert [each.path for each in answer.files] == [built_in]
@@ -294,7 +294,7 @@ def test_tuner_wants_the_directory_of_the_files_and_only_if_it_exists(world: Wor
 def test_tuner_stops_at_a_missing_home_even_if_another_variable_decides(world: World) -> None:
     world.set("TUNE_BANK_PATH")
     world.env["HOME"] = str(world.base / "gone")
-    assert world.ask(Reader.CANN_CPP_WRITER).outcome is Outcome.STOPS
+    assert world.ask(Reader.CANN_CPP_WRITER).outcome is ReaderOutcome.STOPS
     assert world.ask(Reader.CANN_CPP).troubles == ()
 
 
@@ -318,7 +318,7 @@ def test_read_only_runtime_bank_drops_the_built_in_one_too_unless_it_is_the_defa
     assert [each.failure for each in answer.troubles] == [failure]
     is_dropped = failure is Failure.DROP_ALL
     assert [each.path for each in answer.files] == ([] if is_dropped else [built_in])
-    assert answer.outcome is (Outcome.NOTHING if is_dropped else Outcome.BUILT_IN)
+    assert answer.outcome is (ReaderOutcome.NOTHING if is_dropped else ReaderOutcome.BUILT_IN)
     assert answer.ignores_custom
 
 
@@ -329,7 +329,7 @@ def test_unreadable_built_in_runtime_bank_drops_the_custom_one_too(world: World)
     assert len(world.ask(Reader.CANN_CPP).files) == 2
     world.forbidden[built_in] = os.R_OK
     answer = world.ask(Reader.CANN_CPP)
-    assert (answer.files, answer.outcome) == ((), Outcome.NOTHING)
+    assert (answer.files, answer.outcome) == ((), ReaderOutcome.NOTHING)
 
 
 @pytest.mark.parametrize("text", [None, ""])
@@ -367,19 +367,19 @@ def test_built_in_bank_comes_after_the_custom_one(world: World, reader: Reader) 
     answer = world.ask(reader)
     assert ([each.path for each in answer.files], answer.outcome) == (
         [built_in],
-        Outcome.BUILT_IN if RULES[reader].is_reader else Outcome.CUSTOM,
+        ReaderOutcome.BUILT_IN if RULES[reader].is_reader else ReaderOutcome.CUSTOM,
     )
     custom = world.file(custom_file(reader, f"home/{ROOTS[reader]}"))
     answer = world.ask(reader)
     assert ([each.path for each in answer.files], answer.outcome) == (
         [custom, built_in],
-        Outcome.CUSTOM,
+        ReaderOutcome.CUSTOM,
     )
 
 
 def test_gradient_reader_does_not_see_the_folder_the_installer_makes(world: World) -> None:
     world.file(f"aarch64-linux/data/fusion_strategy/built-in/{NAMES['gradient']}")
-    assert world.ask(Reader.GRADIENT).outcome is Outcome.NOTHING
+    assert world.ask(Reader.GRADIENT).outcome is ReaderOutcome.NOTHING
 
 
 def test_gradient_falls_through_a_root_without_its_file_or_with_an_empty_one(
@@ -568,7 +568,7 @@ def test_any_environment_has_one_answer_and_no_traceback(
     answer = find_answer(reader, around, query)
     assert repr(find_answer(reader, around, query)) == repr(answer)
     assert sum(each.taken for each in answer.tried if each.tier is Tier.CUSTOM) <= 1
-    assert (answer.outcome is Outcome.STOPS) == (answer.stop is not None)
+    assert (answer.outcome is ReaderOutcome.STOPS) == (answer.stop is not None)
     assert all(each.path.is_file() for each in answer.files)
 
 
