@@ -19,7 +19,7 @@ from make_bank import LAYOUTS, make_bank
 
 from aoebank.ops.history.snapshot import Author, record_bank
 from aoebank.storage.history.database import history_path
-from aoebank.storage.sides.snapshot_side import open_snapshot_side
+from aoebank.storage.sides.snapshots import open_snapshot_side
 
 CHANGED = 100  # one line in so many
 

@@ -44,7 +44,7 @@ def diff(
     """
     from aoebank.ops import diff as verb
     from aoebank.ops.diff.weights import load_weights
-    from aoebank.storage.sides.open_side import open_side
+    from aoebank.storage.sides.open import open_side
 
     options = verb.DiffOptions(
         noise_ratio=make_ratio(noise, "--noise"),

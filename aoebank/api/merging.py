@@ -127,7 +127,7 @@ def _demand_sides(texts: list[str], output: AnyPath | None, *, writes: bool) -> 
 
 
 def _open(text: str, beside: str) -> Side:
-    from aoebank.storage.sides.open_side import open_side
+    from aoebank.storage.sides.open import open_side
 
     return open_side(text, beside=beside, cwd=_HERE, default_root=default_root)
 

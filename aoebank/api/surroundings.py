@@ -14,7 +14,7 @@ from aoebank.storage.readers.environment import current_environment, resolve_ban
 
 if TYPE_CHECKING:
     from aoebank.ops.history.snapshot import Author
-    from aoebank.ops.record_filter import RecordFilter
+    from aoebank.ops.selection import RecordFilter
 
 AnyPath: TypeAlias = str | Path
 Names: TypeAlias = str | Iterable[str]
@@ -41,7 +41,7 @@ def names(texts: Names) -> tuple[str, ...]:
 
 def make_filter(soc: Names, op: Names, key: Names = ()) -> RecordFilter:
     """Return the filter that patterns on soc_version, op_type and key make."""
-    from aoebank.ops.record_filter import RecordFilter
+    from aoebank.ops.selection import RecordFilter
 
     return RecordFilter(soc=names(soc), op=names(op), key=names(key))
 

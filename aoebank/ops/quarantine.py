@@ -14,8 +14,7 @@ from aoebank.model.quarantine import Quarantine, QuarantineEntry
 from aoebank.model.record import Record
 from aoebank.ops.history.edits import FileEdit, Kept, apply_edits, edit_records
 from aoebank.ops.history.snapshot import Author
-from aoebank.ops.record_filter import RecordFilter
-from aoebank.ops.selection import holds_file
+from aoebank.ops.selection import RecordFilter, holds_file
 from aoebank.storage.bank import Bank, load_file
 from aoebank.storage.quarantine import load_quarantine, update_quarantine
 

@@ -1,16 +1,41 @@
-"""Which files of a bank a filter is about: by what their paths tell."""
+"""Which records a command is about, and what the path of a file tells of that."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import find_format
 from aoebank.model.record import Record
-from aoebank.ops.record_filter import RecordFilter
 from aoebank.storage.twins import bank_of_twin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFilter:
+    """Globs; one of each kind that is given has to match.
+
+    Attributes:
+        key: Also the start of a key.
+    """
+
+    soc: tuple[str, ...] = ()
+    op: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+
+    def holds_soc(self, *soc_versions: str) -> bool:
+        """Return whether a file for one of these targets is meant."""
+        return not self.soc or any(_matches(name, self.soc) for name in soc_versions)
+
+    def holds_op(self, op_type: str | None) -> bool:
+        """Return whether records of an operator type are meant."""
+        return not self.op or _matches(op_type or "", self.op)
+
+    def holds_key(self, key: str) -> bool:
+        """Return whether a record is meant."""
+        return not self.key or key.startswith(self.key) or _matches(key, self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,3 +104,7 @@ def bank_name_of(name: str) -> str:
 def soc_versions_of(names: Iterable[str]) -> frozenset[str]:
     """Return the soc_versions files are for, by folder and by name."""
     return frozenset(soc for name in names for soc in parts_of(name).soc_versions)
+
+
+def _matches(text: str, patterns: tuple[str, ...]) -> bool:
+    return any(text == pattern or fnmatchcase(text, pattern) for pattern in patterns)

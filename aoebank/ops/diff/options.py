@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from aoebank.errors import UsageError
 from aoebank.model.timing import NOISE_RATIO
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 
 RENAME_SIMILARITY = 0.5  # as git diff -M has it
 _NUMBER = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<percent>%?)\s*", re.ASCII)

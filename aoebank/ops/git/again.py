@@ -18,7 +18,7 @@ from aoebank.ops.merge.measured import Measurements
 from aoebank.ops.merge.plan import Three
 from aoebank.ops.merge.policy import MergeRules
 from aoebank.storage.git.merges import Commit, find_renames, merge_bases
-from aoebank.storage.git.tree import CommitTree
+from aoebank.storage.git.program import CommitTree
 from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine
 
 

@@ -13,9 +13,14 @@ from pathlib import Path
 from aoebank.errors import HistoryError
 from aoebank.formats.provenance import SUFFIX
 from aoebank.ops.git.install import conflict_glob, driver_settings
-from aoebank.storage.git.attributes import DRIVER, QUARANTINE, attribute_block, get_attributes
+from aoebank.storage.git.attributes import (
+    DRIVER,
+    QUARANTINE,
+    attribute_block,
+    find_block,
+    get_attributes,
+)
 from aoebank.storage.git.config import Scope, find_places, find_setting
-from aoebank.storage.git.marked_block import find_block
 from aoebank.storage.git.program import find_work_tree, run_git
 from aoebank.storage.tree import FileKind, classify
 

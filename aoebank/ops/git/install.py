@@ -8,9 +8,15 @@ from pathlib import Path
 
 from aoebank.errors import BankPathError
 from aoebank.ops.merge.conflicts import conflict_path
-from aoebank.storage.git.attributes import DRIVER, INNER_DRIVER, attribute_block, exclude_block
+from aoebank.storage.git.attributes import (
+    DRIVER,
+    INNER_DRIVER,
+    attribute_block,
+    drop_block,
+    exclude_block,
+    put_block,
+)
 from aoebank.storage.git.config import GitPlaces, Scope, find_places, find_setting, set_setting
-from aoebank.storage.git.marked_block import drop_block, put_block
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX, make_directories, update_file
 
 DEFAULT_COMMAND = "aoebank"

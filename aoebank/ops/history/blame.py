@@ -11,10 +11,9 @@ from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.snapshot import HistorySource
 from aoebank.ops.history.changes import Move, is_same_record, raw_of, read_record
-from aoebank.ops.record_filter import RecordFilter
-from aoebank.ops.selection import holds_file
+from aoebank.ops.selection import RecordFilter, holds_file
 from aoebank.storage.bank import load_provenance
-from aoebank.storage.sides.open_versions import open_versions
+from aoebank.storage.sides.open import open_versions
 from aoebank.storage.sides.side import PathSide, Side, StoredSide
 from aoebank.storage.sides.versions import History, Version
 

@@ -11,8 +11,7 @@ from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.digest import record_digest
 from aoebank.model.record import Record
-from aoebank.ops.record_filter import RecordFilter
-from aoebank.ops.selection import holds_file
+from aoebank.ops.selection import RecordFilter, holds_file
 from aoebank.storage.sides.side import Side, StoredSide
 
 

@@ -15,7 +15,7 @@ from aoebank.ops.history.snapshot import Author, record_bank
 from aoebank.storage.bank import load_file
 from aoebank.storage.history.database import history_path, open_history
 from aoebank.storage.history.store import list_snapshots, members_of
-from aoebank.storage.sides.git_versions import GitHistory, is_tracked
+from aoebank.storage.sides.git import GitHistory, is_tracked
 from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.atomic import update_file
 from aoebank.storage.writing.removal import remove_file

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from aoebank.model.snapshot import HistorySource, Snapshot
 from aoebank.ops.history.changes import Move, RecordMove, iter_moves
-from aoebank.ops.record_filter import RecordFilter
-from aoebank.ops.selection import is_whole, parts_of
-from aoebank.storage.sides.open_versions import open_versions
+from aoebank.ops.selection import RecordFilter, is_whole, parts_of
+from aoebank.storage.sides.open import open_versions
 from aoebank.storage.sides.side import SideKind
-from aoebank.storage.sides.snapshot_versions import SnapshotHistory
+from aoebank.storage.sides.snapshots import SnapshotHistory
 from aoebank.storage.sides.versions import History, Version
 
 

@@ -16,13 +16,19 @@ from aoebank.ops.history.changes import RecordMove, file_moves
 from aoebank.ops.history.edits import FileEdit, Kept, apply_edits, edit_records, load_if_there
 from aoebank.ops.history.guard import KeptOut, find_quarantined, without
 from aoebank.ops.history.snapshot import Author
-from aoebank.ops.record_filter import RecordFilter
-from aoebank.ops.selection import bank_name_of, holds_file, holds_whole_file, is_whole, parts_of
+from aoebank.ops.selection import (
+    RecordFilter,
+    bank_name_of,
+    holds_file,
+    holds_whole_file,
+    is_whole,
+    parts_of,
+)
 from aoebank.storage.history.recording import iter_bank_files
 from aoebank.storage.quarantine import load_quarantine
-from aoebank.storage.sides.open_versions import open_versions, split_reference
+from aoebank.storage.sides.open import open_versions, split_reference
 from aoebank.storage.sides.side import PathSide, SideKind, StoredSide
-from aoebank.storage.sides.snapshot_side import get_snapshot
+from aoebank.storage.sides.snapshots import get_snapshot
 from aoebank.storage.sides.versions import Version
 from aoebank.storage.twins import twin_of
 

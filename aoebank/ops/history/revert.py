@@ -16,9 +16,9 @@ from aoebank.ops.history.changes import RecordMove, is_same_record, iter_moves, 
 from aoebank.ops.history.edits import FileEdit, Kept, apply_edits, edit_records, load_if_there
 from aoebank.ops.history.guard import entry_for
 from aoebank.ops.history.snapshot import Author
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 from aoebank.storage.quarantine import load_quarantine
-from aoebank.storage.sides.open_versions import open_versions, split_reference
+from aoebank.storage.sides.open import open_versions, split_reference
 from aoebank.storage.sides.side import StoredSide
 from aoebank.storage.sides.versions import Version
 

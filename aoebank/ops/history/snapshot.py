@@ -11,8 +11,7 @@ from pathlib import Path
 from aoebank.errors import BankNotFoundError
 from aoebank.model.snapshot import Snapshot
 from aoebank.ops.history.changes import Move, count_moves, iter_moves
-from aoebank.ops.record_filter import RecordFilter
-from aoebank.ops.selection import holds_file, parts_of
+from aoebank.ops.selection import RecordFilter, holds_file, parts_of
 from aoebank.storage.history.database import history_path, open_history
 from aoebank.storage.history.recording import NewTag, Recorded, record
 from aoebank.storage.history.store import (
@@ -22,7 +21,7 @@ from aoebank.storage.history.store import (
     members_of,
 )
 from aoebank.storage.sides.side import PathSide
-from aoebank.storage.sides.snapshot_versions import SnapshotHistory
+from aoebank.storage.sides.snapshots import SnapshotHistory
 from aoebank.storage.tree import FileKind, iter_tree
 
 
@@ -83,7 +82,7 @@ def take_snapshot(
         HistoryError: the history is damaged, or the tag is taken.
         BankPathError: the history cannot be written; nothing of the snapshot is kept.
     """
-    from aoebank.storage.sides.git_versions import is_tracked
+    from aoebank.storage.sides.git import is_tracked
 
     if tag is not None:
         check_tag(tag)

@@ -13,7 +13,7 @@ from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.conflicts import conflict_document, conflict_path
 from aoebank.ops.merge.plan import Source
 from aoebank.ops.merge.steps import QUARANTINE_NAME, Found, MergedFile
-from aoebank.storage.sides.open_side import is_stored
+from aoebank.storage.sides.open import is_stored
 from aoebank.storage.sides.side import PathSide, Side
 from aoebank.storage.twins import BY_TUNER_ONLY, USE_TUNER
 from aoebank.storage.writing.staged import StagedChanges

@@ -1,4 +1,4 @@
-"""What git is told about bank files, and what it says it was told.
+"""What git is told about bank files, in a marked block among other people's lines.
 
 Source: gitattributes(5), "Defining a custom merge driver" and "Performing text diffs of
 binary files".
@@ -7,11 +7,12 @@ binary files".
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from aoebank.errors import AoebankError
 from aoebank.formats.provenance import SUFFIX
-from aoebank.storage.git.marked_block import make_block
 from aoebank.storage.git.program import run_git
 
 DRIVER = "aoebank"
@@ -34,6 +35,12 @@ BANK_GLOBS = (
 LINE_GLOBS = (f"*{SUFFIX}", f"**/{QUARANTINE}")
 
 _NOTE = f"written by `aoebank git install`, version {BLOCK_VERSION}"
+_BEGIN = b"# >>> aoebank"
+_END = b"# <<< aoebank"
+_BLOCK = re.compile(
+    rb"^# >>> aoebank\b[^\n]*\n(?P<body>.*?)^# <<< aoebank\b[^\n]*(?:\n|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def attribute_block() -> bytes:
@@ -58,5 +65,51 @@ def get_attributes(names: Iterable[str], attribute: str, *, cwd: Path) -> dict[s
     if not data:
         return {}
     output = run_git(["check-attr", "-z", "--stdin", attribute], cwd=cwd, data=data)
-    fields = [os.fsdecode(each) for each in output.split(b"\0")[:-1]]
+    fields = [os.fsdecode(field) for field in output.split(b"\0")[:-1]]
     return dict(zip(fields[::3], fields[2::3], strict=True))
+
+
+def make_block(note: str, lines: tuple[str, ...]) -> bytes:
+    """Return the text of a block: its marks, and `lines` between them."""
+    text = "\n".join((f"{_BEGIN.decode()}: {note}", *lines, _END.decode()))
+    return f"{text}\n".encode()
+
+
+def find_block(data: bytes) -> bytes | None:
+    """Return the first block of a file as it stands there, LF line ends, or None."""
+    found = _BLOCK.search(data)
+    return found[0].replace(b"\r\n", b"\n") if found else None
+
+
+def put_block(data: bytes, block: bytes, path: Path) -> bytes:
+    """Return a file with `block` where its block is, else at its end.
+
+    A merge may have left the file with several; one stays.
+
+    Raises:
+        AoebankError: a mark stands alone, so where the block ends is not known.
+    """
+    rest = drop_block(data, path)
+    found = _BLOCK.search(data)
+    if found:
+        return rest[: found.start()] + block + rest[found.start() :]
+    return rest + (b"\n" if rest and not rest.endswith(b"\n") else b"") + block
+
+
+def drop_block(data: bytes, path: Path) -> bytes:
+    """Return a file without its blocks, every other byte as it was.
+
+    Raises:
+        AoebankError: a mark stands alone, so where the block ends is not known.
+    """
+    rest = _BLOCK.sub(b"", data)
+    for mark in (_BEGIN, _END):
+        if re.search(rb"^" + mark + rb"\b", rest, re.MULTILINE):
+            raise AoebankError(
+                "half a block",
+                path=path,
+                got=f"{mark.decode()} alone",
+                expected=f"{_BEGIN.decode()} and {_END.decode()}",
+                hint="remove the mark and the lines that belong to it",
+            )
+    return rest

@@ -13,6 +13,7 @@ from aoebank.errors import HistoryError
 _NOT_FOUND = "git is not installed, or not on PATH"
 # another repository's settings must not leak in, and nothing may wait for a person
 _STEADY = ("-c", "core.quotePath=false", "-c", "core.fsmonitor=false")
+_FILE_MODES = ("100644", "100755")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,11 @@ class Blob:
     path: str
     name: str
     mode: str
+
+    @property
+    def is_file(self) -> bool:
+        """Return whether it is a regular file; a link in a revision leads nowhere here."""
+        return self.mode in _FILE_MODES
 
 
 def run_git(arguments: Sequence[str], *, cwd: Path, data: bytes | None = None) -> bytes:
@@ -136,3 +142,17 @@ def read_blobs(names: Iterable[str], *, cwd: Path) -> Iterator[bytes]:
         size = int(fields[2])
         yield output[end + 1 : end + 1 + size]
         start = end + 1 + size + 1
+
+
+class CommitTree:
+    """The regular files of a commit by their path from the top."""
+
+    def __init__(self, commit: str, *, cwd: Path) -> None:
+        self.commit = commit
+        self._cwd = cwd
+        self.blobs = {blob.path: blob.name for blob in iter_blobs(commit, cwd=cwd) if blob.is_file}
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file, or None if the commit has none of this name."""
+        blob = self.blobs.get(path)
+        return None if blob is None else next(read_blobs([blob], cwd=self._cwd))

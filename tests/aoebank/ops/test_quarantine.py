@@ -21,11 +21,11 @@ from aoebank.ops.quarantine import (
     plan_add,
     plan_remove,
 )
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 from aoebank.ops.validate.run import validate
 from aoebank.storage.bank import load_file
 from aoebank.storage.quarantine import load_quarantine, quarantine_path
-from aoebank.storage.sides.snapshot_side import open_snapshot_side
+from aoebank.storage.sides.snapshots import open_snapshot_side
 from aoebank.testing.factories import make_record
 
 OTHER = "Ascend910B2"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 
 VECTOR_KEY = "[[1, [[0, 0]], [24, 1], [], 9, [1]]]"
 

@@ -15,7 +15,7 @@ from aoebank.errors import BankFormatError
 from aoebank.formats.unified.format import UnifiedFormat
 from aoebank.model.record import Record
 from aoebank.ops.diff import ChangeKind, DiffOptions, RecordChange, TimeVerdict, diff
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 from aoebank.storage.sides.side import StoredSide
 from aoebank.testing.factories import make_record
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.diff_sides import SOC, file_name, make_side, unified
 
 from aoebank.ops.diff import ChangeKind, DiffOptions, diff
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 from aoebank.testing.factories import make_record
 
 NEW = "x86-64-v5"

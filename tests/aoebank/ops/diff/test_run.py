@@ -12,7 +12,7 @@ from support.diff_sides import file_name, make_side, side_of, unified
 from aoebank.formats.protocol import ParsedFile
 from aoebank.model.record import Alternative
 from aoebank.ops.diff import ChangeKind, DiffOptions, RecordChange, TimeVerdict, diff
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 from aoebank.storage.bank import load_file
 from aoebank.storage.sides.side import PathSide
 from aoebank.testing.factories import make_record

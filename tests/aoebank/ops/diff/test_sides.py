@@ -18,7 +18,7 @@ from aoebank.errors import (
 )
 from aoebank.formats.protocol import ParsedFile
 from aoebank.ops.diff import ChangeKind, DiffResult, diff
-from aoebank.storage.sides.open_side import open_side
+from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import PathSide
 from aoebank.testing.factories import make_record
 

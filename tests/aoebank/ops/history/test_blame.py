@@ -9,7 +9,7 @@ from support import version_banks as banks
 
 from aoebank.errors import HistoryError
 from aoebank.ops.history.blame import BlamedRecord, blame
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 from aoebank.storage.bank import Bank
 from aoebank.testing.factories import make_provenance, make_record
 

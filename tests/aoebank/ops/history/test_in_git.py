@@ -14,10 +14,10 @@ from aoebank.ops.history.edits import Kept
 from aoebank.ops.history.log import log
 from aoebank.ops.history.restore import plan_restore, restore
 from aoebank.ops.history.revert import plan_revert, revert
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 from aoebank.storage.history.database import history_path
 from aoebank.storage.sides.side import SideKind
-from aoebank.storage.sides.snapshot_side import open_snapshot_side
+from aoebank.storage.sides.snapshots import open_snapshot_side
 from aoebank.testing.factories import make_record
 
 ALL = RecordFilter()

@@ -11,7 +11,7 @@ from aoebank.errors import HistoryError
 from aoebank.ops.history.changes import Move
 from aoebank.ops.history.log import log
 from aoebank.ops.history.tag import add_tag, delete_tag, show_tags
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 from aoebank.testing.factories import make_record
 
 OTHER = "Ascend910B2"

@@ -10,7 +10,7 @@ from support import version_banks as banks
 from aoebank.ops.history.changes import Move
 from aoebank.ops.history.restore import plan_restore, restore
 from aoebank.ops.history.verify import verify_history
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 from aoebank.storage.history.database import history_path
 
 

@@ -18,11 +18,11 @@ from aoebank.ops.history import edits
 from aoebank.ops.history.changes import Move, count_moves
 from aoebank.ops.history.edits import Kept
 from aoebank.ops.history.restore import RestorePlan, plan_restore, restore
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 from aoebank.storage.bank import Bank, load_file
 from aoebank.storage.history.database import history_path
 from aoebank.storage.quarantine import update_quarantine
-from aoebank.storage.sides.snapshot_side import get_snapshot, open_snapshot_side
+from aoebank.storage.sides.snapshots import get_snapshot, open_snapshot_side
 from aoebank.testing.factories import make_provenance, make_record
 
 OTHER = "Ascend910B2"

@@ -13,10 +13,10 @@ from support import version_banks as banks
 from aoebank.errors import BankPathError, HistoryError
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.history.revert import RevertPlan, plan_revert, revert
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 from aoebank.storage.history.database import history_path
 from aoebank.storage.quarantine import update_quarantine
-from aoebank.storage.sides.snapshot_side import get_snapshot
+from aoebank.storage.sides.snapshots import get_snapshot
 from aoebank.testing.factories import make_record
 
 ALL = RecordFilter()

@@ -13,11 +13,11 @@ from aoebank.model.snapshot import Snapshot
 from aoebank.ops.history.changes import Move, iter_moves
 from aoebank.ops.history.snapshot import preview_snapshot
 from aoebank.ops.history.verify import verify_history
-from aoebank.ops.record_filter import RecordFilter
+from aoebank.ops.selection import RecordFilter
 from aoebank.storage.bank import Bank
 from aoebank.storage.history.database import history_path
 from aoebank.storage.sides.side import PathSide
-from aoebank.storage.sides.snapshot_side import get_snapshot, open_snapshot_side
+from aoebank.storage.sides.snapshots import get_snapshot, open_snapshot_side
 from aoebank.testing.factories import make_provenance, make_record
 
 OTHER = "Ascend910B2"

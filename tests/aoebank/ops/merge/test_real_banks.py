@@ -8,7 +8,7 @@ from aoebank.ops.merge.destination import find_destination
 from aoebank.ops.merge.plan import Reason
 from aoebank.ops.merge.policy import MergeRules, Policy
 from aoebank.ops.merge.run import MergeRequest, MergeResult, merge
-from aoebank.storage.sides.open_side import open_side
+from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import Side
 from aoebank.storage.tree import FileKind, iter_tree
 

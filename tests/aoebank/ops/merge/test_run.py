@@ -38,7 +38,7 @@ from aoebank.ops.merge.run import MergeRequest, MergeResult, merge
 from aoebank.ops.merge.saved import load_verdicts, serialize_decisions
 from aoebank.ops.merge.steps import QUARANTINE_NAME
 from aoebank.storage.quarantine import serialize_quarantine
-from aoebank.storage.sides.open_side import open_side
+from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import Side
 
 UNIFIED = "unified"

@@ -26,7 +26,7 @@ from aoebank.ops.merge.saved import load_verdicts, serialize_decisions
 from aoebank.ops.merge.settle import settle
 from aoebank.ops.merge.steps import QUARANTINE_NAME
 from aoebank.storage.quarantine import serialize_quarantine
-from aoebank.storage.sides.open_side import open_side
+from aoebank.storage.sides.open import open_side
 
 UNIFIED = "unified"
 TODAY = date(2026, 3, 1)

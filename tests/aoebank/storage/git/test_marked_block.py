@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aoebank.errors import AoebankError
-from aoebank.storage.git.marked_block import drop_block, find_block, make_block, put_block
+from aoebank.storage.git.attributes import drop_block, find_block, make_block, put_block
 
 PATH = Path(".gitattributes")
 BLOCK = make_block("version 1", ("*.json merge=aoebank", "# >>> aoe, not a mark"))

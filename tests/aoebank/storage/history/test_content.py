@@ -26,7 +26,7 @@ from aoebank.storage.history.content import (
 )
 from aoebank.storage.history.database import history_path, open_history, transaction
 from aoebank.storage.history.store import add_content
-from aoebank.storage.sides.snapshot_side import open_snapshot_side
+from aoebank.storage.sides.snapshots import open_snapshot_side
 from aoebank.testing.factories import make_record
 
 NUMBERS = st.lists(st.integers(0, 2**64 - 1), max_size=30)

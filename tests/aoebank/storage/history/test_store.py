@@ -22,7 +22,7 @@ from aoebank.errors import (
 from aoebank.storage.history import database as database_module
 from aoebank.storage.history.database import TABLES, history_path, open_history
 from aoebank.storage.history.store import check_tag, find_snapshot, list_snapshots
-from aoebank.storage.sides.snapshot_side import get_snapshot, open_snapshot_side
+from aoebank.storage.sides.snapshots import get_snapshot, open_snapshot_side
 from aoebank.testing.factories import make_record
 
 

@@ -15,7 +15,7 @@ from aoebank.model.snapshot import Snapshot
 from aoebank.ops.history.verify import verify_history
 from aoebank.storage.history.database import open_history
 from aoebank.storage.history.store import list_snapshots
-from aoebank.storage.sides.snapshot_side import open_snapshot_side
+from aoebank.storage.sides.snapshots import open_snapshot_side
 from aoebank.testing.factories import make_record
 
 CONTEXT = multiprocessing.get_context("fork")

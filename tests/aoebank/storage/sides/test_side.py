@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aoebank.errors import BankNotFoundError, BankPermissionError, HistoryError
-from aoebank.storage.sides.open_side import open_side
+from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import Side, SideKind
 from aoebank.storage.tree import FileKind, TreeEntry
 

@@ -9,7 +9,7 @@ from support import version_banks as banks
 
 from aoebank.errors import HistoryError
 from aoebank.storage.bank import Bank
-from aoebank.storage.sides.open_side import open_side
+from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import Side, SideKind
 from aoebank.testing.factories import make_provenance, make_record
 
