@@ -20,12 +20,12 @@ from typing import Any
 
 import onnx
 
-from aoe.device.registry import default_device
+from aoe.device.registry import default_device, device_of
+from aoe.device.toolchain import find_toolchain
 from aoe.entry.onnx_file import load_onnx
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
-from aoe.execute.toolchain import find_toolchain
 from aoe.measurement import MeasurePolicy, estimate_speedup
 from aoe.om.file import unpack
 from aoe.om.loading import tuned_part
@@ -92,7 +92,7 @@ def _row(
         target_half_width=0.002,
         threads=result.target.core_num,
     )
-    with Runner(result.target, find_toolchain(env)) as runner:
+    with Runner(device_of(result.target.soc_version), result.target, find_toolchain(env)) as runner:
         found: ModelComparison = runner.call(
             "compare_models",
             timeout_s=_TIMEOUT_S,

@@ -41,8 +41,8 @@ def benchmark(
 ) -> None:
     """Time a model against another one, interleaved, with a confidence interval."""
     from aoe.device.registry import default_device
+    from aoe.device.toolchain import Toolchain
     from aoe.execute.runner import Runner
-    from aoe.execute.toolchain import Toolchain
     from aoe.measurement import MeasurePolicy
 
     with tempfile.TemporaryDirectory(prefix="aoe_bench_") as scratch:
@@ -54,7 +54,8 @@ def benchmark(
         else:
             baseline = model_part(versus or model, Path(scratch) / "b", input_shape)
             name = str(versus or model)
-        target = default_device().describe(threads)
+        device = default_device()
+        target = device.describe(threads)
         policy = MeasurePolicy(
             pairs_min=min(20, pairs),
             pairs_max=pairs,
@@ -62,7 +63,7 @@ def benchmark(
             target_half_width=0.002,
             threads=target.core_num,
         )
-        with Runner(target, Toolchain(command=())) as runner:
+        with Runner(device, target, Toolchain(command=())) as runner:
             comparison: ModelComparison = runner.call(
                 "compare_models",
                 timeout_s=_TIMEOUT_S,

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from aoe.target import Target
+
+if TYPE_CHECKING:
+    import onnx
+    import onnxruntime as ort
+
+    from aoe.device.compiler import KernelSource
+    from aoe.device.toolchain import Toolchain
 
 
 class Device(Protocol):
@@ -23,4 +32,55 @@ class Device(Protocol):
 
     def missing_features(self, needed: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of the features kernels need which are not there."""
+        ...
+
+    def channel_block(self) -> int:
+        """Return how many channels the runtime keeps together in its own layout, 0 for none."""
+        ...
+
+    def optimize(self, proto: onnx.ModelProto, file: Path, *, threads: int) -> onnx.ModelProto:
+        """Return the graph the runtime really runs here; `file` is where it writes it.
+
+        Raises:
+            RunError: the runtime cannot load the model.
+        """
+        ...
+
+    def open_session(
+        self, model: bytes | Path, options: ort.SessionOptions
+    ) -> ort.InferenceSession:
+        """Load a model.
+
+        Raises:
+            RunError: the runtime refuses it.
+        """
+        ...
+
+    def compile_kernel(self, source: KernelSource, target: Target, directory: Path) -> Path:
+        """Compile one kernel to an object file in `directory`.
+
+        Raises:
+            ScheduleError: the schedule does not fit the kernel.
+            BuildError: the compiler fails.
+        """
+        ...
+
+    def build_library(
+        self,
+        sources: Sequence[KernelSource],
+        objects: Sequence[Path],
+        *,
+        target: Target,
+        toolchain: Toolchain,
+        file: Path,
+    ) -> Path:
+        """Link compiled kernels into a library of custom operators of the runtime.
+
+        Raises:
+            BuildError: the linker fails.
+        """
+        ...
+
+    def timer(self, run: Callable[[], object], *, minimum_us: float) -> Callable[[], float]:
+        """Return a function that takes one sample: microseconds of a run, until it is done."""
         ...

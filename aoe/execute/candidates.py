@@ -12,21 +12,16 @@ import onnx
 import onnxruntime as ort
 from onnx import helper
 
+from aoe.device.compiler import KernelSource, kernel_name
+from aoe.device.protocol import Device
+from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError, BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, worse_of
-from aoe.execute.compiler import (
-    KernelSource,
-    build_library,
-    compile_kernel,
-    kernel_name,
-)
-from aoe.execute.timing import sample_function
-from aoe.execute.toolchain import Toolchain
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
 from aoe.operators import facts_of
-from aoe.ort.sessions import bind, create_session, run_session, session_options
+from aoe.ort.sessions import bind, run_session, session_options
 from aoe.schedule import Schedule
 from aoe.target import Target
 from aoe.workload import Workload
@@ -50,12 +45,16 @@ class CandidateMeasurer:
     """Measures candidates; lives in the worker and keeps the last workload's baseline.
 
     Args:
+        device: What to measure on.
         target: Threads and CPU features.
         toolchain: Links the kernels.
         directory: Scratch files.
     """
 
-    def __init__(self, *, target: Target, toolchain: Toolchain, directory: Path) -> None:
+    def __init__(
+        self, *, device: Device, target: Target, toolchain: Toolchain, directory: Path
+    ) -> None:
+        self._device = device
         self._target = target
         self._toolchain = toolchain
         self._directory = directory
@@ -85,7 +84,7 @@ class CandidateMeasurer:
         found: dict[str, Measurement] = {}
         for name, source in distinct.items():
             try:
-                objects[name] = compile_kernel(source, self._target, self._directory)
+                objects[name] = self._device.compile_kernel(source, self._target, self._directory)
             except (ScheduleError, BuildError) as error:
                 found[name] = Measurement.failure(Outcome.COMPILE, str(error))
         if objects:
@@ -100,7 +99,7 @@ class CandidateMeasurer:
 
     def _link(self, sources: Sequence[KernelSource], objects: Mapping[str, Path]) -> Path:
         self._libraries += 1
-        file = build_library(
+        file = self._device.build_library(
             sources,
             [objects[source.name] for source in sources],
             target=self._target,
@@ -124,7 +123,7 @@ class CandidateMeasurer:
                 threads=self._target.core_num, optimize=False, shared_pool=True, library=library
             )
             model = candidate_model(baseline.model, source)
-            session = create_session(model.SerializeToString(), options)
+            session = self._device.open_session(model.SerializeToString(), options)
             deviation = _worst(source.workload, baseline, session)
         except AoeError as error:
             return Measurement.failure(Outcome.RUNTIME, str(error))
@@ -133,8 +132,8 @@ class CandidateMeasurer:
         binding, _kept = bind(session, dict(baseline.feeds[0]))
         run = _bound(session, binding)
         samples = run_pairs(
-            sample_function(baseline.run, minimum_us=policy.sample_min_us),
-            sample_function(run, minimum_us=policy.sample_min_us),
+            self._device.timer(baseline.run, minimum_us=policy.sample_min_us),
+            self._device.timer(run, minimum_us=policy.sample_min_us),
             policy,
             best_ratio,
         )
@@ -147,7 +146,7 @@ class CandidateMeasurer:
             return self._baseline[2]
         model = workload_model(workload, seed=seed)
         options = session_options(threads=self._target.core_num, optimize=False, shared_pool=True)
-        session = create_session(model.SerializeToString(), options)
+        session = self._device.open_session(model.SerializeToString(), options)
         feeds = (random_inputs(workload, seed), special_inputs(workload, seed))
         binding, kept = bind(session, dict(feeds[0]))
         found = _Baseline(

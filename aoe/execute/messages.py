@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aoe.device.protocol import Device
 from aoe.errors import AoeError
 from aoe.target import Target
 
@@ -16,11 +17,13 @@ class WorkerSetup:
     """What a worker knows from its start.
 
     Attributes:
+        device: What it measures on.
         target: Threads and CPU features.
         compiler: Command line of the C compiler.
         directory: The worker's own scratch directory.
     """
 
+    device: Device
     target: Target
     compiler: tuple[str, ...]
     directory: Path

@@ -14,9 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from aoe.device.protocol import Device
+from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import Reply, Request, WorkerSetup
-from aoe.execute.toolchain import Toolchain
 from aoe.target import Target
 
 _LOG_BYTES = 2000
@@ -32,11 +33,13 @@ class Runner:
     """Runs tasks in a worker process; one that dies or hangs is replaced at the next call.
 
     Args:
+        device: What to measure on.
         target: What to compile and measure for.
         toolchain: C compiler for the worker.
     """
 
-    def __init__(self, target: Target, toolchain: Toolchain) -> None:
+    def __init__(self, device: Device, target: Target, toolchain: Toolchain) -> None:
+        self.device = device
         self.target = target
         self.toolchain = toolchain
         self._directory = Path(tempfile.mkdtemp(prefix="aoe_worker_"))
@@ -85,7 +88,7 @@ class Runner:
 
     def sibling(self) -> Runner:
         """Return another runner for the same target, to compile in parallel."""
-        return Runner(self.target, self.toolchain)
+        return Runner(self.device, self.target, self.toolchain)
 
     def restart(self) -> None:
         """End the worker; the next call starts a fresh one."""
@@ -115,7 +118,12 @@ class Runner:
             )
         self._connection = ours
         ours.send(
-            WorkerSetup(target=self.target, compiler=self.toolchain.command, directory=directory)
+            WorkerSetup(
+                device=self.device,
+                target=self.target,
+                compiler=self.toolchain.command,
+                directory=directory,
+            )
         )
         return ours
 

@@ -11,17 +11,16 @@ from typing import Any
 
 import onnxruntime as ort
 
+from aoe.device.compiler import KernelSource
+from aoe.device.protocol import Device
+from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare_model_results, worse_of
 from aoe.execute.candidates import CandidateMeasurer
-from aoe.execute.compiler import KernelSource, compile_kernel
 from aoe.execute.messages import ModelPart, WorkerSetup
-from aoe.execute.timing import sample_function
-from aoe.execute.toolchain import Toolchain
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
 from aoe.ort.sessions import (
     bind,
-    create_session,
     random_feed,
     run_session,
     session_options,
@@ -46,6 +45,7 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
     """Return the tasks of a worker by name."""
     use_shared_pool(setup.target.core_num)
     measurer = CandidateMeasurer(
+        device=setup.device,
         target=setup.target,
         toolchain=Toolchain(command=setup.compiler),
         directory=setup.directory,
@@ -69,12 +69,12 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
     def compare_models(
         baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, seed: int
     ) -> ModelComparison:
-        return _compare_models(baseline, tuned, policy, seed, setup.target.core_num)
+        return _compare_models(setup, baseline, tuned, policy, seed)
 
     def compile_kernels(
         kernels: Sequence[tuple[str, Mapping[str, Any], Any]], directory: Path
     ) -> dict[str, str]:
-        return _compile_kernels(kernels, setup.target, directory)
+        return _compile_kernels(setup.device, kernels, setup.target, directory)
 
     return {
         "measure_candidates": measure_candidates,
@@ -84,7 +84,10 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
 
 
 def _compile_kernels(
-    kernels: Sequence[tuple[str, Mapping[str, Any], Any]], target: Target, directory: Path
+    device: Device,
+    kernels: Sequence[tuple[str, Mapping[str, Any], Any]],
+    target: Target,
+    directory: Path,
 ) -> dict[str, str]:
     """Compile (name, workload, schedule) triples; return name -> error, empty if all is well."""
     errors: dict[str, str] = {}
@@ -95,7 +98,7 @@ def _compile_kernels(
             schedule=schedule_from_json(schedule),
         )
         try:
-            compile_kernel(source, target, directory)
+            device.compile_kernel(source, target, directory)
             errors[name] = ""
         except (ScheduleError, BuildError) as error:
             errors[name] = str(error)
@@ -103,7 +106,7 @@ def _compile_kernels(
 
 
 def _compare_models(
-    baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, seed: int, threads: int
+    setup: WorkerSetup, baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, seed: int
 ) -> ModelComparison:
     """Compare two models in two rounds: the model loaded first in one is second in the other.
 
@@ -118,7 +121,7 @@ def _compare_models(
         pairs_max=math.ceil(policy.pairs_max / rounds),
     )
     found = [
-        _compare_once(baseline, tuned, share, seed, threads, tuned_first=bool(number))
+        _compare_once(setup, baseline, tuned, share, seed, tuned_first=bool(number))
         for number in range(rounds)
     ]
     deviation = reduce(worse_of, (comparison.deviation for comparison in found))
@@ -132,25 +135,25 @@ def _compare_models(
 
 
 def _compare_once(
+    setup: WorkerSetup,
     baseline: ModelPart,
     tuned: ModelPart,
     policy: MeasurePolicy,
     seed: int,
-    threads: int,
     *,
     tuned_first: bool,
 ) -> ModelComparison:
     if tuned_first:
-        second = _open(tuned, threads)
-        first = _open(baseline, threads)
+        second = _open(setup, tuned)
+        first = _open(setup, baseline)
     else:
-        first = _open(baseline, threads)
-        second = _open(tuned, threads)
+        first = _open(setup, baseline)
+        second = _open(setup, tuned)
     feed = random_feed(first, seed)
     deviation = compare_model_results(run_session(first, feed), run_session(second, feed))
     bound = [bind(session, feed) for session in (first, second)]
     timed = [
-        sample_function(_runner(session, binding), minimum_us=policy.sample_min_us)
+        setup.device.timer(_runner(session, binding), minimum_us=policy.sample_min_us)
         for session, (binding, _) in zip((first, second), bound, strict=True)
     ]
     samples = run_pairs(timed[0], timed[1], policy)
@@ -163,11 +166,14 @@ def _compare_once(
     return ModelComparison(measurement=measurement, deviation=deviation)
 
 
-def _open(part: ModelPart, threads: int) -> ort.InferenceSession:
+def _open(setup: WorkerSetup, part: ModelPart) -> ort.InferenceSession:
     options = session_options(
-        threads=threads, optimize=part.optimize, shared_pool=True, library=part.library
+        threads=setup.target.core_num,
+        optimize=part.optimize,
+        shared_pool=True,
+        library=part.library,
     )
-    return create_session(part.model, options)
+    return setup.device.open_session(part.model, options)
 
 
 def _runner(session: ort.InferenceSession, binding: ort.IOBinding) -> Callable[[], object]:

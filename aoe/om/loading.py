@@ -73,7 +73,7 @@ def load(file: str | Path, *, threads: int | None = None) -> OfflineModel:
     Raises:
         OfflineModelError: the file is not a tuned model, or its untuned model is damaged too.
     """
-    from aoe.ort.sessions import create_session, session_options
+    from aoe.ort.sessions import session_options
 
     path = Path(file)
     with _unpacked(path) as parts:
@@ -88,7 +88,7 @@ def load(file: str | Path, *, threads: int | None = None) -> OfflineModel:
                 reason = str(error)
         warnings.warn(f"{path}: running the untuned model: {reason}", FallbackWarning, stacklevel=2)
         options = session_options(threads=count, optimize=True)
-        session = create_session(parts.directory / FALLBACK, options)
+        session = device.open_session(parts.directory / FALLBACK, options)
         return OfflineModel(parts.manifest, session, reason)
 
 
@@ -107,11 +107,11 @@ def tuned_part(directory: Path, manifest: Manifest) -> ModelPart:
 
 
 def _tuned_session(parts: UnpackedModel, threads: int) -> ort.InferenceSession:
-    from aoe.ort.sessions import create_session, session_options
+    from aoe.ort.sessions import session_options
 
     part = tuned_part(parts.directory, parts.manifest)
     options = session_options(threads=threads, optimize=part.optimize, library=part.library)
-    return create_session(part.model, options)
+    return device_of(parts.manifest.soc_version).open_session(part.model, options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,12 +187,11 @@ def unfit_reason(manifest: Manifest) -> str:
     """Return why this machine cannot run the kernels, or the empty string."""
     if not manifest.kernels:
         return ""
-    missing = device_of(manifest.soc_version).missing_features(manifest.cpu_features)
+    device = device_of(manifest.soc_version)
+    missing = device.missing_features(manifest.cpu_features)
     if missing:
         return f"this CPU lacks {', '.join(missing)}"
-    from aoe.ort.blocking import nchwc_block
-
-    block = nchwc_block()
+    block = device.channel_block()
     if block != manifest.nchwc_block:
         return f"ONNX Runtime blocks {block} channels here, the model {manifest.nchwc_block}"
     return ""

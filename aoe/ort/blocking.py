@@ -1,4 +1,4 @@
-"""How many channels one block of ONNX Runtime's NCHWc layout holds on this CPU."""
+"""How many channels one block of ONNX Runtime's NCHWc layout holds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from aoe.errors import RunError
-from aoe.ort.sessions import create_session, session_options
+from aoe.ort.sessions import OpenSession, session_options
 from aoe.workload import NCHWC_DOMAIN
 
 _CHANNELS = 64  # a multiple of every block size in use
 
 
 @cache
-def nchwc_block() -> int:
+def nchwc_block(open_session: OpenSession) -> int:
     """Return the block size, found by reordering numbered channels; 0 if the layout is unused.
 
     Returns:
@@ -33,7 +33,7 @@ def nchwc_block() -> int:
     opsets = [helper.make_opsetid("", 13), helper.make_opsetid(NCHWC_DOMAIN, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     channels = np.repeat(np.arange(_CHANNELS, dtype=np.float32), 2).reshape(shape)
-    session = _find_session(model.SerializeToString())
+    session = _find_session(model.SerializeToString(), open_session)
     if session is None:
         return 0
     flat = session.run(None, {"x": channels})[0].reshape(-1)
@@ -41,7 +41,7 @@ def nchwc_block() -> int:
     return run if run > 1 else 0
 
 
-def _find_session(model: bytes) -> ort.InferenceSession | None:
+def _find_session(model: bytes, open_session: OpenSession) -> ort.InferenceSession | None:
     """Return a session of either pool, None if this build has no such operator.
 
     A process with a shared pool takes no session with a pool of its own, and the reverse.
@@ -49,7 +49,7 @@ def _find_session(model: bytes) -> ort.InferenceSession | None:
     for shared_pool in (False, True):
         options = session_options(threads=1, optimize=False, shared_pool=shared_pool)
         try:
-            return create_session(model, options)
+            return open_session(model, options)
         except RunError:
             continue
     return None

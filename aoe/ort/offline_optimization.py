@@ -6,16 +6,19 @@ from pathlib import Path
 
 import onnx
 
-from aoe.ort.sessions import create_session, session_options
+from aoe.ort.sessions import OpenSession, session_options
 from aoe.workload import NCHWC_DOMAIN
 
 
-def optimize_offline(proto: onnx.ModelProto, file: Path, *, threads: int) -> onnx.ModelProto:
-    """Return the graph ONNX Runtime really runs on this CPU, blocked layouts included.
+def optimize_offline(
+    proto: onnx.ModelProto, file: Path, open_session: OpenSession, *, threads: int
+) -> onnx.ModelProto:
+    """Return the graph ONNX Runtime really runs, blocked layouts included.
 
     Args:
         proto: A model with static input shapes.
         file: Where ONNX Runtime writes the optimised model; in a directory of the caller's.
+        open_session: Loads a model on the device it is optimised for.
         threads: Intra-op threads of the session.
 
     Raises:
@@ -23,7 +26,7 @@ def optimize_offline(proto: onnx.ModelProto, file: Path, *, threads: int) -> onn
     """
     options = session_options(threads=threads, optimize=True)
     options.optimized_model_filepath = str(file)
-    create_session(proto.SerializeToString(), options)
+    open_session(proto.SerializeToString(), options)
     optimized = onnx.load(str(file))
     _name_nodes(optimized)
     _put_in_order(optimized)

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 
 from aoe.graph.model_graph import TensorInfo
-from aoe.ort.sessions import create_session, random_feed, session_options
+from aoe.ort.sessions import OpenSession, random_feed, session_options
 
 _SUFFIX = "_kernel_time"
 _NUMPY_NAMES = {"float": "float32", "double": "float64"}  # others are spelled as NumPy does
@@ -38,6 +38,7 @@ class ModelProfile:
 def profile_model(
     model: onnx.ModelProto | Path,
     directory: Path,
+    open_session: OpenSession,
     *,
     threads: int,
     runs: int = 10,
@@ -49,6 +50,7 @@ def profile_model(
     Args:
         model: A model or its file, run as it is written, with distinct node names.
         directory: Where the profiler puts its trace.
+        open_session: Loads a model on the device that is profiled.
         threads: Intra-op threads.
         runs: Runs that count; a few more warm up.
         seed: Of the random inputs.
@@ -58,7 +60,7 @@ def profile_model(
     options.enable_profiling = True
     options.profile_file_prefix = str(directory / "ort_profile")
     source = model if isinstance(model, Path) else model.SerializeToString()
-    session = create_session(source, options)
+    session = open_session(source, options)
     feed = random_feed(session, seed)
     for _ in range(_WARMUP_RUNS + runs):
         session.run(None, feed)

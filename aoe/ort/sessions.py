@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,16 @@ import onnxruntime as ort
 
 from aoe.errors import RunError
 
+OpenSession = Callable[[bytes | Path, ort.SessionOptions], ort.InferenceSession]
+"""How a device loads a model."""
+
 _FATAL_LEVEL = 4  # failures arrive as exceptions; the log would repeat them
 
 
 def session_options(
     *, threads: int, optimize: bool, shared_pool: bool = False, library: Path | None = None
 ) -> ort.SessionOptions:
-    """Return options for one CPU session.
+    """Return options for one session.
 
     Args:
         threads: Intra-op threads, the calling one included.
@@ -54,17 +57,17 @@ def use_shared_pool(threads: int) -> None:
     ort.set_global_thread_pool_sizes(threads, 1)
 
 
-def create_session(model: bytes | Path, options: ort.SessionOptions) -> ort.InferenceSession:
-    """Load a model on the CPU.
+def create_session(
+    model: bytes | Path, options: ort.SessionOptions, provider: str
+) -> ort.InferenceSession:
+    """Load a model for an execution provider, without a fall-back to another one.
 
     Raises:
         RunError: ONNX Runtime refuses it.
     """
     source = model if isinstance(model, bytes) else str(model)
     try:
-        return ort.InferenceSession(
-            source, options, providers=["CPUExecutionProvider"], enable_fallback=0
-        )
+        return ort.InferenceSession(source, options, providers=[provider], enable_fallback=0)
     except Exception as error:
         where = "model" if isinstance(model, bytes) else str(model)
         raise RunError(where, f"ONNX Runtime cannot load it: {error}") from error

@@ -9,11 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from aoe.device.protocol import Device
+from aoe.device.registry import default_device
+from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError
 from aoe.execute.accuracy import Deviation
 from aoe.execute.messages import ModelPart
 from aoe.execute.tasks import ModelComparison
-from aoe.execute.toolchain import Toolchain
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
 from aoe.schedule import Schedule, schedule_from_json
 from aoe.target import Target
@@ -67,6 +69,7 @@ class ScriptedRunner:
         model: True speed-up of the second model over the first, or the outcome or error.
         compile_error: Error text for a kernel name, empty if it compiles.
         seed: Of the noise.
+        device: Optimises graphs and opens sessions for real.
         target: What is tuned for.
         toolchain: Never run.
         jitter: Noise of one sample, see `FakeRunner`.
@@ -79,6 +82,7 @@ class ScriptedRunner:
     model: Callable[[ModelPart, ModelPart], float | Outcome | RunError] = model_as_before
     compile_error: Callable[[str], str] = lambda name: ""
     seed: int = 0
+    device: Device = field(default_factory=default_device)
     target: Target = field(default_factory=make_target)
     toolchain: Toolchain = field(default_factory=lambda: Toolchain(command=("cc",)))
     jitter: float = 0.002
@@ -114,6 +118,7 @@ class ScriptedRunner:
             model=self.model,
             compile_error=self.compile_error,
             seed=self.seed,
+            device=self.device,
             target=self.target,
             calls=self.calls,
         )

@@ -20,8 +20,7 @@ from aoe.graph.workload_model import random_inputs, special_inputs, workload_mod
 from aoe.kernels.family import KernelFamily, KernelTarget, Pipeline
 from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.registry import get_family
-from aoe.ort.blocking import nchwc_block
-from aoe.ort.sessions import create_session, session_options
+from aoe.ort.sessions import session_options
 from aoe.schedule import (
     ComputeRoot,
     Parallel,
@@ -113,7 +112,7 @@ def run_baseline(workload: Workload, feed: Mapping[str, Array], *, seed: int = S
     """Run `workload` in ONNX Runtime, graph optimisations off, on 2 threads."""
     model = workload_model(workload, seed=seed)
     options = session_options(threads=THREADS, optimize=False)
-    session = create_session(model.SerializeToString(), options)
+    session = default_device().open_session(model.SerializeToString(), options)
     constants = {
         tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
     }
@@ -135,7 +134,7 @@ def assert_close(
 @cache
 def block_size() -> int:
     """Return channels per block of the blocked layout on this CPU, 0 if it has none."""
-    return nchwc_block()
+    return default_device().channel_block()
 
 
 def plain(*shape: int, constant: bool = False) -> TensorSpec:

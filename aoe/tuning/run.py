@@ -12,15 +12,15 @@ from pathlib import Path
 
 from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.bank.operators import OperatorBank, bank_root
+from aoe.device.compiler import check_toolchain
 from aoe.device.registry import resolve_target
+from aoe.device.toolchain import find_toolchain
 from aoe.entry.imported_model import ImportedModel
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import OutputError, UsageError
-from aoe.execute.compiler import check_toolchain
 from aoe.execute.runner import Runner
-from aoe.execute.toolchain import find_toolchain
 from aoe.results.files import result_name, timestamp_of
 from aoe.settings import TuneSettings, work_path
 from aoe.target import Target
@@ -64,7 +64,7 @@ def tune(
         weight=settings.weight,
     )
     entry = find_entry(settings.framework, source)
-    _, target = resolve_target(settings.soc_version, settings.core_num)
+    device, target = resolve_target(settings.soc_version, settings.core_num)
     root = bank_root(env, cwd)
     _check_search(settings.search)
     toolchain = find_toolchain(env)
@@ -87,7 +87,7 @@ def tune(
     bank = _open_bank(root, target, model, versions)
     with (
         tempfile.TemporaryDirectory(prefix="aoe_", ignore_cleanup_errors=True) as scratch,
-        Runner(target, toolchain) as runner,
+        Runner(device, target, toolchain) as runner,
     ):
         opat = Opat(
             model,

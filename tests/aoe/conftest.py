@@ -14,8 +14,8 @@ from support.engine.offline import write_parts
 
 import aoe.kernels
 from aoe.device.registry import default_device
+from aoe.device.toolchain import Toolchain, find_toolchain, halide_include
 from aoe.execute.runner import Runner
-from aoe.execute.toolchain import Toolchain, find_toolchain, halide_include
 from aoe.om.file import Manifest, write_offline_model
 from aoe.target import Target
 
@@ -48,7 +48,7 @@ def toolchain() -> Toolchain:
 @pytest.fixture(scope="module")
 def runner(target: Target, toolchain: Toolchain) -> Iterator[Runner]:
     """Return a worker that the tests of a module share; a start takes two seconds."""
-    with Runner(target, toolchain) as shared:
+    with Runner(default_device(), target, toolchain) as shared:
         yield shared
 
 

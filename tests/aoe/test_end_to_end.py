@@ -19,13 +19,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from support.engine.cpu import open_session
 from support.engine.models import Array, make_model, matmul_net, save_model, slow_chain_net
 
 import aoe
 from aoe.cli.app import main
 from aoe.device.cpu.device import Cpu
 from aoe.om.file import read_manifest
-from aoe.ort.sessions import create_session, session_options
+from aoe.ort.sessions import session_options
 from aoe.settings import TuneSettings
 from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.run import TuneResult, tune
@@ -139,7 +140,7 @@ def _feed() -> dict[str, Array]:
 
 
 def _untuned(model: Path, feed: dict[str, Array]) -> Any:
-    session = create_session(model, session_options(threads=1, optimize=True))
+    session = open_session(model, session_options(threads=1, optimize=True))
     return session.run(None, feed)[0]
 
 

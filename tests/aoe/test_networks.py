@@ -9,20 +9,18 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.engine.cpu import CPU, open_session
 
 from aoe.bank.operators import key_of
-from aoe.device.registry import default_device
+from aoe.device.compiler import KernelSource, kernel_name
+from aoe.device.toolchain import find_toolchain
 from aoe.execute.accuracy import compare_model_results
-from aoe.execute.compiler import KernelSource, kernel_name
 from aoe.execute.runner import Runner
-from aoe.execute.toolchain import find_toolchain
 from aoe.graph.model_graph import ModelGraph
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
-from aoe.ort.blocking import nchwc_block
-from aoe.ort.offline_optimization import optimize_offline
 from aoe.ort.profile import profile_model
-from aoe.ort.sessions import create_session, random_feed, session_options
+from aoe.ort.sessions import random_feed, session_options
 from aoe.schedule import Configuration
 from aoe.testing.networks import shipped_network
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
@@ -33,7 +31,7 @@ LEAST_KERNELS = {"bvlc_alexnet": 2, "densenet121": 40, "inception_v1": 2, "squee
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
-    with Runner(default_device().describe(), find_toolchain(os.environ)) as made:
+    with Runner(CPU, CPU.describe(), find_toolchain(os.environ)) as made:
         yield made
 
 
@@ -50,13 +48,13 @@ def test_network_with_kernels_computes_what_it_did_without(
     tuned = assembly.write_model(kernels)
     assembly.close()
 
-    plain = create_session(assembly.untuned.model, session_options(threads=2, optimize=True))
+    plain = open_session(assembly.untuned.model, session_options(threads=2, optimize=True))
     feeds = [random_feed(plain, seed) for seed in (0, 1)]
     feeds.append({key: np.zeros_like(value) for key, value in feeds[0].items()})
     expected = [plain.run(None, feed) for feed in feeds]
     library = tuned.library if kernels else None
     for optimize in (False, True):
-        session = create_session(
+        session = open_session(
             tuned.model, session_options(threads=2, optimize=optimize, library=library)
         )
         for feed, reference in zip(feeds, expected, strict=True):
@@ -72,8 +70,8 @@ def test_network_without_library_runs_the_replaced_operators(
     assembly = Assembly(tmp_path / "parts", proto, graph, runner)
     tuned = assembly.write_model(kernels)
     assembly.close()
-    plain = create_session(assembly.untuned.model, session_options(threads=2, optimize=True))
-    inlined = create_session(tuned.model, session_options(threads=2, optimize=True))
+    plain = open_session(assembly.untuned.model, session_options(threads=2, optimize=True))
+    inlined = open_session(tuned.model, session_options(threads=2, optimize=True))
     feed = random_feed(plain, 0)
     deviation = compare_model_results(plain.run(None, feed), inlined.run(None, feed))
     assert deviation.acceptable, deviation.detail
@@ -81,10 +79,10 @@ def test_network_without_library_runs_the_replaced_operators(
 
 def _kernels(proto: onnx.ModelProto, directory: Path) -> tuple[ModelGraph, list[ChosenKernel]]:
     """Return the optimised graph and, for every operator, the kernel of the first guess."""
-    target = default_device().describe()
-    optimized = optimize_offline(proto, directory / "optimized.onnx", threads=2)
-    profile = profile_model(optimized, directory, threads=2, runs=1)
-    graph = ModelGraph(optimized, profile.tensors, block=nchwc_block())
+    target = CPU.describe()
+    optimized = CPU.optimize(proto, directory / "optimized.onnx", threads=2)
+    profile = profile_model(optimized, directory, open_session, threads=2, runs=1)
+    graph = ModelGraph(optimized, profile.tensors, block=CPU.channel_block())
     seen = KernelTarget(
         vector_lanes=target.vector_lanes,
         threads=2,

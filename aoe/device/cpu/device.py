@@ -1,13 +1,25 @@
-"""The CPU as a device."""
+"""The CPU as a device: ONNX Runtime's own kernels are what Halide's are measured against."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aoe.device.cpu.host import describe_host, missing_features
+from aoe.device.cpu.timing import sample_function
 from aoe.target import Target
 
+if TYPE_CHECKING:
+    import onnx
+    import onnxruntime as ort
+
+    from aoe.device.compiler import KernelSource
+    from aoe.device.toolchain import Toolchain
+
 _ARCHITECTURES = ("x86-64", "aarch64")
+_PROVIDER = "CPUExecutionProvider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +37,47 @@ class Cpu:
     def missing_features(self, needed: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of the CPU features `needed` which this CPU lacks."""
         return missing_features(needed)
+
+    def channel_block(self) -> int:
+        """Return the block of ONNX Runtime's NCHWc layout."""
+        from aoe.ort.blocking import nchwc_block
+
+        return nchwc_block(self.open_session)
+
+    def optimize(self, proto: onnx.ModelProto, file: Path, *, threads: int) -> onnx.ModelProto:
+        """Return the graph ONNX Runtime runs on this CPU."""
+        from aoe.ort.offline_optimization import optimize_offline
+
+        return optimize_offline(proto, file, self.open_session, threads=threads)
+
+    def open_session(
+        self, model: bytes | Path, options: ort.SessionOptions
+    ) -> ort.InferenceSession:
+        """Load a model into ONNX Runtime."""
+        from aoe.ort.sessions import create_session
+
+        return create_session(model, options, _PROVIDER)
+
+    def compile_kernel(self, source: KernelSource, target: Target, directory: Path) -> Path:
+        """Compile one kernel with Halide."""
+        from aoe.device.compiler import compile_kernel
+
+        return compile_kernel(source, target, directory)
+
+    def build_library(
+        self,
+        sources: Sequence[KernelSource],
+        objects: Sequence[Path],
+        *,
+        target: Target,
+        toolchain: Toolchain,
+        file: Path,
+    ) -> Path:
+        """Link kernels and the glue to ONNX Runtime with the C compiler."""
+        from aoe.device.compiler import build_library
+
+        return build_library(sources, objects, target=target, toolchain=toolchain, file=file)
+
+    def timer(self, run: Callable[[], object], *, minimum_us: float) -> Callable[[], float]:
+        """Return a function that takes one sample; a run is done when it returns."""
+        return sample_function(run, minimum_us=minimum_us)

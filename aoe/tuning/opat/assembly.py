@@ -10,8 +10,8 @@ from pathlib import Path
 
 import onnx
 
+from aoe.device.compiler import KernelSource
 from aoe.errors import RunError
-from aoe.execute.compiler import KernelSource, build_library
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.graph.model_graph import ModelGraph
@@ -53,7 +53,7 @@ class Assembly:
     Args:
         directory: Directory to be made for the parts.
         original: The model as it was imported.
-        graph: ONNX Runtime's optimised form of it, as written by `optimize_offline`.
+        graph: ONNX Runtime's optimised form of it, as written by `Device.optimize`.
         runner: A worker to compile in.
     """
 
@@ -94,7 +94,7 @@ class Assembly:
         errors = self._compile([kernel.source for kernel in kernels])
         good = [kernel.source for kernel in kernels if not errors[kernel.source.name]]
         if good:
-            build_library(
+            self._runner.device.build_library(
                 good,
                 [self.directory / f"{source.name}.o" for source in good],
                 target=self._runner.target,

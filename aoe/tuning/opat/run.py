@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from aoe.bank.operators import OperatorBank, OperatorVerdict
+from aoe.device.compiler import KernelSource, kernel_name
 from aoe.entry.imported_model import ImportedModel
-from aoe.execute.compiler import KernelSource, kernel_name
 from aoe.execute.runner import Runner
 from aoe.graph.model_graph import ModelGraph
 from aoe.om.file import KernelUse, Manifest, write_offline_model
-from aoe.ort.blocking import nchwc_block
-from aoe.ort.offline_optimization import optimize_offline
 from aoe.ort.profile import ModelProfile, profile_model
 from aoe.results.files import TuningResult
 from aoe.results.opat import OpatReport, OperatorResult
@@ -148,16 +146,20 @@ class Opat:
     # ---- before tuning ----
 
     def _prepare(self) -> tuple[ModelGraph, ModelProfile]:
-        threads = self._runner.target.core_num
+        device, threads = self._runner.device, self._runner.target.core_num
         self._progress.step("optimising the graph with ONNX Runtime")
         file = self._places.scratch / "optimized.onnx"
-        proto = optimize_offline(self._model.proto, file, threads=threads)
+        proto = device.optimize(self._model.proto, file, threads=threads)
         file.unlink(missing_ok=True)
         self._progress.step("measuring the default, node by node")
         profile = profile_model(
-            proto, self._places.scratch, threads=threads, seed=self._settings.seed
+            proto,
+            self._places.scratch,
+            device.open_session,
+            threads=threads,
+            seed=self._settings.seed,
         )
-        return ModelGraph(proto, profile.tensors, block=nchwc_block()), profile
+        return ModelGraph(proto, profile.tensors, block=device.channel_block()), profile
 
     # ---- one operator ----
 
@@ -220,7 +222,7 @@ class Opat:
             soc_version=target.soc_version,
             core_num=target.core_num,
             cpu_features=target.cpu_features,
-            nchwc_block=nchwc_block(),
+            nchwc_block=self._runner.device.channel_block(),
             versions=dict(self._versions),
             kernels=tuple(self._use(kernel) for kernel in judgement.kept),
             parts={},
@@ -247,6 +249,7 @@ class Opat:
         return profile_model(
             part.model,
             self._places.scratch,
+            self._runner.device.open_session,
             threads=self._runner.target.core_num,
             seed=self._settings.seed,
             library=part.library,

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.engine.cpu import open_session
 from support.engine.models import chain_model, if_net, matmul_net, save_model
 
 from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
 from aoe.entry.torch_dump import SCHEMA, load_torch_dump
 from aoe.errors import ModelImportError, ModelNotFoundError
-from aoe.ort.sessions import create_session, run_session, session_options
+from aoe.ort.sessions import run_session, session_options
 
 
 def _dump(directory: Path, *models: onnx.ModelProto, **changes: Any) -> Path:
@@ -33,14 +34,14 @@ def test_graphs_become_unconnected_parts_of_one_model(tmp_path: Path) -> None:
     dump = _dump(tmp_path / "dump", matmul_net(seed=1), matmul_net(seed=2), if_net())
     model = load_torch_dump(dump, {})
     assert model.name == "dump" and len(model.sha256) == 64
-    session = create_session(
+    session = open_session(
         model.proto.SerializeToString(), session_options(threads=1, optimize=True)
     )
     x = np.ones((4, 16), np.float32)
     feed = {"g0/x": x, "g1/x": 2 * x, "g2/x": np.ones((16, 16), np.float32)}
     results = run_session(session, feed | {"g2/flag": np.array(True)})
     for number, seed in enumerate((1, 2)):
-        alone = create_session(
+        alone = open_session(
             matmul_net(seed=seed).SerializeToString(), session_options(threads=1, optimize=True)
         )
         expected = run_session(alone, {"x": (number + 1) * x})[0]

@@ -10,10 +10,11 @@ import onnxruntime as ort
 import pytest
 from support.engine.families import Substituted, chain_workload, schedules_of
 
+from aoe.device.cpu.device import Cpu
+from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, RunError
 from aoe.execute import candidates
 from aoe.execute.candidates import CandidateMeasurer
-from aoe.execute.toolchain import Toolchain
 from aoe.kernels.registry import FAMILIES
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.ort.sessions import session_options
@@ -40,7 +41,7 @@ def measurer(
         return session_options(shared_pool=False, **others)
 
     monkeypatch.setattr(candidates, "session_options", own_pool)
-    return CandidateMeasurer(target=target, toolchain=toolchain, directory=tmp_path)
+    return CandidateMeasurer(device=Cpu(), target=target, toolchain=toolchain, directory=tmp_path)
 
 
 def _measure(
@@ -97,7 +98,7 @@ def test_only_illegal_schedules_need_no_linker(
     def unwanted(*_: object, **__: object) -> None:
         raise AssertionError("nothing to link")
 
-    monkeypatch.setattr(candidates, "build_library", unwanted)
+    monkeypatch.setattr(Cpu, "build_library", unwanted)
     found = _measure(measurer, _EXP, [Schedule((Vectorize("nowhere", "x", 8),))])
     assert found[0].outcome is Outcome.COMPILE
 

@@ -13,10 +13,11 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from onnx import helper
+from support.engine.cpu import open_session
 from support.engine.models import Shape, make_model
 
 from aoe.errors import RunError
-from aoe.ort.sessions import create_session, session_options
+from aoe.ort.sessions import session_options
 
 
 def _session(library: Path, kernel: str, shapes: Sequence[Shape]) -> ort.InferenceSession:
@@ -24,7 +25,7 @@ def _session(library: Path, kernel: str, shapes: Sequence[Shape]) -> ort.Inferen
     node = helper.make_node(kernel, names, ["y"], domain="aoe")
     model = make_model([node], dict(zip(names, shapes, strict=True)), ["y"], domains={"aoe": 1})
     options = session_options(threads=2, optimize=False, library=library)
-    return create_session(model.SerializeToString(), options)
+    return open_session(model.SerializeToString(), options)
 
 
 def _run(library: Path, kernel: str, *arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -100,7 +101,7 @@ def test_wrong_type_is_refused_when_the_model_is_loaded(abi_library: Path) -> No
     model = make_model([node], {"x": ()}, ["y"], domains={"aoe": 1}, types={"x": 11})
     options = session_options(threads=1, optimize=False, library=abi_library)
     with pytest.raises(RunError, match="ONNX Runtime cannot load it"):
-        create_session(model.SerializeToString(), options)
+        open_session(model.SerializeToString(), options)
 
 
 def test_wrong_number_of_inputs_is_refused_when_the_model_is_loaded(abi_library: Path) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 from onnx import helper
+from support.engine.cpu import CPU
 from support.engine.models import chain_model, make_model, save_model
 
+from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
-from aoe.execute.toolchain import Toolchain
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.target import Target
 
@@ -199,7 +200,7 @@ def test_closing_ends_the_worker_and_removes_its_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with Runner(target, toolchain) as own:
+    with Runner(CPU, target, toolchain) as own:
         assert list(tmp_path.iterdir())
         _assert_works(own, plain_model)
         pid = _worker_pid(own)
@@ -208,7 +209,7 @@ def test_closing_ends_the_worker_and_removes_its_files(
 
 
 def test_runner_that_was_never_used_closes_quietly(target: Target, toolchain: Toolchain) -> None:
-    with Runner(target, toolchain) as own:
+    with Runner(CPU, target, toolchain) as own:
         sibling = own.sibling()
     sibling.close()
     sibling.close()
@@ -218,9 +219,10 @@ _ORPHAN = """
 import os, signal
 from aoe.errors import RunError
 from aoe.execute.runner import Runner
-from aoe.execute.toolchain import Toolchain
+from aoe.device.toolchain import Toolchain
 from aoe.device.registry import default_device
-runner = Runner(default_device().describe(1), Toolchain(command=("cc",)))
+device = default_device()
+runner = Runner(device, device.describe(1), Toolchain(command=("cc",)))
 try:
     runner.call("no_such_task", timeout_s=60)
 except RunError:
@@ -265,7 +267,7 @@ def test_worker_that_cannot_start_says_why(
     target: Target, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aoe.execute.runner._BOOT", "import no_such_module")
-    with Runner(target, toolchain) as own:
+    with Runner(CPU, target, toolchain) as own:
         with pytest.raises(RunError, match="the worker ended with exit code 1") as caught:
             own.call("anything", timeout_s=_LONG_S)
         assert "No module named 'no_such_module'" in str(caught.value)

@@ -9,16 +9,16 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
+from support.engine.cpu import CPU, open_session
 from support.engine.graphs import BLOCK, meaning
 from support.engine.models import conv_net, if_net, make_model, slow_chain_net
 from support.engine.offline import first_guess, regions_of, view_of
 
-from aoe.execute.compiler import build_library, compile_kernel
-from aoe.execute.toolchain import Toolchain
+from aoe.device.compiler import build_library, compile_kernel
+from aoe.device.toolchain import Toolchain
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.rewrite import KERNEL_DOMAIN, Replacement, prune_opsets, rewrite
-from aoe.ort.blocking import nchwc_block
-from aoe.ort.sessions import create_session, random_feed, session_options
+from aoe.ort.sessions import random_feed, session_options
 from aoe.target import Target
 from aoe.workload import NCHWC_DOMAIN
 
@@ -33,7 +33,7 @@ def _view(model: onnx.ModelProto, shape: tuple[int, ...] = (1, 16, 4, 4)) -> Mod
 
 def _run(model: onnx.ModelProto, library: Path | None = None) -> list[np.ndarray]:  # type: ignore[type-arg]
     options = session_options(threads=2, optimize=False, library=library)
-    session = create_session(model.SerializeToString(), options)
+    session = open_session(model.SerializeToString(), options)
     return list(session.run(None, random_feed(session, 7)))
 
 
@@ -51,7 +51,7 @@ def test_conv_net_offers_blocked_and_plain_regions(optimized: ModelGraph) -> Non
     assert {region.workload.op_type for region in regions} >= {"lrn"}
     computed = {op.op_type for region in regions for op in region.workload.operations}
     assert {"LRN", "PRelu"} <= computed
-    if nchwc_block():
+    if CPU.channel_block():
         assert any(region.workload.blocked for region in regions)
 
 
@@ -153,7 +153,7 @@ def test_names_used_in_branches_stay_alive() -> None:
     feed = {"x": np.ones((16, 16), np.float32), "flag": np.array(True)}
     options = session_options(threads=1, optimize=False)
     results = [
-        create_session(each.SerializeToString(), options).run(None, feed)[0]
+        open_session(each.SerializeToString(), options).run(None, feed)[0]
         for each in (tuned, model)
     ]
     assert np.array_equal(*results)

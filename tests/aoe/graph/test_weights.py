@@ -8,10 +8,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.engine.cpu import open_session
 from support.engine.models import Array, conv_net, make_model, matmul_net
 
 from aoe.graph.weights import WeightStore
-from aoe.ort.sessions import create_session, random_feed, session_options
+from aoe.ort.sessions import random_feed, session_options
 
 
 def _stored(folder: Path, *models: onnx.ModelProto) -> list[Path]:
@@ -32,8 +33,8 @@ def test_model_with_external_weights_gives_identical_bits(tmp_path: Path) -> Non
     model = conv_net()
     (file,) = _stored(tmp_path, model)
     options = session_options(threads=1, optimize=True)
-    inside = create_session(model.SerializeToString(), options)
-    outside = create_session(file, session_options(threads=1, optimize=True))
+    inside = open_session(model.SerializeToString(), options)
+    outside = open_session(file, session_options(threads=1, optimize=True))
     feed = random_feed(inside, 3)
     assert np.array_equal(outside.run(None, feed)[0], inside.run(None, feed)[0])
 

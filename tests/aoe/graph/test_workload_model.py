@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from support.engine.cpu import open_session
 
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
-from aoe.ort.sessions import create_session, session_options
+from aoe.ort.sessions import session_options
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Workload
 
 
@@ -38,7 +39,7 @@ NORMALISED = Workload(
 
 def run(workload: Workload, seed: int = 0) -> np.ndarray:  # type: ignore[type-arg]
     model = workload_model(workload, seed=seed)
-    session = create_session(model.SerializeToString(), session_options(threads=1, optimize=False))
+    session = open_session(model.SerializeToString(), session_options(threads=1, optimize=False))
     result: np.ndarray = session.run(None, dict(random_inputs(workload, seed)))[0]  # type: ignore[type-arg]
     return result
 

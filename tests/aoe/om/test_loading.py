@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.engine.cpu import open_session
 from support.engine.models import conv_net
 
 import aoe
 from aoe.errors import AoeError, OfflineModelError, OutputError
 from aoe.om import loading
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, Manifest, write_offline_model
-from aoe.ort.sessions import create_session, random_feed, session_options
+from aoe.ort.sessions import random_feed, session_options
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def expected() -> tuple[dict[str, Any], Any]:
     """Return inputs, and what the untuned network makes of them."""
     options = session_options(threads=1, optimize=True)
-    session = create_session(conv_net().SerializeToString(), options)
+    session = open_session(conv_net().SerializeToString(), options)
     feed = random_feed(session, 11)
     return feed, session.run(None, feed)[0]
 

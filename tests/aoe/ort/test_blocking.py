@@ -6,16 +6,15 @@ import subprocess
 import sys
 
 import pytest
+from support.engine.cpu import CPU
 
-PROBE = "from aoe.ort.blocking import nchwc_block; print(nchwc_block())"
+PROBE = "from aoe.device.registry import DEVICES; print(DEVICES['cpu'].channel_block())"
 SHARED = "from aoe.ort.sessions import use_shared_pool; use_shared_pool(2); "
 
 
 @pytest.mark.parametrize("before", ["", SHARED], ids=["own pools", "shared pool"])
 def test_block_size_does_not_depend_on_the_pool(before: str) -> None:
-    from aoe.ort.blocking import nchwc_block
-
     done = subprocess.run(
         [sys.executable, "-c", before + PROBE], capture_output=True, text=True, check=True
     )
-    assert int(done.stdout) == nchwc_block() > 0
+    assert int(done.stdout) == CPU.channel_block() > 0

@@ -6,31 +6,27 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
+from support.engine.cpu import CPU, open_session
 from support.engine.models import chain_model, conv_net, make_model
 
 from aoe.errors import RunError
 from aoe.graph.model_graph import TensorInfo
-from aoe.ort import blocking
 from aoe.ort.blocking import nchwc_block
-from aoe.ort.offline_optimization import optimize_offline
 from aoe.ort.profile import profile_model
-from aoe.ort.sessions import create_session, random_feed, session_options
+from aoe.ort.sessions import random_feed, session_options
 
 
 def _optimized(folder: Path, name: str = "o.onnx") -> onnx.ModelProto:
-    return optimize_offline(conv_net(), folder / name, threads=2)
+    return CPU.optimize(conv_net(), folder / name, threads=2)
 
 
 def test_optimised_model_computes_the_same(tmp_path: Path) -> None:
     optimized = _optimized(tmp_path)
-    first = create_session(
-        conv_net().SerializeToString(), session_options(threads=2, optimize=True)
-    )
-    second = create_session(
-        optimized.SerializeToString(), session_options(threads=2, optimize=False)
-    )
+    first = open_session(conv_net().SerializeToString(), session_options(threads=2, optimize=True))
+    second = open_session(optimized.SerializeToString(), session_options(threads=2, optimize=False))
     feed = random_feed(first, 1)
     assert np.array_equal(first.run(None, feed)[0], second.run(None, feed)[0])
 
@@ -49,9 +45,7 @@ def test_nodes_without_names_get_distinct_ones(tmp_path: Path) -> None:
         helper.make_node("MatMul", ["c", "a"], ["y"], name="MatMul_x"),
     ]
     model = make_model(nodes, {"x": [4, 4]}, ["y"])
-    names = [
-        node.name for node in optimize_offline(model, tmp_path / "o.onnx", threads=1).graph.node
-    ]
+    names = [node.name for node in CPU.optimize(model, tmp_path / "o.onnx", threads=1).graph.node]
     assert len(set(names)) == 4
 
 
@@ -66,24 +60,21 @@ def test_model_onnxruntime_refuses_is_a_run_error(tmp_path: Path) -> None:
     nodes = [helper.make_node("NoSuchOperator", ["x"], ["y"], domain="nowhere")]
     model = make_model(nodes, {"x": [4]}, ["y"], domains={"nowhere": 1})
     with pytest.raises(RunError, match=r"ONNX Runtime cannot load it.*NoSuchOperator"):
-        optimize_offline(model, tmp_path / "o.onnx", threads=1)
+        CPU.optimize(model, tmp_path / "o.onnx", threads=1)
 
 
-def test_block_size_is_known_here_and_zero_where_there_is_no_such_layout(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert nchwc_block() in (0, 4, 8, 16, 32)
+def test_block_size_is_known_here_and_zero_where_there_is_no_such_layout() -> None:
+    assert nchwc_block(open_session) in (0, 4, 8, 16, 32)
 
-    def refuse(*_: object) -> None:
+    def refuse(model: object, options: object) -> ort.InferenceSession:
         raise RunError("model", "no such operator")
 
-    monkeypatch.setattr(blocking, "create_session", refuse)
-    assert nchwc_block.__wrapped__() == 0
+    assert nchwc_block(refuse) == 0
 
 
 def test_profile_has_time_type_and_shape_of_every_node(tmp_path: Path) -> None:
     optimized = _optimized(tmp_path)
-    profile = profile_model(optimized, tmp_path, threads=2, runs=3)
+    profile = profile_model(optimized, tmp_path, open_session, threads=2, runs=3)
     assert set(profile.node_us) == {node.name for node in optimized.graph.node}
     assert all(us >= 0 for us in profile.node_us.values())
     assert sum(profile.node_us.values()) > 0
@@ -96,12 +87,12 @@ def test_profile_of_a_file_is_that_of_its_model(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     optimized = _optimized(tmp_path)
     file.write_bytes(optimized.SerializeToString())
-    tensors = profile_model(file, tmp_path, threads=1, runs=1).tensors
-    assert tensors == profile_model(optimized, tmp_path, threads=1, runs=1).tensors
+    tensors = profile_model(file, tmp_path, open_session, threads=1, runs=1).tensors
+    assert tensors == profile_model(optimized, tmp_path, open_session, threads=1, runs=1).tensors
 
 
 def test_profile_leaves_no_trace_file_behind(tmp_path: Path) -> None:
-    profile_model(chain_model(["Exp"]), tmp_path, threads=1, runs=1)
+    profile_model(chain_model(["Exp"]), tmp_path, open_session, threads=1, runs=1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -117,7 +108,7 @@ def test_types_are_spelled_as_numpy_does(tmp_path: Path) -> None:
     }
     nodes = [helper.make_node("Cast", ["x"], [name], name, to=kind) for name, kind in kinds.items()]
     model = make_model(nodes, {"x": [2, 3]}, list(kinds), types=kinds)
-    tensors = profile_model(model, tmp_path, threads=1, runs=1).tensors
+    tensors = profile_model(model, tmp_path, open_session, threads=1, runs=1).tensors
     assert {name: info.dtype for name, info in tensors.items()} == {
         "f": "float32",
         "d": "float64",
@@ -145,6 +136,6 @@ def test_omitted_results_do_not_shift_the_shapes_of_the_others(tmp_path: Path) -
         weights=weights,
         types={"n": TensorProto.INT64},
     )
-    tensors = profile_model(model, tmp_path, threads=1, runs=1).tensors
+    tensors = profile_model(model, tmp_path, open_session, threads=1, runs=1).tensors
     assert tensors["h"] == tensors["c"] == TensorInfo(dtype="float32", shape=(1, 2, hidden))
     assert "" not in tensors

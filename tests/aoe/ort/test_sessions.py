@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from support.engine.cpu import open_session
 from support.engine.models import Shape, chain_model, conv_net, make_model
 
+from aoe.device.cpu.timing import sample_function
 from aoe.errors import RunError
-from aoe.execute.timing import sample_function
-from aoe.ort.sessions import bind, create_session, random_feed, run_session, session_options
+from aoe.ort.sessions import bind, random_feed, run_session, session_options
 
 
 def _session(kinds: dict[str, int], shape: Shape) -> object:
@@ -23,7 +24,7 @@ def _session(kinds: dict[str, int], shape: Shape) -> object:
         [f"{name}_y" for name in kinds],
         types=kinds | {f"{name}_y": kind for name, kind in kinds.items()},
     )
-    return create_session(model.SerializeToString(), session_options(threads=1, optimize=False))
+    return open_session(model.SerializeToString(), session_options(threads=1, optimize=False))
 
 
 _KINDS = {
@@ -79,7 +80,7 @@ def test_file_that_is_no_model_is_a_run_error_by_its_name(tmp_path: Path) -> Non
     file = tmp_path / "broken.onnx"
     file.write_bytes(b"nonsense")
     with pytest.raises(RunError, match=r"broken\.onnx: ONNX Runtime cannot load it"):
-        create_session(file, session_options(threads=1, optimize=False))
+        open_session(file, session_options(threads=1, optimize=False))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_wrong_input_is_a_run_error(array: np.ndarray) -> None:  # type: ignore[
 
 def test_bound_run_computes_the_same_into_the_same_memory() -> None:
     options = session_options(threads=2, optimize=True)
-    session = create_session(conv_net().SerializeToString(), options)
+    session = open_session(conv_net().SerializeToString(), options)
     feed = random_feed(session, 5)
     binding, _kept = bind(session, feed)
     expected = run_session(session, feed)[0]
@@ -119,7 +120,7 @@ def test_results_that_are_no_arrays_or_empty_are_bound_too() -> None:
     )
     sequence = helper.make_sequence_type_proto(element)
     model.graph.output.append(helper.make_value_info("many", sequence))
-    session = create_session(model.SerializeToString(), session_options(threads=1, optimize=False))
+    session = open_session(model.SerializeToString(), session_options(threads=1, optimize=False))
     binding, _kept = bind(session, random_feed(session, 0))
     for _ in range(2):
         session.run_with_iobinding(binding)
@@ -131,7 +132,7 @@ def test_optimising_is_off_when_the_graph_is_run_as_written(tmp_path: Path) -> N
     for optimize in (False, True):
         options = session_options(threads=1, optimize=optimize)
         options.optimized_model_filepath = str(tmp_path / f"{optimize}.onnx")
-        create_session(model.SerializeToString(), options)
+        open_session(model.SerializeToString(), options)
         sizes.append((tmp_path / f"{optimize}.onnx").stat().st_size)
     assert sizes[0] > sizes[1]
 

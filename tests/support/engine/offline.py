@@ -8,20 +8,19 @@ from typing import Any
 
 import onnx
 
-from aoe.execute.compiler import KernelSource, build_library, compile_kernel, kernel_name
-from aoe.execute.toolchain import Toolchain
+from aoe.device.compiler import KernelSource, build_library, compile_kernel, kernel_name
+from aoe.device.toolchain import Toolchain
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region, partition
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.graph.weights import WeightStore
 from aoe.kernels.registry import FUSIBLE, anchors, get_family
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, KernelUse, Manifest
-from aoe.ort.blocking import nchwc_block
-from aoe.ort.offline_optimization import optimize_offline
 from aoe.ort.profile import profile_model
 from aoe.schedule import Configuration
 from aoe.target import Target
 from aoe.tuning.opat.operators import classify
+from support.engine.cpu import CPU, open_session
 from support.engine.families import kernel_target
 
 
@@ -42,9 +41,9 @@ def regions_of(graph: ModelGraph) -> tuple[Region, ...]:
 
 def view_of(model: onnx.ModelProto, scratch: Path, target: Target) -> ModelGraph:
     """Return a model as ONNX Runtime optimises it on this machine."""
-    proto = optimize_offline(model, scratch / "optimized.onnx", threads=target.core_num)
-    profile = profile_model(proto, scratch, threads=target.core_num, runs=1)
-    return ModelGraph(proto, profile.tensors, block=nchwc_block())
+    proto = CPU.optimize(model, scratch / "optimized.onnx", threads=target.core_num)
+    profile = profile_model(proto, scratch, open_session, threads=target.core_num, runs=1)
+    return ModelGraph(proto, profile.tensors, block=CPU.channel_block())
 
 
 def write_parts(
@@ -75,7 +74,7 @@ def write_parts(
         soc_version=target.soc_version,
         core_num=target.core_num,
         cpu_features=target.cpu_features,
-        nchwc_block=nchwc_block(),
+        nchwc_block=CPU.channel_block(),
         kernels=tuple(make_use(name=source.name) for source in kernels),
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from aoe.bank.journal import BankJournal
 from aoe.bank.operators import OperatorBank, OperatorVerdict, key_of
-from aoe.execute.compiler import KernelSource, kernel_name
+from aoe.device.compiler import KernelSource, kernel_name
 from aoe.graph.regions import Region
 from aoe.kernels.elementwise import Elementwise
 from aoe.measurement import Measurement, Outcome, SpeedupEstimate, estimate_speedup

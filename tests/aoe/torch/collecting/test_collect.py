@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
+from support.engine.cpu import open_session  # noqa: E402
 from support.engine.offline import regions_of, view_of  # noqa: E402
 from support.engine.untuned import UntunedEngine  # noqa: E402
 from torch import nn  # noqa: E402
@@ -25,7 +26,7 @@ import aoe.torch  # noqa: E402
 from aoe.bank.operators import key_of  # noqa: E402
 from aoe.entry.torch_dump import load_torch_dump  # noqa: E402
 from aoe.errors import ModelImportError, OutputError, UsageError  # noqa: E402
-from aoe.ort.sessions import create_session, session_options  # noqa: E402
+from aoe.ort.sessions import session_options  # noqa: E402
 from aoe.settings import TuneSettings  # noqa: E402
 from aoe.target import Target  # noqa: E402
 from aoe.testing.fakes import RecordingProgress  # noqa: E402
@@ -113,7 +114,7 @@ def test_the_graph_is_the_inference_form(tmp_path: Path) -> None:
     with aoe.torch.set_aoe(tmp_path), torch.no_grad():
         net(x)
     model = tmp_path / "net_0.onnx"
-    session = create_session(model, session_options(threads=1, optimize=True))
+    session = open_session(model, session_options(threads=1, optimize=True))
     (name,) = [value.name for value in session.get_inputs()]
     found = torch.from_numpy(session.run(None, {name: x.numpy()})[0])
     torch.testing.assert_close(found, net.eval()(x).detach(), rtol=1e-3, atol=1e-3)

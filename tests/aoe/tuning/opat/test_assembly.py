@@ -11,13 +11,13 @@ from support.engine.models import conv_net
 from support.engine.offline import first_guess, regions_of, view_of
 from support.engine.tuning import make_kernel
 
+from aoe.device.compiler import KernelSource
+from aoe.device.cpu.device import Cpu
 from aoe.errors import RunError
-from aoe.execute.compiler import KernelSource
 from aoe.graph.model_graph import ModelGraph
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS
 from aoe.target import Target
 from aoe.testing.fakes import ScriptedRunner, make_target
-from aoe.tuning.opat import assembly
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 
 
@@ -32,12 +32,14 @@ def linked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Return the kernels of each library that was linked; linking itself is left out."""
     found: list[list[str]] = []
 
-    def build_library(sources: list[KernelSource], objects: list[Path], **rest: object) -> None:
+    def build_library(
+        device: Cpu, sources: list[KernelSource], objects: list[Path], **rest: object
+    ) -> None:
         assert all(file.exists() for file in objects)
         found.append([source.name for source in sources])
         Path(str(rest["file"])).write_bytes(b"library")
 
-    monkeypatch.setattr(assembly, "build_library", build_library)
+    monkeypatch.setattr(Cpu, "build_library", build_library)
     return found
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from onnx import helper
+from support.engine.cpu import CPU, open_session
 from support.engine.families import chain_workload
 from support.engine.models import conv_net, make_model, matmul_net, slow_chain_net
 
 from aoe.bank.operators import key_of
 from aoe.graph.model_graph import ModelGraph
-from aoe.ort.blocking import nchwc_block
-from aoe.ort.offline_optimization import optimize_offline
 from aoe.ort.profile import ModelProfile, profile_model
 from aoe.target import Target
 from aoe.tuning.opat.operators import FoundOperators, classify, find_operators
@@ -19,9 +18,11 @@ from aoe.workload import Workload
 
 
 def _found(model: object, scratch: Path, target: Target) -> tuple[FoundOperators, ModelProfile]:
-    proto = optimize_offline(model, scratch / "o.onnx", threads=target.core_num)  # type: ignore[arg-type]
-    profile = profile_model(proto, scratch, threads=target.core_num, runs=3)
-    return find_operators(ModelGraph(proto, profile.tensors, block=nchwc_block()), profile), profile
+    proto = CPU.optimize(model, scratch / "o.onnx", threads=target.core_num)  # type: ignore[arg-type]
+    profile = profile_model(proto, scratch, open_session, threads=target.core_num, runs=3)
+    return find_operators(
+        ModelGraph(proto, profile.tensors, block=CPU.channel_block()), profile
+    ), profile
 
 
 def test_equal_places_are_one_operator(tmp_path: Path, target: Target) -> None:

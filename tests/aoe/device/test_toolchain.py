@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from aoe.device.compiler import check_toolchain
+from aoe.device.toolchain import Toolchain, find_toolchain, halide_include
 from aoe.errors import BuildError, BuildTimeoutError, CompilerNotFoundError
-from aoe.execute.compiler import check_toolchain
-from aoe.execute.toolchain import Toolchain, find_toolchain, halide_include
 from aoe.target import Target
 
 
@@ -94,7 +94,7 @@ def test_compiler_that_cannot_be_run_is_a_build_error(tmp_path: Path) -> None:
 
 
 def test_compiler_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aoe.execute.toolchain._TIMEOUT_S", 0.2)
+    monkeypatch.setattr("aoe.device.toolchain._TIMEOUT_S", 0.2)
     script = "#!/bin/sh\nexec tail -f /dev/null\n"
     toolchain = Toolchain(command=(str(_program(tmp_path, "cc", script)),))
     with pytest.raises(BuildTimeoutError, match=r"took over 0\.2 s"):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from aoe.device.toolchain import INSTALL_HINT, Toolchain, halide_include
 from aoe.errors import BuildError, ScheduleError
-from aoe.execute.toolchain import INSTALL_HINT, Toolchain, halide_include
 from aoe.kernels.family import Pipeline
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.target import Target

@@ -9,20 +9,21 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.engine.cpu import open_session
 from support.engine.families import chain_workload, schedules_of
 
-from aoe.errors import BuildError, ScheduleError
-from aoe.execute.candidates import candidate_model
-from aoe.execute.compiler import (
+from aoe.device.compiler import (
     KernelSource,
     build_library,
     compile_kernel,
     kernel_name,
     kernel_table,
 )
-from aoe.execute.toolchain import Toolchain
+from aoe.device.toolchain import Toolchain
+from aoe.errors import BuildError, ScheduleError
+from aoe.execute.candidates import candidate_model
 from aoe.graph.workload_model import workload_model
-from aoe.ort.sessions import create_session, random_feed, run_session, session_options
+from aoe.ort.sessions import random_feed, run_session, session_options
 from aoe.schedule import ComputeRoot, Schedule, Split, Vectorize
 from aoe.target import Target
 from aoe.testing.fakes import make_target
@@ -38,8 +39,8 @@ def _source(workload: Workload, schedule: Schedule | None = None) -> KernelSourc
 
 def _run(workload: Workload, source: KernelSource, library: Path) -> tuple[object, object]:
     baseline = workload_model(workload, seed=0)
-    plain = create_session(baseline.SerializeToString(), session_options(threads=2, optimize=False))
-    tuned = create_session(
+    plain = open_session(baseline.SerializeToString(), session_options(threads=2, optimize=False))
+    tuned = open_session(
         candidate_model(baseline, source).SerializeToString(),
         session_options(threads=2, optimize=False, library=library),
     )
