@@ -19,7 +19,7 @@ INIT_CAP_LINES = 60
 FUNCTION_CAP_LINES = 50
 MOST_FILES = 12
 PUBLIC_API = {"aoebank/__init__.py", "aoe/__init__.py"}  # lists of names, one per line
-ROOMY = {"aoebank/cli": 25, "aoebank/ops/merge": 21}
+ROOMY = {"aoebank/cli": 25, "aoebank/ops/merge": 15}
 ENVIRON_ALLOWED = {"aoebank/storage/readers/environment.py", "aoe/settings.py"}
 # a part may import the parts behind it, never one before it
 LAYERS = {

@@ -71,8 +71,8 @@ def merge(
     """
     from aoebank.ops.merge import run
     from aoebank.ops.merge.destination import find_destination
-    from aoebank.ops.merge.exclusions import find_exclusions
-    from aoebank.ops.merge.saved import SavedVerdicts, load_verdicts
+    from aoebank.ops.merge.guards import find_exclusions
+    from aoebank.ops.merge.verdicts import SavedVerdicts, load_verdicts
 
     if Policy(untimed) is Policy.KEEP_BEST:
         raise UsageError("without times there is no best", where="--untimed", got=untimed)
@@ -138,7 +138,7 @@ def _path(path: AnyPath | None) -> Path | None:
 
 def _save(result: MergeResult, file: Path) -> None:
     """Save all decisions, to be edited and applied."""
-    from aoebank.ops.merge.saved import serialize_decisions
+    from aoebank.ops.merge.document import serialize_decisions
     from aoebank.storage.writing.atomic import update_file
 
     data = serialize_decisions(result.steps, base=result.base, ours=result.sides[0])

@@ -18,11 +18,11 @@ from aoebank.errors import AoebankError, BankPathError
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
 from aoebank.formats.registry import find_format
 from aoebank.ops.git.rules import read_rules
-from aoebank.ops.merge.conflicts import conflict_document, conflict_path
+from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.decide import MergeContext
-from aoebank.ops.merge.exclusions import Exclusions
+from aoebank.ops.merge.document import conflict_document, conflict_path
 from aoebank.ops.merge.file import merge_ancestors, merge_bytes
-from aoebank.ops.merge.measured import Measurements
+from aoebank.ops.merge.guards import Exclusions
 from aoebank.ops.merge.plan import FilePlan, Three
 from aoebank.storage.git.merges import is_in_index
 from aoebank.storage.git.program import find_work_tree

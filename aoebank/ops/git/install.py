@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import BankPathError
-from aoebank.ops.merge.conflicts import conflict_path
+from aoebank.ops.merge.document import conflict_path
 from aoebank.storage.git.attributes import (
     DRIVER,
     INNER_DRIVER,

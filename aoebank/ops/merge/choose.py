@@ -13,15 +13,29 @@ time wins, then the smaller text: what comes out does not depend on which side i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isclose
+from statistics import median
 
+from aoebank.formats.provenance import ProvenanceLog
 from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import JsonValue
+from aoebank.model.provenance import Event, Provenance
 from aoebank.model.record import Alternative, Record
-from aoebank.model.timing import are_comparable, is_beyond, noise_band
-from aoebank.ops.merge.measured import Measurements
+from aoebank.model.timing import (
+    Timing,
+    are_comparable,
+    fingerprint_of,
+    is_beyond,
+    noise_band,
+    timing_of,
+)
 from aoebank.ops.merge.plan import Action, Reason
 from aoebank.ops.merge.policy import MergeRules, Policy
+
+_STORED = (Event.ADD, Event.UPDATE)  # the events that put a time into the bank
+_ROUNDING = 1e-3  # banks keep times rounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +46,39 @@ class Choice:
     reason: Reason
     conflict: bool = False
     note: str = ""
+
+
+@dataclass(slots=True)
+class Measurements:
+    """Looks up how the times of one side's bank file were measured.
+
+    Attributes:
+        load: Gives the side-car; called when first needed, which is rarely.
+    """
+
+    load: Callable[[], ProvenanceLog]
+    _by_key: dict[str, list[Provenance]] | None = field(default=None, init=False)
+
+    def find(self, record: Record) -> Timing:
+        """Return what is known about the time of a record.
+
+        A side-car holds the history of its key, after a merge that of both sides. The entry
+        meant is the last one with this time; without it all of them must agree.
+        """
+        entries = self._entries(record.key)
+        meant = [entry for entry in entries if _is_time_of(entry, record)]
+        if meant:
+            return timing_of(max(meant, key=lambda entry: entry.time))
+        texts = {fingerprint_of(entry) for entry in entries}
+        return Timing(fingerprint=texts.pop() if len(texts) == 1 else None)
+
+    def _entries(self, key: str) -> list[Provenance]:
+        if self._by_key is None:
+            self._by_key = {}
+            for entry in self.load().entries:
+                if entry.event in _STORED:
+                    self._by_key.setdefault(entry.key, []).append(entry)
+        return self._by_key.get(key, [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,3 +191,9 @@ def _members(answer: Alternative) -> list[JsonValue]:
 
 def _text(value: JsonValue) -> str:
     return canonical_text(value)
+
+
+def _is_time_of(entry: Provenance, record: Record) -> bool:
+    if record.cost_us is None or not entry.tuned_us:
+        return False
+    return isclose(median(entry.tuned_us), record.cost_us, rel_tol=_ROUNDING, abs_tol=_ROUNDING)

@@ -18,11 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.ops.merge.choose import Choice, TwoAnswers, choose, is_same
+from aoebank.ops.merge.choose import Choice, Measurements, TwoAnswers, choose, is_same
 from aoebank.ops.merge.draft import Draft, find_frame
-from aoebank.ops.merge.exclusions import Exclusions
-from aoebank.ops.merge.guards import demand_mergeable
-from aoebank.ops.merge.measured import Measurements
+from aoebank.ops.merge.guards import Exclusions, demand_mergeable
 from aoebank.ops.merge.plan import SOURCE_OF, Action, FilePlan, Pick, Reason, Source
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy
 from aoebank.ops.merge.verdicts import PersonalVerdict, apply_verdict, demand_no_more

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,13 +10,48 @@ from aoebank.errors import BankNotFoundError, BankPathError, UsageError
 from aoebank.formats.provenance import provenance_path
 from aoebank.formats.registry import get_format
 from aoebank.model.digest import sha256_of
-from aoebank.ops.merge.conflicts import conflict_document, conflict_path
-from aoebank.ops.merge.plan import Source
-from aoebank.ops.merge.steps import QUARANTINE_NAME, Found, MergedFile
+from aoebank.ops.merge.document import conflict_document, conflict_path
+from aoebank.ops.merge.guards import Relatedness
+from aoebank.ops.merge.lines import QUARANTINE
+from aoebank.ops.merge.plan import Decision, FilePlan, Source
 from aoebank.storage.sides.open import is_stored
 from aoebank.storage.sides.side import PathSide, Side
 from aoebank.storage.twins import BY_TUNER_ONLY, USE_TUNER
 from aoebank.storage.writing.staged import StagedChanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """SHA-256 of a file and of what stands beside it, as they were read; None: not there."""
+
+    bank: str | None = None
+    side_car: str | None = None
+    twin: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedFile:
+    """One file of the result and what stands beside it; None where there is to be none.
+
+    Attributes:
+        plan: Without its edits, which are carried out.
+        twin: Bytes of the binary twin, where readers want one.
+        found: What there is where the result goes, if that is a side.
+        conflicts: Decisions nobody made yet, also those of earlier steps.
+        relatedness: How the base and each side are related here.
+    """
+
+    plan: FilePlan
+    data: bytes | None
+    side_car: bytes | None = None
+    twin: bytes | None = None
+    found: Found | None = None
+    conflicts: tuple[Decision, ...] = ()
+    relatedness: Mapping[Source, Relatedness]
+
+    def twin_of(self, bank: Path) -> Path | None:
+        """Return what readers want beside this file, once it lies at `bank`."""
+        return get_format(self.plan.format).companion(bank) if self.plan.format else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +107,7 @@ class Destination:
     ) -> None:
         """Prepare to write the quarantine of a tree; `found` is the digest of what was here."""
         if data is not None:
-            _stage(changes, self.path / QUARANTINE_NAME, found, data)
+            _stage(changes, self.path / QUARANTINE, found, data)
 
 
 def find_destination(text: str, sides: Sequence[Side], *, cwd: Path) -> Destination:
@@ -129,8 +164,8 @@ def _demand_free(path: Path, sides: Sequence[Side]) -> None:
 
 def _written(file: MergedFile) -> dict[str, str | None]:
     """Return what keys got that were a conflict in an earlier step."""
-    last = {each.key for each in file.plan.conflicts}
-    keys = [each.key for each in file.conflicts if each.key not in last]
+    last = {conflict.key for conflict in file.plan.conflicts}
+    keys = [conflict.key for conflict in file.conflicts if conflict.key not in last]
     if not keys or file.data is None or file.plan.format is None:
         return dict.fromkeys(keys)
     parsed = get_format(file.plan.format).parse(file.data, Path(file.plan.name))

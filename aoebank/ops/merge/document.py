@@ -1,9 +1,15 @@
-"""Decisions as JSON: what `--decisions` saves, a person edits and `--apply` reads."""
+"""Decisions as JSON a person edits: what `--decisions` saves, and the conflict file.
+
+The conflict file lies beside the bank file it is about and holds what nobody decided yet: the
+records of both sides and of the base, so nothing is lost even where the sides are gone, as after
+a merge by git. `aoebank merge --apply FILE` reads both.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import BankFormatError
@@ -13,6 +19,77 @@ from aoebank.ops.diff.fields import diff_fields, plain
 from aoebank.ops.merge.plan import Action, Decision, KeptRecord, Source
 
 OPEN = "conflict"  # the action of a decision nobody made yet
+DECISIONS = "aoebank.merge-decisions/1"
+CONFLICTS = "aoebank.merge-conflicts/1"
+CONFLICT_SUFFIX = ".conflicts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDecisions:
+    """The decisions of merging one side.
+
+    Attributes:
+        theirs: How a person wrote that side.
+    """
+
+    theirs: str
+    decisions: tuple[Decision, ...]
+
+
+def serialize_decisions(steps: Sequence[StepDecisions], *, base: str | None, ours: str) -> bytes:
+    """Return decisions as a document a person can edit."""
+    decisions: list[JsonValue] = [
+        {"theirs_side": step.theirs, **decision_document(decision)}
+        for step in steps
+        for decision in step.decisions
+    ]
+    choices = ", ".join(Action)
+    return write_document(
+        {
+            "schema": DECISIONS,
+            "base_side": base,
+            "ours_side": ours,
+            "how_to_edit": f"An action is one of {choices}; {OPEN!r} is one nobody chose yet. Then "
+            "run the merge of the same sides with --apply THIS_FILE.",
+            "decisions": decisions,
+        }
+    )
+
+
+def conflict_path(path: Path) -> Path:
+    """Return the conflict file of a bank file.
+
+    No reader of CANN takes it for a bank: the name does not end in `.json`.
+    """
+    return path.with_name(path.name + CONFLICT_SUFFIX)
+
+
+def conflict_document(
+    conflicts: Iterable[Decision], written: Mapping[str, str | None] | None = None
+) -> bytes:
+    """Return conflicts as a document a person can read and edit; empty bytes for none.
+
+    Args:
+        written: SHA-256 of the record the bank has for a key now, None if it has none; for
+            keys that do not have what ours had.
+    """
+    found: list[JsonValue] = [_conflict(decision, written or {}) for decision in conflicts]
+    if not found:
+        return b""
+    choices = ", ".join(Action)
+    document: dict[str, JsonValue] = {
+        "schema": CONFLICTS,
+        "how_to_settle": f"Replace each action {OPEN!r} by one of {choices} (those that apply), "
+        "then run: aoebank merge --apply THIS_FILE. Until then the bank has the record of ours.",
+        "decisions": found,
+    }
+    return write_document(document)
+
+
+def _conflict(decision: Decision, written: Mapping[str, str | None]) -> dict[str, JsonValue]:
+    members = decision_document(decision)
+    ours = decision.ours.sha256 if decision.ours else None
+    return {**members, "written_sha256": written.get(decision.key, ours)}
 
 
 def decision_document(decision: Decision) -> dict[str, JsonValue]:
@@ -38,7 +115,8 @@ def decision_document(decision: Decision) -> dict[str, JsonValue]:
         )
     ):
         members["differs"] = [
-            each.pointer for each in diff_fields(decision.ours.strategy, decision.theirs.strategy)
+            change.pointer
+            for change in diff_fields(decision.ours.strategy, decision.theirs.strategy)
         ]
     records = (decision.base, decision.ours, decision.theirs)
     for source, record in zip(Source, records, strict=True):
@@ -82,7 +160,7 @@ def read_document(data: bytes, path: Path, schemas: Iterable[str]) -> Mapping[st
 def iter_decisions(
     document: Mapping[str, JsonValue], path: Path
 ) -> Iterable[tuple[Mapping[str, JsonValue], Action | None]]:
-    """Yield each decision of a document with its action, None for one still open.
+    """Yield the decisions of a document with their actions, None for one still open.
 
     Raises:
         BankFormatError: a decision is none.
@@ -90,16 +168,16 @@ def iter_decisions(
     decisions = document.get("decisions")
     if not isinstance(decisions, list):
         raise BankFormatError("decisions is no list", path=path, expected="a list of decisions")
-    for number, each in enumerate(decisions):
-        problem = _problem(each)
+    for number, decision in enumerate(decisions):
+        problem = _problem(decision)
         if problem:
             raise BankFormatError(
                 f"decision {number} {problem}",
                 path=path,
                 expected="what --decisions saved, only its actions edited",
             )
-        action = each["action"]
-        yield each, None if action == OPEN else Action(action)
+        action = decision["action"]
+        yield decision, None if action == OPEN else Action(action)
 
 
 def _problem(value: JsonValue) -> str:

@@ -1,20 +1,100 @@
-"""Whether versions of a file can be merged at all."""
+"""What must not come through a merge: files that do not fit together, records known to be bad."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
-from aoebank.errors import BankFormatError
+from aoebank.errors import BankFormatError, BankNotFoundError, RecordError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.raw_splice import is_blank
+from aoebank.model.quarantine import Quarantine
 from aoebank.ops.merge.versions import Versions
+from aoebank.ops.validate.built_in import BuiltInBank, find_built_in
+from aoebank.storage.quarantine import (
+    FILE,
+    FOLDER,
+    find_quarantine_root,
+    load_quarantine,
+    parse_quarantine,
+)
 from aoebank.storage.readers.bank_names import graph_soc
-from aoebank.storage.sides.side import Side
+from aoebank.storage.sides.side import PathSide, Side
 
 _TARGET = ("soc_version", "core_num", "core_type", "op_type")
 _HINT = "--allow-other-soc merges them all the same"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusions:
+    """What to keep out.
+
+    Attributes:
+        quarantines: Of the result and of the sides.
+        today: Decides which entries still hold.
+        built_in: Records slower than the ones here they hide go.
+    """
+
+    quarantines: tuple[Quarantine, ...] = ()
+    today: date = date.min
+    built_in: BuiltInBank | None = None
+
+    def find_quarantined(self, parsed: ParsedFile | None) -> Mapping[int, str]:
+        """Return by position the records of a file under quarantine, each with the reason."""
+        found: dict[int, str] = {}
+        filled = [quarantine for quarantine in self.quarantines if len(quarantine)]
+        if parsed is None or not filled:
+            return found
+        for number, key in enumerate(parsed.keys):
+            for quarantine in filled:
+                if quarantine.holds_key(key):
+                    reason = self._reason(parsed, number, quarantine)
+                    found |= {} if reason is None else {number: reason}
+        return found
+
+    def find_slower(self, parsed: ParsedFile) -> Mapping[int, str]:
+        """Return by position the records that hide a faster built-in one, each with times."""
+        if self.built_in is None:
+            return {}
+        numbers = {start: number for number, start in enumerate(parsed.starts)}
+        return {
+            numbers[finding.location.start]: f"{finding.got}, {finding.expected} in the built-in"
+            for finding in self.built_in.check(parsed)
+        }
+
+    def _reason(self, parsed: ParsedFile, number: int, quarantine: Quarantine) -> str | None:
+        try:
+            record = parsed.format.record(parsed, number)
+        except RecordError:
+            return None
+        entry = quarantine.find(record, today=self.today)
+        if entry is None:
+            return None
+        return f"{entry.reason} ({entry.ticket})" if entry.ticket else entry.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relatedness:
+    """Whether the base has anything to do with a side, in one file or in all."""
+
+    base_has_records: bool = False
+    side_has_records: bool = False
+    share_a_key: bool = False
+
+    @property
+    def are_strangers(self) -> bool:
+        """Return whether both have records, and no key in common."""
+        return self.base_has_records and self.side_has_records and not self.share_a_key
+
+    def __or__(self, other: Relatedness) -> Relatedness:
+        return Relatedness(
+            base_has_records=self.base_has_records or other.base_has_records,
+            side_has_records=self.side_has_records or other.side_has_records,
+            share_a_key=self.share_a_key or other.share_a_key,
+        )
 
 
 def demand_mergeable(versions: Versions, name: str, *, may_differ_in_soc: bool) -> None:
@@ -54,6 +134,40 @@ def demand_one_target(sides: Sequence[Side]) -> None:
                 expected=", ".join(sorted(first)),
                 hint=_HINT,
             )
+
+
+def find_relatedness(base: ParsedFile | None, side: ParsedFile | None) -> Relatedness:
+    """Return how the base of a file and a side of it are related."""
+    has_base, has_side = (parsed is not None and len(parsed) > 0 for parsed in (base, side))
+    share = False
+    if base is not None and side is not None:
+        share = any(side.find(key) is not None for key in base.keys)
+    return Relatedness(base_has_records=has_base, side_has_records=has_side, share_a_key=share)
+
+
+def find_exclusions(
+    sides: Sequence[Side], *, output: Path | None, built_in: Path | None, today: date
+) -> Exclusions:
+    """Return what the quarantines at the sides and the result, and a built-in bank, keep out.
+
+    Args:
+        output: Where the result goes, if that is known.
+        built_in: Directory of a built-in bank.
+
+    Raises:
+        BankFormatError: a quarantine is broken: what it keeps out is not known.
+        BankNotFoundError: there is no such built-in bank.
+    """
+    quarantines = [_quarantine(side) for side in sides]
+    root = find_quarantine_root(output) if output is not None else None
+    if root is not None:
+        quarantines.append(load_quarantine(root))
+    found = None if built_in is None else find_built_in(built_in, env={}, cwd=Path())
+    if found is not None and next(found.findings(), None) is not None:
+        raise BankNotFoundError(
+            "holds no built-in bank file", path=built_in, expected="the directory of a bank"
+        )
+    return Exclusions(quarantines=tuple(quarantines), today=today, built_in=found)
 
 
 def _loose_targets(side: Side) -> frozenset[str]:
@@ -115,3 +229,11 @@ def _demand_one_header(versions: Versions) -> None:
             expected=one,
             hint="bring both to one version first",
         )
+
+
+def _quarantine(side: Side) -> Quarantine:
+    if isinstance(side, PathSide):
+        root = find_quarantine_root(side.path)
+        return load_quarantine(root) if root is not None else Quarantine()
+    data = side.read_bytes(f"{FOLDER}/{FILE}")
+    return parse_quarantine(data or b"", Path(side.label, FOLDER, FILE))

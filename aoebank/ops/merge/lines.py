@@ -10,6 +10,7 @@ from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.merge.plan import Three
 from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine, serialize_quarantine
 
+QUARANTINE = f"{FOLDER}/{FILE}"  # from the top of a bank
 _Entries = dict[tuple[str | None, ...], QuarantineEntry]
 
 

@@ -18,9 +18,14 @@ from aoebank.formats.registry import find_format
 from aoebank.formats.text.raw_splice import splice_raw
 from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
-from aoebank.ops.merge.conflicts import SCHEMA, SUFFIX
-from aoebank.ops.merge.document import iter_decisions, read_document, write_document
-from aoebank.ops.merge.exclusions import Exclusions
+from aoebank.ops.merge.document import (
+    CONFLICT_SUFFIX,
+    CONFLICTS,
+    iter_decisions,
+    read_document,
+    write_document,
+)
+from aoebank.ops.merge.guards import Exclusions
 from aoebank.ops.merge.plan import Action, Source
 from aoebank.storage.bank import load_file, read_file
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
@@ -51,7 +56,7 @@ class Settlement:
 
 def is_conflict_file(path: Path) -> bool:
     """Return whether a path is one of a conflict file."""
-    return path.name.endswith(SUFFIX)
+    return path.name.endswith(CONFLICT_SUFFIX)
 
 
 def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
@@ -65,11 +70,11 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
         BankFormatError: it is no conflict file, or not as it was written.
         HistoryError: the bank has other records by now.
     """
-    bank = path.with_name(path.name.removesuffix(SUFFIX))
+    bank = path.with_name(path.name.removesuffix(CONFLICT_SUFFIX))
     data = read_file(path)
     if data is None:
         raise BankNotFoundError("no such file", path=path, expected="a conflict file")
-    document = read_document(data, path, [SCHEMA])
+    document = read_document(data, path, [CONFLICTS])
     decisions = [*iter_decisions(document, path)]
     chosen = [(each, action) for each, action in decisions if action is not None]
     rest: list[JsonValue] = [each for each, action in decisions if action is None]

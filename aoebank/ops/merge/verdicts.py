@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from aoebank.errors import HistoryError, UsageError
+from aoebank.errors import BankFormatError, BankNotFoundError, HistoryError, UsageError
 from aoebank.model.digest import sha256_of
+from aoebank.model.json_value import JsonValue
 from aoebank.ops.merge.choose import Choice
+from aoebank.ops.merge.document import DECISIONS, iter_decisions, read_document
 from aoebank.ops.merge.plan import Action, Reason, Source
 from aoebank.ops.merge.versions import KeyVersions
+from aoebank.storage.bank import read_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,34 @@ class PersonalVerdict:
 
     action: Action | None
     sha256: Mapping[Source, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedVerdicts:
+    """Verdicts by side and file."""
+
+    by_step: Mapping[str, Mapping[str, Mapping[str, PersonalVerdict]]] = field(default_factory=dict)
+
+
+def load_verdicts(path: Path) -> SavedVerdicts:
+    """Read decisions a person may have edited.
+
+    Raises:
+        BankNotFoundError: there is no such file.
+        BankFormatError: it is no list of decisions, or one of them is none.
+    """
+    data = read_file(path)
+    if data is None:
+        raise BankNotFoundError("no such file", path=path, expected="saved decisions")
+    document = read_document(data, path, [DECISIONS])
+    steps: dict[str, dict[str, dict[str, PersonalVerdict]]] = {}
+    for members, action in iter_decisions(document, path):
+        side, file, key = (str(members.get(name)) for name in ("theirs_side", "file", "key"))
+        verdicts = steps.setdefault(side, {}).setdefault(file, {})
+        if key in verdicts:
+            raise BankFormatError("decision comes twice", path=path, got=key)
+        verdicts[key] = PersonalVerdict(action=action, sha256=_digests(members))
+    return SavedVerdicts(by_step=steps)
 
 
 def apply_verdict(verdict: PersonalVerdict, key: KeyVersions, choice: Choice) -> Choice:
@@ -77,3 +109,12 @@ def _stale(key: str, got: str) -> HistoryError:
         expected="the records it was made about",
         hint="save the decisions again: --decisions",
     )
+
+
+def _digests(members: Mapping[str, JsonValue]) -> dict[Source, str]:
+    found = {}
+    for source in Source:
+        version = members.get(source)
+        if isinstance(version, Mapping):
+            found[source] = str(version["sha256"])
+    return found

@@ -84,12 +84,12 @@ def _document(verdict: MergeVerdict) -> Mapping[str, object]:
         "choices": verdict.choices,
         "problems": [
             {
-                "fault": str(each.fault),
-                "path": each.path,
-                "line": each.line,
-                "key": each.key,
-                "message": each.message,
+                "fault": str(problem.fault),
+                "path": problem.path,
+                "line": problem.line,
+                "key": problem.key,
+                "message": problem.message,
             }
-            for each in verdict.problems
+            for problem in verdict.problems
         ],
     }

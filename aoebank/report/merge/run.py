@@ -71,12 +71,12 @@ class MergeReport:
             "conflicts": result.conflicts,
             "counts": {str(reason): result.counts.get(reason, 0) for reason in Reason},
             "decisions": [
-                {"theirs_side": step.theirs, **_document(each)}
+                {"theirs_side": step.theirs, **_document(decision)}
                 for step in result.steps
-                for each in step.decisions
+                for decision in step.decisions
             ],
             "hidden": dict(result.hidden),
-            "strays": [{"side": each.side, "path": str(each.path)} for each in result.strays],
+            "strays": [{"side": file.side, "path": str(file.path)} for file in result.other_files],
             "written": [str(path) for path in result.written],
             "conflict_files": [str(path) for path in result.conflict_files],
         }
@@ -85,11 +85,11 @@ class MergeReport:
         """Write the decisions by file, then the counts and the paths."""
         for step in self.result.steps:
             file = ""
-            for each in step.decisions:
-                if each.file != file:
-                    file = each.file
+            for decision in step.decisions:
+                if decision.file != file:
+                    file = decision.file
                     text.line((file, "bold"))
-                _write(text, each)
+                _write(text, decision)
         for reason in Reason:
             number = self.result.counts.get(reason, 0)
             if number:
@@ -103,8 +103,8 @@ class MergeReport:
                 ("note: ", "yellow"),
                 f"{side}: {plural(number, 'record')} no reader uses, its key comes twice",
             )
-        for stray in self.result.strays:
-            text.line(("note: ", "yellow"), f"{stray.path}: no bank file, left where it is")
+        for file in self.result.other_files:
+            text.line(("note: ", "yellow"), f"{file.path}: no bank file, left where it is")
 
     def _write_end(self, text: Text) -> None:
         result = self.result
@@ -142,7 +142,7 @@ class SettlementReport:
         return {
             "bank": str(self.settlement.bank),
             "dry_run": self.is_dry_run,
-            "settled": {key: str(each) for key, each in self.settlement.settled.items()},
+            "settled": {key: str(action) for key, action in self.settlement.settled.items()},
             "open": list(self.settlement.open),
             "written": [str(path) for path in self.settlement.written],
         }
@@ -167,28 +167,28 @@ def _document(decision: Decision) -> dict[str, object]:
     return members
 
 
-def _write(text: Text, each: Decision) -> None:
-    what = _WORDS[each.reason]
-    style = "red" if each.conflict else "" if each.reason in _QUIET else "yellow"
-    times = _times(each)
-    note = f" ({each.note})" if each.note else ""
-    text.line(f"  {each.key}  ", (what, style), f", {_outcome(each)}{times}{note}")
+def _write(text: Text, decision: Decision) -> None:
+    what = _WORDS[decision.reason]
+    style = "red" if decision.conflict else "" if decision.reason in _QUIET else "yellow"
+    times = _times(decision)
+    note = f" ({decision.note})" if decision.note else ""
+    text.line(f"  {decision.key}  ", (what, style), f", {_outcome(decision)}{times}{note}")
 
 
-def _outcome(each: Decision) -> str:
-    if each.action is Action.KEEP_OURS and each.ours is None:
+def _outcome(decision: Decision) -> str:
+    if decision.action is Action.KEEP_OURS and decision.ours is None:
         return "stays out"
-    return _ACTIONS[each.action]
+    return _ACTIONS[decision.action]
 
 
 _QUIET = (Reason.THEIRS_ADDED, Reason.THEIRS_CHANGED)
 
 
-def _times(each: Decision) -> str:
-    ours, theirs = each.cost_ours_us, each.cost_theirs_us
+def _times(decision: Decision) -> str:
+    ours, theirs = decision.cost_ours_us, decision.cost_theirs_us
     if ours is None and theirs is None:
         return ""
     words = ["no time" if cost is None else f"{cost:g} us" for cost in (ours, theirs)]
-    if each.ours is None or each.theirs is None:
-        return f": {words[each.ours is None]}"
+    if decision.ours is None or decision.theirs is None:
+        return f": {words[decision.ours is None]}"
     return f": {words[0]} here, {words[1]} there"

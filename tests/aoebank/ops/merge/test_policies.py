@@ -15,9 +15,9 @@ from aoebank.formats.provenance import ProvenanceLog, parse_provenance, serializ
 from aoebank.formats.registry import get_format
 from aoebank.model.provenance import Event, Provenance
 from aoebank.model.timing import NOISE_RATIO, Times
+from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.decide import MergeContext
 from aoebank.ops.merge.file import FileMerge, merge_file
-from aoebank.ops.merge.measured import Measurements
 from aoebank.ops.merge.plan import Action, Decision, Reason
 from aoebank.ops.merge.policy import (
     Incumbent,

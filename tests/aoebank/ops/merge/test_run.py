@@ -29,14 +29,14 @@ from aoebank.model.codes import Severity
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.merge import destination as destination_module
-from aoebank.ops.merge.conflicts import conflict_path
 from aoebank.ops.merge.destination import find_destination
-from aoebank.ops.merge.exclusions import find_exclusions
+from aoebank.ops.merge.document import conflict_path, serialize_decisions
+from aoebank.ops.merge.guards import find_exclusions
+from aoebank.ops.merge.lines import QUARANTINE
 from aoebank.ops.merge.plan import Reason
 from aoebank.ops.merge.policy import MergeRules, Policy
 from aoebank.ops.merge.run import MergeRequest, MergeResult, merge
-from aoebank.ops.merge.saved import load_verdicts, serialize_decisions
-from aoebank.ops.merge.steps import QUARANTINE_NAME
+from aoebank.ops.merge.verdicts import load_verdicts
 from aoebank.storage.quarantine import serialize_quarantine
 from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import Side
@@ -199,7 +199,7 @@ def test_sides_in_git_are_merged_like_those_on_disk(banks: Path) -> None:
 def test_unknown_files_are_told_of_and_left_alone(banks: Path) -> None:
     write(banks / "b", {"notes.txt": "x", "x.json.provenance.jsonl": "{}\n"})
     result = run(banks, "a", "b", out="a")
-    assert sorted(each.path.name for each in result.strays) == [
+    assert sorted(each.path.name for each in result.other_files) == [
         "notes.txt",
         "x.json.provenance.jsonl",
     ]
@@ -215,7 +215,7 @@ def quarantine(**members: Any) -> dict[str, bytes]:
         when="2026-01-01T00:00:00Z",
         **members,
     )
-    return {QUARANTINE_NAME: serialize_quarantine([entry])}
+    return {QUARANTINE: serialize_quarantine([entry])}
 
 
 def test_quarantined_records_stay_out_whichever_side_has_them(banks: Path) -> None:
@@ -224,7 +224,7 @@ def test_quarantined_records_stay_out_whichever_side_has_them(banks: Path) -> No
     result = run(banks, "a", "b", out="out")
     assert result.counts[Reason.QUARANTINE] == 1
     assert key not in records_of(UNIFIED, (banks / "out" / FILE).read_bytes())
-    assert content(banks / "out")[QUARANTINE_NAME] == content(banks / "b")[QUARANTINE_NAME]
+    assert content(banks / "out")[QUARANTINE] == content(banks / "b")[QUARANTINE]
     again = run(banks, "out", "a", out="out")
     assert again.counts[Reason.QUARANTINE] == 1
     assert key not in records_of(UNIFIED, (banks / "out" / FILE).read_bytes())
@@ -261,7 +261,7 @@ def test_person_cannot_bring_back_what_is_under_quarantine(banks: Path) -> None:
 
 
 def test_broken_quarantine_stops_the_merge(banks: Path) -> None:
-    write(banks / "b", {QUARANTINE_NAME: "nonsense\n"})
+    write(banks / "b", {QUARANTINE: "nonsense\n"})
     refuse(banks, BankFormatError, "quarantine", "a", "b", out="a")
 
 

@@ -17,14 +17,14 @@ from support.merge_files import NAMES, TIMED, Answer, make_file, records_of
 from aoebank.errors import BankFormatError, BankNotFoundError, HistoryError, UsageError
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.ops.merge.conflicts import conflict_path
 from aoebank.ops.merge.destination import find_destination
+from aoebank.ops.merge.document import conflict_path, serialize_decisions
+from aoebank.ops.merge.lines import QUARANTINE
 from aoebank.ops.merge.plan import Action, Reason
 from aoebank.ops.merge.policy import MergeRules, Policy
 from aoebank.ops.merge.run import MergeRequest, MergeResult, merge
-from aoebank.ops.merge.saved import load_verdicts, serialize_decisions
 from aoebank.ops.merge.settle import settle
-from aoebank.ops.merge.steps import QUARANTINE_NAME
+from aoebank.ops.merge.verdicts import load_verdicts
 from aoebank.storage.quarantine import serialize_quarantine
 from aoebank.storage.sides.open import open_side
 
@@ -373,7 +373,7 @@ def test_choice_that_would_bring_a_known_bad_record_back_is_refused(tmp_path: Pa
         when="2026-01-01T00:00:00Z",
         strategy_sha256=digest_of({"tile": 3}),
     )
-    quarantine = tmp_path / "out" / QUARANTINE_NAME
+    quarantine = tmp_path / "out" / QUARANTINE
     quarantine.parent.mkdir()
     quarantine.write_bytes(serialize_quarantine([entry]))
     with pytest.raises(UsageError, match="under quarantine"):

@@ -1,0 +1,330 @@
+"""Merge two sides file by file: what each file of the result is, still in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, HistoryError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.formats.text.raw_splice import is_blank
+from aoebank.model.digest import sha256_of
+from aoebank.ops.merge.choose import Measurements
+from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.destination import Found, MergedFile
+from aoebank.ops.merge.document import CONFLICT_SUFFIX
+from aoebank.ops.merge.file import merge_file
+from aoebank.ops.merge.guards import Relatedness, find_relatedness
+from aoebank.ops.merge.lines import QUARANTINE, merge_lines
+from aoebank.ops.merge.plan import Source, Three
+from aoebank.ops.merge.verdicts import PersonalVerdict
+from aoebank.ops.merge.versions import Versions
+from aoebank.ops.workers import map_files, takes_two
+from aoebank.storage.sides.side import PathSide, Side, SideKind, StoredSide, size_on_disk
+from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, iter_tree
+from aoebank.storage.twins import BY_TUNER_ONLY, bank_of_twin
+
+_BOTH = (Source.OURS, Source.THEIRS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreeSides:
+    """The three sides of one merge; `name` is what a single file is called in the result."""
+
+    base: Side | None
+    ours: Side
+    theirs: Side
+    name: str = ""
+
+    @property
+    def is_tree(self) -> bool:
+        return self.ours.is_tree
+
+    def of(self, source: Source) -> Side | None:
+        """Return one of them."""
+        return {Source.BASE: self.base, Source.OURS: self.ours}.get(source, self.theirs)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the files of the result, sorted, those that may be gone too."""
+        if not self.is_tree:
+            return (self.name,)
+        sides = [side for side in (self.base, self.ours, self.theirs) if side is not None]
+        return tuple(sorted({name for side in sides for name in side.names()}))
+
+    def load(self, name: str, *, uses_all_cores: bool = True) -> Versions:
+        """Read and parse the versions of a file; what they share is parsed once.
+
+        Args:
+            uses_all_cores: False where another process has the other core already.
+
+        Raises:
+            BankFormatError: one is no bank file, or lost its content to a writer that died.
+            BankPathError: one cannot be read.
+        """
+        load = partial(_load, name=name, uses_all_cores=uses_all_cores)
+        ours = load(self.ours, like=None)
+        theirs = load(self.theirs, like=ours)
+        base = load(self.base, like=ours if ours is not None else theirs)
+        return Versions(base=base, ours=ours, theirs=theirs)
+
+    def name_in(self, source: Source, name: str) -> str:
+        """Return what a file of the result is called on a side."""
+        side = self.of(source)
+        return name if side is None or side.is_tree else side.names()[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The merge of one side into what there is so far.
+
+    Attributes:
+        context: Of every file, but for what a person decided and how times were measured.
+        verdicts: What a person decided, by file.
+        target: The version that is where the result goes, if it is one of them.
+    """
+
+    sides: ThreeSides
+    context: MergeContext
+    verdicts: Mapping[str, Mapping[str, PersonalVerdict]]
+    target: Source | None = None
+
+
+def merge_sides(step: Step) -> Iterator[MergedFile]:
+    """Yield the files of the result, one at a time in memory.
+
+    Raises:
+        BankFormatError: a file is broken, or versions do not fit together.
+        BankPathError: a file cannot be read, or has a twin only its tuner can write.
+        HistoryError: the base shares no record with a side, or verdicts are stale.
+    """
+    sides, names = step.sides, step.sides.names()
+    _demand_all_known(step.verdicts, names)
+    in_two = takes_two(names, size_on_disk((sides.base, sides.ours, sides.theirs)))
+    work = partial(_merge_one, step, uses_all_cores=not in_two)
+    known = {source: Relatedness() for source in _BOTH}
+    for file in map_files(names, work, in_two=in_two):
+        known = {source: known[source] | file.relatedness[source] for source in _BOTH}
+        yield file
+    if sides.base is not None and not step.context.rules.may_be_unrelated:
+        _demand_related(sides, known)
+
+
+def merge_quarantine(step: Step) -> tuple[bytes | None, str | None]:
+    """Return the merged quarantine of trees, and the SHA-256 of what the target has.
+
+    Both are None where there is none.
+    """
+    if not step.sides.is_tree:
+        return None, None
+    texts = _read_beside(step.sides, dict.fromkeys(Source, Path(QUARANTINE)))
+    if texts.ours is None and texts.theirs is None:
+        return None, None
+    merged = merge_lines(texts, Path(QUARANTINE))
+    return merged, sha256_of(texts.of(step.target)) if step.target else None
+
+
+def _merge_one(step: Step, name: str, *, uses_all_cores: bool) -> MergedFile:
+    sides = step.sides
+    own = {source: sides.name_in(source, name) for source in Source}
+    versions = sides.load(name, uses_all_cores=uses_all_cores)
+    context = replace(
+        step.context,
+        verdicts=step.verdicts.get(name, {}),
+        times_of_ours=Measurements(partial(sides.ours.load_provenance, own[Source.OURS])),
+        times_of_theirs=Measurements(partial(sides.theirs.load_provenance, own[Source.THEIRS])),
+    )
+    merge = merge_file(versions, name, context)
+    side_cars = _read_beside(sides, {source: Path(own[source] + SUFFIX) for source in Source})
+    companion = versions.any().format.companion
+    twins = _read_beside(sides, {source: companion(Path(own[source])) for source in Source})
+    found = None
+    if step.target is not None:
+        there = versions.of(step.target)
+        found = Found(
+            bank=sha256_of(there.data) if there else None,
+            side_car=sha256_of(side_cars.of(step.target)),
+            twin=sha256_of(twins.of(step.target)),
+        )
+    return MergedFile(
+        plan=replace(merge.plan, replaced={}, removed=frozenset(), added=()),
+        data=merge.data,
+        side_car=_merge_side_cars(side_cars, name, is_gone=merge.data is None),
+        twin=_choose_twin(twins, versions, merge.data, companion(Path(name))),
+        conflicts=merge.plan.conflicts,
+        found=found,
+        relatedness={
+            source: find_relatedness(versions.base, versions.of(source)) for source in _BOTH
+        },
+    )
+
+
+def _read_beside(sides: ThreeSides, places: Mapping[Source, Path | None]) -> Three[bytes | None]:
+    """Return the bytes of files that stand beside bank files, by what each side calls them."""
+
+    def read(source: Source) -> bytes | None:
+        side, place = sides.of(source), places[source]
+        return None if side is None or place is None else side.read_bytes(place.as_posix())
+
+    return Three(base=read(Source.BASE), ours=read(Source.OURS), theirs=read(Source.THEIRS))
+
+
+def _merge_side_cars(texts: Three[bytes | None], name: str, *, is_gone: bool) -> bytes | None:
+    if texts.ours is None and texts.theirs is None:
+        return None
+    merged = merge_lines(texts, Path(name + SUFFIX))
+    return None if is_gone and not merged else merged
+
+
+def _choose_twin(
+    twins: Three[bytes | None], versions: Versions, data: bytes | None, place: Path | None
+) -> bytes | None:
+    """Return the binary twin that goes with the merged file.
+
+    Args:
+        place: Where it lies in the result; None if readers want none.
+
+    Raises:
+        BankPathError: there would have to be a new one.
+    """
+    if place is None or data is None:
+        return None
+    for source in _BOTH:
+        version = versions.of(source)
+        if version is not None and version.data == data:
+            return twins.of(source)
+    if twins.ours is not None or twins.theirs is not None:
+        hint = "take the file of one side, with its twin"
+        raise BankPathError(BY_TUNER_ONLY, path=place, hint=hint)
+    return None
+
+
+def _demand_related(sides: ThreeSides, known: Mapping[Source, Relatedness]) -> None:
+    for source, relatedness in known.items():
+        side = sides.of(source)
+        if relatedness.are_strangers:
+            raise HistoryError(
+                "base shares no record with this side",
+                where=side.label if side else "",
+                got=sides.base.label if sides.base else None,
+                expected="the version both sides started from",
+                hint="--allow-unrelated",
+            )
+
+
+def _demand_all_known(decided: Mapping[str, object], names: Sequence[str]) -> None:
+    for name in decided:
+        if name not in names:
+            raise HistoryError(
+                "decision about a file that no side has",
+                where=name,
+                hint="save the decisions again: --decisions",
+            )
+
+
+def _load(
+    side: Side | None, *, name: str, like: ParsedFile | None, uses_all_cores: bool
+) -> ParsedFile | None:
+    """Return one version of a file, known to be of a bank; None where a side has none."""
+    if side is None:
+        return None
+    own = name if side.is_tree else side.names()[0]
+    parsed = side.load(own, like=like, uses_all_cores=uses_all_cores)
+    if parsed is None:
+        return None
+    head, path = parsed.data[:HEAD_BYTES], parsed.path
+    if not side.is_tree and not is_blank(parsed.data) and find_format(path, head) is None:
+        raise BankFormatError(
+            "is no bank file", path=path, expected="a file of a format of docs/formats.md"
+        )
+    _demand_no_backup(side, parsed)
+    return parsed
+
+
+def demand_banks(sides: Sequence[Side]) -> None:
+    """Raise unless all sides are files or all are trees, each with a bank file to read.
+
+    Raises:
+        BankNotFoundError: one is of another kind, or no bank.
+        BankPathError: something in one cannot be read, so what is there is not known.
+    """
+    for side in sides:
+        if side.is_tree != sides[0].is_tree:
+            raise BankNotFoundError(
+                "cannot merge a file with a tree",
+                where=side.label,
+                got="a tree" if side.is_tree else "a file",
+                expected="a tree" if sides[0].is_tree else "a file",
+            )
+        for entry in find_other_files(side):
+            _demand_readable(side, entry)
+        if side.is_tree and not side.names():
+            raise BankNotFoundError(
+                "holds no bank file", where=side.label, expected="a tree with bank files"
+            )
+
+
+def find_other_files(side: Side) -> tuple[TreeEntry, ...]:
+    """Return what lies in a tree and is neither a bank file nor a side-car."""
+    if isinstance(side, PathSide) and side.is_tree:
+        return tuple(
+            entry
+            for entry in iter_tree(side.path)
+            if entry.kind is not FileKind.BANK and not _belongs_to_a_bank(entry.path)
+        )
+    if isinstance(side, StoredSide) and side.is_tree:
+        banks = {*side.names()}
+        return tuple(
+            TreeEntry(path=Path(side.place, name), kind=FileKind.UNKNOWN)
+            for name in sorted(side.contents)
+            if name not in banks and not _is_hidden(name) and banks.isdisjoint(_owners(name))
+        )
+    return ()
+
+
+def _belongs_to_a_bank(path: Path) -> bool:
+    return any(Path(owner).is_file() for owner in _owners(str(path)))
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def _owners(name: str) -> Iterator[str]:
+    """Yield the bank file a side-car, a conflict file or a binary twin is of, by its name."""
+    for suffix in (SUFFIX, CONFLICT_SUFFIX):
+        if name.endswith(suffix):
+            yield name.removesuffix(suffix)
+    bank = bank_of_twin(name)
+    if bank is not None:
+        yield bank
+
+
+def _demand_readable(side: Side, entry: TreeEntry) -> None:
+    if entry.kind is not FileKind.UNREADABLE:
+        return
+    is_nothing = entry.reason in ("link to nowhere", "no regular file")
+    if is_nothing and find_format(entry.path) is None:
+        return
+    raise BankPathError(
+        f"cannot be read: {entry.reason}",
+        path=entry.path,
+        expected=f"all of {side.label} to be readable: what is missing would count as removed",
+    )
+
+
+def _demand_no_backup(side: Side, parsed: ParsedFile) -> None:
+    """Raise if a file is empty because a writer of CANN died over it."""
+    if not is_blank(parsed.data) or side.kind not in (SideKind.FILE, SideKind.TREE):
+        return
+    backup = parsed.path.with_name(parsed.path.name.removesuffix(".json") + BACKUP_SUFFIX)
+    if backup.exists() and backup.stat().st_size:
+        raise BankFormatError(
+            "file is empty, its content is in the backup of a write that died",
+            path=parsed.path,
+            got=backup.name,
+            hint=f"mv {backup} {parsed.path}, or remove the backup",
+        )
