@@ -10,11 +10,12 @@ from typing import Protocol
 
 from aoebank.errors import BankFormatError, RecordError
 from aoebank.formats.lines import LineIndex
+from aoebank.formats.names import BankName
 from aoebank.model.codes import Severity
-from aoebank.model.file_name import BankName
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
+from aoebank.model.resolution import Query
 
 
 class Format(Protocol):
@@ -28,6 +29,9 @@ class Format(Protocol):
         empty: Bytes of a file without records, the start of a new one.
         first_wins: Whether readers use the first (else the last) of two equal keys.
         name_pattern: How its files are called, for people.
+        globs: Patterns for git that no name of its files escapes; the broader ones take in what
+            another reader added to a name.
+        folder: The folder of its files below the one of a soc_version, empty for none.
         brackets: The byte that opens and the byte that closes the one list or object of a
             file; empty where each record is a line.
         may_be_sorted: Whether the order of the records means nothing: no twin, no header line
@@ -41,15 +45,29 @@ class Format(Protocol):
     empty: bytes
     first_wins: bool
     name_pattern: str
+    globs: tuple[str, ...]
+    folder: str = ""
     brackets: bytes = b""
     may_be_sorted: bool = False
     is_found_by_key: bool = True
     keeps_alternatives: bool = False
     fatal_codes: frozenset[str] = frozenset()
 
-    def recognizes_name(self, name: str) -> bool:
-        """Return whether a file of this name can only be of this format."""
+    def parse_name(self, name: str) -> BankName | None:
+        """Return what a file name tells, or None where it is not one of this format."""
         ...
+
+    def build_name(self, target: BankName | Query) -> str:
+        """Return the name readers look for, parts nobody asked for in angle brackets."""
+        ...
+
+    def is_soc(self, spelled: str, soc_version: str) -> bool:
+        """Return whether readers take a soc_version in a file name for `soc_version`."""
+        return spelled == soc_version
+
+    def fits_folder(self, spelled: str, soc_version: str) -> bool:
+        """Return whether a file with `spelled` in its name may lie in a folder for a target."""
+        return self.is_soc(spelled, soc_version)
 
     def recognizes_content(self, head: bytes) -> bool:
         """Return whether the first bytes of a file look like this format."""

@@ -27,6 +27,16 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
+def bank_globs() -> tuple[str, ...]:
+    """Return the patterns that take in the name of every bank file, each once."""
+    return tuple(dict.fromkeys(glob for known in FORMATS for glob in known.globs))
+
+
+def bank_folders() -> frozenset[str]:
+    """Return the folders that hold bank files below the one of a soc_version."""
+    return frozenset(known.folder for known in FORMATS if known.folder)
+
+
 def get_format(name: str) -> Format:
     """Return the format of a name.
 
@@ -43,7 +53,7 @@ def get_format(name: str) -> Format:
 def find_format(path: Path, head: bytes | None = None) -> Format | None:
     """Return the format of a file by its name, else by its first bytes, else None."""
     for known in FORMATS:
-        if known.recognizes_name(path.name):
+        if known.parse_name(path.name) is not None:
             return known
     if head is None:
         return None

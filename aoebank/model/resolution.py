@@ -59,11 +59,12 @@ class Query:
     soc_version: str | None = None
     core_num: int | None = None
     op_type: str | None = None
+    core_type: str | None = None
 
     @property
     def is_open(self) -> bool:
         """Return whether nothing narrower than the bank itself is asked for."""
-        return self.soc_version is None and self.core_num is None and self.op_type is None
+        return self == Query()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from aoebank.errors import (
     BankPathError,
     BankPermissionError,
 )
+from aoebank.formats.names import BankName
 from aoebank.formats.protocol import ParsedFile, find_error, raise_if_broken
 from aoebank.formats.provenance import (
     ProvenanceLog,
@@ -21,8 +22,7 @@ from aoebank.formats.provenance import (
     provenance_path,
     serialize_provenance,
 )
-from aoebank.formats.registry import format_of
-from aoebank.model.file_name import BankFileName
+from aoebank.formats.registry import format_of, get_format
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
@@ -30,8 +30,6 @@ from aoebank.storage.tree import FileKind, TreeEntry, iter_tree
 from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.atomic import update_file
 from aoebank.storage.writing.lock import read_settled
-
-UNIFIED_FOLDER = "unified_bank"
 
 _Signature = tuple[int, int, int]
 
@@ -61,10 +59,11 @@ class Bank:
         self, *, soc_version: str, core_num: int, op_type: str, core_type: str = "AiCore"
     ) -> Path:
         """Return where the unified bank of an operator type on a target is."""
-        name = BankFileName(
+        name = BankName(
             soc_version=soc_version, core_num=core_num, op_type=op_type, core_type=core_type
         )
-        return self.root / soc_version / UNIFIED_FOLDER / str(name)
+        unified = get_format("unified")
+        return self.root / soc_version / unified.folder / unified.build_name(name)
 
     def find(self, file: Path, key: str) -> Record | None:
         """Return the record readers would use for `key`, or None on a miss.

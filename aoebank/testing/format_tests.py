@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from aoebank.formats.protocol import Format, ParsedFile, find_error
 from aoebank.model.finding import Finding
 from aoebank.model.record import Record
+from aoebank.model.resolution import Query
 
 
 class FormatTests:
@@ -42,8 +44,19 @@ class FormatTests:
         return list(self.parse(data).iter_records())
 
     def test_recognizes_its_file_name(self) -> None:
-        assert self.format.recognizes_name(self.file_name)
-        assert not self.format.recognizes_name("README.md")
+        assert self.format.parse_name(self.file_name) is not None
+        assert self.format.parse_name("README.md") is None
+        assert any(fnmatchcase(self.file_name, glob) for glob in self.format.globs)
+
+    def test_name_it_builds_tells_what_it_was_built_from(self) -> None:
+        name = self.format.parse_name(self.file_name)
+        assert name is not None
+        built = self.format.build_name(name).replace("<KiB>", "512").replace("<time>", "1")
+        again = self.format.parse_name(built)
+        assert again is not None
+        assert self.format.is_soc(again.soc_version, name.soc_version)
+        assert again.op_type == name.op_type
+        assert "<soc_version>" in self.format.build_name(Query())
 
     def test_recognizes_its_content(self) -> None:
         assert self.format.recognizes_content(self.example[:4096])

@@ -10,9 +10,9 @@ from support import golden_harness
 
 from aoebank import Reader
 from aoebank.model.resolution import HAZARDS, Failure
-from aoebank.storage.readers.bank_names import SOC_ALTERNATIVES
 from aoebank.storage.readers.places import HOME, Place
 from aoebank.storage.readers.rules import RULES
+from aoebank.storage.readers.soc_versions import SOC_ALTERNATIVES
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/resolve.md").read_text(encoding="utf-8")
 WORDS = {

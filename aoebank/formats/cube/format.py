@@ -14,15 +14,16 @@ from pathlib import Path
 from aoebank.errors import RecordError
 from aoebank.formats.cube.rules import MEMBERS, check_cube_file, identity_part, line_problems
 from aoebank.formats.cube.twin import check_twin
+from aoebank.formats.names import BankName, open_parts
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.cost import cost_us
 from aoebank.formats.text.json_lines import iter_lines, record_text, splice_lines, start_scan
 from aoebank.formats.text.problem import blank_line
-from aoebank.model.file_name import TargetName
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Record, with_raw
+from aoebank.model.resolution import Query
 
 _NAME = re.compile(
     r"(?:AIC_(?P<cores>\d{1,9})_L1_SIZE_\d+(?:_L2_FUSION)?_)?repository_(?P<soc>.+?)_"
@@ -37,13 +38,30 @@ class CubeFormat(Format):
 
     name = "cube"
     empty = b""
+    globs = ("repository_*.json", "AIC_*_repository_*.json")
+    folder = "cube"
     name_pattern = "[AIC_<cores>_L1_SIZE_<KiB>[_L2_FUSION]_]repository_<soc>_<op>.json"
     first_wins = True
     fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the job ends
 
-    def recognizes_name(self, name: str) -> bool:
-        """Return whether the name is one of a cube bank."""
-        return _NAME.fullmatch(name) is not None
+    def parse_name(self, name: str) -> BankName | None:
+        """Return what the name of a cube bank tells; old names hold no core number."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        cores = match["cores"]
+        return BankName(
+            soc_version=match["soc"], core_num=int(cores) if cores else None, op_type=match["op"]
+        )
+
+    def build_name(self, target: BankName | Query) -> str:
+        """Return the newer name of a cube bank."""
+        cores, soc, op_type = open_parts(target)
+        return f"AIC_{cores}_L1_SIZE_<KiB>_repository_{soc}_{op_type}.json"
+
+    def is_soc(self, spelled: str, soc_version: str) -> bool:
+        """Return whether they are equal but for capitals: some names start with a small one."""
+        return spelled.lower() == soc_version.lower()
 
     def recognizes_content(self, head: bytes) -> bool:
         """Return whether the first line holds a shape and a tiling."""
@@ -75,7 +93,7 @@ class CubeFormat(Format):
                 scan.report(problem, start, end)
             if not problems and isinstance(value, Mapping):
                 scan.add(cube_key(value["shape"]), start, end)  # type: ignore[arg-type]
-        return scan.file(self, _target(path))
+        return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position; the shape with its names is the workload."""
@@ -138,13 +156,3 @@ def _extra(value: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     is_time = cost_us(value.get("cost_time")) is not None
     known = MEMBERS if is_time else ("shape", "tiling")
     return {name: value[name] for name in value if name not in known}
-
-
-def _target(path: Path) -> TargetName | None:
-    match = _NAME.fullmatch(path.name)
-    if match is None:
-        return None
-    cores = match["cores"]
-    return TargetName(
-        soc_version=match["soc"], core_num=int(cores) if cores else None, op_type=match["op"]
-    )

@@ -11,16 +11,17 @@ from pathlib import Path
 
 from aoebank.errors import RecordError
 from aoebank.formats.gradient.rules import MEMBERS, check_gradient_file, item_problems, item_text
+from aoebank.formats.names import BankName, open_parts
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.array_index import index_array
 from aoebank.formats.text.json_lines import LineScan, start_scan
 from aoebank.formats.text.object_index import findings_of
 from aoebank.formats.text.object_splice import splice_object
-from aoebank.model.file_name import TargetName
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record, with_raw
+from aoebank.model.resolution import Query
 
 _NAME = re.compile(r"(?P<soc>.+)_gradient_fusion\.json")
 _ITEM_START = re.compile(r'\{\s*"modelhash"')
@@ -32,13 +33,19 @@ class GradientFormat(Format):
 
     name = "gradient"
     empty = b"[]"
+    globs = ("*_gradient_fusion.json",)
     name_pattern = "<soc_version>_gradient_fusion.json"
     brackets = b"[]"
     first_wins = True  # no answer is right: the reader joins the lists of equal hashes
 
-    def recognizes_name(self, name: str) -> bool:
-        """Return whether the name is one of a gradient bank."""
-        return _NAME.fullmatch(name) is not None
+    def parse_name(self, name: str) -> BankName | None:
+        """Return what the name of a gradient bank tells."""
+        match = _NAME.fullmatch(name)
+        return BankName(soc_version=match["soc"]) if match else None
+
+    def build_name(self, target: BankName | Query) -> str:
+        """Return the name of a gradient bank."""
+        return f"{open_parts(target)[1]}_gradient_fusion.json"
 
     def recognizes_content(self, head: bytes) -> bool:
         """Return whether a list starts with a modelhash."""
@@ -57,7 +64,7 @@ class GradientFormat(Format):
         )
         for number, (start, end) in enumerate(zip(index.starts, index.ends, strict=True)):
             _add(scan, number, start, end)
-        return scan.file(self, _target(path))
+        return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position: sizes and times are the strategy."""
@@ -143,8 +150,3 @@ def _add(scan: LineScan, number: int, start: int, end: int) -> None:
         scan.report_at(text, problem)
     if not key_problems and isinstance(value, Mapping):
         scan.add(str(value["modelhash"]), start, end)
-
-
-def _target(path: Path) -> TargetName | None:
-    match = _NAME.fullmatch(path.name)
-    return TargetName(soc_version=match["soc"]) if match else None

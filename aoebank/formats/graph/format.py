@@ -17,15 +17,16 @@ from aoebank.formats.graph.rules import (
     header_problem,
     line_problems,
 )
+from aoebank.formats.names import BankName, plain_soc
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM
 from aoebank.formats.text.json_lines import iter_lines, record_text, splice_lines, start_scan
 from aoebank.formats.text.problem import blank_line
-from aoebank.model.file_name import TargetName
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record, with_raw
+from aoebank.model.resolution import Query
 
 _NAME = re.compile(r"(?P<soc>[0-9A-Za-z_-]+)_(?:l2cache|l2fusion|l1fusion)\.json", re.ASCII)
 _CONTENT = re.compile(
@@ -38,13 +39,24 @@ class GraphFormat(Format):
 
     name = "graph"
     empty = HEADER + b"\n"
+    globs = ("*_l2cache.json", "*_l2fusion.json", "*_l1fusion.json")
     name_pattern = "<soc_version in lower case>_<l2cache|l2fusion|l1fusion>.json"
     first_wins = True
     is_found_by_key = False  # how a graphID is computed is not public
 
-    def recognizes_name(self, name: str) -> bool:
-        """Return whether the name is one of a subgraph bank."""
-        return _NAME.fullmatch(name) is not None
+    def parse_name(self, name: str) -> BankName | None:
+        """Return what the name of a subgraph bank tells."""
+        match = _NAME.fullmatch(name)
+        return BankName(soc_version=match["soc"]) if match else None
+
+    def build_name(self, target: BankName | Query) -> str:
+        """Return the name of a built-in subgraph bank; names of custom ones are not known."""
+        soc = target.soc_version
+        return f"{'<soc_version>' if soc is None else plain_soc(soc)}_l2cache.json"
+
+    def is_soc(self, spelled: str, soc_version: str) -> bool:
+        """Return whether they are equal as names of subgraph banks spell them."""
+        return plain_soc(spelled) == plain_soc(soc_version)
 
     def recognizes_content(self, head: bytes) -> bool:
         """Return whether a version line starts the file, and a subgraph follows."""
@@ -76,7 +88,7 @@ class GraphFormat(Format):
                 scan.report(problem, start, end)
             if not problems and isinstance(value, Mapping):
                 scan.add(str(value["graphID"]), start, end)
-        return scan.file(self, _target(path))
+        return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position; its time stays in the strategy, its unit unknown."""
@@ -121,8 +133,3 @@ def render_graph(record: Record) -> bytes:
         **record.extra,
     }
     return json_text.dumps_compact(document).encode("utf-8")
-
-
-def _target(path: Path) -> TargetName | None:
-    match = _NAME.fullmatch(path.name)
-    return TargetName(soc_version=match["soc"]) if match else None

@@ -15,6 +15,15 @@ from functools import partial
 from pathlib import Path
 
 from aoebank.errors import RecordError
+from aoebank.formats.names import (
+    CORE_TYPES,
+    OPERATOR_FOLDER,
+    OPERATOR_GLOBS,
+    RUNTIME_SUFFIX,
+    BankName,
+    build_operator_name,
+    parse_operator_name,
+)
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.runtime_kb.hash import common_hash, common_hashes
 from aoebank.formats.runtime_kb.known_lines import KnownLines
@@ -37,10 +46,10 @@ from aoebank.formats.text.json_lines import (
 )
 from aoebank.formats.text.parallel_scan import scan_lines
 from aoebank.formats.text.problem import blank_line
-from aoebank.model.file_name import RUNTIME_SUFFIX, BankFileName, find_bank_file_name
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Record, with_raw
+from aoebank.model.resolution import Query
 
 _CONTENT = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{[^\n]*"info_dict"\s*:\s*\{[^\n]*"knowledge"\s*:\s*\{'
@@ -54,15 +63,21 @@ class RuntimeKbFormat(Format):
 
     name = "runtime_kb"
     empty = b""
+    globs = (*OPERATOR_GLOBS, "*_runtime_kb.json")
+    folder = OPERATOR_FOLDER
     name_pattern = "<soc_version>_<cores>_AiCore_<op_type>_runtime_kb.json"
     first_wins = True  # map.insert leaves what is there
     may_be_sorted = True
     fatal_codes = frozenset({"AB112"})  # each blank line ends a worker, and there may be one only
 
-    def recognizes_name(self, name: str) -> bool:
-        """Return whether the name is one of a runtime bank."""
-        parts = find_bank_file_name(name)
-        return parts is not None and parts.suffix == RUNTIME_SUFFIX
+    def parse_name(self, name: str) -> BankName | None:
+        """Return the parts of the name of a runtime bank; its reader knows only AiCore."""
+        found = parse_operator_name(name, RUNTIME_SUFFIX)
+        return found if found is not None and found.core_type == CORE_TYPES[0] else None
+
+    def build_name(self, target: BankName | Query) -> str:
+        """Return the name of a runtime bank."""
+        return build_operator_name(target, RUNTIME_SUFFIX)
 
     def recognizes_content(self, head: bytes) -> bool:
         """Return whether the first line is a record."""
@@ -72,7 +87,7 @@ class RuntimeKbFormat(Format):
         """Find the records; what the reader rejects whole is a finding and no record."""
         scan = start_scan(data, path)
         scan_lines(scan, _scan_part)
-        return scan.file(self, find_bank_file_name(path.name))
+        return scan.file(self)
 
     def parse_like(
         self, data: bytes, path: Path, like: ParsedFile | None, *, uses_all_cores: bool = True
@@ -85,7 +100,7 @@ class RuntimeKbFormat(Format):
             scan_lines(scan, work)
         else:
             work(scan, 0, len(data))
-        return scan.file(self, find_bank_file_name(path.name))
+        return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position; id, version and unknown members are in `extra`."""
@@ -119,7 +134,7 @@ class RuntimeKbFormat(Format):
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield identity, field and value findings, and what the reader does not survive."""
-        cores = parsed.name.core_num if isinstance(parsed.name, BankFileName) else None
+        cores = parsed.name.core_num if parsed.name else None
         op_type = parsed.name.op_type if parsed.name else None
         return check_runtime_file(parsed, cores=cores, op_type=op_type)
 

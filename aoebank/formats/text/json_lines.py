@@ -13,7 +13,6 @@ from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM, check_text
 from aoebank.formats.text.problem import Problem, RecordText
-from aoebank.model.file_name import BankName
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
@@ -90,13 +89,13 @@ class LineScan:
         self.left_out[code] += 1
         return True
 
-    def file(self, format_: Format, name: BankName | None) -> ParsedFile:
+    def file(self, format_: Format) -> ParsedFile:
         """Return the file as scanned."""
         self.findings += not_listed(self.path, self.left_out)
         return ParsedFile(
             path=self.path,
             format=format_,
-            name=name,
+            name=format_.parse_name(self.path.name),
             data=self.data,
             keys=self.keys,
             starts=self.starts,

@@ -12,6 +12,14 @@ from pathlib import Path
 
 from aoebank.errors import RecordError
 from aoebank.formats.lines import LineIndex
+from aoebank.formats.names import (
+    OPERATOR_FOLDER,
+    OPERATOR_GLOBS,
+    RUNTIME_SUFFIX,
+    BankName,
+    build_operator_name,
+    parse_operator_name,
+)
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import check_text
@@ -28,11 +36,12 @@ from aoebank.formats.unified.rules import (
     value_problems,
 )
 from aoebank.formats.unified.union import unite
-from aoebank.model.file_name import UNIFIED_SUFFIX, find_bank_file_name
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Alternative, Record, with_raw
+from aoebank.model.resolution import Query
 
+_SUFFIX = ".json"
 _KEY_START = re.compile(
     r'(?:^|[,{])[ \t\r\n]*(?P<key>"[0-9A-Fa-f]{8,64}"[ \t]*:[ \t\r\n]*\[)', re.MULTILINE
 )
@@ -44,6 +53,8 @@ class UnifiedFormat(Format):
 
     name = "unified"
     empty = b"{\n}\n"
+    globs = OPERATOR_GLOBS
+    folder = OPERATOR_FOLDER
     name_pattern = "<soc_version>_<cores>_<AiCore|VectorCore>_<op_type>.json"
     first_wins = False  # Python's json module keeps the last of two equal names
     brackets = b"{}"
@@ -51,10 +62,13 @@ class UnifiedFormat(Format):
     keeps_alternatives = True
     fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the file is ignored whole
 
-    def recognizes_name(self, name: str) -> bool:
-        """Return whether the name is one of an operator bank, runtime banks excepted."""
-        parts = find_bank_file_name(name)
-        return parts is not None and parts.suffix == UNIFIED_SUFFIX
+    def parse_name(self, name: str) -> BankName | None:
+        """Return the parts of the name of an operator bank, runtime banks excepted."""
+        return None if name.endswith(RUNTIME_SUFFIX) else parse_operator_name(name, _SUFFIX)
+
+    def build_name(self, target: BankName | Query) -> str:
+        """Return the name of a static operator bank."""
+        return build_operator_name(target, _SUFFIX)
 
     def recognizes_content(self, head: bytes) -> bool:
         """Return whether an object starts with an md5 that holds a list."""
@@ -74,7 +88,7 @@ class UnifiedFormat(Format):
         return ParsedFile(
             path=path,
             format=self,
-            name=find_bank_file_name(path.name),
+            name=self.parse_name(path.name),
             data=data,
             keys=index.keys,
             starts=index.starts,

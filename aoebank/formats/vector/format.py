@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aoebank.errors import RecordError
 from aoebank.formats.lines import LineIndex
+from aoebank.formats.names import CORE_TYPES, OPERATOR_GLOBS, BankName, open_parts, plain_soc
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import check_text
@@ -18,14 +19,14 @@ from aoebank.formats.text.object_index import findings_of, index_object, value_p
 from aoebank.formats.text.object_splice import splice_object
 from aoebank.formats.text.problem import RecordText
 from aoebank.formats.vector.rules import Answer, read_answer, record_problems
-from aoebank.model.file_name import TargetName
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record, with_raw
+from aoebank.model.resolution import Query
 
-_NAME = re.compile(
+_NAME = re.compile(  # readers take every name that starts so, whatever follows the version
     r"(?:dynamic_|static_)?(?P<soc>.+)_(?P<type>AiCore|VectorCore)_(?P<cores>\d{1,9})_v\d{3}"
-    r"(?:_\d{8}_\d{6}_\d{1,6})?\.json",
+    r".*\.json",
     re.ASCII,
 )
 _KEY_START = re.compile(
@@ -39,15 +40,31 @@ class VectorFormat(Format):
 
     name = "vector"
     empty = b"{\n}"
+    globs = OPERATOR_GLOBS
+    folder = "vector"
     name_pattern = "[dynamic_|static_]<soc>_<AiCore|VectorCore>_<cores>_v00N[_<time>].json"
     first_wins = False  # Python's json module keeps the last of two equal names
     brackets = b"{}"
     may_be_sorted = True
     fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the job ends
 
-    def recognizes_name(self, name: str) -> bool:
-        """Return whether the name is one of a vector bank."""
-        return _NAME.fullmatch(name) is not None
+    def parse_name(self, name: str) -> BankName | None:
+        """Return what the name of a vector bank tells; one file holds all operators."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        return BankName(
+            soc_version=match["soc"], core_num=int(match["cores"]), core_type=match["type"]
+        )
+
+    def build_name(self, target: BankName | Query) -> str:
+        """Return the name of a vector bank."""
+        cores, soc, _ = open_parts(target)
+        return f"{soc}_{target.core_type or CORE_TYPES[0]}_{cores}_v001_<time>.json"
+
+    def fits_folder(self, spelled: str, soc_version: str) -> bool:
+        """Return whether they are equal, or the one in the name is shorter."""
+        return plain_soc(soc_version).startswith(plain_soc(spelled))
 
     def recognizes_content(self, head: bytes) -> bool:
         """Return whether an object starts with a list of tensors as a name."""
@@ -65,7 +82,7 @@ class VectorFormat(Format):
         return ParsedFile(
             path=path,
             format=self,
-            name=_target(path),
+            name=self.parse_name(path.name),
             data=data,
             keys=index.keys,
             starts=index.starts,
@@ -145,13 +162,4 @@ def _record_text(parsed: ParsedFile, number: int) -> RecordText:
         end=parsed.ends[number],
         value=value_place(text),
         prefix=(parsed.keys[number],),
-    )
-
-
-def _target(path: Path) -> TargetName | None:
-    match = _NAME.fullmatch(path.name)
-    if match is None:
-        return None
-    return TargetName(
-        soc_version=match["soc"], core_num=int(match["cores"]), core_type=match["type"]
     )

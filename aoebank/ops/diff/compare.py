@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from aoebank.errors import RecordError
+from aoebank.formats.names import BankName
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.workload import workload_text
 from aoebank.model.digest import canonical_text
-from aoebank.model.file_name import BankName
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
 from aoebank.ops.diff.change import ChangeKind, RecordChange, TimeVerdict

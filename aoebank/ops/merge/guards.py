@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankNotFoundError, RecordError
+from aoebank.formats.names import plain_soc
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.raw_splice import is_blank
@@ -21,7 +22,6 @@ from aoebank.storage.quarantine import (
     load_quarantine,
     parse_quarantine,
 )
-from aoebank.storage.readers.bank_names import graph_soc
 from aoebank.storage.sides.side import PathSide, Side
 
 _TARGET = ("soc_version", "core_num", "core_type", "op_type")
@@ -176,8 +176,8 @@ def _loose_targets(side: Side) -> frozenset[str]:
     for name in side.names() if side.is_tree else ():
         parsed = _empty_file(name)
         soc = parsed.name.soc_version if parsed is not None and parsed.name else None
-        if soc and all(graph_soc(part) != graph_soc(soc) for part in Path(name).parts[:-1]):
-            found.add(graph_soc(soc))
+        if soc and all(plain_soc(part) != plain_soc(soc) for part in Path(name).parts[:-1]):
+            found.add(plain_soc(soc))
     return frozenset(found)
 
 

@@ -11,6 +11,7 @@ from aoebank.model.resolution import Failure, Hazard, Query, Reader, ReaderAnswe
 from aoebank.storage.readers.folders import (
     built_in_roots,
     find_files,
+    is_asked_for,
     kind_of,
     list_banks,
     list_names,
@@ -219,7 +220,7 @@ def _wrong_folder(scene: _Scene) -> Iterator[Hazard]:
                 path
                 for folder in (*_children(root), *_children(root / "graph"))
                 for path in list_banks(folder)
-                if rules.matches(path.name, scene.query)
+                if is_asked_for(path.name, rules, scene.query)
             ]
             if hidden:
                 yield Hazard(

@@ -8,16 +8,13 @@ from pathlib import Path
 
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, bank_file_of
+from aoebank.formats.registry import bank_folders
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.provenance import Event
-from aoebank.storage.bank import UNIFIED_FOLDER
 from aoebank.storage.tree import FileKind, TreeEntry, leads_back
 
-CUBE_FOLDER = "cube"
-VECTOR_FOLDER = "vector"
 GRAPH_FOLDER = "graph"  # holds a folder per soc_version; the others lie below one
-BANK_FOLDERS = (UNIFIED_FOLDER, CUBE_FOLDER, VECTOR_FOLDER)
 _WITHOUT_RECORD = (Event.UNSATISFIED, Event.DROPPED)
 
 
@@ -40,7 +37,7 @@ def check_entry(entry: TreeEntry) -> Iterator[Finding]:
             stray = make_finding(
                 "AB504", place, "file is no bank file", hint="keep other files elsewhere"
             )
-            in_bank = entry.path.absolute().parent.name in BANK_FOLDERS
+            in_bank = entry.path.absolute().parent.name in bank_folders()
             yield stray if in_bank else replace(stray, severity=Severity.NOTE)
 
 
@@ -81,7 +78,7 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
         return
     folder = path.absolute().parent
     soc_version = _soc_of_folder(folder)
-    if soc_version is not None and not _is_soc_of(name.soc_version, soc_version, folder.name):
+    if soc_version is not None and not parsed.format.fits_folder(name.soc_version, soc_version):
         yield make_finding(
             "AB503",
             Location(path=path),
@@ -94,23 +91,9 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
 
 def _soc_of_folder(folder: Path) -> str | None:
     """Return the soc_version the layout of a bank tree gives a folder, None without one."""
-    if folder.name in BANK_FOLDERS:
+    if folder.name in bank_folders():
         return folder.parent.name
     return folder.name if folder.parent.name == GRAPH_FOLDER else None
-
-
-def _is_soc_of(name: str, folder: str, kind: str) -> bool:
-    """Return whether a soc_version in a file name is the one of its folder.
-
-    Unified banks need the same text. Graph banks spell it in lower case with `_` for `-`,
-    cube banks with a small first letter, and vector readers also take a shorter one.
-    """
-    if kind == UNIFIED_FOLDER:
-        return name == folder
-    small_name, small_folder = (text.lower().replace("-", "_") for text in (name, folder))
-    if kind == VECTOR_FOLDER:
-        return small_folder.startswith(small_name)
-    return small_name == small_folder
 
 
 def check_side_car(path: Path, log: ProvenanceLog, bank: ParsedFile | None) -> Iterator[Finding]:

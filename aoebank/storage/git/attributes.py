@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aoebank.errors import AoebankError
 from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.registry import bank_globs
 from aoebank.storage.git.program import run_git
 
 DRIVER = "aoebank"
@@ -20,18 +21,6 @@ INNER_DRIVER = "aoebank-inner"  # merges the bases of a merge that has several
 BLOCK_VERSION = 1
 
 QUARANTINE = ".aoebank/quarantine.jsonl"
-# what no name of a bank file escapes; the broader ones take in what another reader added
-BANK_GLOBS = (
-    "*_AiCore_*.json",
-    "*_VectorCore_*.json",
-    "*_runtime_kb.json",
-    "repository_*.json",
-    "AIC_*_repository_*.json",
-    "*_gradient_fusion.json",
-    "*_l2cache.json",
-    "*_l2fusion.json",
-    "*_l1fusion.json",
-)
 LINE_GLOBS = (f"*{SUFFIX}", f"**/{QUARANTINE}")
 
 _NOTE = f"written by `aoebank git install`, version {BLOCK_VERSION}"
@@ -45,8 +34,9 @@ _BLOCK = re.compile(
 
 def attribute_block() -> bytes:
     """Return the lines for `.gitattributes`; `-text`: bank files are kept byte for byte."""
-    width = max(map(len, (*BANK_GLOBS, *LINE_GLOBS)))
-    banks = (f"{glob:<{width}} merge={DRIVER} diff={DRIVER} -text" for glob in BANK_GLOBS)
+    globs = bank_globs()
+    width = max(map(len, (*globs, *LINE_GLOBS)))
+    banks = (f"{glob:<{width}} merge={DRIVER} diff={DRIVER} -text" for glob in globs)
     lines = (f"{glob:<{width}} merge={DRIVER} -text" for glob in LINE_GLOBS)
     return make_block(f"{_NOTE}; a later line counts more", (*banks, *lines))
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from aoebank.model.resolution import Query
-from aoebank.storage.readers.bank_names import short_soc
 from aoebank.storage.readers.places import SHORT_SOC, SOC, Place, Rules
+from aoebank.storage.readers.soc_versions import short_soc
 
 _ARCH = "<arch>"
 
@@ -20,11 +20,33 @@ def find_files(rules: Rules, place: Place, root: Path, query: Query) -> list[Pat
             path
             for folder, asked in _folders(root, below, query)
             for path in list_banks(folder)
-            if rules.matches(path.name, asked) or (place.any_name and _has_format(path, rules))
+            if is_asked_for(path.name, rules, asked)
+            or (place.any_name and _has_format(path, rules))
         ]
         if found:
             return found
     return []
+
+
+def is_asked_for(name: str, rules: Rules, query: Query) -> bool:
+    """Return whether a file name is one a program would open for a query."""
+    from aoebank.formats.registry import get_format  # heavy, and many callers look at no file
+
+    format_ = get_format(rules.format)
+    found = format_.parse_name(name)
+    return found is not None and (
+        (query.soc_version is None or format_.is_soc(found.soc_version, query.soc_version))
+        and (None in (query.core_num, found.core_num) or query.core_num == found.core_num)
+        and (None in (query.op_type, found.op_type) or query.op_type == found.op_type)
+        and (None in (query.core_type, found.core_type) or query.core_type == found.core_type)
+    )
+
+
+def file_name(rules: Rules, query: Query) -> str:
+    """Return the name a program would open or write, open parts in angle brackets."""
+    from aoebank.formats.registry import get_format
+
+    return get_format(rules.format).build_name(query)
 
 
 def _folders(root: Path, below: str, query: Query) -> Iterator[tuple[Path, Query]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.model.resolution import Failure, Query, Reader
+from aoebank.model.resolution import Failure, Reader
 
 TUNE_BANK_PATH = "TUNE_BANK_PATH"
 ASCEND_CACHE_PATH = "ASCEND_CACHE_PATH"
@@ -126,11 +126,9 @@ class Rules:
     """How one program finds its bank; adding a program is adding one of these.
 
     Attributes:
-        format: Name of the format of its files.
+        format: Name of the format of its files, which knows how they are called.
         custom: Places of the custom bank, first named first.
         built_in: Places of the built-in bank, first existing first.
-        matches: Whether a file name is one it would open for a query.
-        file_name: The name it would open, open parts in angle brackets.
         is_writer: Whether it writes banks.
         is_reader: Whether it looks records up.
         is_operator: Whether its banks are per operator type.
@@ -144,8 +142,6 @@ class Rules:
     reader: Reader
     format: str
     custom: tuple[Place, ...]
-    matches: Callable[[str, Query], bool]
-    file_name: Callable[[Query], str]
     built_in: tuple[Place, ...] = ()
     demands: tuple[Demand, ...] = ()
     is_writer: bool = False

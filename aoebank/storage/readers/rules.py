@@ -12,7 +12,6 @@ import os
 from dataclasses import replace
 
 from aoebank.model.resolution import Failure, Reader
-from aoebank.storage.readers import bank_names as names
 from aoebank.storage.readers.places import (
     ASCEND_CACHE_PATH,
     ASCEND_OPP_PATH,
@@ -41,8 +40,6 @@ _HOST = Rules(
     reader=Reader.HOST,
     format="unified",
     is_writer=True,
-    matches=names.matches_unified,
-    file_name=names.unified_name,
     custom=(
         Place(
             source=TUNE_BANK_PATH,
@@ -96,8 +93,6 @@ _CPP = Rules(
     format="runtime_kb",
     one_built_in_file=True,
     keeps_good_lines=True,
-    matches=names.matches_runtime,
-    file_name=names.runtime_name,
     custom=(
         _CPP_NAMED,
         replace(_CPP_NAMED, source=ASCEND_CACHE_PATH, folder=CACHE_FOLDER, created=True),
@@ -128,8 +123,6 @@ _CPP_WRITER = Rules(
     is_reader=False,
     one_built_in_file=True,
     keeps_good_lines=True,
-    matches=names.matches_runtime,
-    file_name=names.runtime_name,
     demands=(Demand(source=HOME, missing=Failure.STOP),),  # looked at whatever decides
     custom=(
         _CPP_WRITTEN,
@@ -160,8 +153,6 @@ _UNIFIED_BANK = Rules(
     format="unified",
     is_writer=True,
     uses_alternatives=True,
-    matches=names.matches_unified,
-    file_name=names.unified_name,
     demands=(Demand(source=ASCEND_OPP_PATH, unset=Failure.STOP, cann_code="EC0008"),),
     custom=(
         _PYTHON_NAMED,
@@ -189,8 +180,6 @@ _CUBE = Rules(
     reader=Reader.CUBE,
     format="cube",
     is_writer=True,
-    matches=names.matches_cube,
-    file_name=names.cube_name,
     custom=(
         _CUBE_NAMED,
         replace(_CUBE_NAMED, source=OP_BANK_PATH),
@@ -207,8 +196,6 @@ _VECTOR = Rules(
     is_writer=True,
     uses_alternatives=True,
     fastest_wins=True,
-    matches=names.matches_vector,
-    file_name=names.vector_name,
     custom=(
         _VECTOR_NAMED,
         replace(_VECTOR_NAMED, source=OP_BANK_PATH),
@@ -234,8 +221,6 @@ _GRAPH = Rules(
     reader=Reader.GRAPH,
     format="graph",
     is_operator=False,
-    matches=names.matches_graph,
-    file_name=names.graph_name,
     custom=(replace(_GRAPH_NAMED, source=MDL_BANK_PATH), _GRAPH_NAMED, _GRAPH_DEFAULT),
     built_in=_GRAPH_BUILT_IN,
 )
@@ -246,8 +231,6 @@ _GRAPH_WRITER = Rules(
     is_operator=False,
     is_writer=True,
     is_reader=False,
-    matches=names.matches_graph,
-    file_name=names.graph_name,
     custom=(
         _GRAPH_WRITTEN,
         replace(_GRAPH_WRITTEN, source=ASCEND_CACHE_PATH, folder=CACHE_FOLDER, created=True),
@@ -263,8 +246,6 @@ _GRADIENT = Rules(
     reader=Reader.GRADIENT,
     format="gradient",
     is_operator=False,
-    matches=names.matches_gradient,
-    file_name=names.gradient_name,
     custom=(
         Place(
             source=TUNE_BANK_PATH,
@@ -285,8 +266,6 @@ _GRADIENT_WRITER = Rules(
     is_operator=False,
     is_writer=True,
     is_reader=False,
-    matches=names.matches_gradient,
-    file_name=names.gradient_name,
     custom=(
         Place(source=TUNE_BANK_PATH, missing=Failure.STOP, created=False, file_needs=READ_WRITE),
         replace(_GRADIENT_DEFAULT, file_needs=READ_WRITE),

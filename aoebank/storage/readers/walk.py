@@ -18,9 +18,9 @@ from aoebank.model.resolution import (
     Tier,
     Trouble,
 )
-from aoebank.storage.readers.bank_names import SOC_ALTERNATIVES
 from aoebank.storage.readers.folders import (
     built_in_roots,
+    file_name,
     fill,
     find_files,
     kind_of,
@@ -28,6 +28,7 @@ from aoebank.storage.readers.folders import (
     size_of,
 )
 from aoebank.storage.readers.places import HOME, READ_ENTER, Demand, Place, Rules, Surroundings
+from aoebank.storage.readers.soc_versions import SOC_ALTERNATIVES
 
 
 def decide(rules: Rules, around: Surroundings) -> ReaderAnswer:
@@ -190,7 +191,7 @@ class _Walk:
         if self.place is None or self.root is None:
             return ()
         folder = self.root / fill(self.place.below[0], self.query.soc_version)
-        name = "<any name>.json" if self.place.any_name else self.rules.file_name(self.query)
+        name = "<any name>.json" if self.place.any_name else file_name(self.rules, self.query)
         return (folder / name,)
 
     def _trouble(self, place: Place, path: Path, root: Path) -> Trouble | None:

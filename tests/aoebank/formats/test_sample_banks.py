@@ -49,7 +49,7 @@ def test_sample_has_six_records_and_no_findings(path: Path) -> None:
 def test_only_one_format_takes_the_name_and_the_content(path: Path) -> None:
     own = parse(path).format
     head = path.read_bytes()[:4096]
-    assert [each for each in FORMATS if each.recognizes_name(path.name)] == [own]
+    assert [each for each in FORMATS if each.parse_name(path.name)] == [own]
     assert [each for each in FORMATS if each.recognizes_content(head)] == [own]
 
 

@@ -7,87 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from aoebank import BankNotFoundError, RecordError
 from aoebank.model.codes import CODES
-from aoebank.model.file_name import (
-    CORE_TYPES,
-    RUNTIME_SUFFIX,
-    UNIFIED_SUFFIX,
-    BankFileName,
-    find_bank_file_name,
-)
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import ExactFloat
 from aoebank.model.record import with_raw
 from aoebank.testing.factories import make_provenance, make_record
-
-
-@pytest.mark.parametrize(
-    ("name", "soc_version", "core_num", "core_type", "op_type"),
-    [
-        ("Ascend910B1_25_AiCore_matmul.json", "Ascend910B1", 25, "AiCore", "matmul"),
-        ("Ascend910_9391_24_AiCore_conv2d.json", "Ascend910_9391", 24, "AiCore", "conv2d"),
-        ("Ascend910B4-1_20_AiCore_a_b.json", "Ascend910B4-1", 20, "AiCore", "a_b"),
-        ("BS9SX2AB_48_VectorCore_x.json", "BS9SX2AB", 48, "VectorCore", "x"),
-        ("x86-64-v4_zen5_2_AiCore_Softmax.json", "x86-64-v4_zen5", 2, "AiCore", "Softmax"),
-    ],
-)
-def test_file_name_keeps_soc_version_verbatim(
-    name: str, soc_version: str, core_num: int, core_type: str, op_type: str
-) -> None:
-    expected = BankFileName(
-        soc_version=soc_version, core_num=core_num, core_type=core_type, op_type=op_type
-    )
-    assert find_bank_file_name(name) == expected
-    assert str(expected) == name
-
-
-def test_runtime_bank_name_keeps_its_suffix_apart_from_the_op_type() -> None:
-    name = find_bank_file_name("Ascend310P3_8_AiCore_MatMulV3_runtime_kb.json")
-    assert name is not None
-    assert (name.op_type, name.suffix) == ("MatMulV3", RUNTIME_SUFFIX)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "matmul.json",
-        "Ascend910_AiCore_matmul.json",
-        "Ascend910_32_AICORE_matmul.json",
-        "Ascend910_032_AiCore_matmul.json",
-        "_32_AiCore_matmul.json",
-        "a_1_AiCore_.json",
-        "Ascend910_32_AiCore_matmul.json.aoe",
-        "",
-    ],
-)
-def test_other_names_are_no_bank_file_names(name: str) -> None:
-    assert find_bank_file_name(name) is None
-
-
-@given(
-    soc=st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True),
-    core_num=st.integers(0, 99),
-    core_type=st.sampled_from(CORE_TYPES),
-    op_type=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9]{0,9}", fullmatch=True),
-    suffix=st.sampled_from((UNIFIED_SUFFIX, RUNTIME_SUFFIX)),
-)
-def test_file_name_round_trip(
-    soc: str, core_num: int, core_type: str, op_type: str, suffix: str
-) -> None:
-    name = BankFileName(
-        soc_version=soc, core_num=core_num, core_type=core_type, op_type=op_type, suffix=suffix
-    )
-    assert find_bank_file_name(str(name)) == name
-
-
-@pytest.mark.parametrize("soc_version", ["", "a/b", "../x"])
-def test_file_name_refuses_what_would_leave_the_folder(soc_version: str) -> None:
-    with pytest.raises(ValueError):
-        BankFileName(soc_version=soc_version, core_num=1, op_type="x")
 
 
 @pytest.mark.parametrize("cost", [0.0, -1.0, float("nan"), float("inf")])

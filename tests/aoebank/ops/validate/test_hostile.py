@@ -86,7 +86,7 @@ def test_random_bytes_survive_check_and_fix_under_any_name(
 
 def test_every_format_is_among_the_names() -> None:
     for format_ in FORMATS:
-        assert any(format_.recognizes_name(name) for name in NAMES), format_.name
+        assert any(format_.parse_name(name) for name in NAMES), format_.name
 
 
 def test_long_line_with_many_findings_is_not_read_again_for_each() -> None:
