@@ -9,8 +9,7 @@ from pathlib import Path
 from aoebank.errors import AoebankError
 from aoebank.model.merge_verdict import MergeFault, MergeProblem, MergeVerdict
 from aoebank.ops.git.again import MergeAgain, MergePaths
-from aoebank.ops.git.verify_lines import compare_lines
-from aoebank.ops.git.verify_records import CommittedFile, compare_records
+from aoebank.ops.git.verify_records import CommittedFile, compare_lines, compare_records
 from aoebank.ops.merge.file import parse_version
 from aoebank.ops.merge.lines import is_of_lines
 from aoebank.ops.merge.plan import CLEAN, FilePlan, Reason, Three

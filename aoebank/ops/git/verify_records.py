@@ -1,4 +1,7 @@
-"""Compare a merged file that was committed with the one the driver would have left."""
+"""Compare a merged file that was committed with the one the driver would have left.
+
+A bank file is compared record by record, a side-car or a quarantine line by line.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,11 @@ from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.merge_verdict import MergeFault, MergeProblem
 from aoebank.ops.merge.choose import is_same
+from aoebank.ops.merge.plan import Three
 
 _MARKERS = "AB104"
+_SHOWN = 80
+_MARKER_STARTS = (b"<<<<<<< ", b">>>>>>> ", b"||||||| ")
 _FACTS = {
     MergeFault.LOST: "record is lost: {}",
     MergeFault.RETURNED: "record is back: {}",
@@ -21,15 +27,12 @@ _FACTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedFile:
+class CommittedFile(Three[ParsedFile | None]):
     """One bank file of a merge: what was committed, what should have been, where both are from."""
 
     path: str
     committed: ParsedFile | None
     expected: ParsedFile | None
-    base: ParsedFile | None
-    ours: ParsedFile | None
-    theirs: ParsedFile | None
 
     @property
     def sides(self) -> tuple[ParsedFile, ...]:
@@ -59,6 +62,27 @@ def compare_records(file: CommittedFile, contested: frozenset[str]) -> Iterator[
         problem = _compare(file, key, is_contested=key in contested)
         if problem is not None:
             yield problem
+
+
+def compare_lines(
+    path: str, committed: bytes | None, expected: bytes | None, versions: Three[bytes | None]
+) -> Iterator[MergeProblem]:
+    """Yield lines that are lost or of no parent, and conflict markers."""
+    known = {
+        line for data in (versions.base, versions.ours, versions.theirs) for line in _lines(data)
+    }
+    lines = _lines(committed)
+    for number, line in enumerate(lines, 1):
+        if line.startswith(_MARKER_STARTS):
+            yield _line_problem(MergeFault.MARKERS, path, "merge conflict marker left", number)
+        elif line and line not in known and line != b"=======":
+            yield _line_problem(
+                MergeFault.INVENTED, path, f"line is of no parent: {_text(line)}", number
+            )
+    left = {*lines}
+    for line in dict.fromkeys(_lines(expected)):
+        if line and line not in left:
+            yield _line_problem(MergeFault.LOST, path, f"line is lost: {_text(line)}")
 
 
 def _find_broken(file: CommittedFile) -> MergeProblem | None:
@@ -141,3 +165,16 @@ def _is_same(a: ParsedFile | None, b: ParsedFile | None, key: str) -> bool:
 def _line(file: ParsedFile, key: str) -> int:
     number = file.find(key)
     return 0 if number is None else file.lines.position(file.starts[number])[0]
+
+
+def _lines(data: bytes | None) -> list[bytes]:
+    return [line.strip() for line in (data or b"").split(b"\n")]
+
+
+def _text(line: bytes) -> str:
+    text = line.decode("utf-8", errors="replace")
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _line_problem(fault: MergeFault, path: str, message: str, line: int = 0) -> MergeProblem:
+    return MergeProblem(fault=fault, path=path, message=message, line=line)

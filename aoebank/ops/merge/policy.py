@@ -83,9 +83,9 @@ class MergeRules:
 
     def policy_for(self, *, soc_version: str | None, op_type: str | None, key: str) -> Policy:
         """Return the policy for a record."""
-        for each in reversed(self.overrides):
-            if each.matches(soc_version=soc_version, op_type=op_type, key=key):
-                return each.policy
+        for override in reversed(self.overrides):
+            if override.matches(soc_version=soc_version, op_type=op_type, key=key):
+                return override.policy
         return self.policy
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
@@ -26,17 +26,13 @@ from aoebank.ops.merge.document import (
     write_document,
 )
 from aoebank.ops.merge.guards import Exclusions
-from aoebank.ops.merge.plan import Action, Source
+from aoebank.ops.merge.plan import SOURCE_OF, Action, Source
 from aoebank.storage.bank import load_file, read_file
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
 from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.staged import staged_changes
 
-_SOURCES = {
-    Action.KEEP_OURS: Source.OURS,
-    Action.TAKE_THEIRS: Source.THEIRS,
-    Action.TAKE_BASE: Source.BASE,
-}
+_Members = Mapping[str, JsonValue]  # of one decision of a conflict file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,17 +72,17 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
         raise BankNotFoundError("no such file", path=path, expected="a conflict file")
     document = read_document(data, path, [CONFLICTS])
     decisions = [*iter_decisions(document, path)]
-    chosen = [(each, action) for each, action in decisions if action is not None]
-    rest: list[JsonValue] = [each for each, action in decisions if action is None]
+    chosen = [(members, action) for members, action in decisions if action is not None]
+    rest: list[JsonValue] = [members for members, action in decisions if action is None]
     old = read_file(bank)
     parsed = load_file(bank) if old is not None else _new_file(bank)
     raise_if_broken(parsed)
-    result = _Edits(parsed=parsed, path=path).run(chosen)
+    result = _apply(parsed, chosen, path)
     _demand_no_quarantined(parsed, result, today)
     settlement = Settlement(
         bank=bank,
-        settled={str(each["key"]): action for each, action in chosen},
-        open=tuple(str(each["key"]) for each, action in decisions if action is None),
+        settled={str(members["key"]): action for members, action in chosen},
+        open=tuple(str(members["key"]) for members, action in decisions if action is None),
     )
     if is_dry_run or not chosen:
         return settlement
@@ -95,13 +91,11 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
             digest = None if old is None else sha256_of(parsed.data)
             changes.write(bank, result, old_sha256=digest)
         if rest:
-            changes.write(
-                path, write_document({**document, "decisions": rest}), old_sha256=sha256_of(data)
-            )
+            waiting = write_document({**document, "decisions": rest})
+            changes.write(path, waiting, old_sha256=sha256_of(data))
         else:
             changes.remove(path, old_sha256=sha256_of(data))
-        written = changes.commit()
-    return Settlement(bank=bank, settled=settlement.settled, open=settlement.open, written=written)
+        return replace(settlement, written=changes.commit())
 
 
 def _demand_no_quarantined(before: ParsedFile, result: bytes, today: date) -> None:
@@ -130,86 +124,72 @@ def _new_file(bank: Path) -> ParsedFile:
     return known.parse(known.empty, bank)
 
 
-@dataclass(slots=True)
-class _Edits:
-    """The edits of one bank file."""
+def _apply(parsed: ParsedFile, chosen: Sequence[tuple[_Members, Action]], path: Path) -> bytes:
+    """Return the bank with what a person chose in the conflict file at `path`."""
+    replaced: dict[int, bytes] = {}
+    changed: set[str] = set()
+    added: list[bytes] = []
+    for members, action in chosen:
+        key = str(members["key"])
+        number = parsed.find(key)
+        raw = _record(parsed, members, action, path)
+        _demand_unchanged(parsed, members, number)
+        if number is None:
+            added += [] if raw is None else [raw]
+        elif raw != parsed.raw(number):
+            changed.add(key)
+            replaced |= {} if raw is None else {number: raw}
+    # records of a key that no reader uses go with the one they hide behind
+    removed = {number for number, key in enumerate(parsed.keys) if key in changed} - {*replaced}
+    if replaced or removed or added:
+        demand_no_twin(parsed.path, parsed.format)
+    last = max({*range(len(parsed))} - removed, default=-1)
+    behind = [(last, raw) for raw in added]
+    return splice_raw(parsed, replaced=replaced, removed=removed, added=behind)
 
-    parsed: ParsedFile
-    path: Path
 
-    def run(self, chosen: list[tuple[Mapping[str, JsonValue], Action]]) -> bytes:
-        parsed = self.parsed
-        replaced: dict[int, bytes] = {}
-        removed: set[int] = set()
-        added: list[tuple[int, bytes]] = []
-        for members, action in chosen:
-            number = parsed.find(str(members["key"]))
-            raw = self._record(members, action)
-            self._demand_unchanged(members, number)
-            if number is None:
-                added += [] if raw is None else [(len(parsed) - 1, raw)]
-            elif raw is None:
-                removed |= self._all_of(members)
-            elif raw != parsed.raw(number):
-                replaced[number] = raw
-                removed |= self._all_of(members) - {number}
-        if removed:
-            kept = [number for number in range(len(parsed)) if number not in removed]
-            added = [(kept[-1] if kept else -1, raw) for _, raw in added]
-        if replaced or removed or added:
-            demand_no_twin(parsed.path, parsed.format)
-        return splice_raw(parsed, replaced=replaced, removed=removed, added=added)
+def _record(parsed: ParsedFile, members: _Members, action: Action, path: Path) -> bytes | None:
+    """Return the record an action gives to its key, None for none."""
+    if action is Action.REMOVE:
+        return None
+    if action is Action.TAKE_BASE and members.get(Source.BASE) is None:
+        raise _impossible("the base has no such record", members, action)
+    if action is not Action.KEEP_BOTH:
+        return _raw(members, SOURCE_OF[action], path)
+    ours, theirs = _raw(members, Source.OURS, path), _raw(members, Source.THEIRS, path)
+    if ours is None or theirs is None or not parsed.format.keeps_alternatives:
+        raise _impossible("cannot keep both", members, action)
+    return parsed.format.unite(ours, theirs)
 
-    def _all_of(self, members: Mapping[str, JsonValue]) -> set[int]:
-        """Return the positions of a key, those no reader uses too."""
-        return {each for each, key in enumerate(self.parsed.keys) if key == members["key"]}
 
-    def _record(self, members: Mapping[str, JsonValue], action: Action) -> bytes | None:
-        if action is Action.REMOVE:
-            return None
-        if action is Action.KEEP_BOTH:
-            ours, theirs = self._raw(members, Source.OURS), self._raw(members, Source.THEIRS)
-            if ours is None or theirs is None or not self.parsed.format.keeps_alternatives:
-                raise UsageError(
-                    "cannot keep both",
-                    where=str(members["key"]),
-                    got=action,
-                    expected="another action",
-                )
-            return self.parsed.format.unite(ours, theirs)
-        if action is Action.TAKE_BASE and members.get(Source.BASE) is None:
-            raise UsageError(
-                "the base has no such record",
-                where=str(members["key"]),
-                got=action,
-                expected="another action",
-            )
-        return self._raw(members, _SOURCES[action])
+def _raw(members: _Members, source: Source, path: Path) -> bytes | None:
+    """Return the record of one version as the conflict file has it."""
+    version = members.get(source)
+    if not isinstance(version, Mapping):
+        return None
+    raw = str(version["record"]).encode("utf-8", errors="replace")
+    if sha256_of(raw) != version["sha256"]:
+        raise BankFormatError(
+            f"record of {source} was edited",
+            path=path,
+            got=str(members["key"]),
+            expected="only actions to be edited",
+            hint="change the record in the bank itself",
+        )
+    return raw
 
-    def _raw(self, members: Mapping[str, JsonValue], source: Source) -> bytes | None:
-        version = members.get(source)
-        if not isinstance(version, Mapping):
-            return None
-        raw = str(version["record"]).encode("utf-8", errors="replace")
-        if sha256_of(raw) != version["sha256"]:
-            raise BankFormatError(
-                f"record of {source} was edited",
-                path=self.path,
-                got=str(members["key"]),
-                expected="only actions to be edited",
-                hint="change the record in the bank itself",
-            )
-        return raw
 
-    def _demand_unchanged(self, members: Mapping[str, JsonValue], number: int | None) -> None:
-        found = None
-        if number is not None:
-            found = sha256_of(self.parsed.raw(number))
-        if found != members.get("written_sha256"):
-            raise HistoryError(
-                "record is not what the merge wrote",
-                where=f"{self.parsed.path}",
-                got=str(members["key"]),
-                expected="a bank nobody changed since",
-                hint="take the conflict out of the file if it is settled already",
-            )
+def _impossible(problem: str, members: _Members, action: Action) -> UsageError:
+    return UsageError(problem, where=str(members["key"]), got=action, expected="another action")
+
+
+def _demand_unchanged(parsed: ParsedFile, members: _Members, number: int | None) -> None:
+    found = None if number is None else sha256_of(parsed.raw(number))
+    if found != members.get("written_sha256"):
+        raise HistoryError(
+            "record is not what the merge wrote",
+            where=f"{parsed.path}",
+            got=str(members["key"]),
+            expected="a bank nobody changed since",
+            hint="take the conflict out of the file if it is settled already",
+        )

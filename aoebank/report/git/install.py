@@ -40,32 +40,32 @@ class InstallReport:
             "dry_run": self.is_dry_run,
             "settings": [
                 {
-                    "key": each.key,
-                    "before": each.before,
-                    "after": each.after,
-                    "changed": each.before != each.after,
+                    "key": setting.key,
+                    "before": setting.before,
+                    "after": setting.after,
+                    "changed": setting.before != setting.after,
                 }
-                for each in self.plan.settings
+                for setting in self.plan.settings
             ],
             "files": [
                 {
-                    "path": str(each.path),
-                    "changed": each.before != each.after,
-                    "diff": [line.rstrip("\n") for line in _diff(each)],
+                    "path": str(file.path),
+                    "changed": file.before != file.after,
+                    "diff": [line.rstrip("\n") for line in _diff(file)],
                 }
-                for each in self.plan.files
+                for file in self.plan.files
             ],
         }
 
     def write(self, text: Text) -> None:
         """Write what changed, then what was so already."""
         done = "would change" if self.is_dry_run else "changed"
-        settings = [each for each in self.plan.settings if each.before != each.after]
+        settings = [setting for setting in self.plan.settings if setting.before != setting.after]
         if settings:
             text.line((f"{done} git config --{self.plan.scope}", "bold"))
         for setting in settings:
             _write_setting(text, setting)
-        files = [each for each in self.plan.files if each.before != each.after]
+        files = [file for file in self.plan.files if file.before != file.after]
         for change in files:
             text.line((f"{done} {change.path}", "bold"))
             for line in _diff(change):
@@ -73,7 +73,7 @@ class InstallReport:
         same = len(self.plan.settings) + len(self.plan.files) - len(settings) - len(files)
         if not settings and not files:
             text.line(f"nothing to do: {plural(same, 'setting')} and files are so already")
-        elif any(each.path.name == ".gitattributes" for each in files):
+        elif any(file.path.name == ".gitattributes" for file in files):
             text.line("commit .gitattributes: it tells every clone which files are banks")
 
 
@@ -115,13 +115,13 @@ class CheckReport:
             "settings": dict(self.result.settings),
             "problems": [
                 {
-                    "code": str(each.code),
-                    "where": each.where,
-                    "message": each.message,
-                    "hint": each.hint,
-                    "paths": list(each.paths),
+                    "code": str(problem.code),
+                    "where": problem.where,
+                    "message": problem.message,
+                    "hint": problem.hint,
+                    "paths": list(problem.paths),
                 }
-                for each in self.result.problems
+                for problem in self.result.problems
             ],
         }
 
