@@ -2,57 +2,45 @@
 
 from __future__ import annotations
 
+from aoebank import AoebankError
 
-class AoeError(Exception):
+
+class AoeError(AoebankError):
     """Base of every error the engine reports to its user.
 
     Args:
         where: File, option, node or step the error is about.
-        what: What is wrong, in lower case, without a final stop.
-        got: Value that was found, if one says more than `what`.
+        problem: What is wrong, in lower case, without a final stop.
+        got: Value that was found, if one says more than `problem`.
         expected: What would have been right.
         hint: A command or a setting that leads out.
     """
 
     code = "AOE000"
-    exit_code = 3
 
     def __init__(
         self,
         where: str,
-        what: str,
+        problem: str,
         *,
         got: object = None,
         expected: object = None,
         hint: str | None = None,
     ) -> None:
-        self.where, self.what, self.hint = where, what, hint
-        self.got, self.expected = got, expected
-        parts = [f"got {got}"] if got is not None else []
-        parts += [f"expected {expected}"] if expected is not None else []
-        detail = f" ({', '.join(parts)})" if parts else ""
-        super().__init__(f"{where}: {what}{detail}")
+        super().__init__(problem, where=where, got=got, expected=expected, hint=hint or "")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _restore, (type(self), self.args, self.__dict__)
+    def __str__(self) -> str:
+        return self.headline  # becomes a part of other messages: why a candidate failed
 
 
-def _restore(kind: type[AoeError], args: tuple[object, ...], facts: dict[str, object]) -> AoeError:
-    """Rebuild an error in another process: its message, and what it was made of."""
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(facts)
-    return error
-
-
-class UsageError(AoeError, ValueError):
+class OptionError(AoeError, ValueError):
     """An option or an environment variable has a value that cannot be meant."""
 
     code = "AOE001"
     exit_code = 2
 
 
-class EngineNotInstalledError(AoeError, ImportError):
+class EngineNotInstalledError(AoeError, ImportError):  # type: ignore[misc]  # its path is a str
     """Only the bank layer is installed; tuning needs the `engine` extra."""
 
     code = "AOE002"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from aoe.errors import OutputError, UsageError
+from aoe.errors import OptionError, OutputError
 
 
 class JobType(StrEnum):
@@ -78,20 +78,20 @@ def parse_job_types(text: str) -> tuple[JobType, ...]:
     """Return the modes of a `--job_type` value: numbers or names, a comma list.
 
     Raises:
-        UsageError: a part is unknown, or names a mode this version does not have.
+        OptionError: a part is unknown, or names a mode this version does not have.
     """
     jobs = []
     for part in (piece.strip().lower() for piece in text.split(",")):
         job = _JOB_TYPES.get(part)
         if job is None:
-            raise UsageError(
+            raise OptionError(
                 "--job_type",
                 "unknown job type",
                 got=repr(part),
                 expected="2 (or opat) or 4 (or gdat)",
             )
         if job not in _IMPLEMENTED:
-            raise UsageError(
+            raise OptionError(
                 "--job_type",
                 f"{JOB_TYPE_WORDS[job]} is not in this version",
                 got=part,
@@ -112,13 +112,13 @@ def parse_switch(name: str, value: str | None, *, default: bool) -> bool:
     """Return the value of an on/off option or of a True/False variable.
 
     Raises:
-        UsageError: the text is neither.
+        OptionError: the text is neither.
     """
     if value is None or value == "":
         return default
     words = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
     if value.lower() not in words:
-        raise UsageError(name, "not a switch", got=repr(value), expected="True or False")
+        raise OptionError(name, "not a switch", got=repr(value), expected="True or False")
     return words[value.lower()]
 
 

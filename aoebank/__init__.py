@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aoebank.api.quarantine import quarantine_add, quarantine_list, quarantine_remove
     from aoebank.api.reading import list_bank, resolve, show
     from aoebank.api.versions import blame, log, restore, revert, snapshot, tag, verify_history
+    from aoebank.cli.errors import Program, run_program
     from aoebank.errors import (
         AoebankError,
         BankFormatError,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
+    from aoebank.report.output import Report, Text, emit
     from aoebank.storage.bank import Bank
     from aoebank.storage.quarantine import load_quarantine
     from aoebank.storage.readers.environment import current_environment, resolve_bank
@@ -96,12 +98,14 @@ __all__ = [
     "LogResult",
     "MergeResult",
     "MergeVerdict",
+    "Program",
     "Provenance",
     "Quarantine",
     "QuarantineResult",
     "Reader",
     "Record",
     "RecordError",
+    "Report",
     "Resolution",
     "ResolveResult",
     "RestoreResult",
@@ -111,6 +115,7 @@ __all__ = [
     "ShowResult",
     "SnapshotResult",
     "TagResult",
+    "Text",
     "Tier",
     "UsageError",
     "ValidateResult",
@@ -119,6 +124,7 @@ __all__ = [
     "blame",
     "current_environment",
     "diff",
+    "emit",
     "explain",
     "fix",
     "git_check",
@@ -139,6 +145,7 @@ __all__ = [
     "resolve_bank",
     "restore",
     "revert",
+    "run_program",
     "settle",
     "show",
     "snapshot",
@@ -189,6 +196,7 @@ _HOMES = {
         "tag",
         "verify_history",
     ),
+    "cli.errors": ("Program", "run_program"),
     "errors": (
         "AoebankError",
         "BankFormatError",
@@ -249,6 +257,7 @@ _HOMES = {
     "ops.validate.explain": ("Explanation",),
     "ops.validate.fix": ("FixOutcome",),
     "ops.validate.run": ("ValidateResult",),
+    "report.output": ("Report", "Text", "emit"),
     "storage.bank": ("Bank",),
     "storage.quarantine": ("load_quarantine",),
     "storage.readers.environment": (

@@ -63,6 +63,12 @@ class UsageError(AoebankError):
     exit_code = 2
 
 
+class FileSystemError(AoebankError):
+    """The system refused to read or write: no permission, no space, a device that is gone."""
+
+    code = "os"
+
+
 class BankPathError(AoebankError):
     """A bank directory or file cannot be used; names the variable that chose it."""
 

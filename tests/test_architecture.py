@@ -33,7 +33,6 @@ LAYERS = {
 
 # names two classes still share; the list only gets shorter
 SHARED_NAMES = {
-    "UsageError",
     "Workload",
 }
 

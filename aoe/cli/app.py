@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +10,9 @@ import typer
 
 from aoe.cli.errors import run_app
 from aoe.cli.gdat_command import run_script, split_script
-from aoe.cli.options import JsonFlag, QuietFlag, SeedOption
+from aoe.cli.options import JsonFlag, QuietFlag, SeedOption, finish
 from aoe.cli.registry import COMMANDS
-from aoe.errors import UsageError
+from aoe.errors import OptionError
 from aoe.settings import (
     TuneSettings,
     environment,
@@ -115,10 +114,12 @@ def tune(
     number: int | None = framework
     if model_path is not None:
         if model is not None:
-            raise UsageError("--model_path", "given together with --model", got=model_path)
+            raise OptionError("--model_path", "given together with --model", got=model_path)
         model, number = model_path, None
     if model is None:
-        raise UsageError("aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help")
+        raise OptionError(
+            "aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help"
+        )
     from aoe.cli.tune_command import run_tuning
 
     settings = TuneSettings(
@@ -143,17 +144,15 @@ def _print_versions(*, as_json: bool) -> None:
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 
+    from aoe.report.answers import VersionReport
+
     versions: dict[str, str | None] = {}
     for name in ("aoebank", "onnxruntime", "halide", "onnx"):
         try:
             versions[name] = installed(name)
         except PackageNotFoundError:
             versions[name] = None
-    if as_json:
-        typer.echo(json.dumps({"schema": "aoe.version/1", "versions": versions}))
-        return
-    for name, number in versions.items():
-        typer.echo(f"{name} {number or 'not installed'}")
+    finish(VersionReport(versions=versions), as_json=as_json)
 
 
 for _name, _command in COMMANDS.items():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aoe.cli.options import JsonFlag, SeedOption
+from aoe.cli.options import JsonFlag, SeedOption, finish
 from aoe.errors import RunError
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ def benchmark(
     from aoe.device.toolchain import Toolchain
     from aoe.execute.runner import Runner
     from aoe.measurement import MeasurePolicy
+    from aoe.report.answers import BenchmarkReport
 
     with tempfile.TemporaryDirectory(prefix="aoe_bench_") as scratch:
         tuned = model_part(model, Path(scratch) / "a", input_shape)
@@ -72,8 +72,10 @@ def benchmark(
                 policy=policy,
                 seed=seed,
             )
-    document = _document(model, name, comparison, target.core_num)
-    typer.echo(json.dumps(document) if as_json else _text(document))
+    report = BenchmarkReport(
+        model=model, baseline=name, threads=target.core_num, comparison=comparison
+    )
+    finish(report, as_json=as_json)
 
 
 def model_part(file: Path, directory: Path, input_shape: str | None) -> ModelPart:
@@ -104,39 +106,3 @@ def _part(file: Path) -> ModelPart:
     from aoe.execute.messages import ModelPart
 
     return ModelPart(model=file, optimize=True)
-
-
-def _document(
-    model: Path, baseline: str, comparison: ModelComparison, threads: int
-) -> dict[str, Any]:
-    from aoe.measurement import estimate_speedup
-    from aoe.results.files import finite_or_none
-
-    estimate = estimate_speedup(comparison.measurement)
-    return {
-        "schema": "aoe.benchmark/1",
-        "model": str(model),
-        "baseline": baseline,
-        "threads": threads,
-        "model_ms": round(comparison.measurement.latency_us / 1e3, 4),
-        "baseline_ms": round(comparison.measurement.baseline_latency_us / 1e3, 4),
-        "speedup": round(estimate.median, 4),
-        "speedup_low": round(estimate.low, 4),
-        "speedup_high": round(estimate.high, 4),
-        "pairs": estimate.pairs,
-        "same_results": comparison.deviation.acceptable,
-        "max_abs_err": finite_or_none(comparison.deviation.max_abs_err),
-    }
-
-
-def _text(document: dict[str, Any]) -> str:
-    error = document["max_abs_err"]
-    largest = f"largest difference {error:.3g}" if error is not None else "not even finite alike"
-    same = f"{'same results' if document['same_results'] else 'results differ'} ({largest})"
-    return (
-        f"{document['model']}: {document['model_ms']:.3f} ms\n"
-        f"{document['baseline']}: {document['baseline_ms']:.3f} ms\n"
-        f"{document['speedup']:.3f}x as fast (95 % interval {document['speedup_low']:.3f} to "
-        f"{document['speedup_high']:.3f}, {document['pairs']} pairs, "
-        f"{document['threads']} threads); {same}"
-    )

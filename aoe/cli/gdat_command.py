@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from aoe.cli.progress import LineProgress, QuietProgress
-from aoe.errors import EngineNotInstalledError, UsageError
+from aoe.errors import EngineNotInstalledError, OptionError
 from aoe.settings import JobType, environment, repeat_tune
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run_script(
     """Tune the gradients of a script and print what came of it, in one process of the group.
 
     Raises:
-        UsageError: options that cannot be meant together.
+        OptionError: options that cannot be meant together.
         EngineNotInstalledError: there is no PyTorch.
         typer.Exit: with the script's own exit code, if it is not 0.
     """
@@ -81,23 +81,23 @@ def run_script(
 
 def _checked(script: Path | None, job_types: Sequence[JobType], model: Path | None) -> Path:
     if JobType.GDAT not in job_types:
-        raise UsageError(
+        raise OptionError(
             _OPTION, "a script is for gradient tuning", hint="aoe --job_type=4 --script TRAIN.py"
         )
     if len(job_types) > 1 or model is not None:
-        raise UsageError(
+        raise OptionError(
             "--job_type",
             "gradient tuning needs a training script and runs alone",
             hint="aoe --job_type=4 --script TRAIN.py",
         )
     if script is None:
-        raise UsageError(
+        raise OptionError(
             _OPTION,
             "gradient tuning needs a training script",
             hint="torchrun --nproc-per-node=2 -m aoe --job_type=4 --script TRAIN.py",
         )
     if not script.is_file():
-        raise UsageError(_OPTION, "no such file", got=script)
+        raise OptionError(_OPTION, "no such file", got=script)
     if find_spec("torch") is None:
         raise EngineNotInstalledError(
             "--job_type",

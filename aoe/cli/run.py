@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from pathlib import Path
@@ -10,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aoe.cli.options import JsonFlag, SeedOption, Threads
-from aoe.errors import OutputError, RunError, UsageError
+from aoe.cli.options import JsonFlag, SeedOption, Threads, finish
+from aoe.errors import OptionError, OutputError, RunError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from aoe.om.loading import OfflineModel
+    from aoe.report.answers import Output
 
 
 def run(
@@ -35,6 +35,7 @@ def run(
     """Run a tuned model once and say what came out."""
     import aoe
     from aoe.ort.sessions import run_session
+    from aoe.report.answers import RunReport
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", aoe.FallbackWarning)
@@ -43,25 +44,22 @@ def run(
         print(f"warning: {warning.message}", file=sys.stderr)
     results = run_session(model.session, make_feed(model, inputs or ["random"], seed))
     names = [value.name for value in model.get_outputs()]
-    rows = [_describe(n, r) for n, r in zip(names, results, strict=True)]
     if output is not None:
         _save(output, names, results)
-    if as_json:
-        reason = model.fallback_reason
-        document = {"schema": "aoe.run/1", "tuned": not reason, "outputs": rows}
-        typer.echo(json.dumps({**document, "fallback_reason": reason}))
-        return
-    kind = "untuned model" if model.fallback_reason else "tuned model"
-    typer.echo(f"{om}: {kind}, {len(model.manifest.kernels)} kernels")
-    for row in rows:
-        typer.echo(f"  {row['name']} {row['dtype']} {row['shape']}: {row['values']}")
+    report = RunReport(
+        om=om,
+        kernels=len(model.manifest.kernels),
+        outputs=tuple(map(_describe, names, results)),
+        fallback_reason=model.fallback_reason,
+    )
+    finish(report, as_json=as_json)
 
 
 def make_feed(model: OfflineModel, inputs: list[str], seed: int) -> dict[str, Any]:
     """Return the inputs a command line describes.
 
     Raises:
-        UsageError: a name is unknown, or files do not match the inputs.
+        OptionError: a name is unknown, or files do not match the inputs.
     """
 
     from aoe.ort.sessions import random_feed
@@ -76,15 +74,15 @@ def make_feed(model: OfflineModel, inputs: list[str], seed: int) -> dict[str, An
         if not equals:
             name, file = names[position] if position < len(names) else "", text
         if name not in names:
-            raise UsageError("--input", "the model has no such input", got=text, expected=names)
+            raise OptionError("--input", "the model has no such input", got=text, expected=names)
         feed[name] = _load(Path(file))
     missing = [name for name in names if name not in feed]
     if missing:
-        raise UsageError("--input", "inputs without a value", got=missing, expected=names)
+        raise OptionError("--input", "inputs without a value", got=missing, expected=names)
     for spec in specs:
         found = list(feed[spec.name].shape)
         if found != list(spec.shape):
-            raise UsageError(
+            raise OptionError(
                 f"--input {spec.name}",
                 "the array has another shape",
                 got=found,
@@ -116,15 +114,16 @@ def _save(directory: Path, names: list[str], results: list[Any]) -> None:
         raise OutputError(str(directory), f"cannot be written: {error}") from error
 
 
-def _describe(name: str, result: Any) -> dict[str, Any]:
+def _describe(name: str, result: Any) -> Output:
     import numpy as np
 
+    from aoe.report.answers import Output
+
     array = np.asarray(result)
-    flat = array.reshape(-1)
-    values = [float(value) for value in flat[:5]] if array.dtype.kind in "fiub" else []
-    return {
-        "name": name,
-        "dtype": str(array.dtype),
-        "shape": list(array.shape),
-        "values": values,
-    }
+    first = array.reshape(-1)[:5] if array.dtype.kind in "fiub" else ()
+    return Output(
+        name=name,
+        dtype=str(array.dtype),
+        shape=array.shape,
+        values=tuple(float(value) for value in first),
+    )

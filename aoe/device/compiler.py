@@ -119,7 +119,7 @@ def check_toolchain(toolchain: Toolchain, target: Target) -> None:
             build_library([], [], target=target, toolchain=toolchain, file=file)
         except BuildError as error:
             raise BuildError(
-                "C compiler", f"cannot build a library: {error.what}", hint=INSTALL_HINT
+                "C compiler", f"cannot build a library: {error.problem}", hint=INSTALL_HINT
             ) from error
         if not file.exists():
             raise BuildError(

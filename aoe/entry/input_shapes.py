@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx
 
-from aoe.errors import ModelImportError, UsageError
+from aoe.errors import ModelImportError, OptionError
 
 _EXAMPLE = 'for example --input_shape="input:1,3,224,224"; separate several inputs with ;'
 
@@ -15,7 +15,7 @@ def parse_input_shape(text: str | None) -> dict[str, tuple[int, ...]]:
     """Return the shapes of an `--input_shape` value by input name.
 
     Raises:
-        UsageError: an entry is not `name:extents` or an extent is not a positive integer.
+        OptionError: an entry is not `name:extents` or an extent is not a positive integer.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for item in filter(None, (part.strip() for part in (text or "").split(";"))):
@@ -26,11 +26,11 @@ def parse_input_shape(text: str | None) -> dict[str, tuple[int, ...]]:
         except ValueError:
             shape = (0,)
         if not colon or not name or any(extent < 1 for extent in shape):
-            raise UsageError(
+            raise OptionError(
                 "--input_shape", "not a name with positive extents", got=repr(item), hint=_EXAMPLE
             )
         if name in shapes:
-            raise UsageError("--input_shape", "input given twice", got=name, hint=_EXAMPLE)
+            raise OptionError("--input_shape", "input given twice", got=name, hint=_EXAMPLE)
         shapes[name] = shape
     return shapes
 

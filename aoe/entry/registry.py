@@ -5,7 +5,7 @@ from __future__ import annotations
 from aoe.entry.onnx_file import ONNX
 from aoe.entry.protocol import Entry, ModelSource
 from aoe.entry.torch_dump import TORCH_DUMP
-from aoe.errors import UsageError
+from aoe.errors import OptionError
 
 ENTRIES: dict[int | None, Entry] = {
     5: ONNX,
@@ -20,16 +20,16 @@ def find_entry(framework: int | None, source: ModelSource) -> Entry:
     """Return the entry for a framework number, None for a directory (`--model_path`).
 
     Raises:
-        UsageError: the number is unknown, no entry reads that framework, or its entry has no
+        OptionError: the number is unknown, no entry reads that framework, or its entry has no
             use for a part of `source`.
     """
     entry = ENTRIES.get(framework)
     if entry is None:
         raise _unreadable(framework)
     if source.weight is not None and not entry.takes_weight:
-        raise UsageError("--weight", "only Caffe models have a weight file", got=source.weight)
+        raise OptionError("--weight", "only Caffe models have a weight file", got=source.weight)
     if source.output_nodes and not entry.takes_output_nodes:
-        raise UsageError(
+        raise OptionError(
             "--out_nodes",
             f"the outputs of {entry.framework} are those it names itself",
             got=", ".join(source.output_nodes),
@@ -37,16 +37,16 @@ def find_entry(framework: int | None, source: ModelSource) -> Entry:
     return entry
 
 
-def _unreadable(framework: int | None) -> UsageError:
+def _unreadable(framework: int | None) -> OptionError:
     known = ", ".join(
         f"{number} ({entry.framework})" for number, entry in ENTRIES.items() if number is not None
     )
     if framework in _FRAMEWORKS:
-        return UsageError(
+        return OptionError(
             "--framework",
             f"{_FRAMEWORKS[framework]} models cannot be read",
             got=framework,
             expected=known,
             hint="export the model to ONNX and give --framework=5",
         )
-    return UsageError("--framework", "unknown framework", got=framework, expected=known)
+    return OptionError("--framework", "unknown framework", got=framework, expected=known)

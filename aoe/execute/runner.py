@@ -80,7 +80,7 @@ class Runner:
         if reply.error is not None:
             found = reply.error
             raise RunError(
-                found.where, found.what, got=found.got, expected=found.expected, hint=found.hint
+                found.where, found.problem, got=found.got, expected=found.expected, hint=found.hint
             ) from found
         if reply.crash:
             raise RunError(task, f"failed in the worker\n{reply.crash}")

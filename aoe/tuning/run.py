@@ -19,7 +19,7 @@ from aoe.entry.imported_model import ImportedModel
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
-from aoe.errors import OutputError, UsageError
+from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
 from aoe.results.files import result_name, timestamp_of
 from aoe.settings import TuneSettings, work_path
@@ -125,7 +125,7 @@ def _open_bank(
 
 def _check_search(name: str) -> None:
     if name not in SEARCHES:
-        raise UsageError("--search", "unknown search", got=name, expected=" or ".join(SEARCHES))
+        raise OptionError("--search", "unknown search", got=name, expected=" or ".join(SEARCHES))
 
 
 def library_versions() -> dict[str, str]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
@@ -30,9 +27,10 @@ from aoebank.cli import (
     textconv,
     validate,
 )
+from aoebank.cli.errors import Program, run_program
 from aoebank.cli.options import Session
-from aoebank.errors import AoebankError, UsageError
-from aoebank.report.output import ColorMode, error_document, printable, write_document
+from aoebank.errors import UsageError
+from aoebank.report.output import ColorMode
 
 # a typer.Typer is a group of commands, such as `aoebank git check`
 COMMANDS: dict[str, Callable[..., int] | typer.Typer] = {
@@ -54,9 +52,7 @@ COMMANDS: dict[str, Callable[..., int] | typer.Typer] = {
     "blame": blame.command,
     "quarantine": quarantine.group,
 }
-EXIT_BUG = 4
 EXIT_DRIVER = 129  # git reads more than 128 as: not merged; 2 to 4 would mean conflicts
-EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     name="aoebank",
@@ -103,54 +99,13 @@ def _print_version(asked: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    code = _run(arguments)
+    code = run_program(PROGRAM, arguments or ["--help"])
+    if not arguments:
+        return UsageError.exit_code
     return EXIT_DRIVER if code > 1 and _verb(arguments) == "merge-driver" else code
 
 
-def _run(arguments: list[str]) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")  # a bank may hold what a terminal cannot
-    try:
-        code = app(arguments or ["--help"], prog_name="aoebank", standalone_mode=False)
-        sys.stdout.flush()
-        return UsageError.exit_code if not arguments else int(code or 0)
-    except (KeyboardInterrupt, typer.Abort):
-        return EXIT_INTERRUPTED
-    except AoebankError as error:
-        return _tell(arguments, error)
-    except BrokenPipeError:  # `aoebank ls | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception as error:
-        usage = _usage_error(error)
-        if usage is not None:
-            return _tell(arguments, usage)
-        return _tell_bug(arguments, error)
-
-
-def _usage_error(error: Exception) -> UsageError | None:
-    """Return what the argument parser complains about as an error of ours."""
-    format_message = getattr(error, "format_message", None)
-    if format_message is None:
-        return None
-    return UsageError(format_message(), hint="aoebank --help")
-
-
-def _tell(arguments: list[str], error: AoebankError) -> int:
-    if _wants_json(arguments):
-        schema = f"aoebank.{_verb(arguments)}/1"
-        write_document({"schema": schema, "error": error_document(error)})
-    else:
-        for line in f"error: {error}".splitlines():
-            print(printable(line), file=sys.stderr)
-    if "--debug" in arguments:
-        _print_traceback(error)
-    return error.exit_code
-
-
-def _verb(arguments: list[str]) -> str:
+def _verb(arguments: Sequence[str]) -> str:
     """Return the name of the command, of one in a group as in `git-check`."""
     place = next((n for n, word in enumerate(arguments) if word in COMMANDS), None)
     if place is None:
@@ -163,27 +118,4 @@ def _verb(arguments: list[str]) -> str:
     return f"{verb}-{member}" if member else verb
 
 
-def _wants_json(arguments: list[str]) -> bool:
-    words = " ".join(arguments).replace("=", " ")
-    return "--json" in arguments or "--format json" in words
-
-
-def _tell_bug(arguments: list[str], error: Exception) -> int:
-    log = Path(tempfile.gettempdir()) / f"aoebank-bug-{os.getpid()}.log"
-    problem = AoebankError(
-        f"internal error: {type(error).__name__}: {error}",
-        hint=f"please report this with {log}",
-    )
-    problem.code = "bug"
-    _tell([each for each in arguments if each != "--debug"], problem)
-    with log.open("w", encoding="utf-8") as stream:
-        _print_traceback(error, stream)
-    if "--debug" in arguments:
-        _print_traceback(error)
-    return EXIT_BUG
-
-
-def _print_traceback(error: Exception, stream: TextIO | None = None) -> None:
-    import traceback
-
-    traceback.print_exception(error, file=stream)
+PROGRAM = Program(name="aoebank", app=app, schema=lambda arguments: f"aoebank.{_verb(arguments)}/1")

@@ -106,13 +106,25 @@ class Report(Protocol):
         ...
 
 
-def emit(report: Report, *, as_json: bool, color: ColorMode, no_color: bool) -> int:
-    """Write a report and return its exit code."""
+def emit(
+    report: Report,
+    *,
+    as_json: bool,
+    color: ColorMode = ColorMode.AUTO,
+    no_color: bool = False,
+    indent: int | None = 2,
+) -> int:
+    """Write a report and return its exit code.
+
+    Args:
+        no_color: Whether the user asked for none with NO_COLOR; `color` wins over it.
+        indent: Of a JSON document; None for one line.
+    """
     if as_json:
         document = {"schema": report.schema, **report.document()}
         if report.error is not None:
             document["error"] = error_document(report.error)
-        write_document(document)
+        write_document(document, indent=indent)
     else:
         report.write(Text(color, no_color=no_color))
         if report.error is not None:
@@ -120,9 +132,9 @@ def emit(report: Report, *, as_json: bool, color: ColorMode, no_color: bool) -> 
     return report.exit_code
 
 
-def write_document(document: Mapping[str, object]) -> None:
+def write_document(document: Mapping[str, object], *, indent: int | None = 2) -> None:
     """Write one JSON document to standard output."""
-    print(json.dumps(document, indent=2, allow_nan=False))
+    print(json.dumps(document, indent=indent, allow_nan=False))
 
 
 def error_document(error: AoebankError) -> dict[str, object]:

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from aoe import errors
-from aoe.errors import AoeError, BuildTimeoutError, ModelNotFoundError, OutputError, UsageError
+from aoe.errors import AoeError, BuildTimeoutError, ModelNotFoundError, OptionError, OutputError
 
 ALL = [
     value
@@ -36,7 +36,7 @@ def test_every_error_survives_pickling(kind: type[AoeError]) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
     assert str(again) == str(error)
-    assert (again.where, again.what, again.got, again.expected, again.hint) == (
+    assert (again.where, again.problem, again.got, again.expected, again.hint) == (
         "where",
         "what",
         1,
@@ -50,14 +50,14 @@ def test_codes_are_distinct() -> None:
 
 
 def test_exit_code_is_two_for_usage_and_three_otherwise() -> None:
-    assert {kind.exit_code for kind in ALL if not issubclass(kind, UsageError)} == {3}
-    assert UsageError.exit_code == 2
+    assert {kind.exit_code for kind in ALL if not issubclass(kind, OptionError)} == {3}
+    assert OptionError.exit_code == 2
 
 
 @pytest.mark.parametrize(
     ("kind", "builtin"),
     [
-        (UsageError, ValueError),
+        (OptionError, ValueError),
         (ModelNotFoundError, FileNotFoundError),
         (BuildTimeoutError, TimeoutError),
         (OutputError, OSError),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aoe.errors import OutputError, UsageError
+from aoe.errors import OptionError, OutputError
 from aoe.settings import (
     JobType,
     cache_path,
@@ -44,13 +44,13 @@ def test_gradient_tuning_is_seen_among_others(text: str, found: bool) -> None:
     ],
 )
 def test_modes_of_later_versions_are_refused_in_words(text: str, words: str) -> None:
-    with pytest.raises(UsageError, match=f"--job_type: {words}.* is not in this version"):
+    with pytest.raises(OptionError, match=f"--job_type: {words}.* is not in this version"):
         parse_job_types(text)
 
 
 @pytest.mark.parametrize("text", ["", "5", "0", "-1", "2,", "operator", "2;4", "\uff12"])
 def test_unknown_job_type_names_what_is_known(text: str) -> None:
-    with pytest.raises(UsageError, match=r"unknown job type .*expected 2 \(or opat\)"):
+    with pytest.raises(OptionError, match=r"unknown job type .*expected 2 \(or opat\)"):
         parse_job_types(text)
 
 
@@ -72,7 +72,7 @@ def test_switch_not_given_is_its_default(default: bool) -> None:
 
 @pytest.mark.parametrize("word", ["yes", "2", "onn", " "])
 def test_switch_with_another_word_is_refused(word: str) -> None:
-    with pytest.raises(UsageError, match="REPEAT_TUNE: not a switch") as caught:
+    with pytest.raises(OptionError, match="REPEAT_TUNE: not a switch") as caught:
         parse_switch("REPEAT_TUNE", word, default=False)
     assert repr(word) in str(caught.value)
 

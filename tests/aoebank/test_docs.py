@@ -56,7 +56,8 @@ def test_every_error_code_is_documented() -> None:
     kinds = [errors.AoebankError]
     for kind in kinds:
         kinds += kind.__subclasses__()
-    for code in {kind.code for kind in kinds} - {"error"}:
+    ours = [kind for kind in kinds if kind.__module__ == errors.__name__]
+    for code in {kind.code for kind in ours} - {"error"}:
         assert f"| `{code}` |" in BANK
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.report.quantities import bytes_text, time_text
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from aoe.gradients.timeline import Timeline
     from aoe.results.gradients import GdatReport, GroupingReport
+    from aoebank import AoebankError, Text
 
 _PLAIN_WIDTH = 100
 _LABEL = "  communication  "
@@ -21,13 +24,45 @@ _SHADES = "█▓"
 _BACKWARD = "░"
 
 
-def print_report(report: GdatReport) -> None:
-    """Print a result on standard output, as wide as the terminal; plain when piped."""
-    from rich.console import Console
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineReport:
+    """The result of a gradient tuning, drawn.
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(width=_PLAIN_WIDTH, highlight=False)
+    Attributes:
+        html: The page that is written with it.
+    """
+
+    file: Path
+    report: GdatReport
+    html: Path | None = None
+    is_dry_run: bool = False
+    schema: str = "aoe.inspect/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return the result as its file has it."""
+        from aoe.results.gradients import gdat_report_to_json
+
+        _, section = gdat_report_to_json(self.report)
+        is_written = self.html is not None and not self.is_dry_run
+        return {
+            "file": str(self.file),
+            "html": str(self.html) if is_written else None,
+            "tuning_name": self.report.tuning_name,
+            "result": section["GDAT"],
+        }
+
+    def write(self, text: Text) -> None:
+        """Draw the timelines as wide as the terminal; plain when piped."""
+        if not text.console.is_terminal:
+            text.console.width = _PLAIN_WIDTH
+        _draw(self.report, text.console)
+        if self.html is not None:
+            text.line(f"{'would write' if self.is_dry_run else 'wrote'} {self.html}")
+
+
+def _draw(report: GdatReport, console: Console) -> None:
     for line in _head(report):
         _print_line(console, line)
     groupings = _groupings(report)

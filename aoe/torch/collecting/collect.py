@@ -18,7 +18,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils import _python_dispatch
 
-from aoe.errors import ModelImportError, UsageError
+from aoe.errors import ModelImportError, OptionError
 from aoe.torch.collecting.dump import DumpWriter
 from aoe.torch.collecting.operator_recorder import OperatorRecorder, OperatorUse
 from aoe.torch.collecting.single_operator import export_operator
@@ -47,11 +47,11 @@ def set_aoe(dump_dir: str | Path, steps: int = 1) -> Collector:
         steps: How many steps to collect.
 
     Raises:
-        UsageError: fewer than one step.
+        OptionError: fewer than one step.
         OutputError: the directory cannot be written.
     """
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise UsageError("set_aoe", "not a number of steps", got=steps, expected="1 or more")
+        raise OptionError("set_aoe", "not a number of steps", got=steps, expected="1 or more")
     collector = Collector(DumpWriter(Path(dump_dir)), steps=steps)
     collector.start()
     return collector
@@ -228,7 +228,7 @@ class Collector:
                     exported.proto, module=type(module).__name__, call=said
                 )
             except ModelImportError as error:
-                self.problems[error.where] = error.what
+                self.problems[error.where] = error.problem
         file = self._files[known]
         self._writer.count(file)
         for key in found:
@@ -276,7 +276,7 @@ class Collector:
         try:
             proto = export_operator(use.sample).proto
         except ModelImportError as error:
-            use.reason = error.what
+            use.reason = error.problem
             return
         name = use.operator.split(".")[1]
         use.graph = self._writer.add_graph(proto, module=name, call=", ".join(use.inputs))

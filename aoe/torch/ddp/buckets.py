@@ -23,7 +23,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from aoe.errors import UsageError
+from aoe.errors import OptionError
 from aoe.gradients.trace import GradientTrace
 
 _FORGET_STEPS = 1000
@@ -158,7 +158,7 @@ def install_buckets(ddp: Any, buckets: Sequence[Sequence[int]], *, lasting: bool
             first step already has the buckets of all later ones.
 
     Raises:
-        UsageError: DDP is used in a way which this cannot carry over.
+        OptionError: DDP is used in a way which this cannot carry over.
         ValueError: the buckets do not hold every gradient exactly once.
     """
     check_supported(ddp)
@@ -263,12 +263,12 @@ def check_supported(ddp: Any) -> None:
     """Refuse what a new reducer would silently lose, and a torch it cannot be made with.
 
     Raises:
-        UsageError: names the option, or what this torch lacks.
+        OptionError: names the option, or what this torch lacks.
     """
     missing = [name for name in _NEEDED if not hasattr(ddp, name)]
     missing += [name for name in _NEEDED_OF_REDUCER if not hasattr(dist.Reducer, name)]
     if missing:
-        raise UsageError(
+        raise OptionError(
             f"torch {torch.__version__}",
             f"DistributedDataParallel has no {missing[0]}, which regrouping needs",
             hint="use torch 2.9 to 2.13",
@@ -283,7 +283,7 @@ def check_supported(ddp: Any) -> None:
     elif any(hasattr(each, "_in_backward_optimizers") for each in ddp._module_parameters):
         problem = "an optimizer that runs in backward"
     if problem is not None:
-        raise UsageError(
+        raise OptionError(
             "DistributedDataParallel",
             f"gradients cannot be regrouped together with {problem}",
             hint="turn it off, or leave the buckets to DDP",

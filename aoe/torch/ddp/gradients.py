@@ -18,7 +18,7 @@ from aoe.bank.gradient_record import StoredGradients
 from aoe.bank.gradients import GradientBank, gradient_bank_folder
 from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.device.registry import DEVICES, default_device
-from aoe.errors import AoeError, UsageError
+from aoe.errors import AoeError, OptionError
 from aoe.gradients.cost import choose_cost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
@@ -91,7 +91,7 @@ def tune_gradients(
         timeout_s: A collective that takes longer has lost a process; None for the group's own.
 
     Raises:
-        UsageError: the model is no DDP module, or uses what cannot be combined with tuning.
+        OptionError: the model is no DDP module, or uses what cannot be combined with tuning.
         RunError: a step failed in some process; every process raises.
         AoebankError, OutputError: bank or result file cannot be used; every process raises.
     """
@@ -100,7 +100,7 @@ def tune_gradients(
     settings = settings or GdatSettings(repeat_tune=repeat_tune(env))
     ranks = Ranks(ddp.process_group, ddp.device, timeout_s=timeout_s)
     if ranks.world_size < 2:
-        raise UsageError(
+        raise OptionError(
             "process group",
             "one process reduces nothing",
             got=1,
@@ -154,7 +154,7 @@ def apply_gradient_strategy(
         The `DistributedDataParallel` module.
 
     Raises:
-        UsageError: DDP is used in a way that cannot be combined, or arguments do not fit.
+        OptionError: DDP is used in a way that cannot be combined, or arguments do not fit.
     """
     ddp = _wrapped(ddp_or_model, process_group, ddp_options)
     ranks = Ranks(ddp.process_group, ddp.device, timeout_s=None)
@@ -174,14 +174,14 @@ def _apply_given(
 ) -> None:
     count = len(training.sizes_bytes)
     if segmentation.ends[-1] != count:
-        raise UsageError(
+        raise OptionError(
             "segmentation",
             "is of another number of gradients",
             got=segmentation.ends[-1],
             expected=count,
         )
     if trace is not None and not training.order_by(trace):
-        raise UsageError("trace", "is of another model")
+        raise OptionError("trace", "is of another model")
     training.apply(segmentation)
 
 
@@ -222,7 +222,7 @@ def _is_of(stored: StoredGradients | None, ranks: Ranks) -> bool:
 
 def _checked(model: Any) -> Any:
     if not isinstance(model, DistributedDataParallel):
-        raise UsageError(
+        raise OptionError(
             "model",
             "not a DistributedDataParallel module",
             got=type(model).__name__,
@@ -235,7 +235,7 @@ def _wrapped(model: Any, process_group: Any | None, options: Mapping[str, Any]) 
     if not isinstance(model, DistributedDataParallel):
         return DistributedDataParallel(model, process_group=process_group, **options)
     if process_group is not None or options:
-        raise UsageError(
+        raise OptionError(
             "apply_gradient_strategy",
             "the model is DistributedDataParallel already",
             got=", ".join(["process_group"] * (process_group is not None) + sorted(options)),

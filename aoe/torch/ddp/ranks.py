@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from aoe.errors import AoeError, RunError, RunTimeoutError, UsageError
+from aoe.errors import AoeError, OptionError, RunError, RunTimeoutError
 
 _FAILURE_WAIT_S = 5.0
 """How long a process whose communication broke waits for another one to say why."""
@@ -32,12 +32,12 @@ class Ranks:
             group's own time-out.
 
     Raises:
-        UsageError: there is no process group.
+        OptionError: there is no process group.
     """
 
     def __init__(self, group: Any | None, device: Any, *, timeout_s: float | None) -> None:
         if not dist.is_available() or not dist.is_initialized():
-            raise UsageError(
+            raise OptionError(
                 "torch.distributed",
                 "there is no process group",
                 hint="call torch.distributed.init_process_group first, or start with torchrun",

@@ -51,7 +51,7 @@ class DdpTraining:
             after the buckets were exchanged.
 
     Raises:
-        UsageError: the module is used in a way that cannot be combined with regrouping.
+        OptionError: the module is used in a way that cannot be combined with regrouping.
     """
 
     def __init__(

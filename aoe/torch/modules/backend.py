@@ -45,7 +45,7 @@ def aoe_backend(
         engine: What tunes, by default the engine itself.
 
     Raises:
-        UsageError: an unknown option or value.
+        OptionError: an unknown option or value.
     """
     settings = make_options({"tuning_time_limit": DEFAULT_TIME_LIMIT_S, **(options or {})})
     reason = _eager_reason(example_inputs)

@@ -17,7 +17,7 @@ import torch
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from torch.utils import _pytree as pytree
 
-from aoe.errors import AccuracyError, ModelImportError, OutputError, UsageError
+from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
 from aoe.execute.accuracy import compare_model_results
 from aoe.settings import JobType, TuneSettings, environment, parse_job_types, repeat_tune
 from aoe.torch.modules.calls import CallConvention, FlatCall
@@ -97,11 +97,11 @@ def optimize(
     Raises:
         ModelImportError: the module cannot be exported; names the inner module and the operator.
         AccuracyError: the exported model computes something else than the module.
-        UsageError: an unknown option or value.
+        OptionError: an unknown option or value.
         AoeError: the engine cannot tune here; see the subclasses.
     """
     if not isinstance(module, torch.nn.Module):
-        raise UsageError("optimize", "not a module", got=type(module).__name__)
+        raise OptionError("optimize", "not a module", got=type(module).__name__)
     args = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
     settings = make_options({**options, "job_type": job_type})
     return optimize_call(
@@ -117,17 +117,17 @@ def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
     """Return checked options.
 
     Raises:
-        UsageError: a name or a value that cannot be meant.
+        OptionError: a name or a value that cannot be meant.
     """
     known = OptimizeOptions.__slots__
     for name in given:
         if name not in known:
-            raise UsageError(
+            raise OptionError(
                 "aoe.torch", "unknown option", got=name, expected=f"one of {', '.join(known)}"
             )
     options = OptimizeOptions(**given)
     if parse_job_types(str(options.job_type)) != (JobType.OPAT,):
-        raise UsageError(
+        raise OptionError(
             "job_type",
             "only operator tuning works on one module",
             got=options.job_type,

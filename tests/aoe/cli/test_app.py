@@ -15,7 +15,7 @@ import pytest
 from support.engine.models import chain_model, save_model
 
 from aoe.cli import app as app_module
-from aoe.errors import AoeError, UsageError
+from aoe.errors import AoeError, OptionError
 from aoe.settings import TuneSettings
 from aoebank import BankFormatError
 
@@ -211,7 +211,7 @@ def test_bank_error_exits_with_three_and_says_its_hint_once(
 def test_usage_error_of_the_engine_exits_with_two(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _raising(monkeypatch, UsageError("--search", "unknown search"))
+    _raising(monkeypatch, OptionError("--search", "unknown search"))
     assert run("--model=m").code == 2
 
 
@@ -239,7 +239,7 @@ def test_bug_exits_with_four_and_leaves_its_traceback(
     _raising(monkeypatch, ZeroDivisionError("oops"))
     done = run("--model=m")
     assert done.code == 4
-    assert "internal error: ZeroDivisionError('oops')" in done.err
+    assert "internal error: ZeroDivisionError: oops" in done.err
     assert "Traceback" not in done.err
     (log,) = tmp_path.glob("aoe_bug_*.log")
     assert str(log) in done.err

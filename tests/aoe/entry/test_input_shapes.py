@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.engine.models import chain_model, make_model, onnx_shape
 
 from aoe.entry.input_shapes import fix_input_shapes, parse_input_shape
-from aoe.errors import ModelImportError, UsageError
+from aoe.errors import ModelImportError, OptionError
 
 
 @pytest.mark.parametrize("text", [None, "", "  ", ";", " ; "])
@@ -35,7 +35,7 @@ def test_shapes_are_read_by_name(text: str, shapes: dict[str, tuple[int, ...]]) 
     "text", ["1,3,224,224", "input", "input:1,x", "input:1,,3", "input:0,3", "input:-1", ":1,3"]
 )
 def test_what_is_no_shape_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(UsageError, match="--input_shape: not a name with positive") as caught:
+    with pytest.raises(OptionError, match="--input_shape: not a name with positive") as caught:
         parse_input_shape(text)
     assert repr(text) in str(caught.value)
     assert "1,3,224,224" in str(caught.value.hint)
@@ -43,7 +43,7 @@ def test_what_is_no_shape_is_refused_with_an_example(text: str) -> None:
 
 
 def test_the_same_input_twice_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"input given twice \(got a\)"):
+    with pytest.raises(OptionError, match=r"input given twice \(got a\)"):
         parse_input_shape("a:1;b:2;a:3")
 
 

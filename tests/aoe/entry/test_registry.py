@@ -12,7 +12,7 @@ from aoe.entry.imported_model import ImportedModel
 from aoe.entry.onnx_file import ONNX
 from aoe.entry.protocol import Entry, ModelSource
 from aoe.entry.registry import find_entry
-from aoe.errors import UsageError
+from aoe.errors import OptionError
 
 _SOURCE = ModelSource(path=Path("m"))
 
@@ -23,27 +23,29 @@ def test_onnx_is_five() -> None:
 
 @pytest.mark.parametrize(("number", "name"), [(0, "Caffe"), (1, "MindSpore"), (3, "TensorFlow")])
 def test_known_framework_without_entry_points_to_onnx(number: int, name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name} models cannot be read") as caught:
+    with pytest.raises(OptionError, match=f"{name} models cannot be read") as caught:
         find_entry(number, _SOURCE)
     assert "--framework=5" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("number", [-1, 2, 4, 6, 99, 100])
 def test_unknown_framework_says_which_are_known(number: int) -> None:
-    with pytest.raises(UsageError, match=rf"unknown framework \(got {number}, expected 5 \(ONNX\)"):
+    with pytest.raises(
+        OptionError, match=rf"unknown framework \(got {number}, expected 5 \(ONNX\)"
+    ):
         find_entry(number, _SOURCE)
 
 
 @pytest.mark.parametrize("framework", [5, None])
 def test_second_file_is_for_those_who_read_one(framework: int | None) -> None:
     source = ModelSource(path=Path("m"), weight=Path("w"))
-    with pytest.raises(UsageError, match="--weight: only Caffe models have a weight file"):
+    with pytest.raises(OptionError, match="--weight: only Caffe models have a weight file"):
         find_entry(framework, source)
 
 
 def test_output_nodes_are_for_those_who_can_be_told() -> None:
     source = ModelSource(path=Path("m"), output_nodes=("a:0", "b:0"))
-    with pytest.raises(UsageError, match=r"outputs of ONNX are those .* \(got a:0, b:0\)"):
+    with pytest.raises(OptionError, match=r"outputs of ONNX are those .* \(got a:0, b:0\)"):
         find_entry(5, source)
 
 

@@ -15,9 +15,9 @@ from aoe.errors import (
     BuildError,
     CompilerNotFoundError,
     ModelImportError,
+    OptionError,
     OutputError,
     TargetError,
-    UsageError,
 )
 from aoe.settings import TuneSettings
 from aoe.testing.fakes import RecordingProgress, make_target
@@ -68,13 +68,13 @@ def test_good_settings_reach_the_run(place: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "kind", "words"),
     [
-        ({"framework": 3}, UsageError, "TensorFlow models cannot be read"),
-        ({"framework": 9}, UsageError, "unknown framework"),
+        ({"framework": 3}, OptionError, "TensorFlow models cannot be read"),
+        ({"framework": 9}, OptionError, "unknown framework"),
         ({"soc_version": "Ascend910B1"}, TargetError, "needs a CANN toolkit"),
         ({"soc_version": "Cortex-A53"}, TargetError, "another target"),
-        ({"input_shape": "x"}, UsageError, "--input_shape"),
+        ({"input_shape": "x"}, OptionError, "--input_shape"),
         ({"input_shape": "z:1"}, ModelImportError, "no such input"),
-        ({"search": "annealing"}, UsageError, "--search: unknown search"),
+        ({"search": "annealing"}, OptionError, "--search: unknown search"),
         ({"model": Path("gone.onnx")}, ModelImportError, "no such file"),
     ],
 )

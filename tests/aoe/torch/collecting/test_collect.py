@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 import aoe.torch  # noqa: E402
 from aoe.bank.operators import key_of  # noqa: E402
 from aoe.entry.torch_dump import load_torch_dump  # noqa: E402
-from aoe.errors import ModelImportError, OutputError, UsageError  # noqa: E402
+from aoe.errors import ModelImportError, OptionError, OutputError  # noqa: E402
 from aoe.ort.sessions import session_options  # noqa: E402
 from aoe.settings import TuneSettings  # noqa: E402
 from aoe.target import Target  # noqa: E402
@@ -291,7 +291,7 @@ def test_a_mode_of_the_script_stays_where_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5, True])
 def test_steps_must_be_a_number(tmp_path: Path, steps: Any) -> None:
-    with pytest.raises(UsageError, match="not a number of steps"):
+    with pytest.raises(OptionError, match="not a number of steps"):
         aoe.torch.set_aoe(tmp_path, steps=steps)
 
 

@@ -15,7 +15,7 @@ from support.ddp_processes import Found, run_processes  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-from aoe.errors import UsageError  # noqa: E402
+from aoe.errors import OptionError  # noqa: E402
 from aoe.gradients.segmentation import from_bucket_caps  # noqa: E402
 from aoe.gradients.trace import GradientTrace  # noqa: E402
 from aoe.torch.ddp import buckets as ddp_buckets  # noqa: E402
@@ -265,7 +265,7 @@ def test_broken_buckets_leave_ddp_as_it_was(alone: None, buckets: list[list[int]
 def test_optimizer_in_backward_is_refused(alone: None) -> None:
     ddp = layers(2)
     next(ddp.parameters())._in_backward_optimizers = [object()]
-    with pytest.raises(UsageError, match="an optimizer that runs in backward"):
+    with pytest.raises(OptionError, match="an optimizer that runs in backward"):
         install_buckets(ddp, [[0, 1, 2, 3]])
 
 
@@ -273,7 +273,7 @@ def test_optimizer_in_backward_is_refused(alone: None) -> None:
 def test_torch_that_has_changed_is_refused_by_name(alone: None, name: str) -> None:
     ddp = layers(2)
     delattr(ddp, name)
-    with pytest.raises(UsageError, match=f"has no {name}, which regrouping needs"):
+    with pytest.raises(OptionError, match=f"has no {name}, which regrouping needs"):
         install_buckets(ddp, [[0, 1, 2, 3]])
 
 

@@ -17,7 +17,7 @@ from support.ddp_processes import Found, run_processes  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-from aoe.errors import EngineNotInstalledError, UsageError  # noqa: E402
+from aoe.errors import EngineNotInstalledError, OptionError  # noqa: E402
 from aoe.gradients.segmentation import Segmentation  # noqa: E402
 from aoe.gradients.trace import GradientTrace  # noqa: E402
 from aoe.results.files import TuningResult  # noqa: E402
@@ -250,12 +250,12 @@ def test_rank_that_is_gone_is_an_error(found: Found) -> None:
 
 def test_one_process_has_nothing_to_tune(alone: None, tmp_path: Path) -> None:
     ddp = DistributedDataParallel(nn.Linear(4, 4))
-    with pytest.raises(UsageError, match="one process reduces nothing"):
+    with pytest.raises(OptionError, match="one process reduces nothing"):
         tune_gradients(ddp, lambda: None, bank=tmp_path)
 
 
 def test_plain_module_cannot_be_tuned() -> None:
-    with pytest.raises(UsageError, match="not a DistributedDataParallel module"):
+    with pytest.raises(OptionError, match="not a DistributedDataParallel module"):
         tune_gradients(nn.Linear(4, 4), lambda: None)
 
 
@@ -269,7 +269,7 @@ def test_plain_module_is_wrapped_with_its_options(alone: None, tmp_path: Path) -
 
 def test_options_for_a_wrapped_module_are_refused(alone: None) -> None:
     ddp = DistributedDataParallel(nn.Linear(4, 4))
-    with pytest.raises(UsageError, match=r"already.*static_graph"):
+    with pytest.raises(OptionError, match=r"already.*static_graph"):
         apply_gradient_strategy(ddp, static_graph=True)
 
 
@@ -297,12 +297,12 @@ def test_grouping_of_another_number_of_gradients_is_refused(
     alone: None, ends: tuple[int, ...]
 ) -> None:
     net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
-    with pytest.raises(UsageError, match="another number of gradients"):
+    with pytest.raises(OptionError, match="another number of gradients"):
         apply_gradient_strategy(net, Segmentation(ends=ends))
 
 
 def test_without_a_group_there_is_an_error_that_says_so() -> None:
-    with pytest.raises((UsageError, ValueError, RuntimeError), match="process group"):
+    with pytest.raises((OptionError, ValueError, RuntimeError), match="process group"):
         apply_gradient_strategy(nn.Linear(4, 4))
 
 

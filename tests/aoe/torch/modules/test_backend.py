@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: E402
 from support.engine.untuned import UntunedEngine  # noqa: E402
 from torch import nn  # noqa: E402
 
-from aoe.errors import UsageError  # noqa: E402
+from aoe.errors import OptionError  # noqa: E402
 from aoe.om.loading import FallbackWarning  # noqa: E402
 from aoe.torch.modules import backend, optimization  # noqa: E402
 from aoe.torch.modules.served import ServedModel  # noqa: E402
@@ -97,9 +97,9 @@ def test_options_reach_the_engine_and_the_time_is_bounded(
 
 def test_an_unknown_option_is_an_error() -> None:
     graph = torch.fx.symbolic_trace(nn.Softplus())
-    with pytest.raises(UsageError, match=r"unknown option .got trails"):
+    with pytest.raises(OptionError, match=r"unknown option .got trails"):
         backend.aoe_backend(graph, [torch.randn(4, 4)], options={"trails": 2})
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"UsageError.*got trails"):
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"OptionError.*got trails"):
         _compiled(nn.Softplus(), trails=2)(torch.randn(4, 4))
 
 

@@ -22,7 +22,7 @@ from support.optimized_modules import Linear, snapshot  # noqa: E402
 from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402
-from aoe.errors import OutputError, UsageError  # noqa: E402
+from aoe.errors import OptionError, OutputError  # noqa: E402
 from aoe.om.loading import FallbackWarning  # noqa: E402
 from aoe.settings import TuneSettings  # noqa: E402
 from aoe.torch.modules import optimization  # noqa: E402
@@ -566,10 +566,10 @@ def test_options_reach_the_engine(engine: UntunedEngine, tmp_path: Path) -> None
     ],
 )
 def test_bad_options_are_usage_errors(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(OptionError, match=message):
         _new_linear(**options)
 
 
 def test_what_is_no_module_is_refused() -> None:
-    with pytest.raises(UsageError, match="not a module"):
+    with pytest.raises(OptionError, match="not a module"):
         aoe.torch.optimize(lambda x: x, torch.ones(3))

@@ -1,0 +1,138 @@
+"""What the small commands answer, as values: each tells itself as text or as one document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aoe.execute.tasks import ModelComparison
+    from aoebank import AoebankError, Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionReport:
+    """Versions of what a measurement depends on; None for what is not installed."""
+
+    versions: Mapping[str, str | None]
+    schema: str = "aoe.version/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return the versions by package."""
+        return {"versions": dict(self.versions)}
+
+    def write(self, text: Text) -> None:
+        """Write a line per package."""
+        for name, number in self.versions.items():
+            text.line(f"{name} {number or 'not installed'}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One output of a model: its shape, and the first of its values."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What a model computed.
+
+    Attributes:
+        fallback_reason: Why the untuned model ran; empty if the tuned one did.
+    """
+
+    om: Path
+    kernels: int
+    outputs: tuple[Output, ...]
+    fallback_reason: str
+    schema: str = "aoe.run/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return the outputs, and which model computed them."""
+        outputs = [
+            {
+                "name": output.name,
+                "dtype": output.dtype,
+                "shape": list(output.shape),
+                "values": list(output.values),
+            }
+            for output in self.outputs
+        ]
+        reason = self.fallback_reason
+        return {"tuned": not reason, "outputs": outputs, "fallback_reason": reason}
+
+    def write(self, text: Text) -> None:
+        """Write a line per output."""
+        kind = "untuned model" if self.fallback_reason else "tuned model"
+        text.line(f"{self.om}: {kind}, {self.kernels} kernels")
+        for output in self.outputs:
+            shape, values = list(output.shape), list(output.values)
+            text.line(f"  {output.name} {output.dtype} {shape}: {values}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkReport:
+    """Two models timed in pairs.
+
+    Attributes:
+        baseline: What the model is compared with, in words.
+    """
+
+    model: Path
+    baseline: str
+    threads: int
+    comparison: ModelComparison
+    schema: str = "aoe.benchmark/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return the times, the speed-up with its interval, and how far results differ."""
+        from aoe.measurement import estimate_speedup
+        from aoe.results.files import finite_or_none
+
+        measurement, deviation = self.comparison.measurement, self.comparison.deviation
+        estimate = estimate_speedup(measurement)
+        return {
+            "model": str(self.model),
+            "baseline": self.baseline,
+            "threads": self.threads,
+            "model_ms": round(measurement.latency_us / 1e3, 4),
+            "baseline_ms": round(measurement.baseline_latency_us / 1e3, 4),
+            "speedup": round(estimate.median, 4),
+            "speedup_low": round(estimate.low, 4),
+            "speedup_high": round(estimate.high, 4),
+            "pairs": estimate.pairs,
+            "same_results": deviation.acceptable,
+            "max_abs_err": finite_or_none(deviation.max_abs_err),
+        }
+
+    def write(self, text: Text) -> None:
+        """Write both times, and how they compare."""
+        from aoe.measurement import estimate_speedup
+        from aoe.results.files import finite_or_none
+
+        measurement, deviation = self.comparison.measurement, self.comparison.deviation
+        estimate = estimate_speedup(measurement)
+        error = finite_or_none(deviation.max_abs_err)
+        largest = (
+            f"largest difference {error:.3g}" if error is not None else "not even finite alike"
+        )
+        same = "same results" if deviation.acceptable else "results differ"
+        text.line(f"{self.model}: {measurement.latency_us / 1e3:.3f} ms")
+        text.line(f"{self.baseline}: {measurement.baseline_latency_us / 1e3:.3f} ms")
+        text.line(
+            f"{estimate.median:.3f}x as fast (95 % interval {estimate.low:.3f} to "
+            f"{estimate.high:.3f}, {estimate.pairs} pairs, {self.threads} threads); "
+            f"{same} ({largest})"
+        )

@@ -1,0 +1,137 @@
+"""The one place where errors of a program end: as a message and an exit code, or as JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+import typer
+
+from aoebank.errors import AoebankError, FileSystemError, UsageError
+from aoebank.report.output import error_document, printable, write_document
+
+EXIT_BUG = 4
+EXIT_INTERRUPTED = 130
+
+
+def _nothing_known(_: Exception) -> AoebankError | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A command line, and how it tells what went wrong.
+
+    Attributes:
+        schema: Gives the name of the JSON document of a call.
+        indent: Of JSON documents; None for one line.
+        interrupted: What Ctrl-C leaves; empty to say nothing.
+        explain: Gives the error of ours that one of another package means, if it means one.
+    """
+
+    name: str
+    app: typer.Typer
+    schema: Callable[[Sequence[str]], str]
+    indent: int | None = 2
+    interrupted: str = ""
+    explain: Callable[[Exception], AoebankError | None] = _nothing_known
+
+
+def run_program(program: Program, arguments: Sequence[str]) -> int:
+    """Run one call of a program and return its exit code.
+
+    0 done, 1 the answer is no, 2 usage, 3 an error the program knows, 4 a bug, 130 Ctrl-C.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")  # a bank may hold what a terminal cannot
+    call = _Call(program, arguments)
+    try:
+        code = program.app(list(arguments), prog_name=program.name, standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return call.tell_interrupted()
+    except BrokenPipeError:  # `aoebank ls | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # the top of the program
+        return call.tell(error)
+    # what newer typers make of Ctrl-C
+    return call.tell_interrupted() if code == EXIT_INTERRUPTED else int(code or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    program: Program
+    arguments: Sequence[str]
+
+    def tell(self, error: Exception) -> int:
+        known = self._known(error)
+        code = known.exit_code if known else self._tell_bug(error)
+        if known:
+            self._write(known)
+        if "--debug" in self.arguments:
+            _print_traceback(error)
+        return code
+
+    def tell_interrupted(self) -> int:
+        text = self.program.interrupted
+        if text and self._wants_json():
+            self._write_document({"code": "interrupted", "message": text})
+        elif text:
+            print(f"\n{text}", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+    def _known(self, error: Exception) -> AoebankError | None:
+        """Return an error as one of ours; None if only a bug can have led to it."""
+        if isinstance(error, AoebankError):
+            return error
+        # Typer brings its own copy of click or uses the installed one, by version
+        format_message = getattr(error, "format_message", None)
+        if format_message is not None:
+            return UsageError(str(format_message()), hint=f"{self.program.name} --help")
+        if isinstance(error, OSError):
+            where = str(error.filename or "file system")
+            return FileSystemError(str(error.strerror or error), where=where)
+        return self.program.explain(error)
+
+    def _tell_bug(self, error: Exception) -> int:
+        prefix = f"{self.program.name}_bug_"
+        with tempfile.NamedTemporaryFile(
+            "w", prefix=prefix, suffix=".log", encoding="utf-8", delete=False
+        ) as log:
+            _print_traceback(error, log)  # type: ignore[arg-type]
+        problem = AoebankError(
+            f"internal error: {type(error).__name__}: {error}",
+            hint=f"please report this with {log.name}",
+        )
+        problem.code = "bug"
+        self._write(problem)
+        return EXIT_BUG
+
+    def _write(self, error: AoebankError) -> None:
+        if self._wants_json():
+            self._write_document(error_document(error))
+            return
+        hint = f"\nhint: {error.hint}" if error.hint else ""
+        for line in f"error: {error.headline}{hint}".splitlines():
+            print(printable(line), file=sys.stderr)
+
+    def _write_document(self, error: dict[str, object]) -> None:
+        schema = self.program.schema(self.arguments)
+        write_document({"schema": schema, "error": error}, indent=self.program.indent)
+
+    def _wants_json(self) -> bool:
+        words = " ".join(self.arguments).replace("=", " ")
+        return "--json" in self.arguments or "--format json" in words
+
+
+def _print_traceback(error: Exception, stream: TextIO | None = None) -> None:
+    import traceback
+
+    traceback.print_exception(error, file=stream)

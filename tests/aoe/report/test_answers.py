@@ -1,0 +1,75 @@
+"""Text and document of a report come from the same value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aoe.execute.accuracy import Deviation
+from aoe.execute.tasks import ModelComparison
+from aoe.measurement import Measurement, Outcome
+from aoe.report.answers import BenchmarkReport, Output, RunReport
+from aoebank import Report, emit
+
+NAN = float("nan")
+
+
+def _told(report: Report, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, object]]:
+    assert emit(report, as_json=False) == 0
+    text = capsys.readouterr().out
+    assert emit(report, as_json=True, indent=None) == 0
+    line = capsys.readouterr().out
+    assert line.count("\n") == 1
+    return text, json.loads(line)
+
+
+def _benchmark(*, max_abs_err: float, detail: str = "") -> BenchmarkReport:
+    measurement = Measurement(
+        outcome=Outcome.CORRECT, baseline_us=(200.0,) * 6, tuned_us=(100.0,) * 6
+    )
+    deviation = Deviation(max_abs_err=max_abs_err, excess=0.0, detail=detail)
+    return BenchmarkReport(
+        model=Path("m.om"),
+        baseline="untuned model inside",
+        threads=2,
+        comparison=ModelComparison(measurement=measurement, deviation=deviation),
+    )
+
+
+def test_benchmark_tells_times_speed_up_and_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    text, document = _told(_benchmark(max_abs_err=1e-6), capsys)
+    assert text.splitlines() == [
+        "m.om: 0.100 ms",
+        "untuned model inside: 0.200 ms",
+        (
+            "2.000x as fast (95 % interval 2.000 to 2.000, 6 pairs, 2 threads); "
+            "same results (largest difference 1e-06)"
+        ),
+    ]
+    assert document["schema"] == "aoe.benchmark/1"
+    assert document["speedup"] == 2.0
+    assert document["same_results"] is True
+
+
+def test_difference_that_is_no_number_is_null_in_a_document(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text, document = _told(_benchmark(max_abs_err=NAN, detail="y: NaN"), capsys)
+    assert text.endswith("results differ (not even finite alike)\n")
+    assert document["max_abs_err"] is None
+    assert document["same_results"] is False
+
+
+def test_run_tells_which_model_ran_and_its_outputs(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(name="y", dtype="float32", shape=(1, 2), values=(0.5, 1.0))
+    report = RunReport(om=Path("m.om"), kernels=3, outputs=(output,), fallback_reason="no AVX")
+    text, document = _told(report, capsys)
+    assert text == "m.om: untuned model, 3 kernels\n  y float32 [1, 2]: [0.5, 1.0]\n"
+    assert document == {
+        "schema": "aoe.run/1",
+        "tuned": False,
+        "outputs": [{"name": "y", "dtype": "float32", "shape": [1, 2], "values": [0.5, 1.0]}],
+        "fallback_reason": "no AVX",
+    }
