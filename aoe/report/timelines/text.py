@@ -85,7 +85,7 @@ def lanes(timeline: Timeline, scale_us: float, columns: int) -> tuple[str, str, 
     per_column = scale_us / columns if scale_us > 0 else 1.0
 
     def column(time_us: float) -> int:
-        return min(columns, round(time_us / per_column))
+        return round(min(columns, time_us / per_column))
 
     backward = _BACKWARD * column(timeline.backward_end_us)
     cells = [" "] * columns
