@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from aoebank.storage.bank import Bank
     from aoebank.storage.quarantine import load_quarantine
     from aoebank.storage.readers.environment import current_environment, resolve_bank
+    from aoebank.storage.readers.soc_versions import old_soc_versions
 
     __version__: str
 
@@ -138,6 +139,7 @@ __all__ = [
     "make_unified_record",
     "merge",
     "merge_driver",
+    "old_soc_versions",
     "quarantine_add",
     "quarantine_list",
     "quarantine_remove",
@@ -264,6 +266,7 @@ _HOMES = {
         "current_environment",
         "resolve_bank",
     ),
+    "storage.readers.soc_versions": ("old_soc_versions",),
 }
 
 

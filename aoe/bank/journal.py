@@ -71,13 +71,17 @@ class BankJournal:
         self.engine = f"{ENGINE} {engine_version}"
         self.clock = clock
 
-    def quarantine_reason(self, record: Record) -> str | None:
+    def quarantine_reason(self, record: Record, soc_version: str | None = None) -> str | None:
         """Return why nobody should use a record, None if everybody may.
+
+        Args:
+            record: Whichever target it was made for.
+            soc_version: Target to ask for, if it is not the one of this run.
 
         Raises:
             BankFormatError: the quarantine is corrupt.
         """
-        record = replace(record, soc_version=self.soc_version)
+        record = replace(record, soc_version=soc_version or self.soc_version)
         quarantine = load_quarantine(self.bank.root)
         entry = quarantine.find(record, today=self.clock().date())
         if entry is None:

@@ -12,7 +12,15 @@ from aoe.bank.journal import CHANGES, ENGINE, BankJournal, Note
 from aoe.measurement import Measurement, SpeedupEstimate
 from aoe.schedule import Configuration, Schedule, schedule_from_json, schedule_to_json
 from aoe.workload import Workload, workload_from_json, workload_to_json
-from aoebank import Event, Provenance, Record, make_unified_record, resolve_bank, workload_key
+from aoebank import (
+    Event,
+    Provenance,
+    Record,
+    make_unified_record,
+    old_soc_versions,
+    resolve_bank,
+    workload_key,
+)
 
 STRATEGY_VERSION = 1
 _COMPARED = ("cpu_model", "onnxruntime", "halide", "core_num")
@@ -29,6 +37,8 @@ class StoredAnswer:
         configuration: The knobs it came from.
         cost_us: Its time when it was measured.
         speedup: Its measured speed-up over the default then, or None.
+        file: Bank file it is in.
+        old_name: The target's name in that file, empty if it is the present one.
     """
 
     key: str
@@ -36,6 +46,8 @@ class StoredAnswer:
     configuration: Configuration
     cost_us: float | None
     speedup: float | None
+    file: Path
+    old_name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +82,10 @@ class OperatorBank:
         self._bank = journal.bank
         self._core_num = core_num
 
-    def file(self, op_type: str) -> Path:
-        """Return the bank file of a kernel family."""
+    def file(self, op_type: str, soc_version: str | None = None) -> Path:
+        """Return the bank file of a kernel family, for the target of this run if for no other."""
         return self._bank.unified_file(
-            soc_version=self._journal.soc_version,
+            soc_version=soc_version or self._journal.soc_version,
             core_num=self._core_num,
             op_type=op_type,
         )
@@ -82,15 +94,46 @@ class OperatorBank:
         """Return the stored answer for a workload, None on a miss.
 
         A record whose strategy this version cannot replay is a miss: it gets replaced. So is
-        one in quarantine, see `quarantine_reason`.
+        one in quarantine, see `quarantine_reason`. Where the target has no record, one under an
+        old name of the target counts, if it needs no feature this machine lacks.
 
         Raises:
             BankFormatError: the bank file or the quarantine is corrupt.
         """
-        record = self._bank.find(self.file(workload.op_type), key_of(workload))
-        if record is None or self._journal.quarantine_reason(record) is not None:
+        file = self.file(workload.op_type)
+        record = self._bank.find(file, key_of(workload))
+        if record is None:
+            return self._find_under_old_name(workload)
+        if self._journal.quarantine_reason(record) is not None:
             return None
-        return self._answer(record)
+        return self._answer(record, file)
+
+    def file_of(self, workload: Workload) -> Path:
+        """Return the file with the answer for a workload, on a miss the one it would go to."""
+        found = self.find(workload)
+        return found.file if found is not None else self.file(workload.op_type)
+
+    def _find_under_old_name(self, workload: Workload) -> StoredAnswer | None:
+        for old_name in old_soc_versions(self._journal.soc_version):
+            file = self.file(workload.op_type, old_name)
+            record = self._bank.find(file, key_of(workload))
+            if record is None or not self._fits(record, file):
+                continue
+            names = (old_name, None)  # a quarantine may know it by either
+            if any(self._journal.quarantine_reason(record, name) for name in names):
+                continue
+            answer = self._answer(record, file)
+            if answer is not None:
+                return replace(answer, old_name=old_name)
+        return None
+
+    def _fits(self, record: Record, file: Path) -> bool:
+        """Return whether a record is known to have been measured without features missing here."""
+        last = self._journal.last_change(file, record.key)
+        if last is None or "features" not in last.fingerprint:
+            return False
+        here = str(self._journal.fingerprint.get("features", "")).split("-")
+        return set(str(last.fingerprint["features"]).split("-")) <= set(here)
 
     def quarantine_reason(self, workload: Workload) -> str | None:
         """Return why the record of a workload is passed over, None if it is not."""
@@ -107,9 +150,10 @@ class OperatorBank:
     def nearest(self, workload: Workload, limit: int = 3) -> tuple[Configuration, ...]:
         """Return knobs that were best for the most similar workloads, most similar first."""
         ranked = []
-        for record in self._bank.iter_records(self.file(workload.op_type)):
+        file = self.file(workload.op_type)
+        for record in self._bank.iter_records(file):
             other = _workload_of(record)
-            answer = self._answer(record)
+            answer = self._answer(record, file)
             if other is None or answer is None or _operators(other) != _operators(workload):
                 continue
             distance = abs(math.log(other.output.size / workload.output.size))
@@ -191,7 +235,7 @@ class OperatorBank:
     def _is_own(self, entry: Provenance) -> bool:
         return entry.model.get("sha256") == self._journal.model["sha256"]
 
-    def _answer(self, record: Record) -> StoredAnswer | None:
+    def _answer(self, record: Record, file: Path) -> StoredAnswer | None:
         strategy = record.strategy
         if not isinstance(strategy, Mapping) or strategy.get("engine") != ENGINE:
             return None
@@ -201,17 +245,15 @@ class OperatorBank:
             configuration = Configuration(knobs)
         except (KeyError, TypeError, AttributeError, ValueError):
             return None
+        last = self._journal.last_change(file, record.key)
         return StoredAnswer(
             key=record.key,
             schedule=schedule,
             configuration=configuration,
             cost_us=record.cost_us,
-            speedup=self._speedup(record),
+            speedup=last.speedup if last is not None else None,
+            file=file,
         )
-
-    def _speedup(self, record: Record) -> float | None:
-        last = self._journal.last_change(self.file(str(record.op_type or "")), record.key)
-        return last.speedup if last is not None else None
 
 
 def bank_root(env: Mapping[str, str], cwd: Path) -> Path:

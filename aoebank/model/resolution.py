@@ -180,6 +180,7 @@ HAZARDS: dict[str, str] = {
     "AR207": "files only for other core numbers",
     "AR208": "folder of an old layout that readers no longer look into",
     "AR209": "cube bank without its .bin twin, the only file its reader opens",
+    "AR210": "bank made under an old name of the soc_version",
     "AR301": "record hides a faster one",
     "AR302": "record in use is made for another soc_version",
     "AR303": "bank file is broken, so what its reader makes of it is not certain",

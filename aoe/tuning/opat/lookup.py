@@ -50,7 +50,8 @@ def look_up(bank: OperatorBank, workload: Workload, *, repeat_tune: bool, trials
     if repeat_tune:
         return Lookup(stored=stored, tune=True, reason="REPEAT_TUNE")
     if stored is not None:
-        return Lookup(stored=stored, tune=False, reason="in the bank")
+        under = f", under the old name {stored.old_name}" if stored.old_name else ""
+        return Lookup(stored=stored, tune=False, reason=f"in the bank{under}")
     quarantined = bank.quarantine_reason(workload)
     if quarantined is not None:
         return Lookup(stored=None, tune=True, reason=f"its record is {quarantined}")

@@ -236,7 +236,7 @@ class Opat:
             name=kernel.source.name,
             op_type=workload.op_type,
             key=kernel.key,
-            bank_file=self._bank.file(workload.op_type).name,
+            bank_file=self._bank.file_of(workload).name,
             op_names=kernel.op_names,
         )
 

@@ -340,6 +340,20 @@ def _missing_twin(scene: _Scene) -> Iterator[Hazard]:
                 )
 
 
+def _old_names(scene: _Scene) -> Iterator[Hazard]:
+    for answer in scene.answers:
+        for file in answer.files if answer.reader is Reader.HOST else ():
+            if file.soc_version != scene.query.soc_version:
+                yield Hazard(
+                    code="AR210",
+                    path=file.path,
+                    readers=(answer.reader,),
+                    message=f"made under the old name {file.soc_version}: counts where "
+                    f"{scene.query.soc_version} has no record",
+                    hint=f"tune again to have the records under {scene.query.soc_version}",
+                )
+
+
 def _has_source(rules: Rules, source: str) -> bool:
     return any(place.source == source for place in (*rules.custom, *rules.built_in))
 
@@ -375,4 +389,5 @@ _CHECKS: tuple[Callable[[_Scene], Iterator[Hazard]], ...] = (
     _other_cores,
     _old_layout,
     _missing_twin,
+    _old_names,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aoebank.model.resolution import Failure, Reader
@@ -132,7 +132,7 @@ class Rules:
         is_writer: Whether it writes banks.
         is_reader: Whether it looks records up.
         is_operator: Whether its banks are per operator type.
-        uses_alternatives: Whether it goes on to banks of related soc_versions.
+        related: soc_version -> those whose banks it goes on to, in order.
         one_built_in_file: Whether the first built-in place with the file counts, instead
             of the first directory that exists.
         keeps_good_lines: Whether a file with bad records still gives the good ones.
@@ -147,7 +147,7 @@ class Rules:
     is_writer: bool = False
     is_reader: bool = True
     is_operator: bool = True
-    uses_alternatives: bool = False
+    related: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     one_built_in_file: bool = False
     keeps_good_lines: bool = False
     fastest_wins: bool = False

@@ -28,6 +28,7 @@ from aoebank.storage.readers.places import (
     Place,
     Rules,
 )
+from aoebank.storage.readers.soc_versions import OLD_SOC_VERSIONS, SOC_ALTERNATIVES
 
 CACHE_FOLDER = "aoe_data"
 DEFAULT_FOLDER = "Ascend/latest/data/aoe/custom/op"
@@ -38,6 +39,7 @@ _UNIFIED = (f"{SOC}/unified_bank",)
 
 _HOST = Rules(
     reader=Reader.HOST,
+    related=OLD_SOC_VERSIONS,
     format="unified",
     is_writer=True,
     custom=(
@@ -152,7 +154,7 @@ _UNIFIED_BANK = Rules(
     reader=Reader.UNIFIED,
     format="unified",
     is_writer=True,
-    uses_alternatives=True,
+    related=SOC_ALTERNATIVES,
     demands=(Demand(source=ASCEND_OPP_PATH, unset=Failure.STOP, cann_code="EC0008"),),
     custom=(
         _PYTHON_NAMED,
@@ -194,7 +196,7 @@ _VECTOR = Rules(
     reader=Reader.VECTOR,
     format="vector",
     is_writer=True,
-    uses_alternatives=True,
+    related=SOC_ALTERNATIVES,
     fastest_wins=True,
     custom=(
         _VECTOR_NAMED,

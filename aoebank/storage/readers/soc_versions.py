@@ -35,3 +35,55 @@ def short_soc(soc_version: str) -> str:
     """
     shorts = (short for start, short in _SHORT_SOCS if soc_version.startswith(start))
     return next(shorts, soc_version)
+
+
+OLD_SOC_VERSIONS: dict[str, tuple[str, ...]] = {
+    "aarch64-a64fx": ("aarch64",),
+    "aarch64-ampere1": ("aarch64",),
+    "aarch64-ampere1a": ("aarch64",),
+    "aarch64-cortex-a72": ("aarch64",),
+    "aarch64-m1": ("aarch64",),
+    "aarch64-m2": ("aarch64",),
+    "aarch64-neoverse-n1": ("aarch64",),
+    "aarch64-neoverse-n2": ("aarch64",),
+    "aarch64-neoverse-v1": ("aarch64",),
+    "aarch64-neoverse-v2": ("aarch64",),
+    "aarch64-thunderx2": ("aarch64",),
+    "aarch64-tsv110": ("aarch64",),
+    "x86-64-alderlake": ("x86-64-v3",),
+    "x86-64-arrowlake": ("x86-64-v3",),
+    "x86-64-arrowlake-s": ("x86-64-v3",),
+    "x86-64-broadwell": ("x86-64-v3",),
+    "x86-64-cannonlake": ("x86-64-v4",),
+    "x86-64-cascadelake": ("x86-64-v4",),
+    "x86-64-cooperlake": ("x86-64-cascadelake", "x86-64-v4"),
+    "x86-64-graniterapids": ("x86-64-sapphirerapids", "x86-64-icelake", "x86-64-v4"),
+    "x86-64-haswell": ("x86-64-v3",),
+    "x86-64-icelake": ("x86-64-v4",),
+    "x86-64-rocketlake": ("x86-64-cannonlake", "x86-64-v4"),
+    "x86-64-sapphirerapids": ("x86-64-icelake", "x86-64-v4"),
+    "x86-64-sierraforest": ("x86-64-arrowlake", "x86-64-v3"),
+    "x86-64-skylake": ("x86-64-v3",),
+    "x86-64-skylake-avx512": ("x86-64-v4",),
+    "x86-64-tigerlake": ("x86-64-icelake", "x86-64-v4"),
+    "x86-64-zen": ("x86-64-v3",),
+    "x86-64-zen2": ("x86-64-v3",),
+    "x86-64-zen3": ("x86-64-v3",),
+    "x86-64-zen4": ("x86-64-v4",),
+    "x86-64-zen5": ("x86-64-v4",),
+}
+"""soc_version -> what it was called before, most telling name first.
+
+A level of the instruction set was the name of every guest with one feature masked that its
+microarchitecture has. Other names are those of the newest part archspec 0.2.7 took it for; KVM
+masks WAITPKG, so that a Sapphire Rapids guest passed for an Ice Lake. Source: archspec.cpu.host.
+"""
+
+
+def old_soc_versions(soc_version: str) -> tuple[str, ...]:
+    """Return the names a target may have in older banks, in the order they are looked up.
+
+    >>> old_soc_versions("x86-64-zen4")
+    ('x86-64-v4',)
+    """
+    return OLD_SOC_VERSIONS.get(soc_version, ())

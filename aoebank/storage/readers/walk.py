@@ -28,7 +28,6 @@ from aoebank.storage.readers.folders import (
     size_of,
 )
 from aoebank.storage.readers.places import HOME, READ_ENTER, Demand, Place, Rules, Surroundings
-from aoebank.storage.readers.soc_versions import SOC_ALTERNATIVES
 
 
 def decide(rules: Rules, around: Surroundings) -> ReaderAnswer:
@@ -251,9 +250,7 @@ class _Walk:
 
 def _soc_versions(rules: Rules, query: Query) -> tuple[str | None, ...]:
     own = query.soc_version
-    if own is None or not rules.uses_alternatives:
-        return (own,)
-    return (own, *SOC_ALTERNATIVES.get(own, ()))
+    return (own, *rules.related.get(own, ())) if own is not None else (None,)
 
 
 def _state(place: Place, root: Path) -> str:

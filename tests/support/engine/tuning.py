@@ -34,16 +34,16 @@ FINGERPRINT: Mapping[str, Any] = {
 
 def make_bank(root: Path, *, model: str = "net", **fingerprint: Any) -> OperatorBank:
     """Return a bank at `root`; `fingerprint` changes the environment it is used in."""
-    target = make_target()
+    facts = {**FINGERPRINT, **fingerprint}
     journal = BankJournal(
         root,
-        target.soc_version,
-        fingerprint={**FINGERPRINT, **fingerprint},
+        facts["soc_version"],
+        fingerprint=facts,
         model={"name": model, "sha256": model * 8},
         engine_version="0.1.0",
         clock=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     )
-    return OperatorBank(journal, core_num=target.core_num)
+    return OperatorBank(journal, core_num=facts["core_num"])
 
 
 def make_measurement(speedup: float, pairs: int = 20) -> Measurement:

@@ -23,7 +23,12 @@ _EXP = chain_workload(("Exp",))
 def _stored() -> StoredAnswer:
     schedule, configuration = guess_of(_EXP)
     return StoredAnswer(
-        key="k", schedule=schedule, configuration=configuration, cost_us=10.0, speedup=2.0
+        key="k",
+        schedule=schedule,
+        configuration=configuration,
+        cost_us=10.0,
+        speedup=2.0,
+        file=Path("bank.json"),
     )
 
 
@@ -47,6 +52,17 @@ def test_hit_is_used_as_it_is_unless_repeat_tune(tmp_path: Path) -> None:
     again = look_up(bank, _EXP, repeat_tune=True, trials=8)
     assert again.tune
     assert again.stored == found.stored
+
+
+def test_hit_under_an_old_name_says_so(tmp_path: Path) -> None:
+    old = make_bank(tmp_path, soc_version="x86-64-v4")
+    old.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
+    found = look_up(
+        make_bank(tmp_path, soc_version="x86-64-zen4"), _EXP, repeat_tune=False, trials=8
+    )
+    assert not found.tune
+    assert found.stored is not None and found.stored.speedup == 2.0
+    assert found.reason == "in the bank, under the old name x86-64-v4"
 
 
 def test_hopeless_workload_is_not_searched_again_unless_repeat_tune(tmp_path: Path) -> None:

@@ -577,3 +577,45 @@ def test_any_surroundings_have_one_report_and_no_traceback(
     lines = Lines()
     report.write(lines)
     assert lines.texts
+
+
+# ---- old names of CPUs ----
+
+_ZEN4 = Query(soc_version="x86-64-zen4", core_num=24, op_type="MatMulV3")
+
+
+def test_a_bank_under_an_old_name_is_found_and_said_to_be(world: World) -> None:
+    file = world.bank(LATEST, make_record(), soc="x86-64-v4")
+    result = world.resolve(Reader.HOST, query=_ZEN4)
+    (answer,) = result.answers
+    assert answer.outcome is ReaderOutcome.CUSTOM
+    assert [(found.path, found.soc_version) for found in answer.files] == [(file, "x86-64-v4")]
+    (hazard,) = [hazard for hazard in result.hazards if hazard.code == "AR210"]
+    assert (hazard.path, hazard.readers) == (file, (Reader.HOST,))
+    assert "under the old name x86-64-v4: counts where x86-64-zen4 has no record" in hazard.message
+    assert exit_code(result) == 0
+
+
+def test_a_record_of_the_new_name_goes_before_one_of_the_old(world: World) -> None:
+    record = make_record(1)
+    old = world.bank(LATEST, record, soc="x86-64-v4")
+    workload = workload_from_text(text_of(record), op_type=None)
+    match = world.resolve(Reader.HOST, query=_ZEN4, workload=workload).matches[0]
+    assert match.used is not None and match.used.file.path == old
+    new = world.bank(LATEST, record, soc="x86-64-zen4")
+    match = world.resolve(Reader.HOST, query=_ZEN4, workload=workload).matches[0]
+    assert match.used is not None and match.used.file.path == new
+    assert [hit.file.path for hit in match.shadowed] == [old]
+
+
+@pytest.mark.parametrize("soc", ["x86-64-zen4", "Ascend910B2", "x86-64-v3"])
+def test_nothing_is_said_where_no_old_name_is_in_use(world: World, soc: str) -> None:
+    world.bank(LATEST, make_record(), soc=soc)
+    hazards = world.hazards(Reader.HOST, query=Query(soc_version=soc, core_num=24))
+    assert "AR210" not in codes(hazards)
+
+
+def test_old_names_are_the_host_s_alone(world: World) -> None:
+    world.bank(LATEST, make_record(), soc="x86-64-v4")
+    (answer,) = world.resolve(Reader.UNIFIED, query=_ZEN4).answers
+    assert answer.files == ()
