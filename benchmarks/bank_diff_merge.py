@@ -29,7 +29,7 @@ from pathlib import Path
 
 from make_bank import LAYOUTS, make_bank
 
-from aoebank.formats.text.raw_splice import splice_raw
+from aoebank.formats.text.splice import splice_raw
 from aoebank.storage.bank import load_file
 
 RECORDS_PER_FILE = 50_000

@@ -34,6 +34,7 @@ class Format(Protocol):
         folder: The folder of its files below the one of a soc_version, empty for none.
         brackets: The byte that opens and the byte that closes the one list or object of a
             file; empty where each record is a line.
+        indent: What stands before a record in a file that shows no example.
         may_be_sorted: Whether the order of the records means nothing: no twin, no header line
             and no placeholder ties them to their places.
         is_found_by_key: Whether the key of a workload is all its readers look for.
@@ -48,6 +49,7 @@ class Format(Protocol):
     globs: tuple[str, ...]
     folder: str = ""
     brackets: bytes = b""
+    indent: bytes = b""
     may_be_sorted: bool = False
     is_found_by_key: bool = True
     keeps_alternatives: bool = False

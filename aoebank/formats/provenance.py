@@ -14,7 +14,7 @@ from pathlib import Path
 from aoebank.formats.lines import LineIndex
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM, check_text
-from aoebank.formats.text.json_lines import MOST_LISTED, not_listed
+from aoebank.formats.text.scan import MOST_LISTED, not_listed
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Event, Provenance, check_time

@@ -18,8 +18,10 @@ from aoebank.formats.names import BankName, open_parts
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.cost import cost_us
-from aoebank.formats.text.json_lines import iter_lines, record_text, splice_lines, start_scan
+from aoebank.formats.text.json_lines import iter_lines, record_text
 from aoebank.formats.text.problem import blank_line
+from aoebank.formats.text.scan import start_scan
+from aoebank.formats.text.splice import splice
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Record, with_raw
@@ -128,7 +130,7 @@ class CubeFormat(Format):
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied; its twin must then be made anew."""
-        return splice_lines(parsed, changes, render_cube)
+        return splice(parsed, changes, render_cube)
 
 
 def cube_key(shape: JsonObject) -> str:

@@ -14,10 +14,9 @@ from aoebank.formats.gradient.rules import MEMBERS, check_gradient_file, item_pr
 from aoebank.formats.names import BankName, open_parts
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
-from aoebank.formats.text.array_index import index_array
-from aoebank.formats.text.json_lines import LineScan, start_scan
-from aoebank.formats.text.object_index import findings_of
-from aoebank.formats.text.object_splice import splice_object
+from aoebank.formats.text.containers import scan_items
+from aoebank.formats.text.scan import FileScan, start_scan
+from aoebank.formats.text.splice import splice
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record, with_raw
@@ -54,15 +53,7 @@ class GradientFormat(Format):
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the items of the list; one without a usable modelhash is no record."""
         scan = start_scan(data, path)
-        reported = {each.location.line for each in scan.findings if each.code == "AB104"}
-        index = index_array(data, _ITEM_START)
-        scan.findings += findings_of(
-            index.problems,
-            path,
-            scan.lines,
-            lambda place: scan.lines.position(place)[0] in reported,
-        )
-        for number, (start, end) in enumerate(zip(index.starts, index.ends, strict=True)):
+        for number, (start, end) in enumerate(scan_items(scan, _ITEM_START)):
             _add(scan, number, start, end)
         return scan.file(self)
 
@@ -101,7 +92,7 @@ class GradientFormat(Format):
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched items byte for byte."""
-        return splice_object(parsed, changes, render_gradient, brackets=b"[]")
+        return splice(parsed, changes, render_gradient)
 
 
 def make_gradient_record(
@@ -142,7 +133,7 @@ def render_gradient(record: Record) -> bytes:
     return json_text.dumps_compact(document).encode("utf-8")
 
 
-def _add(scan: LineScan, number: int, start: int, end: int) -> None:
+def _add(scan: FileScan, number: int, start: int, end: int) -> None:
     text = scan.text_at(start, end, (str(number),))
     value = json_text.scan(text.text, 0)[0]
     key_problems = [each for each in item_problems(value) if each.tokens in ((), ("modelhash",))]

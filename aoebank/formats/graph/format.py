@@ -21,8 +21,10 @@ from aoebank.formats.names import BankName, plain_soc
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM
-from aoebank.formats.text.json_lines import iter_lines, record_text, splice_lines, start_scan
+from aoebank.formats.text.json_lines import iter_lines, record_text
 from aoebank.formats.text.problem import blank_line
+from aoebank.formats.text.scan import start_scan
+from aoebank.formats.text.splice import splice
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record, with_raw
@@ -119,7 +121,7 @@ class GraphFormat(Format):
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched lines byte for byte."""
-        return splice_lines(parsed, changes, render_graph)
+        return splice(parsed, changes, render_graph)
 
 
 def render_graph(record: Record) -> bytes:

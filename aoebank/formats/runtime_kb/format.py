@@ -37,15 +37,11 @@ from aoebank.formats.runtime_kb.rules import (
     line_problems,
 )
 from aoebank.formats.text import json_text
-from aoebank.formats.text.json_lines import (
-    LineScan,
-    iter_lines,
-    record_text,
-    splice_lines,
-    start_scan,
-)
+from aoebank.formats.text.json_lines import iter_lines, record_text
 from aoebank.formats.text.parallel_scan import scan_lines
 from aoebank.formats.text.problem import blank_line
+from aoebank.formats.text.scan import FileScan, start_scan
+from aoebank.formats.text.splice import splice
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Record, with_raw
@@ -147,7 +143,7 @@ class RuntimeKbFormat(Format):
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched lines byte for byte."""
-        return splice_lines(parsed, changes, render_runtime)
+        return splice(parsed, changes, render_runtime)
 
 
 def runtime_key(op_type: str, workload: JsonObject) -> str:
@@ -210,7 +206,7 @@ def _is_sound(value: JsonValue) -> bool:
     return True
 
 
-def _scan_part(scan: LineScan, first: int, stop: int, *, known: KnownLines | None = None) -> None:
+def _scan_part(scan: FileScan, first: int, stop: int, *, known: KnownLines | None = None) -> None:
     """Add the records and findings of the lines between two bytes."""
     data, batch = scan.data, _Batch(scan.keys)
     for start, end in iter_lines(data, first, stop):
@@ -241,7 +237,7 @@ def _scan_part(scan: LineScan, first: int, stop: int, *, known: KnownLines | Non
     batch.flush()
 
 
-def _report_bad(scan: LineScan, error: json_text.JsonTextError, start: int, end: int) -> None:
+def _report_bad(scan: FileScan, error: json_text.JsonTextError, start: int, end: int) -> None:
     if start == end:
         scan.report(blank_line(HINT), start, end)
     else:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.runtime_kb.missing_fields import missing_fields
+from aoebank.formats.runtime_kb.fields import (
+    missing_fields,
+    spell,
+    unknown_fields,
+    value_problems,
+)
 from aoebank.formats.runtime_kb.operator_schema import (
     FieldError,
     OperatorSchema,
-    SchemaField,
-    StructFields,
     convert,
-    is_exact,
     operator_schemas,
 )
 from aoebank.formats.text import json_text
@@ -145,7 +146,7 @@ def _record_problems(
             code="AB215",
             tokens=("op",),
             message="op of the record is not the op of the file",
-            got=_spell(op),
+            got=spell(op),
             expected=op_type,
             hint="move the record to the file of its operator",
         )
@@ -158,14 +159,14 @@ def _record_problems(
                 code="AB212",
                 tokens=("op",),
                 message="operator without a known schema",
-                got=_spell(op),
+                got=spell(op),
                 expected=", ".join(operator_schemas()),
                 hint="records are told apart by their info_dict; hashes and fields are unchecked",
             )
         return
     yield from _id_problems(value["id"], int(key[:8], 16))
-    yield from _value_problems(schema.workload, workload, "info_dict")
-    yield from _unknown_fields(schema.workload, workload, "info_dict")
+    yield from value_problems(schema.workload, workload, "info_dict")
+    yield from unknown_fields(schema.workload, workload, "info_dict")
     yield from _strategy_problems(schema, strategy, cores)
 
 
@@ -190,7 +191,7 @@ def _id_problems(stored: JsonValue, hash_: int) -> Iterator[Problem]:
             code="AB308",
             tokens=("id",),
             message="id does not fit into 32 bits",
-            got=_spell(stored),
+            got=spell(stored),
             expected=str(hash_),
             hint="the reader cuts it short, and computes its own anyway",
         )
@@ -199,7 +200,7 @@ def _id_problems(stored: JsonValue, hash_: int) -> Iterator[Problem]:
         code="AB307",
         tokens=("id",),
         message="id is not the hash of the record",
-        got=_spell(stored),
+        got=spell(stored),
         expected=str(hash_),
         hint="readers compute their own; the id identifies nothing",
     )
@@ -210,8 +211,8 @@ def _strategy_problems(
 ) -> Iterator[Problem]:
     absent = [field for field in schema.strategy.fields if field.name not in strategy]
     yield from missing_fields(absent)
-    yield from _value_problems(schema.strategy, strategy, "knowledge")
-    yield from _unknown_fields(schema.strategy, strategy, "knowledge")
+    yield from value_problems(schema.strategy, strategy, "knowledge")
+    yield from unknown_fields(schema.strategy, strategy, "knowledge")
     used = strategy.get("usedCoreNum")
     if cores is not None and isinstance(used, int | float) and used > cores:
         yield Problem(
@@ -221,65 +222,6 @@ def _strategy_problems(
             got=str(used),
             expected=f"<= {cores}",
             hint="tune again with these cores",
-        )
-
-
-def _value_problems(
-    struct: StructFields, values: Mapping[str, JsonValue], part: str
-) -> Iterator[Problem]:
-    """Yield values that the C type cannot hold, or that are converted to fit it."""
-    if struct.is_exact(values):
-        return
-    for field in struct.fields:
-        if field.name not in values:
-            continue
-        value, tokens = values[field.name], (part, field.name)
-        try:
-            stored = convert(field, value)
-        except FieldError as error:
-            yield wrong_type(value, tokens, error.expected)
-            continue
-        if not is_exact(field, value):
-            yield _inexact(field, value, stored, tokens)
-
-
-def _inexact(
-    field: SchemaField, value: JsonValue, stored: float, tokens: tuple[str, ...]
-) -> Problem:
-    code, message = "AB405", f"value is outside the range of {field.c_type}"
-    if isinstance(value, bool) or (field.code not in "fd" and _whole(value) == stored):
-        code, message = "AB407", f"number is converted to {field.c_type} by the reader"
-    return Problem(
-        code=code,
-        tokens=tokens,
-        message=message,
-        got=_spell(value),
-        expected=field.c_type,
-        hint=f"the reader sees {stored}",
-    )
-
-
-def _whole(value: JsonValue) -> int | None:
-    return int(value) if isinstance(value, float) and abs(value) < 2.0**64 else None
-
-
-def _spell(value: JsonValue) -> str:
-    return str(value) if len(str(value)) < 40 else f"{str(value)[:40]}..."
-
-
-def _unknown_fields(
-    struct: StructFields, values: Mapping[str, JsonValue], part: str
-) -> Iterator[Problem]:
-    names = struct.names
-    for name in values.keys() - names.keys():
-        close = get_close_matches(name.strip(), names, n=1) if len(name) < 100 else []
-        yield Problem(
-            code="AB211",
-            tokens=(part, name),
-            message=f"unknown field of {part}: the reader passes over it",
-            got=json_text.dumps(name),
-            expected=f"did you mean {close[0]}?" if close else None,
-            hint="rename it" if close else "remove it",
         )
 
 

@@ -14,16 +14,16 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from aoebank.formats.text.json_lines import LineScan
+from aoebank.formats.text.scan import FileScan
 from aoebank.model.finding import Finding
 
 MIN_BYTES = 16 * 2**20  # forking costs some 20 ms, as much as scanning a megabyte
 
-Scan = Callable[[LineScan, int, int], None]
+Scan = Callable[[FileScan, int, int], None]
 _Found = tuple[list[str], "array[int]", "array[int]", list[Finding], Counter[str]]
 
 
-def scan_lines(scan: LineScan, work: Scan) -> None:
+def scan_lines(scan: FileScan, work: Scan) -> None:
     """Let `work` fill `scan` from all bytes of its file, the halves at the same time.
 
     Args:
@@ -61,7 +61,7 @@ def may_fork() -> bool:
         return False
 
 
-def _start_child(scan: LineScan, work: Scan, start: int) -> tuple[int, int]:
+def _start_child(scan: FileScan, work: Scan, start: int) -> tuple[int, int]:
     """Return process and pipe of a child that scans from `start` to the end."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -71,7 +71,7 @@ def _start_child(scan: LineScan, work: Scan, start: int) -> tuple[int, int]:
     code = 1
     try:
         os.close(reading)
-        own = LineScan(data=scan.data, path=scan.path, lines=scan.lines)
+        own = FileScan(data=scan.data, path=scan.path, lines=scan.lines)
         work(own, start, len(scan.data))
         with os.fdopen(writing, "wb") as stream:
             found = (own.keys, own.starts, own.ends, own.findings, own.left_out)

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from aoebank.errors import RecordError
-from aoebank.formats.lines import LineIndex
 from aoebank.formats.names import (
     OPERATOR_FOLDER,
     OPERATOR_GLOBS,
@@ -22,11 +21,11 @@ from aoebank.formats.names import (
 )
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
-from aoebank.formats.text.checks import check_text
+from aoebank.formats.text.containers import scan_members, value_place
 from aoebank.formats.text.cost import NO_TIME, cost_us
-from aoebank.formats.text.object_index import findings_of, index_object, value_place
-from aoebank.formats.text.object_splice import splice_object
 from aoebank.formats.text.problem import Problem
+from aoebank.formats.text.scan import start_scan
+from aoebank.formats.text.splice import splice
 from aoebank.formats.unified.rules import (
     MEMBERS,
     identity_problems,
@@ -76,26 +75,9 @@ class UnifiedFormat(Format):
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the members of the object; conflict markers are reported once, as such."""
-        lines = LineIndex(data)
-        findings = list(check_text(data, path, lines))
-        index = index_object(data, _KEY_START)
-        reported = {
-            finding.location.line for finding in findings if finding.code in ("AB102", "AB104")
-        }
-        findings += findings_of(
-            index.problems, path, lines, lambda place: lines.position(place)[0] in reported
-        )
-        return ParsedFile(
-            path=path,
-            format=self,
-            name=self.parse_name(path.name),
-            data=data,
-            keys=index.keys,
-            starts=index.starts,
-            ends=index.ends,
-            findings=tuple(findings),
-            lines=lines,
-        )
+        scan = start_scan(data, path)
+        scan_members(scan, _KEY_START)
+        return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position, further candidates as its alternatives."""
@@ -151,7 +133,7 @@ class UnifiedFormat(Format):
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched members byte for byte."""
-        return splice_object(parsed, changes, render)
+        return splice(parsed, changes, render)
 
 
 def workload_key(workload: JsonValue) -> str:

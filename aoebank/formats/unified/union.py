@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aoebank.formats.text import json_text
+from aoebank.formats.text.containers import value_place
 from aoebank.formats.text.cost import cost_us
-from aoebank.formats.text.object_index import value_place
 from aoebank.model.digest import canonical_text
 
 

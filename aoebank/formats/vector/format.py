@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aoebank.errors import RecordError
-from aoebank.formats.lines import LineIndex
 from aoebank.formats.names import CORE_TYPES, OPERATOR_GLOBS, BankName, open_parts, plain_soc
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
-from aoebank.formats.text.checks import check_text
-from aoebank.formats.text.object_index import findings_of, index_object, value_place
-from aoebank.formats.text.object_splice import splice_object
+from aoebank.formats.text.containers import scan_members, value_place
 from aoebank.formats.text.problem import RecordText
+from aoebank.formats.text.scan import start_scan
+from aoebank.formats.text.splice import splice
 from aoebank.formats.vector.rules import Answer, read_answer, record_problems
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
@@ -45,6 +44,7 @@ class VectorFormat(Format):
     name_pattern = "[dynamic_|static_]<soc>_<AiCore|VectorCore>_<cores>_v00N[_<time>].json"
     first_wins = False  # Python's json module keeps the last of two equal names
     brackets = b"{}"
+    indent = b"    "
     may_be_sorted = True
     fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the job ends
 
@@ -72,24 +72,9 @@ class VectorFormat(Format):
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the members of the object; the strings in them are read when asked for."""
-        lines = LineIndex(data)
-        findings = list(check_text(data, path, lines))
-        index = index_object(data, _KEY_START)
-        reported = {each.location.line for each in findings if each.code in ("AB102", "AB104")}
-        findings += findings_of(
-            index.problems, path, lines, lambda place: lines.position(place)[0] in reported
-        )
-        return ParsedFile(
-            path=path,
-            format=self,
-            name=self.parse_name(path.name),
-            data=data,
-            keys=index.keys,
-            starts=index.starts,
-            ends=index.ends,
-            findings=tuple(findings),
-            lines=lines,
-        )
+        scan = start_scan(data, path)
+        scan_members(scan, _KEY_START)
+        return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position: the feature list is the workload."""
@@ -133,7 +118,7 @@ class VectorFormat(Format):
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched members byte for byte."""
-        return splice_object(parsed, changes, render_vector, indent=b"    ")
+        return splice(parsed, changes, render_vector)
 
 
 def render_vector(record: Record) -> bytes:

@@ -11,7 +11,7 @@ from aoebank.errors import BankFormatError, BankNotFoundError, RecordError
 from aoebank.formats.names import plain_soc
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
-from aoebank.formats.text.raw_splice import is_blank
+from aoebank.formats.text.splice import is_blank
 from aoebank.model.quarantine import Quarantine
 from aoebank.ops.merge.versions import Versions
 from aoebank.ops.validate.built_in import BuiltInBank, find_built_in

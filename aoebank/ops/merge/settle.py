@@ -15,7 +15,7 @@ from aoebank.errors import (
 )
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
-from aoebank.formats.text.raw_splice import splice_raw
+from aoebank.formats.text.splice import splice_raw
 from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.ops.merge.document import (

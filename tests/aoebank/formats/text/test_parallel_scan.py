@@ -92,7 +92,7 @@ def test_error_in_the_parent_reaps_the_child(forks: Forks) -> None:
         if start == 0:
             raise KeyboardInterrupt
 
-    scan = parallel_scan.LineScan(data=EXAMPLE, path=NAME, lines=parse(b"").lines)
+    scan = parallel_scan.FileScan(data=EXAMPLE, path=NAME, lines=parse(b"").lines)
     with pytest.raises(KeyboardInterrupt):
         parallel_scan.scan_lines(scan, work)
     with pytest.raises(ChildProcessError):

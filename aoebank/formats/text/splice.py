@@ -1,20 +1,56 @@
-"""Put records, as bytes, in the place of others, between them, or take them out.
+"""Put records in the place of others, between them, or take them out; no other byte moves.
 
-What a merge needs: it never makes a record, it only chooses among bytes that exist. So no
-record is read here, and a million of them are one pass over the file.
+Both ways here end in edits of bytes: `splice` renders the records a bank is given by key,
+`splice_raw` is what a merge needs, which never makes a record but chooses among bytes that
+exist, so that a million of them are one pass over the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import groupby
 from operator import itemgetter
 
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.checks import BOM
+from aoebank.model.record import Record
 
 _Edit = tuple[int, int, bytes]  # from this byte up to that one comes this instead
+_Group = tuple[int, list[bytes]]  # records to add, and the position of the one they follow
+
+
+def splice(
+    parsed: ParsedFile, changes: Mapping[str, Record | None], render: Callable[[Record], bytes]
+) -> bytes:
+    """Return the file with its changed records rendered and the rest as it was.
+
+    A replaced key takes the place readers use; further records of the same key go, so that
+    no older answer comes back when the file is edited later. New keys come last.
+
+    Args:
+        changes: As for `Format.serialize`.
+        render: Gives the bytes of a record.
+    """
+    replaced: dict[int, bytes] = {}
+    removed: set[int] = set()
+    for number, key in enumerate(parsed.keys if changes else ()):
+        if key not in changes:
+            continue
+        record = changes[key]
+        if record is None or parsed.find(key) != number:
+            removed.add(number)
+        else:
+            replaced[number] = render(record)
+    added = [
+        render(record)
+        for key, record in changes.items()
+        if record is not None and parsed.find(key) is None
+    ]
+    if not parsed.format.brackets:  # behind the last line, whatever else stands there
+        return _append(_edited(parsed, replaced, removed), added, _newline(parsed.data))
+    kept = next((n for n in reversed(range(len(parsed))) if n not in removed), -1)
+    return _edited(parsed, replaced, removed, [(kept, added)] if added else [])
 
 
 def splice_raw(
@@ -35,24 +71,33 @@ def splice_raw(
     """
     if is_blank(parsed.data):
         parsed = parsed.format.parse(parsed.format.empty, parsed.path)
-    if not (replaced or removed or added):
-        return parsed.data
-    edits = [(parsed.starts[number], parsed.ends[number], raw) for number, raw in replaced.items()]
     groups = [(after, [raw for _, raw in group]) for after, group in groupby(added, itemgetter(0))]
-    if not parsed.format.brackets:
-        edits += _line_cuts(parsed, removed)
-        edits += _new_lines(parsed, groups, removed)
-    else:
-        kept = [number for number in (*_ends(parsed, removed),) if number is not None]
-        edits += _member_cuts(parsed, removed, kept)
-        edits += _new_members(parsed, groups, kept)
-    edits.sort(key=lambda edit: edit[:2])
-    return b"".join(_pieces(parsed.data, edits))
+    return _edited(parsed, replaced, removed, groups)
 
 
 def is_blank(data: bytes) -> bool:
     """Return whether a file holds white space at most; `strip` would copy gigabytes."""
     return not data or data.isspace()
+
+
+def _edited(
+    parsed: ParsedFile,
+    replaced: Mapping[int, bytes],
+    removed: AbstractSet[int],
+    groups: Sequence[_Group] = (),
+) -> bytes:
+    if not (replaced or removed or groups):
+        return parsed.data
+    edits = [(parsed.starts[number], parsed.ends[number], raw) for number, raw in replaced.items()]
+    kept = [number for number in _ends(parsed, removed) if number is not None]
+    if parsed.format.brackets:
+        edits += _member_cuts(parsed, removed, kept)
+        edits += _new_members(parsed, groups, kept)
+    else:
+        edits += _line_cuts(parsed, removed)
+        edits += _new_lines(parsed, groups, kept)
+    edits.sort(key=lambda edit: edit[:2])
+    return b"".join(_pieces(parsed.data, edits))
 
 
 def _pieces(data: bytes, edits: Iterable[_Edit]) -> Iterator[bytes | memoryview]:
@@ -86,29 +131,38 @@ def _whole_line(data: bytes, start: int, end: int) -> tuple[int, int]:
 
 
 def _new_lines(
-    parsed: ParsedFile, groups: Iterable[tuple[int, list[bytes]]], removed: AbstractSet[int]
+    parsed: ParsedFile, groups: Iterable[_Group], kept: Sequence[int]
 ) -> Iterator[_Edit]:
-    data = parsed.data
-    newline = b"\r\n" if b"\r\n" in data else b"\n"
-    first = next(_ends(parsed, removed))
+    data, newline = parsed.data, _newline(parsed.data)
     for after, texts in groups:
         if after >= 0:
             place = parsed.ends[after]
             yield place, place, b"".join(newline + text for text in texts)
-        elif first is not None:
-            place = parsed.starts[first]
+        elif kept:
+            place = parsed.starts[kept[0]]
             yield place, place, b"".join(text + newline for text in texts)
         elif len(parsed):  # all go: where the first of them stands, so that no blank line comes
             place = _whole_line(data, parsed.starts[0], parsed.ends[0])[0]
             yield place, place, b"".join(text + newline for text in texts)
         else:
-            yield _lines_at_the_end(data, texts, newline)
+            lead = b"" if _has_end(data) else newline
+            yield len(data), len(data), lead + b"".join(text + newline for text in texts)
 
 
-def _lines_at_the_end(data: bytes, texts: Iterable[bytes], newline: bytes) -> _Edit:
-    has_end = not data.removeprefix(BOM) or data.endswith(b"\n")
-    lead = b"" if has_end else newline
-    return len(data), len(data), lead + b"".join(text + newline for text in texts)
+def _append(data: bytes, added: list[bytes], newline: bytes) -> bytes:
+    """Return lines with others behind them; a final line end that is missing stays so."""
+    if not added:
+        return data
+    text = newline.join(added)
+    return data + text + newline if _has_end(data) else data + newline + text
+
+
+def _has_end(data: bytes) -> bool:
+    return not data.removeprefix(BOM) or data.endswith(b"\n")
+
+
+def _newline(data: bytes) -> bytes:
+    return b"\r\n" if b"\r\n" in data else b"\n"
 
 
 def _member_cuts(
@@ -120,7 +174,7 @@ def _member_cuts(
     if not kept:
         yield parsed.starts[0], parsed.ends[-1], b""
         return
-    last = kept[1]
+    last = kept[-1]
     for number in removed:
         if number < last:
             yield parsed.starts[number], parsed.starts[number + 1], b""
@@ -129,12 +183,10 @@ def _member_cuts(
 
 
 def _new_members(
-    parsed: ParsedFile,
-    groups: Iterable[tuple[int, list[bytes]]],
-    kept: Sequence[int],
+    parsed: ParsedFile, groups: Iterable[_Group], kept: Sequence[int]
 ) -> Iterator[_Edit]:
-    data = parsed.data
-    brackets, separator = parsed.format.brackets, _separator(parsed)
+    data, brackets = parsed.data, parsed.format.brackets
+    separator = _separator(parsed)
     for after, texts in groups:
         if after >= 0:
             place = parsed.ends[after]
@@ -146,8 +198,7 @@ def _new_members(
             yield parsed.starts[0], parsed.starts[0], separator.join(texts)
         else:
             start, end = data.find(brackets[:1]) + 1, data.rfind(brackets[1:])
-            lead = separator[1:]
-            yield start, end, lead + separator.join(texts) + _line_end(separator)
+            yield start, end, separator[1:] + separator.join(texts) + _newline(separator)
 
 
 def _separator(parsed: ParsedFile) -> bytes:
@@ -157,8 +208,4 @@ def _separator(parsed: ParsedFile) -> bytes:
         return data[parsed.ends[-2] : parsed.starts[-1]]
     if len(parsed):
         return b"," + data[data.find(parsed.format.brackets[:1]) + 1 : parsed.starts[0]]
-    return b",\r\n" if b"\r\n" in data else b",\n"
-
-
-def _line_end(separator: bytes) -> bytes:
-    return b"\r\n" if b"\r\n" in separator else b"\n"
+    return b"," + _newline(data) + parsed.format.indent
