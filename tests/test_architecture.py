@@ -21,6 +21,7 @@ MOST_FILES = 12
 PUBLIC_API = {"aoebank/__init__.py", "aoe/__init__.py"}  # lists of names, one per line
 ROOMY = {"aoebank/cli": 25, "aoebank/ops/merge": 15}
 ENVIRON_ALLOWED = {"aoebank/storage/readers/environment.py", "aoe/settings.py"}
+CPU_WORDS = ("CPUExecutionProvider", "sched_getaffinity", "/proc/", "/sys/", "import platform")
 # a part may import the parts behind it, never one before it
 LAYERS = {
     "aoebank": ("cli", "api", "report", "ops", "storage", "formats", "model", "errors"),
@@ -166,6 +167,17 @@ def test_environment_is_read_in_one_place(package: str) -> None:
             reads = isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}
             if reads and name not in ENVIRON_ALLOWED:
                 wrong.append(f"{name}:{node.lineno}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_cpu_device_asks_for_the_cpu() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {word}"
+        for path in _sources("aoe")
+        if not path.is_relative_to(ROOT / "aoe/device/cpu")
+        for word in CPU_WORDS
+        if word in path.read_text()
+    ]
     assert not wrong, "\n".join(wrong)
 
 

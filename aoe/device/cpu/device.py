@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.device.cpu.host import describe_host, missing_features
-from aoe.device.cpu.timing import sample_function
 from aoe.target import Target
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _ARCHITECTURES = ("x86-64", "aarch64")
 _PROVIDER = "CPUExecutionProvider"
+_MAX_REPEATS = 1000
+_SHORTEST_US = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,5 +82,21 @@ class Cpu:
         return build_library(sources, objects, target=target, toolchain=toolchain, file=file)
 
     def timer(self, run: Callable[[], object], *, minimum_us: float) -> Callable[[], float]:
-        """Return a function that takes one sample; a run is done when it returns."""
-        return sample_function(run, minimum_us=minimum_us)
+        """Return a function that takes one sample; a run is done when it returns.
+
+        A run shorter than `minimum_us` is repeated inside the sample, so that the clock's
+        resolution and the call into Python do not show.
+        """
+        begin = time.perf_counter()
+        run()
+        once_us = (time.perf_counter() - begin) * 1e6
+        repeats = min(_MAX_REPEATS, math.ceil(minimum_us / max(once_us, _SHORTEST_US)))
+        repeats = max(1, repeats)
+
+        def sample() -> float:
+            start = time.perf_counter()
+            for _ in range(repeats):
+                run()
+            return (time.perf_counter() - start) * 1e6 / repeats
+
+        return sample

@@ -1,8 +1,7 @@
-"""Sessions, their inputs, and one timed sample."""
+"""Sessions and their inputs."""
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from onnx import TensorProto, helper
 from support.engine.cpu import open_session
 from support.engine.models import Shape, chain_model, conv_net, make_model
 
-from aoe.device.cpu.timing import sample_function
 from aoe.errors import RunError
 from aoe.ort.sessions import bind, random_feed, run_session, session_options
 
@@ -138,35 +136,3 @@ def test_optimising_is_off_when_the_graph_is_run_as_written(tmp_path: Path) -> N
 
 
 # ---- one timed sample ----
-
-
-def _clock(monkeypatch: pytest.MonkeyPatch, call_us: float) -> list[int]:
-    """Replace the clock by one that moves `call_us` with each call of the timed function."""
-    calls = [0]
-    monkeypatch.setattr("time.perf_counter", lambda: calls[0] * call_us * 1e-6)
-    return calls
-
-
-@pytest.mark.parametrize(
-    ("call_us", "repeats"), [(10.0, 10), (30.0, 4), (101.0, 1), (5000.0, 1), (0.01, 1000)]
-)
-def test_short_calls_are_repeated_until_the_sample_is_long_enough(
-    monkeypatch: pytest.MonkeyPatch, call_us: float, repeats: int
-) -> None:
-    calls = _clock(monkeypatch, call_us)
-
-    def work() -> None:
-        calls[0] += 1
-
-    sample = sample_function(work, minimum_us=100.0)
-    warm = calls[0]
-    assert sample() == pytest.approx(call_us)
-    assert calls[0] - warm == repeats
-
-
-def test_no_least_time_means_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = itertools.count()
-    monkeypatch.setattr("time.perf_counter", lambda: next(ticks) * 1e-6)
-    calls = []
-    sample_function(lambda: calls.append(1), minimum_us=0.0)()
-    assert len(calls) == 2
