@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from aoebank.errors import AoebankError, BankPathError
-from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
+from aoebank.formats.provenance import ProvenanceLog, parse_provenance, provenance_path
 from aoebank.formats.registry import find_format
 from aoebank.ops.git.rules import read_rules
 from aoebank.ops.merge.choose import Measurements
@@ -31,6 +31,7 @@ from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
 from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.atomic import update_file
 
+_TWIN_HINT = "take both files of one side: git checkout --ours, or --theirs"
 _HINT = "git calls this command; to merge files by hand: aoebank merge --base BASE OURS THEIRS"
 
 
@@ -106,13 +107,15 @@ def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
 
 def _run(files: DriverFiles, versions: Three[bytes | None], call: DriverCall) -> DriverOutcome:
     top, path = find_work_tree(call.cwd), Path(files.path)
-    _demand_no_twin(path, top)
+    known = find_format(path)
+    if known and top:
+        demand_no_twin(path, known, root=top, hint=_TWIN_HINT)
     merge = merge_bytes(versions, path, _context(path, versions, top, call))
     outcome = DriverOutcome(path=files.path, plan=merge.plan)
     if call.is_dry_run:
         return outcome
     place = _describe(outcome, versions, top) if top else None
-    _write(files.ours, merge.data)
+    update_file(files.ours, lambda _: merge.data or b"")  # git wants a file, an empty one too
     return replace(outcome, conflict_path=place)
 
 
@@ -121,7 +124,7 @@ def _run_inner(
 ) -> DriverOutcome:
     data = merge_ancestors(versions, Path(files.path))
     if not call.is_dry_run:
-        _write(files.ours, data)
+        update_file(files.ours, lambda _: data or b"")
     # conflicts are for the outer merge to tell
     return DriverOutcome(path=files.path, plan=FilePlan(name=files.path))
 
@@ -130,33 +133,21 @@ def _context(
     path: Path, versions: Three[bytes | None], top: Path | None, call: DriverCall
 ) -> MergeContext:
     """Return what decides besides the three versions: settings, quarantine, side-cars."""
-
-    def times_of(data: bytes | None) -> Measurements:
-        return Measurements(partial(_load_log, path.as_posix(), data, call))
-
     root = find_quarantine_root(top / path) if top else None
     quarantines = (load_quarantine(root),) if root else ()
     return MergeContext(
         rules=read_rules(call.cwd),
         exclusions=Exclusions(quarantines=quarantines, today=call.today),
-        times_of_ours=times_of(versions.ours),
-        times_of_theirs=times_of(versions.theirs),
+        times_of_ours=Measurements(partial(_load_log, path, versions.ours, call)),
+        times_of_theirs=Measurements(partial(_load_log, path, versions.theirs, call)),
         says_all=call.says_all,
     )
 
 
-def _load_log(path: str, data: bytes | None, call: DriverCall) -> ProvenanceLog:
+def _load_log(path: Path, data: bytes | None, call: DriverCall) -> ProvenanceLog:
     """Return the side-car of a version, which git does not hand out."""
-    found = find_side_car(path, data, cwd=call.cwd, env=call.env) if data else None
-    return parse_provenance(found or b"", Path(path + SUFFIX))
-
-
-def _demand_no_twin(path: Path, top: Path | None) -> None:
-    """Raise if readers take a binary twin of the file, which would no longer agree with it."""
-    known = find_format(path)
-    if known and top:
-        hint = "take both files of one side: git checkout --ours, or --theirs"
-        demand_no_twin(path, known, root=top, hint=hint)
+    found = find_side_car(path.as_posix(), data, cwd=call.cwd, env=call.env) if data else None
+    return parse_provenance(found or b"", provenance_path(path))
 
 
 def _describe(outcome: DriverOutcome, versions: Three[bytes | None], top: Path) -> Path | None:
@@ -165,15 +156,15 @@ def _describe(outcome: DriverOutcome, versions: Three[bytes | None], top: Path) 
     Git also calls us to show an old merge again (`--remerge-diff`): then there is nothing to
     settle, and ours is not what the index has.
     """
-    place = conflict_path(Path(outcome.path))
-    data = conflict_document(outcome.plan.conflicts)
-    if not (data or (top / place).exists()) or not is_in_index(versions.ours or b"", cwd=top):
+    place, conflicts = conflict_path(Path(outcome.path)), outcome.plan.conflicts
+    is_waiting = bool(conflicts) or (top / place).exists()
+    if not is_waiting or not is_in_index(versions.ours or b"", cwd=top):
         return None
-    if not data:
+    if conflicts:
+        update_file(top / place, lambda _: conflict_document(conflicts))
+    else:
         (top / place).unlink(missing_ok=True)
-        return None
-    update_file(top / place, lambda _: data)
-    return place
+    return place if conflicts else None
 
 
 def _read(path: Path) -> bytes:
@@ -182,8 +173,3 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
         raise BankPathError(problem, path=path, hint=_HINT) from error
-
-
-def _write(path: Path, data: bytes | None) -> None:
-    """Give git the result; a file without records stays one of its format."""
-    update_file(path, lambda _: data or b"")

@@ -65,20 +65,17 @@ class Measurements:
         A side-car holds the history of its key, after a merge that of both sides. The entry
         meant is the last one with this time; without it all of them must agree.
         """
-        entries = self._entries(record.key)
-        meant = [entry for entry in entries if _is_time_of(entry, record)]
-        if meant:
-            return timing_of(max(meant, key=lambda entry: entry.time))
-        texts = {fingerprint_of(entry) for entry in entries}
-        return Timing(fingerprint=texts.pop() if len(texts) == 1 else None)
-
-    def _entries(self, key: str) -> list[Provenance]:
         if self._by_key is None:
             self._by_key = {}
             for entry in self.load().entries:
                 if entry.event in _STORED:
                     self._by_key.setdefault(entry.key, []).append(entry)
-        return self._by_key.get(key, [])
+        entries = self._by_key.get(record.key, [])
+        meant = [entry for entry in entries if _is_time_of(entry, record)]
+        if meant:
+            return timing_of(max(meant, key=lambda entry: entry.time))
+        texts = {fingerprint_of(entry) for entry in entries}
+        return Timing(fingerprint=texts.pop() if len(texts) == 1 else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +105,7 @@ def choose(answers: TwoAnswers, policy: Policy, rules: MergeRules) -> Choice:
         return known
     if _text(answers.ours.strategy) == _text(answers.theirs.strategy):
         return Choice(action=_timed(answers) or _incumbent(answers), reason=Reason.SAME_STRATEGY)
-    if rules.untimed is Policy.FAIL:
-        return Choice(action=Action.KEEP_OURS, reason=known, conflict=True)
-    return _by_policy(rules.untimed)
+    return _by_policy(rules.untimed, fail=known)
 
 
 def is_same(a: Record | None, b: Record | None) -> bool:
@@ -120,14 +115,13 @@ def is_same(a: Record | None, b: Record | None) -> bool:
     return _meaning(a) == _meaning(b)
 
 
-def _by_policy(policy: Policy) -> Choice:
+def _by_policy(policy: Policy, *, fail: Reason = Reason.POLICY_FAIL) -> Choice:
     actions = {
         Policy.OURS: Choice(action=Action.KEEP_OURS, reason=Reason.POLICY),
         Policy.THEIRS: Choice(action=Action.TAKE_THEIRS, reason=Reason.POLICY),
         Policy.UNION: Choice(action=Action.KEEP_BOTH, reason=Reason.BOTH_KEPT),
     }
-    fail = Choice(action=Action.KEEP_OURS, reason=Reason.POLICY_FAIL, conflict=True)
-    return actions.get(policy, fail)
+    return actions.get(policy) or Choice(action=Action.KEEP_OURS, reason=fail, conflict=True)
 
 
 def _by_time(answers: TwoAnswers, rules: MergeRules) -> Choice | Reason:

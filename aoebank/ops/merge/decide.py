@@ -21,9 +21,9 @@ from aoebank.formats.provenance import ProvenanceLog
 from aoebank.ops.merge.choose import Choice, Measurements, TwoAnswers, choose, is_same
 from aoebank.ops.merge.draft import Draft, find_frame
 from aoebank.ops.merge.guards import Exclusions, demand_mergeable
-from aoebank.ops.merge.plan import SOURCE_OF, Action, FilePlan, Pick, Reason, Source
+from aoebank.ops.merge.plan import Action, FilePlan, Reason, Source
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy
-from aoebank.ops.merge.verdicts import PersonalVerdict, apply_verdict, demand_no_more
+from aoebank.ops.merge.verdicts import PersonalVerdict, apply_verdict, stale_verdict
 from aoebank.ops.merge.versions import Changed, KeyVersions, Versions
 
 _CHOSEN = {Policy.OURS: Action.KEEP_OURS, Policy.THEIRS: Action.TAKE_THEIRS}
@@ -87,14 +87,15 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
         if key in verdicts:
             choice = apply_verdict(verdicts.pop(key), found, choice)
         draft.counts[choice.reason] += 1
-        draft.give(found, _pick(found, choice.action))
+        draft.give(found, choice.action)
         is_news = context.says_all and choice.reason not in _NO_NEWS
         if choice.conflict or choice.reason in _ALWAYS_SAID or is_news:
             draft.say(found, choice)
     draft.counts[Reason.SAME] += same
     if context.exclusions.built_in is not None:
         _drop_slower(draft, context.exclusions)
-    demand_no_more(verdicts, name)
+    if verdicts:
+        raise stale_verdict(next(iter(verdicts)), f"nothing to decide in {name}")
     return draft.plan()
 
 
@@ -117,21 +118,23 @@ def _keep_out(
 
 def _decide(key: KeyVersions, who: Changed, context: MergeContext) -> Choice:
     """Return the choice about a key, going by who changed it."""
+    rules = context.rules
     if who is Changed.BOTH:
-        rules = context.rules
         if context.is_two_way and not rules.overrides and rules.policy in _CHOSEN:
             # nothing in the records can change it: they are not read
             return Choice(action=_CHOSEN[rules.policy], reason=Reason.POLICY)
         who = _changed_in_meaning(key)
     if who is Changed.BOTH:
         return _decide_contested(key, context)
-    if who is not Changed.THEIRS:
-        reason = Reason.SAME if who is Changed.NOBODY else Reason.OURS_CHANGED
-        return Choice(action=Action.KEEP_OURS, reason=reason)
-    if key.theirs is None:
-        return Choice(action=Action.REMOVE, reason=Reason.THEIRS_REMOVED)
-    reason = Reason.THEIRS_ADDED if key.ours is None else Reason.THEIRS_CHANGED
-    return Choice(action=Action.TAKE_THEIRS, reason=reason)
+    action, reason = Action.KEEP_OURS, Reason.SAME
+    if who is Changed.OURS:
+        reason = Reason.OURS_CHANGED
+    elif who is Changed.THEIRS and key.theirs is None:
+        action, reason = Action.REMOVE, Reason.THEIRS_REMOVED
+    elif who is Changed.THEIRS:
+        action = Action.TAKE_THEIRS
+        reason = Reason.THEIRS_ADDED if key.ours is None else Reason.THEIRS_CHANGED
+    return Choice(action=action, reason=reason)
 
 
 def _changed_in_meaning(key: KeyVersions) -> Changed:
@@ -179,18 +182,6 @@ def _conflict(reason: Reason) -> Choice:
     return Choice(action=Action.KEEP_OURS, reason=reason, conflict=True)
 
 
-def _pick(key: KeyVersions, action: Action) -> Pick | None:
-    """Return the record an action gives to a key."""
-    if action is Action.KEEP_BOTH:
-        ours, theirs = key.raw(Source.OURS), key.raw(Source.THEIRS)
-        assert ours is not None
-        assert theirs is not None
-        return Pick(Source.OURS, key.ours or 0, key.files.any().format.unite(ours, theirs))
-    source = SOURCE_OF.get(action)
-    number = None if source is None else key.of(source)
-    return None if source is None or number is None else Pick(source, number)
-
-
 def _drop_slower(draft: Draft, exclusions: Exclusions) -> None:
     """Take out what the built-in bank does better; conflicts stay as they are."""
     slower = {
@@ -205,6 +196,6 @@ def _drop_slower(draft: Draft, exclusions: Exclusions) -> None:
         said = draft.decisions.get(key.key)
         if note is not None and pick.raw is None and not (said and said.conflict):
             draft.counts[Reason.BUILT_IN_FASTER] += 1
-            draft.give(key, None)
+            draft.give(key, Action.REMOVE)
             choice = Choice(action=Action.REMOVE, reason=Reason.BUILT_IN_FASTER, note=note)
             draft.say(key, choice)

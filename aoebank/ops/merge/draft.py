@@ -11,6 +11,8 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.choose import Choice
 from aoebank.ops.merge.plan import (
+    SOURCE_OF,
+    Action,
     Added,
     Decision,
     FilePlan,
@@ -49,8 +51,14 @@ class Draft:
     _added: dict[int, Pick] = field(default_factory=dict)
     _last: list[Pick] = field(default_factory=list)
 
-    def give(self, key: KeyVersions, pick: Pick | None) -> None:
-        """Give a key a record, or none, in the place of what it had."""
+    def give(self, key: KeyVersions, action: Action) -> None:
+        """Give a key the record an action says, or none, in the place of what it had."""
+        pick = None
+        if action is Action.KEEP_BOTH:
+            pick = _united(key)
+        elif action is not Action.REMOVE:
+            number = key.of(SOURCE_OF[action])
+            pick = None if number is None else Pick(SOURCE_OF[action], number)
         own = key.ours if self.frame is Source.OURS else key.theirs
         if own is not None:
             self._replaced.pop(own, None)
@@ -58,9 +66,12 @@ class Draft:
         if pick is None:
             if own is not None:
                 self._removed.add(own)
-        elif pick.source is self.frame and pick.raw is None:
-            return
-        elif own is not None:
+        elif pick.source is not self.frame or pick.raw is not None:
+            self._put(key, own, pick)
+
+    def _put(self, key: KeyVersions, own: int | None, pick: Pick) -> None:
+        """Bring a record into the frame, where `own` is the place of the key."""
+        if own is not None:
             self._replaced[own] = pick
         elif self.frame is Source.OURS and key.theirs is not None:
             self._added[key.theirs] = pick
@@ -166,6 +177,15 @@ class Draft:
             if place not in self._removed:
                 return place
         return -1
+
+
+def _united(key: KeyVersions) -> Pick:
+    """Return the record with the answers of both sides."""
+    ours, theirs = key.raw(Source.OURS), key.raw(Source.THEIRS)
+    assert ours is not None
+    assert theirs is not None
+    assert key.ours is not None
+    return Pick(Source.OURS, key.ours, key.files.any().format.unite(ours, theirs))
 
 
 def _kept(key: KeyVersions, source: Source) -> KeptRecord | None:

@@ -213,15 +213,11 @@ def _demand_same_kind(a: ParsedFile, b: ParsedFile, *, may_differ_in_soc: bool) 
 def _demand_one_header(versions: Versions) -> None:
     """Raise if two version lines would have to become one."""
     ours, theirs, base = versions.ours, versions.theirs, versions.base
-    if ours is None or theirs is None:
-        return
-    is_one_sided = ours.data == theirs.data or (
-        base is not None and base.data in (ours.data, theirs.data)
-    )
-    if is_one_sided or not (len(ours) and len(theirs)):
+    if ours is None or theirs is None or not (len(ours) and len(theirs)):
         return
     one, other = ours.format.header(ours), theirs.format.header(theirs)
-    if one != other:
+    is_one_sided = base is not None and base.data in (ours.data, theirs.data)
+    if one != other and not is_one_sided:
         raise BankFormatError(
             "version line differs",
             path=theirs.path,

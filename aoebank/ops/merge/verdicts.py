@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def apply_verdict(verdict: PersonalVerdict, key: KeyVersions, choice: Choice) ->
     """
     for source in Source:
         if sha256_of(key.raw(source)) != verdict.sha256.get(source):
-            raise _stale(key.key, f"another record in {source}")
+            raise stale_verdict(key.key, f"another record in {source}")
     action = verdict.action
     if action is None or (action is choice.action and not choice.conflict):
         return choice
@@ -82,10 +82,15 @@ def apply_verdict(verdict: PersonalVerdict, key: KeyVersions, choice: Choice) ->
     return Choice(action=action, reason=Reason.PERSON, note=f"instead of {choice.reason}")
 
 
-def demand_no_more(keys: Iterable[str], name: str) -> None:
-    """Raise `HistoryError` if there is a decision left about a key that needs none."""
-    for key in keys:
-        raise _stale(key, f"nothing to decide in {name}")
+def stale_verdict(key: str, got: str) -> HistoryError:
+    """Return the error of a verdict about something else than what is merged."""
+    return HistoryError(
+        "decision does not fit the sides any more",
+        where=key,
+        got=got,
+        expected="the records it was made about",
+        hint="save the decisions again: --decisions",
+    )
 
 
 def _demand_possible(action: Action, key: KeyVersions) -> None:
@@ -99,16 +104,6 @@ def _demand_possible(action: Action, key: KeyVersions) -> None:
             problem = "only one side has such a record"
     if problem:
         raise UsageError(problem, where=key.key, got=action, expected="another action")
-
-
-def _stale(key: str, got: str) -> HistoryError:
-    return HistoryError(
-        "decision does not fit the sides any more",
-        where=key,
-        got=got,
-        expected="the records it was made about",
-        hint="save the decisions again: --decisions",
-    )
 
 
 def _digests(members: Mapping[str, JsonValue]) -> dict[Source, str]:

@@ -12,6 +12,8 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.model.record import Record
 from aoebank.ops.merge.plan import Source, Three
 
+_NOWHERE: dict[str, int] = {}
+
 
 class Changed(StrEnum):
     """Who changed a key."""
@@ -33,8 +35,10 @@ class Versions(Three[ParsedFile | None]):
 
     def iter_places(self) -> Iterator[tuple[str, int | None, int | None, int | None]]:
         """Yield key and position in base, ours and theirs: those of ours, then new ones."""
-        find_base, find_theirs = _finder(self.base), _finder(self.theirs)
-        find_ours = _finder(self.ours)
+        find_base, find_ours, find_theirs = (
+            parsed.find if parsed is not None else _NOWHERE.get
+            for parsed in (self.base, self.ours, self.theirs)
+        )
         for number, key in enumerate(self.ours.keys if self.ours else ()):
             if find_ours(key) == number:
                 yield key, find_base(key), number, find_theirs(key)
@@ -117,7 +121,3 @@ def _reader(parsed: ParsedFile | None) -> Callable[[int | None], bytes | None]:
         return None if number is None else data[starts[number] : ends[number]]
 
     return read
-
-
-def _finder(parsed: ParsedFile | None) -> Callable[[str], int | None]:
-    return parsed.find if parsed is not None else lambda key: None
