@@ -51,6 +51,8 @@ class OperatorKind(StrEnum):
     """The neighbours along an axis."""
     AXIS = "axis"
     """All along an axis."""
+    PRODUCT = "product"
+    """All channels of a neighbourhood: sums of products with weights."""
 
 
 class Signature(StrEnum):
@@ -78,6 +80,9 @@ class Rounding(StrEnum):
     """Not at all: results are chosen or copied, never rounded."""
     STEPS = "steps"
     """Some rounding steps, more where many elements are summed up."""
+    SCALE = "scale"
+    """As STEPS, or by a small share of the largest result: sums may be taken apart and put
+    together in another way, which costs small results more than large ones."""
 
 
 class Specials(StrEnum):
@@ -89,7 +94,8 @@ class Specials(StrEnum):
     """All of them, but few: one NaN reaches many results."""
     MODERATE = "moderate"
     """Few, finite and small: ONNX Runtime's LRN keeps a running sum, out of which a large square
-    does not come again."""
+    does not come again, and a convolution that transforms tiles spreads a large value, an
+    infinity or a NaN over its tile."""
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape | None:
@@ -108,8 +114,37 @@ def broadcast(shapes: Sequence[Shape]) -> Shape | None:
     return tuple(result)
 
 
-def _first(shapes: Sequence[Shape]) -> Shape:
+def _broadcast(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    return broadcast(shapes)
+
+
+def _first(operation: Operation, shapes: Sequence[Shape]) -> Shape:
     return shapes[0]
+
+
+def _convolved(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    """Return (N, O, rows, columns, ...) of a convolution with explicit padding."""
+    data, weights = shapes[0], shapes[1]
+    kernel = weights[2:]
+    rank = len(kernel)
+    if len(data) != rank + 2:
+        return None
+    strides, dilations = (_integers(operation, name, rank, 1) for name in ("strides", "dilations"))
+    pads = _integers(operation, "pads", 2 * rank, 0)
+    extents = tuple(
+        (data[2 + at] + pads[at] + pads[rank + at] - dilations[at] * (kernel[at] - 1) - 1)
+        // strides[at]
+        + 1
+        for at in range(rank)
+    )
+    return (data[0], weights[0], *extents)
+
+
+def _integers(operation: Operation, name: str, count: int, default: int) -> tuple[int, ...]:
+    given = operation.attributes.get(name, ())
+    if not isinstance(given, tuple) or len(given) != count:
+        return (default,) * count
+    return tuple(int(item) for item in given)
 
 
 def _one(operation: Operation, shape: Shape) -> int:
@@ -125,7 +160,8 @@ class OperatorFacts:
         inputs: Least and most inputs.
         since: First version with today's meaning of inputs and broadcasting.
         signature: Where booleans are.
-        shape: Shape of the result from those of the inputs, None if they do not fit.
+        shape: Shape of the result from the operation and the shapes of its inputs, None if
+            they do not fit.
         per_channel: Inputs with one value per channel of the first, which do not broadcast.
         positive: Inputs that make NaN of every negative value.
         nonzero: Inputs that make a pole of zero.
@@ -139,7 +175,7 @@ class OperatorFacts:
     inputs: tuple[int, int] = (1, 1)
     since: int = 1
     signature: Signature = Signature.NUMBERS
-    shape: Callable[[Sequence[Shape]], Shape | None] = broadcast
+    shape: Callable[[Operation, Sequence[Shape]], Shape | None] = _broadcast
     per_channel: range = range(0)
     positive: tuple[int, ...] = ()
     nonzero: tuple[int, ...] = ()
@@ -167,6 +203,12 @@ def _lrn_window(operation: Operation, shape: Shape) -> int:
     return size
 
 
+def _filter_size(operation: Operation, shape: Shape) -> int:
+    kernel = operation.attributes.get("kernel_shape", ())
+    assert isinstance(kernel, tuple)
+    return shape[1] * prod(int(extent) for extent in kernel)
+
+
 _UNARY = OperatorFacts()
 _EXACT = OperatorFacts(rounding=Rounding.EXACT)
 _BINARY = OperatorFacts(inputs=(2, 2), since=7)
@@ -181,6 +223,17 @@ _SOFTMAX = OperatorFacts(
     kind=OperatorKind.AXIS, shape=_first, specials=Specials.FEW, summed=_softmax_length
 )
 
+_DENSE_CONVOLUTION = OperatorFacts(
+    kind=OperatorKind.PRODUCT,
+    inputs=(2, 4),
+    shape=_convolved,
+    specials=Specials.MODERATE,
+    rounding=Rounding.SCALE,
+    summed=_filter_size,
+)
+"""ONNX Runtime's blocked convolution of one group, where it sums over channels."""
+
+BLOCKED_CONVOLUTION: OperatorKey = (NCHWC_DOMAIN, "Conv")
 REORDER_INPUT: OperatorKey = (NCHWC_DOMAIN, "ReorderInput")
 REORDER_OUTPUT: OperatorKey = (NCHWC_DOMAIN, "ReorderOutput")
 
@@ -250,7 +303,7 @@ OPERATORS: dict[OperatorKey, OperatorFacts] = {
     (MICROSOFT_DOMAIN, "FastGelu"): OperatorFacts(inputs=(1, 2)),
     (MICROSOFT_DOMAIN, "Gelu"): _UNARY,
     (MICROSOFT_DOMAIN, "QuickGelu"): _UNARY,
-    (NCHWC_DOMAIN, "Conv"): OperatorFacts(inputs=(2, 3), shape=_first, per_channel=range(1, 3)),
+    BLOCKED_CONVOLUTION: OperatorFacts(inputs=(2, 3), shape=_first, per_channel=range(1, 3)),
     REORDER_INPUT: _REORDER,
     REORDER_OUTPUT: _REORDER,
 }
@@ -263,6 +316,8 @@ def facts_of(operation: Operation) -> OperatorFacts:
     Raises:
         ValueError: the table has none.
     """
+    if op_key(operation) == BLOCKED_CONVOLUTION and operation.attributes.get("group", 1) == 1:
+        return _DENSE_CONVOLUTION
     found = OPERATORS.get(op_key(operation))
     if found is None:
         raise ValueError(

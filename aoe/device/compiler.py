@@ -44,7 +44,7 @@ def kernel_name(workload: Workload, schedule: Schedule) -> str:
 
 
 def compile_kernel(source: KernelSource, target: Target, directory: Path) -> Path:
-    """Compile one kernel to an object file.
+    """Compile one kernel to an object file; what packs its inputs comes to lie beside it.
 
     Raises:
         ScheduleError: the schedule does not fit the kernel.
@@ -53,22 +53,34 @@ def compile_kernel(source: KernelSource, target: Target, directory: Path) -> Pat
     import halide as hl
 
     from aoe.kernels.halide.apply import apply_schedule, set_extents
-    from aoe.kernels.registry import get_family
 
-    pipeline = get_family(source.workload.op_type).pipeline(source.workload)
+    pipeline = _pipeline_of(source)
     apply_schedule(pipeline, source.schedule)
     set_extents(pipeline)
     file = directory / f"{source.name}.o"
     halide_target = hl.Target("-".join((target.halide_name, *_BUILD_FEATURES)))
+    symbol = _symbol(source.name)
     try:
         pipeline.output.compile_to_object(
-            str(file), list(pipeline.arguments), _symbol(source.name), halide_target
+            str(file), list(pipeline.arguments), symbol, halide_target
         )
+        for number, packing in pipeline.packings.items():
+            packing.output.compile_to_object(
+                str(file.with_suffix(f".pack{number}.o")),
+                [packing.argument],
+                _packing_symbol(symbol, number),
+                halide_target,
+            )
     except hl.HalideError as error:
         raise ScheduleError(source.name, f"Halide cannot compile it: {error}") from error
     except RuntimeError as error:
         raise BuildError(source.name, f"Halide failed: {error}") from error
     return file
+
+
+def objects_of(file: Path) -> tuple[Path, ...]:
+    """Return all object files of a compiled kernel, given its own."""
+    return (file, *sorted(file.parent.glob(f"{file.stem}.pack*.o")))
 
 
 def build_library(
@@ -99,7 +111,9 @@ def build_library(
         toolchain.run(
             [
                 *(*_C_FLAGS, *_LINK_FLAGS, *_include_flags(folder), "-o", str(file)),
-                *(str(table), str(glue_object), *map(str, objects), "-lm"),
+                *(str(table), str(glue_object)),
+                *(str(part) for file_ in objects for part in objects_of(file_)),
+                "-lm",
             ],
             what="linking kernels",
         )
@@ -142,12 +156,10 @@ def _compile_glue(folder: Path, toolchain: Toolchain, directory: Path) -> Path:
 
 def kernel_table(sources: Sequence[KernelSource], target: Target) -> str:
     """Return the C file that tells the glue which kernels there are."""
-    from aoe.kernels.registry import get_family
-
     lines = ["#include <stddef.h>", '#include "aoe_kernels.h"', ""]
     entries = []
     for source in sources:
-        pipeline = get_family(source.workload.op_type).pipeline(source.workload)
+        pipeline = _pipeline_of(source)
         lines += _declarations(source, pipeline)
         entries.append(_entry(source, pipeline))
     lines += ["const aoe_kernel aoe_kernel_table[] = {", *entries, "};"]
@@ -167,22 +179,54 @@ def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
     symbol = _symbol(source.name)
     tensors = zip(source.workload.inputs, pipeline.argument_extents, strict=True)
     inputs = ", ".join(_tensor(spec, extents) for spec, extents in tensors)
-    return [
+    lines = [
         f"int {symbol}_argv(void **);",
         f"static const aoe_tensor {symbol}_inputs[] = {{ {inputs or '{0}'} }};",
     ]
+    if pipeline.packings:
+        lines += [
+            f"int {_packing_symbol(symbol, number)}_argv(void **);" for number in pipeline.packings
+        ]
+        packings = ", ".join(
+            f"{{ {number}, {_packing_symbol(symbol, number)}_argv, "
+            f"{len(packing.argument_extents)}, {{ {_listed(packing.argument_extents)} }} }}"
+            for number, packing in pipeline.packings.items()
+        )
+        lines.append(f"static const aoe_packing {symbol}_packings[] = {{ {packings} }};")
+    return lines
 
 
 def _entry(source: KernelSource, pipeline: Pipeline) -> str:
     symbol = _symbol(source.name)
     output = _tensor(source.workload.output, pipeline.output_extents)
-    count = len(source.workload.inputs)
-    return f'  {{ "{source.name}", {symbol}_argv, {count}, {symbol}_inputs, {output} }},'
+    packings = f"{symbol}_packings" if pipeline.packings else "NULL"
+    inputs = f"{len(source.workload.inputs)}, {symbol}_inputs"
+    return (
+        f'  {{ "{source.name}", {symbol}_argv, {inputs}, {output}, '
+        f"{len(pipeline.packings)}, {packings} }},"
+    )
+
+
+def _pipeline_of(source: KernelSource) -> Pipeline:
+    from aoe.kernels.registry import get_family
+
+    family = get_family(source.workload.op_type)
+    try:
+        return family.pipeline(source.workload, source.schedule.algorithm)
+    except ValueError as error:  # a bank may name anything
+        raise ScheduleError(source.name, str(error)) from error
+
+
+def _listed(extents: Sequence[int]) -> str:
+    return ", ".join(map(str, extents)) or "0"
+
+
+def _packing_symbol(symbol: str, number: int) -> str:
+    return f"{symbol}_pack{number}"
 
 
 def _tensor(spec: TensorSpec, extents: Sequence[int]) -> str:
-    shape = ", ".join(map(str, spec.shape)) or "0"
-    extent = ", ".join(map(str, extents)) or "0"
+    shape, extent = _listed(spec.shape), _listed(extents)
     return f"{{ {len(spec.shape)}, {{ {shape} }}, {len(extents)}, {{ {extent} }} }}"
 
 

@@ -19,6 +19,9 @@ _FLOAT32_EPS = 2.0**-23
 _ELEMENT_ULPS = 128
 """Rounding steps allowed per result of a chain: each transcendental function of either side is
 good for a few, and a chain adds up. Source: error bounds stated in aoe.kernels.math.functions."""
+_SCALE_SHARE = 3e-5
+"""Error of one result, as a share of the largest: Winograd's F(4x4, 3x3) makes up to 1.2e-5 with
+512 channels (max over 10^5 results of normal data), direct sums 1e-6."""
 _MODEL_RELATIVE = 1e-3
 """Largest error of a model result, relative to the largest magnitude of that result: float32
 rounding of a hundred layers in another order of summation."""
@@ -56,7 +59,8 @@ def kernel_tolerance(workload: Workload, reference: Array) -> Tolerance:
     """Return the tolerance for one kernel's float32 result.
 
     Nothing is tolerated where no operator rounds. Else rounding grows with the square root of
-    the operators in the chain, and of the elements summed up into one result.
+    the operators in the chain, and of the elements summed up into one result. Operators whose
+    sums may be put together in another way are allowed a share of the largest result.
 
     Args:
         workload: What the kernel computes.
@@ -69,7 +73,10 @@ def kernel_tolerance(workload: Workload, reference: Array) -> Tolerance:
     finite = np.abs(reference[np.isfinite(reference)])
     typical = float(np.median(finite)) if finite.size else 0.0
     relative = steps * _FLOAT32_EPS
-    return Tolerance(relative=relative, absolute=relative * min(max(typical, 1e-3), 1.0))
+    absolute = relative * min(max(typical, 1e-3), 1.0)
+    if any(facts_of(operation).rounding is Rounding.SCALE for operation in operations):
+        absolute = max(absolute, _SCALE_SHARE * float(finite.max(initial=0.0)))
+    return Tolerance(relative=relative, absolute=absolute)
 
 
 def compare(

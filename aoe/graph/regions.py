@@ -14,10 +14,16 @@ import onnx
 
 from aoe.graph.extraction import extract_workload
 from aoe.graph.model_graph import ModelGraph, attributes_of
-from aoe.operators import REORDER_INPUT, REORDER_OUTPUT, OperatorKey, is_reorder, op_key
-from aoe.workload import NCHWC_DOMAIN, Workload
+from aoe.operators import (
+    BLOCKED_CONVOLUTION,
+    REORDER_INPUT,
+    REORDER_OUTPUT,
+    OperatorKey,
+    is_reorder,
+    op_key,
+)
+from aoe.workload import Workload
 
-_NCHWC_CONV = (NCHWC_DOMAIN, "Conv")
 _MAX_INPUTS = 32
 """Tensors one kernel may read; keeps the argument list and the registers in bounds."""
 
@@ -118,6 +124,8 @@ class _Growth:
 
     def grow(self, sink: int, *, blocked: bool) -> tuple[int, ...]:
         """Return the nodes of the region that ends in `sink`, or () if there is none."""
+        if self._is_dense(self._graph.nodes[sink]):
+            return (sink,) if blocked else ()
         if not self._may_end(sink, blocked):
             return ()
         members = {sink}
@@ -154,7 +162,7 @@ class _Growth:
         node = self._graph.nodes[index]
         key = op_key(node)
         if not blocked:
-            return self._is_compute(node) and key != _NCHWC_CONV
+            return self._is_compute(node) and key != BLOCKED_CONVOLUTION
         if key == REORDER_INPUT:
             return not attributes_of(node).get("channels_last", 0)
         return self._is_compute(node) and node.output[0] in self._graph.blocked
@@ -164,7 +172,7 @@ class _Growth:
         key = op_key(node)
         if key == REORDER_OUTPUT:
             return blocked and not attributes_of(node).get("channels_last", 0)
-        if key == _NCHWC_CONV and not blocked:
+        if key == BLOCKED_CONVOLUTION and not blocked:
             return False
         return self._is_compute(node)
 
@@ -172,9 +180,13 @@ class _Growth:
         key = op_key(node)
         if any(self._is_needed(name) for name in node.output[1:]):
             return False  # a kernel has one result
-        if key == _NCHWC_CONV:
+        if key == BLOCKED_CONVOLUTION:
             return key in self._fusible and _is_depthwise_1x1(node, self._graph)
         return key in self._fusible or key in self._anchors
+
+    def _is_dense(self, node: onnx.NodeProto) -> bool:
+        """Return True for convolutions that sum over channels: they are tuned alone."""
+        return op_key(node) == BLOCKED_CONVOLUTION and not _is_depthwise_1x1(node, self._graph)
 
     def _is_anchor(self, index: int) -> bool:
         return op_key(self._graph.nodes[index]) in self._anchors
@@ -196,7 +208,9 @@ class _Growth:
         """Return True if there is something to compute and the layout choice means anything."""
         found = [self._graph.nodes[index] for index in nodes]
         computes = not all(is_reorder(node) for node in found)
-        layout_bound = any(is_reorder(node) or op_key(node) == _NCHWC_CONV for node in found)
+        layout_bound = any(
+            is_reorder(node) or op_key(node) == BLOCKED_CONVOLUTION for node in found
+        )
         return computes and layout_bound == blocked
 
 

@@ -74,7 +74,7 @@ class BatchNormalization:
         iteration = plan_iteration(workload)
         return SUPPORTED if isinstance(iteration, Iteration) else iteration
 
-    def pipeline(self, workload: Workload) -> Pipeline:
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the chain with the per-channel values as stages."""
         parts, iteration = _parts(workload), iteration_of(workload)
         variables = loop_variables(iteration)

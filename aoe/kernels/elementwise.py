@@ -37,7 +37,7 @@ class Elementwise:
         iteration = plan_iteration(workload)
         return SUPPORTED if isinstance(iteration, Iteration) else iteration
 
-    def pipeline(self, workload: Workload) -> Pipeline:
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the chain as one function."""
         iteration = iteration_of(workload)
         variables = loop_variables(iteration)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aoe.operators import OperatorKey
@@ -50,6 +50,21 @@ SUPPORTED = Support()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PackedInput:
+    """How a constant input is rearranged once, when the kernel is created.
+
+    Attributes:
+        output: Function of the packed values, float32, scheduled.
+        argument: The input as the model has it.
+        argument_extents: Its extents, innermost first; dense.
+    """
+
+    output: hl.Func
+    argument: hl.ImageParam
+    argument_extents: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """An algorithm in Halide, not scheduled yet.
 
@@ -61,6 +76,8 @@ class Pipeline:
         argument_extents: Extents of each argument, innermost first; all buffers are dense.
         output_extents: Extents of the result, innermost first.
         loops: Loop names and extents of each stage before any step, innermost first.
+        packings: For inputs the kernel reads in another form, by their number, what makes it;
+            `arguments` and `argument_extents` have the packed form.
     """
 
     output: hl.Func
@@ -69,6 +86,7 @@ class Pipeline:
     argument_extents: tuple[tuple[int, ...], ...]
     output_extents: tuple[int, ...]
     loops: Mapping[str, tuple[tuple[str, int], ...]]
+    packings: Mapping[int, PackedInput] = field(default_factory=dict)
 
 
 class KernelFamily(Protocol):
@@ -85,8 +103,16 @@ class KernelFamily(Protocol):
     def supports(self, workload: Workload) -> Support:
         """Tell whether the family computes `workload`, and if not, why."""
 
-    def pipeline(self, workload: Workload) -> Pipeline:
-        """Return the algorithm of a supported workload, without a schedule."""
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return an algorithm of a supported workload, without a schedule.
+
+        Args:
+            workload: What to compute.
+            algorithm: Which one, for families that have several (`Schedule.algorithm`).
+
+        Raises:
+            ValueError: the family has no algorithm of that name.
+        """
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return the configurations worth trying, first guesses best first."""

@@ -100,7 +100,7 @@ class Lrn:
         iteration = _plan(workload)
         return SUPPORTED if isinstance(iteration, Iteration) else iteration
 
-    def pipeline(self, workload: Workload) -> Pipeline:
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the normalisation with its chain inlined; blocked with the scratch stage."""
         parts, iteration = _parts(workload), _iteration(workload)
         variables = loop_variables(iteration)

@@ -96,6 +96,8 @@ def refuse_channel_scale(operation: Operation) -> str:
     parameters = attributes.get("activation_params", ())
     if not isinstance(parameters, tuple) or len(parameters) < ACTIVATIONS[activation][0]:
         return f"Conv with activation {activation} without its parameters"
+    if attributes.get("group", 1) == 1:
+        return "Conv that sums over channels"
     if len(operation.inputs) > 3:
         return "Conv with a tensor added"
     moves = (("strides", 1), ("dilations", 1), ("kernel_shape", 1), ("pads", 0))

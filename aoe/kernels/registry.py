@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aoe.kernels.batch_normalization import BatchNormalization
+from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import KernelFamily
@@ -10,6 +11,7 @@ from aoe.kernels.lrn import Lrn
 from aoe.kernels.softmax import Softmax
 
 FAMILIES: dict[str, KernelFamily] = {
+    "convolution": Convolution(),
     "lrn": Lrn(),
     "softmax": Softmax(),
     "batch_normalization": BatchNormalization(),

@@ -86,7 +86,7 @@ class Softmax:
         iteration = plan_iteration(workload, (axis_names(workload)[axis],))
         return SUPPORTED if isinstance(iteration, Iteration) else iteration
 
-    def pipeline(self, workload: Workload) -> Pipeline:
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the passes as stages; the chain is inlined into the last."""
         plan = _Plan.of(workload)
         iteration = plan.iteration

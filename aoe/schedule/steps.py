@@ -161,11 +161,16 @@ STEP_KINDS: dict[str, type[Step]] = {
     "store_in": StoreIn,
 }
 _WORD_OF_KIND = {kind: word for word, kind in STEP_KINDS.items()}
+_ALGORITHM = "algorithm"
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Steps in the order in which they are applied to an unscheduled pipeline.
+
+    Attributes:
+        steps: What is done to its loops.
+        algorithm: Which of the algorithms of a family is scheduled; empty where there is one.
 
     >>> print(Schedule((Split("y", "x", "xo", "xi", 16), Vectorize("y", "xi", 16))))
     y: split x -> xo, xi by 16
@@ -173,9 +178,11 @@ class Schedule:
     """
 
     steps: tuple[Step, ...] = ()
+    algorithm: str = ""
 
     def __str__(self) -> str:
-        return "\n".join(step_text(step) for step in self.steps)
+        first = [f"algorithm {self.algorithm}"] if self.algorithm else []
+        return "\n".join([*first, *(step_text(step) for step in self.steps)])
 
 
 def step_text(step: Step) -> str:
@@ -203,8 +210,12 @@ def step_text(step: Step) -> str:
 
 
 def schedule_to_json(schedule: Schedule) -> list[list[Any]]:
-    """Return a schedule as lists, one a step: its kind, then its fields in their order."""
-    return [
+    """Return a schedule as lists, one a step: its kind, then its fields in their order.
+
+    A named algorithm comes first, as `["algorithm", name]`.
+    """
+    chosen = [[_ALGORITHM, schedule.algorithm]] if schedule.algorithm else []
+    return chosen + [
         [_WORD_OF_KIND[type(step)], *(_plain(getattr(step, part.name)) for part in fields(step))]
         for step in schedule.steps
     ]
@@ -218,9 +229,21 @@ def schedule_from_json(value: object) -> Schedule:
     """
     if not isinstance(value, list):
         raise ValueError(f"schedule: must be a list of steps (got {type(value).__name__})")
+    algorithm = ""
+    if value and isinstance(value[0], list) and value[0][:1] == [_ALGORITHM]:
+        algorithm = _algorithm_from_json(value[0])
+    first = 1 if algorithm else 0
+    steps = enumerate(value[first:], start=first)
     return Schedule(
-        tuple(_step_from_json(f"schedule[{at}]", each) for at, each in enumerate(value))
+        tuple(_step_from_json(f"schedule[{at}]", step) for at, step in steps), algorithm=algorithm
     )
+
+
+def _algorithm_from_json(value: list[object]) -> str:
+    match value:
+        case [_, str(name)] if name:
+            return name
+    raise ValueError(f"schedule[0]: algorithm takes a name (got {value[1:]!r})")
 
 
 def _step_from_json(where: str, value: object) -> Step:

@@ -73,24 +73,41 @@ class CompiledKernel:
     """
 
     def __init__(self, workload: Workload, schedule: Schedule | None = None) -> None:
-        pipeline: Pipeline = get_family(workload.op_type).pipeline(workload)
-        apply_schedule(pipeline, schedule or Schedule())
+        schedule = schedule or Schedule()
+        family = get_family(workload.op_type)
+        pipeline: Pipeline = family.pipeline(workload, schedule.algorithm)
+        apply_schedule(pipeline, schedule)
         set_extents(pipeline)
+        target = hl.get_jit_target_from_environment()
         self._workload = workload
         self._pipeline = pipeline
-        self._call = pipeline.output.compile_to_callable(
-            list(pipeline.arguments), hl.get_jit_target_from_environment()
-        )
+        self._call = pipeline.output.compile_to_callable(list(pipeline.arguments), target)
+        self._pack = {
+            number: packing.output.compile_to_callable([packing.argument], target)
+            for number, packing in pipeline.packings.items()
+        }
 
     def run(self, inputs: Mapping[str, Array]) -> Array:
         """Return the result for inputs `x0`, `x1`, ...: float32, shape of the workload's."""
-        views = [
-            np.ascontiguousarray(inputs[f"x{i}"]).reshape(tuple(reversed(extents)))
-            for i, extents in enumerate(self._pipeline.argument_extents)
-        ]
-        result = np.full(tuple(reversed(self._pipeline.output_extents)), 77.0, dtype=np.float32)
+        extents = self._pipeline.argument_extents
+        views = [self._argument(i, inputs[f"x{i}"], extents[i]) for i in range(len(extents))]
+        result = _unwritten(self._pipeline.output_extents)
         self._call(*views, result)
         return result.reshape(self._workload.output.shape)
+
+    def _argument(self, number: int, values: Array, extents: Sequence[int]) -> Array:
+        """Return an input as the kernel reads it: packed, where it is read so."""
+        dense = np.ascontiguousarray(values)
+        if number not in self._pack:
+            return dense.reshape(tuple(reversed(extents)))
+        raw = self._pipeline.packings[number].argument_extents
+        packed = _unwritten(extents)
+        self._pack[number](dense.reshape(tuple(reversed(raw))), packed)
+        return packed
+
+
+def _unwritten(extents: Sequence[int]) -> Array:
+    return np.full(tuple(reversed(extents)), 77.0, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,8 +282,9 @@ class KernelFamilyTests:
     def test_every_configuration_can_be_applied(self, workload: Workload) -> None:
         space = self.family.space(workload, kernel_target())
         for configuration in space.configurations():
-            pipeline = self.family.pipeline(workload)
-            apply_schedule(pipeline, self.family.schedule(workload, configuration, kernel_target()))
+            schedule = self.family.schedule(workload, configuration, kernel_target())
+            pipeline = self.family.pipeline(workload, schedule.algorithm)
+            apply_schedule(pipeline, schedule)
 
     def test_one_thread_gets_no_parallel_loop(self, workload: Workload) -> None:
         target = KernelTarget(vector_lanes=kernel_target().vector_lanes, threads=1)
@@ -285,7 +303,10 @@ class KernelFamilyTests:
     def test_buffers_are_as_large_as_the_tensors(self, workload: Workload) -> None:
         pipeline = self.family.pipeline(workload)
         assert np.prod(pipeline.output_extents) == workload.output.size
-        sizes = [int(np.prod(extents)) for extents in pipeline.argument_extents]
+        as_read = list(pipeline.argument_extents)
+        for number, packing in pipeline.packings.items():
+            as_read[number] = packing.argument_extents
+        sizes = [int(np.prod(extents)) for extents in as_read]
         assert sizes == [spec.size for spec in workload.inputs]
 
     @pytest.mark.parametrize(

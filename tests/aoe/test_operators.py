@@ -68,7 +68,9 @@ def test_row_is_consistent(key: OperatorKey) -> None:
     assert 1 <= least <= most
     assert all(position < most for position in (*facts.positive, *facts.nonzero))
     assert all(0 < position < most for position in facts.per_channel)
-    assert not facts.per_channel or facts.shape([(2, 3), (3,)]) == (2, 3)
+    assert not facts.per_channel or facts.shape(
+        make_operation(key[1], domain=key[0]), [(2, 3), (3,)]
+    ) == (2, 3)
     assert (facts.signature is Signature.WHERE) == (key == ("", "Where"))
     assert is_reorder(make_operation(key[1], domain=key[0])) == (facts.kind is OperatorKind.REORDER)
 

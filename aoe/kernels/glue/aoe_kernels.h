@@ -6,6 +6,7 @@
 
 #define AOE_MAX_RANK 8
 #define AOE_MAX_ARGUMENTS 64
+#define AOE_MAX_PACKINGS 4
 
 typedef struct {
   int32_t rank;                  /* of the ONNX tensor */
@@ -14,12 +15,22 @@ typedef struct {
   int32_t extent[AOE_MAX_RANK];  /* innermost first */
 } aoe_tensor;
 
+/* An input the kernel reads in another form, made once of a constant. */
+typedef struct {
+  int32_t input;
+  int (*run)(void **arguments);  /* Halide's `<kernel>_pack<input>_argv`: (context, raw, packed) */
+  int32_t view_rank;             /* of the input as the model has it, dense */
+  int32_t extent[AOE_MAX_RANK];
+} aoe_packing;
+
 typedef struct {
   const char *name;              /* operator name in domain "aoe" */
   int (*run)(void **arguments);  /* Halide's `<kernel>_argv` entry */
   int32_t input_count;
   const aoe_tensor *inputs;
   aoe_tensor output;
+  int32_t packing_count;
+  const aoe_packing *packings;
 } aoe_kernel;
 
 extern const aoe_kernel aoe_kernel_table[];

@@ -17,6 +17,7 @@ typedef struct {
 typedef struct {
   const OrtApi *api;
   const aoe_kernel *kernel;
+  void *packed[AOE_MAX_PACKINGS]; /* NULL where the input is not known before Run */
 } kernel_state;
 
 /* Lives on the stack of one Run: the kernel's `user_context`. */
@@ -73,23 +74,46 @@ static OrtStatus *fail(const OrtApi *api, int code, const char *format, const ch
   return ORT_CALL(api, 0, ort_create_status)(code, message);
 }
 
-static void bind(halide_buffer_t *buffer, halide_dimension_t *dims, const aoe_tensor *tensor,
-                 void *data) {
+static void bind_view(halide_buffer_t *buffer, halide_dimension_t *dims, int rank,
+                      const int32_t *extent, void *data) {
   int64_t stride = 1;
   memset(buffer, 0, sizeof *buffer);
-  for (int d = 0; d < tensor->view_rank; d++) {
+  for (int d = 0; d < rank; d++) {
     dims[d].min = 0;
-    dims[d].extent = tensor->extent[d];
+    dims[d].extent = extent[d];
     dims[d].stride = (int32_t)stride;
     dims[d].flags = 0;
-    stride *= tensor->extent[d];
+    stride *= extent[d];
   }
   buffer->host = (uint8_t *)data;
   buffer->type.code = halide_type_float;
   buffer->type.bits = 32;
   buffer->type.lanes = 1;
-  buffer->dimensions = tensor->view_rank;
+  buffer->dimensions = rank;
   buffer->dim = dims;
+}
+
+static void bind(halide_buffer_t *buffer, halide_dimension_t *dims, const aoe_tensor *tensor,
+                 void *data) {
+  bind_view(buffer, dims, tensor->view_rank, tensor->extent, data);
+}
+
+/* Returns the packed form of an input, to be freed by the caller, or NULL. */
+static void *pack(const aoe_kernel *kernel, const aoe_packing *packing, void *raw) {
+  const aoe_tensor *wanted = &kernel->inputs[packing->input];
+  halide_buffer_t buffers[2];
+  halide_dimension_t dims[2][AOE_MAX_RANK];
+  void *user_context = NULL; /* packing runs on the calling thread alone */
+  size_t bytes = sizeof(float);
+  for (int d = 0; d < wanted->view_rank; d++) bytes *= (size_t)wanted->extent[d];
+  void *packed = halide_malloc(NULL, bytes);
+  if (!packed) return NULL;
+  bind_view(&buffers[0], dims[0], packing->view_rank, packing->extent, raw);
+  bind(&buffers[1], dims[1], wanted, packed);
+  void *arguments[3] = {&user_context, &buffers[0], &buffers[1]};
+  if (packing->run(arguments) == 0) return packed;
+  free(packed);
+  return NULL;
 }
 
 static OrtStatus *check_shape(const OrtApi *api, const OrtValue *value, const aoe_kernel *kernel,
@@ -110,8 +134,8 @@ static OrtStatus *check_shape(const OrtApi *api, const OrtValue *value, const ao
               "%s: an input has another shape than the kernel was tuned for", kernel->name);
 }
 
-static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
-  const kernel_state *state = (const kernel_state *)state_pointer;
+static OrtStatus *run_kernel(const kernel_state *state, OrtKernelContext *context,
+                             void **packed) {
   const OrtApi *api = state->api;
   const aoe_kernel *kernel = state->kernel;
   halide_buffer_t buffers[AOE_MAX_ARGUMENTS + 1];
@@ -129,6 +153,12 @@ static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
     if (!status) status = check_shape(api, value, kernel, &kernel->inputs[i]);
     if (!status) status = ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, &data);
     if (status) return status;
+    for (int p = 0; p < kernel->packing_count; p++) {
+      if (kernel->packings[p].input != i) continue;
+      if (!packed[p]) packed[p] = pack(kernel, &kernel->packings[p], data);
+      if (!packed[p]) return fail(api, ORT_FAIL, "%s: no memory to pack an input", kernel->name);
+      data = packed[p];
+    }
     bind(&buffers[i], dims[i], &kernel->inputs[i], data);
     arguments[i + 1] = &buffers[i];
   }
@@ -144,13 +174,40 @@ static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
   return NULL;
 }
 
+static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
+  const kernel_state *state = (const kernel_state *)state_pointer;
+  void *packed[AOE_MAX_PACKINGS];
+  memcpy(packed, state->packed, sizeof packed);
+  OrtStatus *status = run_kernel(state, context, packed);
+  for (int p = 0; p < state->kernel->packing_count; p++)
+    if (packed[p] != state->packed[p]) free(packed[p]); /* of an input of this Run alone */
+  return status;
+}
+
+/* Packs what is constant, once for the life of the session. */
+static void pack_constants(kernel_state *state, const OrtKernelInfo *info) {
+  const OrtApi *api = state->api;
+  for (int p = 0; p < state->kernel->packing_count; p++) {
+    const aoe_packing *packing = &state->kernel->packings[p];
+    int is_constant = 0;
+    const OrtValue *value = NULL;
+    void *data = NULL;
+    OrtStatus *status = ORT_CALL(api, 249, ort_constant_input)(info, (size_t)packing->input,
+                                                               &is_constant, &value);
+    if (!status && is_constant && value)
+      status = ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, &data);
+    if (status) ORT_CALL(api, 93, ort_release_status)(status);
+    else if (data) state->packed[p] = pack(state->kernel, packing, data);
+  }
+}
+
 static OrtStatus *create_kernel(const OrtCustomOp *op, const OrtApi *api,
                                 const OrtKernelInfo *info, void **kernel) {
-  (void)info;
-  kernel_state *state = (kernel_state *)malloc(sizeof *state);
+  kernel_state *state = (kernel_state *)calloc(1, sizeof *state);
   if (!state) return fail(api, ORT_FAIL, "%s: out of memory", ((registered_op *)op)->kernel->name);
   state->api = api;
   state->kernel = ((const registered_op *)op)->kernel;
+  pack_constants(state, info);
   *kernel = state;
   return NULL;
 }
@@ -166,7 +223,11 @@ static size_t output_count(const OrtCustomOp *op) { return (void)op, 1; }
 static int required(const OrtCustomOp *op, size_t i) { return (void)op, (void)i, 0; }
 static int one(const OrtCustomOp *op) { return (void)op, 1; }
 static int default_memory(const OrtCustomOp *op, size_t i) { return (void)op, (void)i, 0; }
-static void destroy(void *kernel) { free(kernel); }
+static void destroy(void *kernel) {
+  kernel_state *state = (kernel_state *)kernel;
+  for (int p = 0; p < state->kernel->packing_count; p++) free(state->packed[p]);
+  free(state);
+}
 
 static void describe(registered_op *entry, const aoe_kernel *kernel) {
   OrtCustomOp *op = &entry->op;

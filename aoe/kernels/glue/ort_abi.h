@@ -48,7 +48,10 @@ typedef OrtStatus *(*ort_context_input)(const OrtKernelContext *, size_t, const 
                                                                                      /*  90 */
 typedef OrtStatus *(*ort_context_output)(OrtKernelContext *, size_t, const int64_t *, size_t,
                                          OrtValue **);                               /*  91 */
+typedef void (*ort_release_status)(OrtStatus *);                                     /*  93 */
 typedef void (*ort_release_type_shape)(OrtTensorTypeAndShapeInfo *);                 /*  99 */
+typedef OrtStatus *(*ort_constant_input)(const OrtKernelInfo *, size_t, int *is_constant,
+                                         const OrtValue **);                         /* 249 */
 typedef OrtStatus *(*ort_parallel_for)(const OrtKernelContext *, void (*)(void *, size_t),
                                        size_t total, size_t num_batch, void *data);  /* 274 */
 

@@ -73,6 +73,9 @@ def set_extents(pipeline: Pipeline) -> None:
     for argument, extents in zip(pipeline.arguments, pipeline.argument_extents, strict=True):
         _fix(argument, extents)
     _fix(pipeline.output.output_buffer(), pipeline.output_extents)
+    for number, packing in pipeline.packings.items():
+        _fix(packing.argument, packing.argument_extents)
+        _fix(packing.output.output_buffer(), pipeline.argument_extents[number])
 
 
 def _fix(buffer: Any, extents: tuple[int, ...]) -> None:

@@ -16,7 +16,7 @@ def infer_shapes(workload: Workload) -> Mapping[str, Shape] | str:
         given = [shapes[ref] for ref in operation.inputs if ref]
         if not given:
             return f"{operation.op_type} has no input"
-        found = facts_of(operation).shape(given)
+        found = facts_of(operation).shape(operation, given)
         if found is None:
             return f"{operation.op_type} cannot broadcast {' with '.join(map(str, given))}"
         shapes[operation.output] = found

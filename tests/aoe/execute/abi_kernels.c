@@ -126,23 +126,47 @@ static int hang(void **arguments) {
   return 0;
 }
 
+static int packed_times; /* in this process */
+
+/* Twice the input, and how often that was done. */
+static int pack_twice(void **arguments) {
+  const halide_buffer_t *raw = arguments[1];
+  packed_times++;
+  if (context(arguments) != NULL || raw->dimensions != 1 || raw->dim[0].extent != 6) return 1;
+  for (int i = 0; i < 6; i++) data(arguments, 1)[i] = 2 * data(arguments, 0)[i];
+  data(arguments, 1)[6] = 0;
+  return 0;
+}
+
+static int read_packed(void **arguments) {
+  const halide_buffer_t *packed = arguments[2];
+  if (packed->dim[0].extent != 7) return 1;
+  for (int i = 0; i < 6; i++)
+    data(arguments, 2)[i] = data(arguments, 0)[i] + data(arguments, 1)[i];
+  data(arguments, 2)[6] = (float)packed_times;
+  return 0;
+}
+
 #define SIX {2, {2, 3}, 2, {3, 2}}
 static const aoe_tensor two_of_six[] = {SIX, SIX};
+static const aoe_tensor six_and_packed[] = {SIX, {2, {2, 3}, 1, {7}}};
+static const aoe_packing twice[] = {{1, pack_twice, 1, {6}}};
 static const aoe_tensor cube[] = {{4, {1, 2, 3, 4}, 2, {12, 2}}};
 static const aoe_tensor one[] = {{1, {1}, 1, {1}}};
 static const aoe_tensor scalar[] = {{0, {0}, 0, {0}}};
 
 const aoe_kernel aoe_kernel_table[] = {
-    {"subtract", subtract, 2, two_of_six, SIX},
-    {"describe", describe, 1, cube, {1, {8}, 1, {8}}},
-    {"threads", threads, 1, one, {1, {3}, 1, {3}}},
-    {"tasks", tasks, 1, one, {1, {100}, 1, {100}}},
-    {"failing_task", failing_task, 1, one, {1, {1}, 1, {1}}},
-    {"failing", failing, 1, one, {1, {1}, 1, {1}}},
-    {"crash", crash, 1, one, {1, {1}, 1, {1}}},
-    {"give_up", give_up, 1, one, {1, {1}, 1, {1}}},
-    {"hang", hang, 1, one, {1, {1}, 1, {1}}},
-    {"memory", memory, 1, scalar, {0, {0}, 0, {0}}},
+    {"subtract", subtract, 2, two_of_six, SIX, 0, NULL},
+    {"read_packed", read_packed, 2, six_and_packed, {1, {7}, 1, {7}}, 1, twice},
+    {"describe", describe, 1, cube, {1, {8}, 1, {8}}, 0, NULL},
+    {"threads", threads, 1, one, {1, {3}, 1, {3}}, 0, NULL},
+    {"tasks", tasks, 1, one, {1, {100}, 1, {100}}, 0, NULL},
+    {"failing_task", failing_task, 1, one, {1, {1}, 1, {1}}, 0, NULL},
+    {"failing", failing, 1, one, {1, {1}, 1, {1}}, 0, NULL},
+    {"crash", crash, 1, one, {1, {1}, 1, {1}}, 0, NULL},
+    {"give_up", give_up, 1, one, {1, {1}, 1, {1}}, 0, NULL},
+    {"hang", hang, 1, one, {1, {1}, 1, {1}}, 0, NULL},
+    {"memory", memory, 1, scalar, {0, {0}, 0, {0}}, 0, NULL},
 };
 const int aoe_kernel_count = sizeof aoe_kernel_table / sizeof *aoe_kernel_table;
 

@@ -53,6 +53,22 @@ def test_kernel_sees_dense_float_buffers_in_its_own_view(abi_library: Path) -> N
     assert result.tolist() == [2 * 10000 + 32 * 100 + 1, 2, 0, 12, 1, 0, 2, 12]
 
 
+def test_constants_are_packed_once_and_other_inputs_at_every_run(abi_library: Path) -> None:
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    b = np.full((2, 3), 10, np.float32)
+    node = helper.make_node("read_packed", ["x0", "x1"], ["y"], domain="aoe")
+    constant = make_model([node], {"x0": (2, 3)}, ["y"], weights={"x1": b}, domains={"aoe": 1})
+    options = session_options(threads=2, optimize=False, library=abi_library)
+    session = open_session(constant.SerializeToString(), options)
+    results = [session.run(None, {"x0": a})[0] for _ in range(3)]
+    assert all(np.array_equal(result[:6], (a + 2 * b).ravel()) for result in results)
+    assert len({float(result[6]) for result in results}) == 1
+    given = _session(abi_library, "read_packed", [(2, 3), (2, 3)])
+    other = [given.run(None, {"x0": a, "x1": b * factor})[0] for factor in (1, 3)]
+    assert np.array_equal(other[1][:6], (a + 6 * b).ravel())
+    assert other[1][6] == other[0][6] + 1
+
+
 def test_scalar_tensors_have_rank_zero(abi_library: Path) -> None:
     result = _run(abi_library, "memory", np.zeros((), np.float32))
     assert result.shape == ()

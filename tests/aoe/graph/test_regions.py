@@ -15,7 +15,7 @@ from support.engine.models import chain_model, if_net, make_model
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import Partition, Region, partition
 from aoe.graph.rewrite import Replacement, rewrite
-from aoe.operators import REORDER_INPUT, REORDER_OUTPUT, op_key
+from aoe.operators import BLOCKED_CONVOLUTION, REORDER_INPUT, REORDER_OUTPUT, op_key
 from aoe.workload import NCHWC_DOMAIN, Layout, Workload
 
 
@@ -96,9 +96,22 @@ def test_no_graph_output_is_hidden_inside_a_region(graph: ModelGraph) -> None:
 def test_regions_hold_nothing_but_known_operators_and_one_anchor(graph: ModelGraph) -> None:
     for region in _cut(graph).regions:
         keys = [op_key(graph.nodes[index]) for index in region.nodes]
+        if keys == [BLOCKED_CONVOLUTION]:
+            continue
         assert set(keys) <= FUSIBLE | ANCHORS | {REORDER_INPUT, REORDER_OUTPUT}
         assert sum(key in ANCHORS for key in keys) <= 1
         assert set(keys) - {REORDER_INPUT, REORDER_OUTPUT}
+
+
+def test_dense_convolution_is_a_region_of_its_own_and_part_of_no_other() -> None:
+    nodes = [
+        _reorder("ReorderInput", "x", "a"),
+        _op("Conv", ["a", "w"], "b", domain=NCHWC_DOMAIN, kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        _op("Relu", ["b"], "c"),
+        _reorder("ReorderOutput", "c", "y"),
+    ]
+    weights = {"w": np.ones((SHAPE[1], SHAPE[1], 3, 3), np.float32)}
+    assert _nodes_of(_graph(nodes, ["y"], weights)) == [["b"], ["c"]]
 
 
 @given(graphs())

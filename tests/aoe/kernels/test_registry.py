@@ -18,7 +18,7 @@ def test_family_is_registered_under_its_name(name: str) -> None:
 
 
 def test_unknown_family_is_named() -> None:
-    with pytest.raises(ValueError, match="unknown \\(got gemm, expected one of lrn"):
+    with pytest.raises(ValueError, match="unknown \\(got gemm, expected one of convolution, lrn"):
         get_family("gemm")
 
 

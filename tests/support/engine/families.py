@@ -68,6 +68,6 @@ class Substituted(Elementwise):
 
     operations: tuple[Operation, ...] = ()
 
-    def pipeline(self, workload: Workload) -> Pipeline:
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the algorithm of the other operators."""
         return Elementwise.pipeline(self, replace(workload, operations=self.operations))

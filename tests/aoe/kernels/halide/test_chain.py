@@ -25,6 +25,7 @@ CONV = {
     "strides": (1, 1),
     "pads": (0, 0, 0, 0),
     "dilations": (1, 1),
+    "group": 16,
 }
 
 
@@ -54,6 +55,7 @@ CONV = {
         ([make("Dropout", "x0 x1")], "Dropout with a ratio or a mode that is computed"),
         ([make("Conv", "x0 x1", **{**CONV, "strides": (2, 1)})], "Conv with strides (2, 1)"),
         ([make("Conv", "x0 x1", **{**CONV, "pads": (0, 1, 0, 0)})], "Conv with pads (0, 1, 0, 0)"),
+        ([make("Conv", "x0 x1", **{**CONV, "group": 1})], "Conv that sums over channels"),
         ([make("Conv", "x0 x1 x2 x3", **CONV)], "Conv with 4 inputs"),
         ([make("Conv", "x0 x1", activation="Swishy", **CONV)], "Conv with activation Swishy"),
         (

@@ -1,0 +1,1 @@
+"""Dense convolution in ONNX Runtime's blocked layout."""

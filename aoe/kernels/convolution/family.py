@@ -1,0 +1,105 @@
+"""Dense convolution of images: fewer multiplications than the direct form."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from aoe.kernels.convolution import tiles
+from aoe.kernels.convolution.shape import ConvolutionShape, read_convolution
+from aoe.kernels.convolution.transforms import F2, F4, Transforms
+from aoe.kernels.convolution.winograd import winograd_pipeline
+from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
+from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
+from aoe.workload import Workload
+
+ALGORITHM = "algorithm"
+_ALGORITHMS: Mapping[str, Transforms] = {"winograd_4x4": F4, "winograd_2x2": F2}
+
+
+class Convolution:
+    """y = activation(x * w + bias + sum), blocked, filters of 3 x 3, stride 1.
+
+    ONNX Runtime's own blocked convolution runs at the roof of the hardware, so what gains is
+    doing less: Winograd's minimal filtering, 2.25 (2 x 2) or 4 (4 x 4) times fewer products.
+    """
+
+    name = "convolution"
+    anchors: frozenset[tuple[str, str]] = frozenset()
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is one convolution with 3 x 3 filters and stride 1."""
+        shape = read_convolution(workload)
+        if isinstance(shape, Support):
+            return shape
+        if shape.kernel != (3, 3) or shape.strides != (1, 1):
+            rows, columns = shape.kernel
+            return Support(f"Conv with {rows}x{columns} filters and strides {shape.strides}")
+        if min(shape.rows, shape.columns) < 2:
+            return Support("Conv of a single row or column")
+        return SUPPORTED
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the algorithm called `algorithm`; by default the one with fewest products."""
+        return winograd_pipeline(workload, _shape(workload), _transforms(algorithm))
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return algorithm, register tile, and what is kept between the stages."""
+        shape = _shape(workload)
+        offered = [tiles.choices(shape, transforms) for transforms in _ALGORITHMS.values()]
+        numbers = {
+            name: tuple(sorted({number for each in offered for number in each[name]}))
+            for name in offered[0]
+        }
+        knobs = (
+            Knob(ALGORITHM, tuple(_ALGORITHMS)),
+            *(Knob(name, choices) for name, choices in numbers.items()),
+            Knob(tiles.SCOPE, (tiles.GROUP, tiles.IMAGE)),
+        )
+
+        def legal(values: Mapping[str, Choice]) -> bool:
+            return tiles.fits(values, shape, _ALGORITHMS[str(values[ALGORITHM])], target)
+
+        guesses = [
+            {ALGORITHM: name, **guess}
+            for name, count in (("winograd_4x4", 4), ("winograd_2x2", 2))
+            for guess in _varied(tiles.ranked(shape, _ALGORITHMS[name], target), count)
+        ]
+        return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        algorithm = str(configuration[ALGORITHM])
+        transforms = _ALGORITHMS[algorithm]
+        steps = tiles.winograd_steps(configuration, _shape(workload), transforms, target)
+        return Schedule(tuple(steps), algorithm=algorithm)
+
+
+def _shape(workload: Workload) -> ConvolutionShape:
+    shape = read_convolution(workload)
+    if isinstance(shape, Support):
+        raise ValueError(f"convolution: not supported: {shape.reason}")
+    return shape
+
+
+def _transforms(algorithm: str) -> Transforms:
+    if algorithm and algorithm not in _ALGORITHMS:
+        known = ", ".join(_ALGORITHMS)
+        raise ValueError(f"convolution: no such algorithm (got {algorithm}, expected {known})")
+    return _ALGORITHMS.get(algorithm, F4)
+
+
+def _varied(guesses: Iterator[dict[str, Choice]], count: int) -> list[dict[str, Choice]]:
+    """Return the first guesses of both scopes and of several register tiles."""
+    taken: list[dict[str, Choice]] = []
+    tried: Counter[Choice] = Counter()
+    for guess in guesses:
+        if len(taken) == count:
+            break
+        scope = guess[tiles.SCOPE]
+        if tried[scope] < -(-count // 2):
+            tried[scope] += 1
+            taken.append(guess)
+    return taken

@@ -1,0 +1,147 @@
+"""What a blocked convolution computes, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aoe.kernels.family import Support
+from aoe.kernels.normalization_ops import ACTIVATIONS
+from aoe.operators import BLOCKED_CONVOLUTION, op_key
+from aoe.workload import AttributeValue, Layout, Operation, TensorSpec, Workload
+
+X, WEIGHTS, BIAS, SUM = range(4)
+"""Positions of the operator's inputs. Source: `com.microsoft.nchwc.Conv`, version 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvolutionShape:
+    """Extents of one convolution of images.
+
+    Attributes:
+        batch: Images.
+        channels_in: Channels read, padding of the blocked layout included.
+        channels_out: Channels written, likewise.
+        height: Rows of an image read.
+        width: Columns of an image read.
+        kernel: Rows and columns of a filter.
+        strides: Rows and columns from one result to the next.
+        pads: Zeros above, left, below, right.
+        block: Channels of one block.
+    """
+
+    batch: int
+    channels_in: int
+    channels_out: int
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    block: int
+
+    @property
+    def blocks_in(self) -> int:
+        """Blocks of channels read."""
+        return self.channels_in // self.block
+
+    @property
+    def blocks_out(self) -> int:
+        """Blocks of channels written."""
+        return self.channels_out // self.block
+
+    @property
+    def rows(self) -> int:
+        """Rows of a result."""
+        padded = self.height + self.pads[0] + self.pads[2]
+        return (padded - self.kernel[0]) // self.strides[0] + 1
+
+    @property
+    def columns(self) -> int:
+        """Columns of a result."""
+        padded = self.width + self.pads[1] + self.pads[3]
+        return (padded - self.kernel[1]) // self.strides[1] + 1
+
+
+def read_convolution(workload: Workload) -> ConvolutionShape | Support:
+    """Return the shape of a workload that is one dense convolution, or why it is none."""
+    if len(workload.operations) != 1:
+        return Support("more than a convolution")
+    operation = workload.operations[0]
+    if op_key(operation) != BLOCKED_CONVOLUTION:
+        return Support(f"{operation.op_type} is no blocked convolution")
+    refused = _refusal(operation, workload)
+    if refused:
+        return Support(refused)
+    x, weights = (workload.inputs[int(operation.inputs[at][1:])] for at in (X, WEIGHTS))
+    shape = ConvolutionShape(
+        batch=x.shape[0],
+        channels_in=x.shape[1],
+        channels_out=weights.shape[0],
+        height=x.shape[2],
+        width=x.shape[3],
+        kernel=(weights.shape[2], weights.shape[3]),
+        strides=_pair(operation, "strides", 1),
+        pads=_pads(operation),
+        block=x.block,
+    )
+    expected = (shape.batch, shape.channels_out, shape.rows, shape.columns)
+    if expected != workload.output.shape:
+        return Support(f"the result has shape {workload.output.shape}, not {expected}")
+    return shape
+
+
+def _refusal(operation: Operation, workload: Workload) -> str:
+    """Return why the operation is no dense convolution with constant weights; "" if it is one."""
+    refs = [ref for ref in operation.inputs if ref]
+    if not all(ref.startswith("x") for ref in refs) or len(set(refs)) < len(refs):
+        return "Conv of scalars, or of one tensor twice"
+    specs = [workload.inputs[int(ref[1:])] if ref else None for ref in operation.inputs]
+    x, weights, bias, added = (*specs, None, None)[:4]
+    if x is None or x.layout is not Layout.BLOCKED or weights is None or not weights.constant:
+        return "Conv of a plain tensor or with computed weights"
+    if weights.shape[1] != x.shape[1] or _number(operation, "group", 1) != 1:
+        return "Conv in groups"
+    if weights.shape[0] % x.block or len(weights.shape) != 4:
+        return f"Conv with weights {weights.shape} in blocks of {x.block}"
+    if bias is not None and (not bias.constant or bias.shape != weights.shape[:1]):
+        return "Conv with a computed bias"
+    if added is not None and not _is_like(added, workload.output):
+        return "Conv that adds a tensor of another shape"
+    if any(item != 1 for item in _pair(operation, "dilations", 1)):
+        return "Conv with dilated filters"
+    if str(operation.attributes.get("auto_pad", "NOTSET")) not in ("NOTSET", ""):
+        return "Conv with automatic padding"
+    return _activation_refusal(operation)
+
+
+def _activation_refusal(operation: Operation) -> str:
+    activation = str(operation.attributes.get("activation", ""))
+    if activation not in ACTIVATIONS:
+        return f"Conv with activation {activation}"
+    parameters = operation.attributes.get("activation_params", ())
+    if not isinstance(parameters, tuple) or len(parameters) < ACTIVATIONS[activation][0]:
+        return f"Conv with activation {activation} without its parameters"
+    return ""
+
+
+def _is_like(spec: TensorSpec, output: TensorSpec) -> bool:
+    return (spec.shape, spec.layout, spec.block) == (output.shape, output.layout, output.block)
+
+
+def _pads(operation: Operation) -> tuple[int, int, int, int]:
+    pads = operation.attributes.get("pads", ())
+    if not isinstance(pads, tuple) or len(pads) != 4:
+        return (0, 0, 0, 0)
+    top, left, bottom, right = (int(item) for item in pads)
+    return top, left, bottom, right
+
+
+def _pair(operation: Operation, name: str, default: int) -> tuple[int, int]:
+    value = operation.attributes.get(name, ())
+    if not isinstance(value, tuple) or len(value) != 2:
+        return default, default
+    return int(value[0]), int(value[1])
+
+
+def _number(operation: Operation, name: str, default: int) -> AttributeValue:
+    return operation.attributes.get(name, default)

@@ -1,0 +1,209 @@
+"""How a Winograd convolution is scheduled: register tile, groups of tiles, tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from aoe.kernels.convolution.shape import ConvolutionShape
+from aoe.kernels.convolution.transforms import Transforms
+from aoe.kernels.convolution.winograd import (
+    COLUMNS,
+    DATA,
+    GATHERED,
+    PADDED,
+    PRODUCTS,
+    ROWS,
+    SUMMED,
+    TILE,
+)
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    ComputeRoot,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+
+IMAGE, GROUP = "image", "group"
+"""Where transformed data and products live: of the whole image, or of one group of tile rows."""
+BLOCKS, ACROSS, DOWN, TILE_ROWS, SCOPE = "blocks", "across", "down", "tile_rows", "scope"
+_BLOCKS, _ACROSS, _DOWN = (1, 2, 4), (1, 2, 3, 4, 6, 7, 8, 10, 14), (1, 2, 4)
+_GROUPS = (1, 2, 4, 7, 14)
+_LEAST_SUMS = 12
+"""Sums a register tile keeps at least: two per cycle, four cycles until each is ready again."""
+_REGISTERS = {16: 32, 8: 16, 4: 32}
+"""Vector registers by float32 lanes: AVX-512, AVX2, NEON. Source: the instruction sets."""
+
+
+def tiles_of(shape: ConvolutionShape, transforms: Transforms) -> tuple[int, int]:
+    """Return tiles across and down an image."""
+    step = transforms.results
+    return -(-shape.columns // step), -(-shape.rows // step)
+
+
+def fits(
+    values: Mapping[str, Choice],
+    shape: ConvolutionShape,
+    transforms: Transforms,
+    target: KernelTarget,
+) -> bool:
+    """Return True if a register tile stays in registers and inside the image.
+
+    Weights of `blocks` vectors stay in registers while one broadcast value after the other meets
+    them: blocks * across * down sums, the weights and one broadcast.
+    """
+    across, down = tiles_of(shape, transforms)
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    group = down if values[SCOPE] == IMAGE else min(int(values[TILE_ROWS]), down)
+    sums = blocks * wide * high
+    return (
+        sums + blocks + 1 <= _REGISTERS.get(target.vector_lanes, 16)
+        and sums >= min(_LEAST_SUMS, across * group)
+        and shape.blocks_out % blocks == 0
+        and wide <= across
+        and high <= group
+        and int(values[TILE_ROWS]) <= down
+        and (values[SCOPE] == GROUP or values[TILE_ROWS] == 1)
+    )
+
+
+def choices(shape: ConvolutionShape, transforms: Transforms) -> dict[str, tuple[int, ...]]:
+    """Return what may be chosen for the numbers of a configuration, rising."""
+    across, down = tiles_of(shape, transforms)
+    return {
+        BLOCKS: tuple(n for n in _BLOCKS if shape.blocks_out % n == 0),
+        ACROSS: tuple(n for n in _ACROSS if n <= across),
+        DOWN: tuple(n for n in _DOWN if n <= down),
+        TILE_ROWS: tuple(n for n in _GROUPS if n <= down),
+    }
+
+
+def ranked(
+    shape: ConvolutionShape, transforms: Transforms, target: KernelTarget
+) -> Iterator[dict[str, Choice]]:
+    """Yield legal configurations, the most promising first."""
+    offered = choices(shape, transforms)
+    found: list[tuple[float, dict[str, Choice]]] = []
+    for scope in (GROUP, IMAGE):
+        for numbers in product(*offered.values()):
+            values: dict[str, Choice] = {**dict(zip(offered, numbers, strict=True)), SCOPE: scope}
+            if fits(values, shape, transforms, target):
+                found.append((_cost(values, shape, transforms, target), values))
+    for _, values in sorted(found, key=lambda item: item[0]):
+        yield values
+
+
+def _cost(
+    values: Mapping[str, Choice],
+    shape: ConvolutionShape,
+    transforms: Transforms,
+    target: KernelTarget,
+) -> float:
+    """Return the relative time of a configuration: registers in use, cache, idle threads."""
+    across, down = tiles_of(shape, transforms)
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    group = down if values[SCOPE] == IMAGE else int(values[TILE_ROWS])
+    groups = -(-down // group)
+    sums = blocks * wide * high
+    loads = 0.25 * (blocks + wide * high) / sums + 0.5 * max(0.0, 1 - sums / 24)
+    repeated = -(-across // wide) * wide / across * (-(-group // high) * high / group)
+    products_time = (1 + loads) * repeated
+    square = transforms.products**2
+    values_bytes = 4 * square * across * group * shape.batch
+    held = values_bytes * (shape.channels_in + shape.channels_out)
+    spilled = 0.3 * max(0.0, held / (target.l2_bytes * 0.8) - 1)
+    weights_bytes = 4 * square * shape.channels_in * shape.channels_out
+    reloaded = 0.05 * (groups - 1) * weights_bytes / (target.l2_bytes * 4)
+    tasks = groups * shape.batch if values[SCOPE] == GROUP else 8 * target.threads
+    idle = -(-tasks // target.threads) * target.threads / tasks
+    return (products_time + min(spilled, 0.6) + min(reloaded, 0.6)) * idle
+
+
+def winograd_steps(
+    values: Mapping[str, Choice],
+    shape: ConvolutionShape,
+    transforms: Transforms,
+    target: KernelTarget,
+) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    is_grouped = values[SCOPE] == GROUP
+    for step in (
+        *_result_steps(values, shape, transforms, is_grouped=is_grouped),
+        *_data_steps(shape, transforms, is_grouped=is_grouped),
+        *_product_steps(values, shape, is_grouped=is_grouped),
+    ):
+        if target.threads > 1 or not isinstance(step, Parallel):
+            yield step
+
+
+def _result_steps(
+    values: Mapping[str, Choice],
+    shape: ConvolutionShape,
+    transforms: Transforms,
+    *,
+    is_grouped: bool,
+) -> Iterator[Step]:
+    step = transforms.results
+    yield Split(RESULT, "w", "tile_x", "in_x", step, Tail.GUARD)
+    yield Split(RESULT, "h", "tile_y", "in_y", step, Tail.GUARD)
+    if is_grouped:
+        yield Split(RESULT, "tile_y", "group", "tile_y", int(values[TILE_ROWS]), Tail.GUARD)
+    outer = ("group", "n") if is_grouped else ("n",)
+    yield Reorder(RESULT, ("o", "in_x", "in_y", "tile_x", "tile_y", "b", *outer))
+    yield Vectorize(RESULT, "o", shape.block)
+    yield Unroll(RESULT, "in_x", step)
+    yield Unroll(RESULT, "in_y", step)
+    yield Parallel(RESULT, "n")
+    yield Parallel(RESULT, "group" if is_grouped else "b")
+    for stage, rows in ((TILE, step), (COLUMNS, step)):
+        yield ComputeAt(stage, RESULT, "tile_x")
+        yield Vectorize(stage, "o", shape.block)
+        yield Unroll(stage, "j", step if stage == TILE else transforms.products)
+        yield Unroll(stage, "i", rows)
+
+
+def _data_steps(
+    shape: ConvolutionShape, transforms: Transforms, *, is_grouped: bool
+) -> Iterator[Step]:
+    for stage in (PADDED, DATA):
+        yield ComputeAt(stage, RESULT, "group") if is_grouped else ComputeRoot(stage)
+        yield Vectorize(stage, "c", shape.block)
+        if not is_grouped:
+            yield Parallel(stage, "b")
+    yield Reorder(DATA, ("c", "e", "tx", "ty", "b", "n"))
+    yield Unroll(DATA, "e", transforms.products**2)
+    yield ComputeAt(ROWS, DATA, "tx")
+    yield Vectorize(ROWS, "c", shape.block)
+    yield Unroll(ROWS, "i", transforms.products)
+    yield Unroll(ROWS, "j", transforms.products)
+
+
+def _product_steps(
+    values: Mapping[str, Choice], shape: ConvolutionShape, *, is_grouped: bool
+) -> Iterator[Step]:
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    yield ComputeAt(GATHERED, RESULT, "group") if is_grouped else ComputeRoot(GATHERED)
+    yield Split(GATHERED, "b", "b", "in_b", blocks, Tail.GUARD)
+    yield Split(GATHERED, "tx", "tx", "in_x", wide, Tail.SHIFT_INWARDS)
+    yield Split(GATHERED, "ty", "ty", "in_y", high, Tail.SHIFT_INWARDS)
+    yield Reorder(GATHERED, ("o", "in_x", "in_y", "in_b", "tx", "ty", "b", "e", "n"))
+    yield Vectorize(GATHERED, "o", shape.block)
+    for name, factor in (("in_x", wide), ("in_y", high), ("in_b", blocks)):
+        yield Unroll(GATHERED, name, factor)
+    if not is_grouped:
+        yield Parallel(GATHERED, "e")
+    yield ComputeAt(PRODUCTS, GATHERED, "tx")
+    order = ("o", "b", "tx", "ty", "r$x", "r$y", "e", "n")
+    yield Reorder(SUMMED, order)
+    for stage in (PRODUCTS, SUMMED):
+        yield Vectorize(stage, "o", shape.block)
+        for name, factor in (("b", blocks), ("tx", wide), ("ty", high)):
+            yield Unroll(stage, name, factor)

@@ -1,0 +1,212 @@
+"""Winograd convolution: transformed tiles, their products, and back.
+
+The stages, for tiles of m x m results (T = m + 2):
+
+    padded       the image with its zeros around it
+    rows         B^T d, the tile transformed along its columns
+    data         (B^T d) B, T x T values per tile and channel
+    products     sums over channels of data times weights, one matrix product per value
+    gathered     the finished products of a group of tiles
+    columns      A^T products
+    tile         (A^T products) A, m x m results per tile and channel
+    y            bias, the tensor added, activation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import halide as hl
+
+from aoe.kernels.convolution.shape import BIAS, SUM, WEIGHTS, ConvolutionShape, X
+from aoe.kernels.convolution.transforms import Transforms, select_row
+from aoe.kernels.family import PackedInput, Pipeline
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.math.functions import constant
+from aoe.kernels.normalization_ops import apply_activation
+from aoe.workload import Workload
+
+PADDED, ROWS, DATA, PRODUCTS = "padded", "rows", "data", "products"
+GATHERED, COLUMNS, TILE = "gathered", "columns", "tile"
+SUMMED = f"{PRODUCTS}.update"
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """Loop variables; names are those schedule steps use."""
+
+    o: hl.Var
+    c: hl.Var
+    w: hl.Var
+    h: hl.Var
+    b: hl.Var
+    n: hl.Var
+    tx: hl.Var
+    ty: hl.Var
+    e: hl.Var
+    i: hl.Var
+    j: hl.Var
+
+
+def winograd_pipeline(
+    workload: Workload, shape: ConvolutionShape, transforms: Transforms
+) -> Pipeline:
+    """Return the algorithm; weights are transformed once, when the kernel is created.
+
+    The arguments are those of the workload, weights replaced by their transform: float32, from
+    the innermost (block of o, block of c, blocks in, blocks out, T * T).
+    """
+    v = _Loops(*(hl.Var(name) for name in _Loops.__slots__))
+    operation = workload.operations[0]
+    places = {at: int(ref[1:]) for at, ref in enumerate(operation.inputs) if ref}
+    extents = _argument_extents(workload, shape, transforms, places)
+    arguments = tuple(
+        hl.ImageParam(hl.Float(32), len(extent), f"x{number}")
+        for number, extent in enumerate(extents)
+    )
+    stages = _transformed_data(arguments[places[X]], shape, transforms, v)
+    stages |= _summed_products(arguments[places[WEIGHTS]], stages[DATA], shape, v)
+    stages |= _back(stages[GATHERED], transforms, v)
+    for name, stage in stages.items():
+        if name != SUMMED:
+            stage.compute_root()  # steps place it closer
+    result = hl.Func(RESULT)
+    result[v.o, v.w, v.h, v.b, v.n] = _result(
+        arguments, places, stages[TILE], workload, transforms.results, v
+    )
+    stages[RESULT] = result
+    return Pipeline(
+        output=result,
+        stages=stages,
+        arguments=arguments,
+        argument_extents=extents,
+        output_extents=_blocked(shape, shape.blocks_out, shape.rows, shape.columns),
+        loops=_loop_extents(stages, shape, transforms),
+        packings={places[WEIGHTS]: _packing(shape, transforms)},
+    )
+
+
+def _blocked(shape: ConvolutionShape, blocks: int, rows: int, columns: int) -> tuple[int, ...]:
+    return shape.block, columns, rows, blocks, shape.batch
+
+
+def _argument_extents(
+    workload: Workload,
+    shape: ConvolutionShape,
+    transforms: Transforms,
+    places: Mapping[int, int],
+) -> tuple[tuple[int, ...], ...]:
+    """Return the extents of each argument, innermost first."""
+    square = transforms.products**2
+    of_input = {
+        X: _blocked(shape, shape.blocks_in, shape.height, shape.width),
+        WEIGHTS: (shape.block, shape.block, shape.blocks_in, shape.blocks_out, square),
+        BIAS: (shape.block, shape.blocks_out),
+        SUM: _blocked(shape, shape.blocks_out, shape.rows, shape.columns),
+    }
+    by_number = {number: of_input[at] for at, number in places.items()}
+    return tuple(by_number[number] for number in range(len(workload.inputs)))
+
+
+def _transformed_data(
+    x: hl.ImageParam, shape: ConvolutionShape, transforms: Transforms, v: _Loops
+) -> dict[str, hl.Func]:
+    size, step = transforms.products, transforms.results
+    inside = [(0, shape.block), (0, shape.width), (0, shape.height)]
+    bounds = [*inside, (0, shape.blocks_in), (0, shape.batch)]
+    exterior = hl.BoundaryConditions.constant_exterior(x, constant(0.0), bounds)
+    top, left = shape.pads[:2]
+    padded, rows, data = hl.Func(PADDED), hl.Func(ROWS), hl.Func(DATA)
+    padded[v.c, v.w, v.h, v.b, v.n] = exterior[v.c, v.w - left, v.h - top, v.b, v.n]
+    column = [padded[v.c, v.tx * step + v.j, v.ty * step + k, v.b, v.n] for k in range(size)]
+    rows[v.c, v.j, v.i, v.tx, v.ty, v.b, v.n] = select_row(v.i, transforms.data, column)
+    row = [rows[v.c, k, v.e // size, v.tx, v.ty, v.b, v.n] for k in range(size)]
+    data[v.c, v.tx, v.ty, v.b, v.e, v.n] = select_row(v.e % size, transforms.data, row)
+    return {PADDED: padded, ROWS: rows, DATA: data}
+
+
+def _summed_products(
+    weights: hl.ImageParam, data: hl.Func, shape: ConvolutionShape, v: _Loops
+) -> dict[str, hl.Func]:
+    r = hl.RDom([(0, shape.block), (0, shape.blocks_in)], "r")
+    products, gathered = hl.Func(PRODUCTS), hl.Func(GATHERED)
+    place = (v.o, v.tx, v.ty, v.b, v.e, v.n)
+    products[place] = constant(0.0)
+    read = data[r[0], v.tx, v.ty, r[1], v.e, v.n]
+    products[place] += read * weights[v.o, r[0], r[1], v.b, v.e]
+    gathered[place] = products[place]
+    return {PRODUCTS: products, SUMMED: products.update(), GATHERED: gathered}
+
+
+def _back(gathered: hl.Func, transforms: Transforms, v: _Loops) -> dict[str, hl.Func]:
+    size = transforms.products
+    columns, tile = hl.Func(COLUMNS), hl.Func(TILE)
+    place = (v.o, v.j, v.i, v.tx, v.ty, v.b, v.n)
+    down = [gathered[v.o, v.tx, v.ty, v.b, k * size + v.j, v.n] for k in range(size)]
+    columns[place] = select_row(v.i, transforms.result, down)
+    along = [columns[v.o, k, v.i, v.tx, v.ty, v.b, v.n] for k in range(size)]
+    tile[place] = select_row(v.j, transforms.result, along)
+    return {COLUMNS: columns, TILE: tile}
+
+
+def _result(
+    arguments: tuple[hl.ImageParam, ...],
+    places: Mapping[int, int],
+    tile: hl.Func,
+    workload: Workload,
+    step: int,
+    v: _Loops,
+) -> hl.Expr:
+    """Return one result: bias and the tensor added come before the activation, as in the host."""
+    value = tile[v.o, v.w % step, v.h % step, v.w // step, v.h // step, v.b, v.n]
+    if BIAS in places:
+        value = value + arguments[places[BIAS]][v.o, v.b]
+    if SUM in places:
+        value = value + arguments[places[SUM]][v.o, v.w, v.h, v.b, v.n]
+    summed = hl.Func("summed")
+    summed[v.o, v.w, v.h, v.b, v.n] = value
+    return apply_activation(summed[v.o, v.w, v.h, v.b, v.n], workload.operations[0].attributes)
+
+
+def _packing(shape: ConvolutionShape, transforms: Transforms) -> PackedInput:
+    """Return G g G^T, computed in float64 and rounded once.
+
+    The weights come as the host keeps them, from the innermost: block of o, block of c, columns,
+    rows, blocks in, blocks out ("OIhw16i16o"; 8 with AVX2).
+    """
+    size = transforms.products
+    o, c, b, p, e = (hl.Var(name) for name in ("o", "c", "b", "p", "e"))
+    extents = (shape.block, shape.block, 3, 3, shape.blocks_in, shape.blocks_out)
+    weights = hl.ImageParam(hl.Float(32), len(extents), "weights")
+    filters = [
+        [hl.cast(hl.Float(64), weights[o, c, column, row, b, p]) for row in range(3)]
+        for column in range(3)
+    ]
+    down = [select_row(e // size, transforms.weights, rows) for rows in filters]
+    packed = hl.Func("packed")
+    packed[o, c, b, p, e] = hl.cast(hl.Float(32), select_row(e % size, transforms.weights, down))
+    packed.bound(e, 0, size**2).reorder(o, e, c, b, p).unroll(e).vectorize(o, shape.block)
+    return PackedInput(output=packed, argument=weights, argument_extents=extents)
+
+
+def _loop_extents(
+    stages: Mapping[str, hl.Func], shape: ConvolutionShape, transforms: Transforms
+) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Return the loops of every stage; 0 where the schedule decides how far they go."""
+    size, step = transforms.products, transforms.results
+    known = {"o": shape.block, "c": shape.block, "e": size**2}
+    inner = {
+        ROWS: {"j": size, "i": size},
+        COLUMNS: {"j": size, "i": step},
+        TILE: {"j": step, "i": step},
+        RESULT: {"w": shape.columns, "h": shape.rows, "b": shape.blocks_out, "n": shape.batch},
+    }
+    loops = {}
+    for name, stage in stages.items():
+        if name != SUMMED:
+            here = known | inner.get(name, {})
+            loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
+    reduced = (("r$x", shape.block), ("r$y", shape.blocks_in))
+    loops[SUMMED] = (*loops[PRODUCTS], *reduced)
+    return loops
