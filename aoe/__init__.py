@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aoe.om.loading import FallbackWarning, OfflineModel, load
+    from aoe.tuning.run import TuneResult, tune
 
-__all__ = ["FallbackWarning", "OfflineModel", "load"]
+__all__ = ["FallbackWarning", "OfflineModel", "TuneResult", "load", "tune"]
+
+_HOMES = {
+    "FallbackWarning": "om.loading",
+    "OfflineModel": "om.loading",
+    "TuneResult": "tuning.run",
+    "load": "om.loading",
+    "tune": "tuning.run",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import the public names when they are used: the command line starts without them."""
-    if name in __all__:
-        from aoe.om import loading
-
-        return getattr(loading, name)
-    raise AttributeError(f"module 'aoe' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'aoe' has no attribute {name!r}")
+    return getattr(import_module(f"aoe.{_HOMES[name]}"), name)

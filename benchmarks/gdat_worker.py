@@ -26,7 +26,7 @@ from aoe.results.gradients import CandidateReport
 from aoe.torch.ddp.gradients import TunedGradients, tune_gradients
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining
-from aoe.tuning.gdat.training import GRID_MIB, GdatSettings
+from aoe.tuning.gdat.settings import GRID_MIB, GdatSettings
 
 _MIB = 1 << 20
 

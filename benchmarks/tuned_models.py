@@ -20,6 +20,7 @@ from typing import Any
 
 import onnx
 
+import aoe
 from aoe.device.registry import default_device, device_of
 from aoe.device.toolchain import find_toolchain
 from aoe.entry.onnx_file import load_onnx
@@ -29,10 +30,9 @@ from aoe.execute.tasks import ModelComparison
 from aoe.measurement import MeasurePolicy, estimate_speedup
 from aoe.om.file import unpack
 from aoe.om.loading import tuned_part
-from aoe.settings import TuneSettings
 from aoe.testing.networks import NETWORKS, shipped_network
-from aoe.tuning.progress import SilentProgress
-from aoe.tuning.run import TuneResult, library_versions, tune
+from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.workbench import library_versions
 
 _TIMEOUT_S = 1800.0
 
@@ -41,19 +41,12 @@ def main() -> int:
     """Tune, measure, print."""
     arguments = _arguments()
     output: Path = arguments.output.resolve()
-    (output / "bank").mkdir(parents=True, exist_ok=True)
-    env = {**os.environ, "TUNE_BANK_PATH": str(output / "bank")}
     rows = []
     for name in arguments.models:
         model = _prepared(name, output)
-        result = tune(
-            TuneSettings(model=model, output=output / name),
-            env=env,
-            cwd=Path.cwd(),
-            progress=SilentProgress(),
-            now=datetime.now(UTC),
-        )
-        rows.append(_row(name, model, result, output, arguments.pairs, env))
+        tuned = aoe.tune(model, output=output / name, bank=output / "bank")
+        result = tuned.get(OpatResult)
+        rows.append(_row(name, model, result, output, arguments.pairs))
         print(_line(rows[-1]), file=sys.stderr, flush=True)
     machine = _machine()
     (output / "results.json").write_text(json.dumps({"machine": machine, "rows": rows}, indent=1))
@@ -78,11 +71,9 @@ def _prepared(name: str, output: Path) -> Path:
     return file
 
 
-def _row(
-    name: str, model: Path, result: TuneResult, output: Path, pairs: int, env: dict[str, str]
-) -> dict[str, Any]:
+def _row(name: str, model: Path, result: OpatResult, output: Path, pairs: int) -> dict[str, Any]:
     scratch = output / "unpacked" / name
-    part = tuned_part(scratch, unpack(result.opat.om_file, scratch))
+    part = tuned_part(scratch, unpack(result.om_file, scratch))
     plain = scratch / "imported.onnx"
     plain.write_bytes(load_onnx(model, {}).proto.SerializeToString())
     policy = MeasurePolicy(
@@ -92,7 +83,9 @@ def _row(
         target_half_width=0.002,
         threads=result.target.core_num,
     )
-    with Runner(device_of(result.target.soc_version), result.target, find_toolchain(env)) as runner:
+    with Runner(
+        device_of(result.target.soc_version), result.target, find_toolchain(os.environ)
+    ) as runner:
         found: ModelComparison = runner.call(
             "compare_models",
             timeout_s=_TIMEOUT_S,
@@ -111,9 +104,9 @@ def _row(
         "low": estimate.low,
         "high": estimate.high,
         "pairs": estimate.pairs,
-        "operators": len(result.opat.operators),
-        "kernels": len(result.opat.judgement.kept),
-        "tuning_s": result.opat.seconds,
+        "operators": len(result.operators),
+        "kernels": len(result.judgement.kept),
+        "tuning_s": result.seconds,
         "max_abs_err": found.deviation.max_abs_err,
         "same_results": found.deviation.acceptable,
         "baseline_us": found.measurement.baseline_us,

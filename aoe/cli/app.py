@@ -13,14 +13,9 @@ from aoe.cli.gdat_command import run_script, split_script
 from aoe.cli.options import JsonFlag, QuietFlag, SeedOption, finish
 from aoe.cli.registry import COMMANDS
 from aoe.errors import OptionError
-from aoe.settings import (
-    TuneSettings,
-    environment,
-    is_gradient_job,
-    parse_job_types,
-    parse_switch,
-    repeat_tune,
-)
+from aoe.settings import environment, parse_switch, repeat_tune
+from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.registry import parse_job_types
 
 app = typer.Typer(
     name="aoe",
@@ -99,11 +94,12 @@ def tune(
         _print_versions(as_json=as_json)
         return
     shown = parse_switch("--progress_bar", progress_bar, default=True) and not quiet
-    if script is not None or is_gradient_job(job_type):
+    jobs = parse_job_types(job_type)
+    if script is not None or JobType.GDAT in jobs:
         run_script(
             script,
             script_argument or (),
-            job_types=parse_job_types(job_type),
+            job_types=jobs,
             model=model,
             output=output,
             tuning_time_limit_s=tuning_time_limit,
@@ -126,7 +122,7 @@ def tune(
         model=model,
         framework=number,
         weight=weight,
-        job_types=parse_job_types(job_type),
+        job_types=jobs,
         input_shape=input_shape,
         output=output,
         soc_version=soc_version,

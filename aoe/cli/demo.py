@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +10,8 @@ import typer
 
 from aoe.cli.options import JsonFlag, QuietFlag
 from aoe.errors import ModelNotFoundError
-from aoe.settings import TuneSettings, environment, repeat_tune
+from aoe.settings import environment, repeat_tune, with_bank
+from aoe.tuning.mode import TuneSettings
 
 _MODEL = ("backend", "test", "data", "light", "light_bvlc_alexnet.onnx")
 
@@ -33,12 +34,11 @@ def demo(
     if as_json:
         return
     typer.echo("\nthe bank it wrote (aoebank ls):")
-    _list_bank(result.bank_root)
-    om = result.opat.om_file
+    _list_bank(result.bank)
     typer.echo("\nnext:")
-    typer.echo(f"  aoe run {om} --input random")
-    typer.echo(f"  aoe benchmark {om} --vs {settings.model}")
-    typer.echo(f"  aoebank show {_first_record(result.bank_root)} {result.bank_root}")
+    typer.echo(f"  aoe run {result.om_file} --input random")
+    typer.echo(f"  aoe benchmark {result.om_file} --vs {settings.model}")
+    typer.echo(f"  aoebank show {_first_record(result.bank)} {result.bank}")
 
 
 def shipped_model() -> Path:
@@ -55,14 +55,11 @@ def shipped_model() -> Path:
     return path
 
 
-def _own_bank(output: Path) -> dict[str, str]:
+def _own_bank(output: Path) -> Mapping[str, str]:
     """Return the environment with the demo's own bank, unless the user has named one."""
-    env = dict(environment())
-    if not env.get("TUNE_BANK_PATH") and not env.get("ASCEND_CACHE_PATH"):
-        bank = output / "bank"
-        bank.mkdir(parents=True, exist_ok=True)
-        env["TUNE_BANK_PATH"] = os.fspath(bank.resolve())
-    return env
+    env = environment()
+    is_named = env.get("TUNE_BANK_PATH") or env.get("ASCEND_CACHE_PATH")
+    return env if is_named else with_bank(env, output / "bank")
 
 
 def _list_bank(root: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,11 @@ import typer
 
 from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.errors import EngineNotInstalledError, OptionError
-from aoe.settings import JobType, environment, repeat_tune
+from aoe.settings import environment, repeat_tune
+from aoe.tuning.mode import JobType, TuneSettings
 
 if TYPE_CHECKING:
-    from aoe.torch.ddp.script_run import ScriptOutcome
+    from aoe.tuning.gdat.result import TunedGradients
 
 _OPTION = "--script"
 _PASSED = "--script_argument"
@@ -60,23 +62,31 @@ def run_script(
         typer.Exit: with the script's own exit code, if it is not 0.
     """
     script = _checked(script, job_types, model)
-    from aoe.torch.ddp.script_run import tune_script
-    from aoe.tuning.gdat.training import GdatSettings
+    from aoe.torch.ddp.script_run import TrainingScript
+    from aoe.tuning.gdat.result import TunedGradients
+    from aoe.tuning.run import tune_with
 
+    env = environment()
+    settings = TuneSettings(
+        model=TrainingScript(path=script, arguments=tuple(arguments)),
+        job_types=tuple(job_types),
+        output=output,
+        repeat_tune=repeat_tune(env),
+        tuning_time_limit_s=tuning_time_limit_s,
+    )
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        outcome = tune_script(
-            script,
-            arguments,
-            output=output,
-            settings=GdatSettings(
-                repeat_tune=repeat_tune(environment()), tuning_time_limit_s=tuning_time_limit_s
-            ),
+        found = tune_with(
+            settings,
+            env=env,
+            cwd=Path.cwd(),
             progress=LineProgress() if shown and not as_json else QuietProgress(),
+            now=datetime.now(UTC),
         )
-    if outcome.is_first:
-        _print(outcome, as_json=as_json)
-    if outcome.exit_code:
-        raise typer.Exit(outcome.exit_code)
+    tuned = found.get(TunedGradients)
+    if tuned.is_first:
+        _print(tuned, as_json=as_json)
+    if tuned.exit_code:
+        raise typer.Exit(tuned.exit_code)
 
 
 def _checked(script: Path | None, job_types: Sequence[JobType], model: Path | None) -> Path:
@@ -107,13 +117,13 @@ def _checked(script: Path | None, job_types: Sequence[JobType], model: Path | No
     return script
 
 
-def _print(outcome: ScriptOutcome, *, as_json: bool) -> None:
+def _print(tuned: TunedGradients, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(_document(outcome)))
+        typer.echo(json.dumps(_document(tuned)))
         return
     from aoe.results.files import improvement_percent
 
-    tuned, result = outcome.tuned, outcome.tuned.result
+    result = tuned.result
     report, estimate = result.report, result.estimate
     segments = (
         "DDP's own buckets"
@@ -136,15 +146,14 @@ def _print(outcome: ScriptOutcome, *, as_json: bool) -> None:
             )
     typer.echo(f"result: {tuned.result_file}")
     typer.echo(f"bank: {tuned.bank_file}")
-    speedup = estimate.median if estimate is not None else result.stored_speedup or 1.0
     typer.echo(
-        f"{report.tuning_name} process finished. "
-        f"Performance improved by {improvement_percent(speedup):.2f}%"
+        f"{tuned.tuning_name} process finished. "
+        f"Performance improved by {improvement_percent(tuned.speedup):.2f}%"
     )
 
 
-def _document(outcome: ScriptOutcome) -> dict[str, Any]:
-    tuned, result = outcome.tuned, outcome.tuned.result
+def _document(tuned: TunedGradients) -> dict[str, Any]:
+    result = tuned.result
     estimate = result.estimate
     return {
         "schema": "aoe.gdat/1",
@@ -157,5 +166,5 @@ def _document(outcome: ScriptOutcome) -> dict[str, Any]:
         "steps": result.steps,
         "result_file": str(tuned.result_file),
         "bank": str(tuned.bank_file),
-        "script_exit_code": outcome.exit_code,
+        "script_exit_code": tuned.exit_code,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from aoe.results.files import (
@@ -59,10 +59,6 @@ class OpatReport:
     def count(self, outcome: RepoOutcome) -> int:
         """Return how many operators ended so."""
         return sum(operator.outcome is outcome for operator in self.operators)
-
-    def with_operator(self, operator: OperatorResult) -> OpatReport:
-        """Return the report with one more operator done."""
-        return replace(self, operators=(*self.operators, operator))
 
 
 def opat_report_to_json(report: OpatReport) -> list[dict[str, Any]]:

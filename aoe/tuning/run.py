@@ -1,48 +1,143 @@
-"""A whole run: checks everything that can go wrong first, then hands over to the mode."""
+"""`aoe.tune`: a whole run, one mode after the other."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
-from importlib.metadata import version
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from aoe.bank.journal import BankJournal, machine_fingerprint
-from aoe.bank.operators import OperatorBank, bank_root
-from aoe.device.compiler import check_toolchain
-from aoe.device.registry import resolve_target
-from aoe.device.toolchain import find_toolchain
-from aoe.entry.imported_model import ImportedModel
-from aoe.entry.input_shapes import parse_input_shape
-from aoe.entry.protocol import ModelSource
-from aoe.entry.registry import find_entry
-from aoe.errors import OptionError, OutputError
-from aoe.execute.runner import Runner
-from aoe.results.files import result_name, timestamp_of
-from aoe.settings import TuneSettings, work_path
-from aoe.target import Target
-from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.opat.run import Opat, OpatPlaces
-from aoe.tuning.opat.writer import ResultWriter
-from aoe.tuning.progress import Progress
-from aoe.tuning.search.registry import SEARCHES
+from aoe.settings import environment, with_bank
+from aoe.settings import repeat_tune as repeat_tune_of
+from aoe.tuning.mode import ModeResult, TuneContext, TuneSettings
+from aoe.tuning.progress import Progress, SilentProgress
+from aoe.tuning.registry import get_mode, parse_job_types
+
+if TYPE_CHECKING:
+    import onnx
+
+    from aoe.gradients.training import TrainingProgram
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
-    """What `tune` did and where it left it."""
+    """What a run did and where it left it.
 
-    opat: OpatResult
-    target: Target
-    bank_root: Path
-    results: Path
-    result_file: Path
+    Attributes:
+        modes: What each mode gave, in the order they ran; see `OpatResult`, `TunedGradients`.
+    """
+
+    modes: tuple[ModeResult, ...]
+
+    @property
+    def om_file(self) -> Path | None:
+        """The tuned model; None if no mode makes one."""
+        return next((mode.om_file for mode in reversed(self.modes) if mode.om_file), None)
+
+    @property
+    def speedup(self) -> float:
+        """Of the last mode, over the default; 1 if that stays."""
+        return self.modes[-1].speedup
+
+    @property
+    def bank(self) -> Path:
+        """Root or file of the bank of the last mode."""
+        return self.modes[-1].bank
+
+    def get(self, kind: type[R]) -> R:
+        """Return what the mode with this kind of result gave.
+
+        Raises:
+            LookupError: that mode was not asked for.
+        """
+        for mode in self.modes:
+            if isinstance(mode, kind):
+                return mode
+        raise LookupError(f"no mode of this run gives {kind.__name__}")
 
 
 def tune(
+    model: str | os.PathLike[str] | onnx.ModelProto | TrainingProgram,
+    *,
+    job_type: int | str = "opat",
+    framework: int | None = 5,
+    weight: str | os.PathLike[str] | None = None,
+    input_shape: str | Mapping[str, Sequence[int]] | None = None,
+    bank: str | os.PathLike[str] | None = None,
+    output: str | os.PathLike[str] | None = None,
+    soc_version: str | None = None,
+    core_num: int | None = None,
+    repeat_tune: bool | None = None,
+    trials: int = 24,
+    search: str = "bayesian",
+    seed: int = 0,
+    tuning_time_limit_s: float | None = None,
+    progress: Progress | None = None,
+) -> TuneResult:
+    """Tune a model for the machine it runs on, as the command `aoe` does.
+
+    Args:
+        model: Model file, an ONNX model in memory, or, for gradient tuning, the program that
+            trains it (`aoe.torch.TrainingScript`).
+        job_type: AOE's number or name of a mode, or a comma list of them, run in order.
+        framework: AOE's framework number of a file, 5 is ONNX; None for a directory, which
+            says itself what it is.
+        weight: Second file, for frameworks that keep the weights apart.
+        input_shape: Shapes of inputs the model leaves open: by name, or as the command takes
+            them, `"images:1,3,224,224;mask:1,128"`.
+        bank: Root of the bank, made if it is missing; None for what `TUNE_BANK_PATH` and the
+            other variables say.
+        output: Directory or `.om` file for the results; None for the workspace.
+        soc_version: Target; None for this machine.
+        core_num: Threads to tune for; None for every usable core.
+        repeat_tune: Whether what the bank has is tuned again; None for what `REPEAT_TUNE` says.
+        trials: Most candidates measured for one operator.
+        search: Name of the search algorithm: bayesian, random or exhaustive.
+        seed: Of inputs and of the search.
+        tuning_time_limit_s: Searching ends after so many seconds; None for no limit.
+        progress: Is told what happens; None for silence.
+
+    Returns:
+        The result of every mode; all files are written when this returns.
+
+    Raises:
+        OptionError: an option that cannot be meant.
+        AoeError: bad input, no compiler, no place to write; see the subclasses.
+        AoebankError: the bank cannot be used.
+    """
+    env = environment()
+    with ExitStack() as scratch:
+        settings = TuneSettings(
+            model=_subject(model, scratch),
+            framework=framework,
+            weight=Path(weight) if weight is not None else None,
+            job_types=parse_job_types(str(job_type)),
+            input_shape=_shape_text(input_shape),
+            output=Path(output) if output is not None else None,
+            soc_version=soc_version,
+            core_num=core_num,
+            repeat_tune=repeat_tune_of(env) if repeat_tune is None else repeat_tune,
+            trials=trials,
+            search=search,
+            seed=seed,
+            tuning_time_limit_s=tuning_time_limit_s,
+        )
+        return tune_with(
+            settings,
+            env=env if bank is None else with_bank(env, Path(bank)),
+            cwd=Path.cwd(),
+            progress=progress or SilentProgress(),
+            now=datetime.now(UTC),
+        )
+
+
+def tune_with(
     settings: TuneSettings,
     *,
     env: Mapping[str, str],
@@ -50,130 +145,37 @@ def tune(
     progress: Progress,
     now: datetime,
 ) -> TuneResult:
-    """Tune a model as `settings` say.
-
-    Everything that needs no measuring is checked before anything is measured.
+    """Run the modes of `settings`; each one refuses what it cannot tune before the first begins.
 
     Raises:
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
     """
-    source = ModelSource(
-        path=settings.model,
-        shapes=parse_input_shape(settings.input_shape),
-        weight=settings.weight,
-    )
-    entry = find_entry(settings.framework, source)
-    device, target = resolve_target(settings.soc_version, settings.core_num)
-    root = bank_root(env, cwd)
-    _check_search(settings.search)
-    toolchain = find_toolchain(env)
-    check_toolchain(toolchain, target)
-    model = entry.load(source)
-    if target.doubt:
-        progress.step(f"named {target.soc_version} after its features: {target.doubt}")
-    versions = library_versions()
-    stamp = timestamp_of(now)
-    name = f"{model.name}_{stamp}"
-    om_file, results = _result_places(settings, model, name, env, cwd)
-    log = results if settings.output is not None else work_path(env, cwd)
-    writer = ResultWriter(
-        results,
-        log / result_name("opat", stamp, os.getpid()),
-        target=target,
-        model={"name": model.name, "path": str(model.path), "sha256": model.sha256},
-        versions=versions,
-    )
-    bank = _open_bank(root, target, model, versions)
-    with (
-        tempfile.TemporaryDirectory(prefix="aoe_", ignore_cleanup_errors=True) as scratch,
-        Runner(device, target, toolchain) as runner,
-    ):
-        opat = Opat(
-            model,
-            settings,
-            runner=runner,
-            bank=bank,
-            places=OpatPlaces(
-                scratch=Path(scratch), om_file=om_file, results=results, tuning_name=name
-            ),
-            progress=progress,
-            versions=versions,
-            writer=writer,
-        ).run()
-    return TuneResult(
-        opat=opat,
-        target=target,
-        bank_root=root,
-        results=results,
-        result_file=writer.result_file,
-    )
+    context = TuneContext(settings=settings, env=env, cwd=cwd, progress=progress, now=now)
+    modes = [get_mode(job) for job in settings.job_types]
+    for mode in modes:
+        mode.check(context)
+    return TuneResult(modes=tuple(mode.run(context) for mode in modes))
 
 
-def _open_bank(
-    root: Path, target: Target, model: ImportedModel, versions: Mapping[str, str]
-) -> OperatorBank:
-    journal = BankJournal(
-        root,
-        target.soc_version,
-        fingerprint=fingerprint(target, versions),
-        model={"name": model.name, "sha256": model.sha256},
-        engine_version=versions["aoe"],
-    )
-    return OperatorBank(journal, core_num=target.core_num)
+def _subject(
+    model: str | os.PathLike[str] | onnx.ModelProto | TrainingProgram, scratch: ExitStack
+) -> Path | TrainingProgram:
+    """Return a path, or the program; a model in memory becomes a file named after its graph."""
+    if isinstance(model, str | os.PathLike):
+        return Path(model)
+    import onnx
+
+    if not isinstance(model, onnx.ModelProto):
+        return model
+    folder = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="aoe_model_")))
+    name = "".join(char if char.isalnum() else "_" for char in model.graph.name) or "model"
+    file = folder / f"{name}.onnx"
+    file.write_bytes(model.SerializeToString(deterministic=True))
+    return file
 
 
-def _check_search(name: str) -> None:
-    if name not in SEARCHES:
-        raise OptionError("--search", "unknown search", got=name, expected=" or ".join(SEARCHES))
-
-
-def library_versions() -> dict[str, str]:
-    """Return the versions a measurement depends on."""
-    return {
-        "aoe": version("aoebank"),
-        "halide": version("halide"),
-        "onnxruntime": version("onnxruntime"),
-    }
-
-
-def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | int]:
-    """Return the environment of a measurement, for the side-car of the bank."""
-    return machine_fingerprint(
-        target,
-        features="-".join(target.features),
-        onnxruntime=versions["onnxruntime"],
-        halide=versions["halide"],
-    )
-
-
-def _result_places(
-    settings: TuneSettings, model: ImportedModel, name: str, env: Mapping[str, str], cwd: Path
-) -> tuple[Path, Path]:
-    """Return the `.om` file to write and the directory of the reports."""
-    output = settings.output
-    if output is None:
-        results = work_path(env, cwd) / "aoe_workspace" / name / "tunespace" / "result"
-        return _writable(results) / f"{name}_tune.om", results
-    output = cwd / output
-    if output.suffix == ".om":
-        return output, _writable(output.parent)
-    return _writable(output) / f"{model.name}_tune.om", output
-
-
-def _writable(directory: Path) -> Path:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            str(directory),
-            f"cannot be created: {error.strerror}",
-            hint="give a directory you may write to with --output",
-        ) from error
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise OutputError(
-            str(directory),
-            "no permission to write there",
-            hint="give a directory you may write to with --output",
-        )
-    return directory
+def _shape_text(shapes: str | Mapping[str, Sequence[int]] | None) -> str | None:
+    if not isinstance(shapes, Mapping):
+        return shapes
+    return ";".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())

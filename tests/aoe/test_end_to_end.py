@@ -27,9 +27,10 @@ from aoe.cli.app import main
 from aoe.device.cpu.device import Cpu
 from aoe.om.file import read_manifest
 from aoe.ort.sessions import session_options
-from aoe.settings import TuneSettings
 from aoe.testing.fakes import RecordingProgress
-from aoe.tuning.run import TuneResult, tune
+from aoe.tuning.mode import TuneSettings
+from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.run import tune_with
 from aoebank import Bank, BankFormatError
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -69,7 +70,7 @@ class Place:
     def model(self) -> Path:
         return self.root / "net.onnx"
 
-    def tune(self, name: str, *, env: dict[str, str] | None = None, **settings: Any) -> TuneResult:
+    def tune(self, name: str, *, env: dict[str, str] | None = None, **settings: Any) -> OpatResult:
         """Tune the model into `root/name`."""
         facts: dict[str, Any] = {
             "model": self.model,
@@ -79,13 +80,14 @@ class Place:
             "input_shape": "x:1,16,96,96",
         }
         self.progress.events.clear()
-        return tune(
+        tuned = tune_with(
             TuneSettings(**(facts | settings)),
             env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(self.bank)} | (env or {}),
             cwd=self.root,
             progress=self.progress,
             now=_NOW,
         )
+        return tuned.get(OpatResult)
 
     @property
     def progress(self) -> RecordingProgress:
@@ -104,7 +106,7 @@ class Tuned:
     """A place where one run is over."""
 
     place: Place
-    result: TuneResult
+    result: OpatResult
     published: list[Any]
 
 
@@ -121,17 +123,17 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tuned]:
     yield Tuned(place, result, published)
 
 
-def _tune_and_watch(patch: pytest.MonkeyPatch, place: Place, published: list[Any]) -> TuneResult:
-    from aoe.tuning.opat import writer
+def _tune_and_watch(patch: pytest.MonkeyPatch, place: Place, published: list[Any]) -> OpatResult:
+    from aoe.tuning.opat import run as page
 
-    write = writer.write_json
+    write = page.write_json
 
     def watched(file: Path, value: Any) -> None:
         write(file, value)
         if file.name.startswith("aoe_result_opat_"):
             published.append(json.loads(file.read_text()))
 
-    patch.setattr(writer, "write_json", watched)
+    patch.setattr(page, "write_json", watched)
     return place.tune("first")
 
 
@@ -184,7 +186,7 @@ def test_every_published_report_is_whole_and_keeps_the_identities(first: Tuned) 
 def test_files_are_named_as_aoe_names_them(first: Tuned) -> None:
     out = first.place.root / "first"
     assert first.result.result_file == out / "aoe_result_opat_20260102030405678_4711.json"
-    assert first.result.opat.om_file == out / "net_tune.om"
+    assert first.result.om_file == out / "net_tune.om"
     found = {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()}
     assert {
         "net_tune.om",
@@ -197,7 +199,7 @@ def test_files_are_named_as_aoe_names_them(first: Tuned) -> None:
 
 
 def test_tuned_model_computes_what_the_untuned_one_does(first: Tuned) -> None:
-    model = aoe.load(first.result.opat.om_file)
+    model = aoe.load(first.result.om_file)
     assert model.fallback_reason == ""
     feed = _feed()
     np.testing.assert_allclose(
@@ -206,7 +208,7 @@ def test_tuned_model_computes_what_the_untuned_one_does(first: Tuned) -> None:
 
 
 def test_manifest_names_the_records_the_kernels_came_from(first: Tuned) -> None:
-    manifest = read_manifest(first.result.opat.om_file)
+    manifest = read_manifest(first.result.om_file)
     bank = Bank(first.place.bank)
     (file,) = bank.iter_files()
     keys = {record.key for record in bank.iter_records(file)}
@@ -228,19 +230,19 @@ def test_summary_is_one_strict_document(first: Tuned) -> None:
 
 
 @pytest.fixture(scope="module")
-def second(first: Tuned) -> TuneResult:
+def second(first: Tuned) -> OpatResult:
     """Return a second run on the bank of the first."""
     return first.place.tune("second")
 
 
-def test_second_run_finds_everything_and_tunes_nothing(first: Tuned, second: TuneResult) -> None:
-    assert all(tuned.search is None for tuned in second.opat.operators)
+def test_second_run_finds_everything_and_tunes_nothing(first: Tuned, second: OpatResult) -> None:
+    assert all(tuned.search is None for tuned in second.operators)
     repo = json.loads(second.result_file.read_text())[1]["OPAT"]["repo_summary"]
     assert repo["repo_hit_num"] == repo["repo_reserved_num"] == repo["total_num"] == 2
 
 
-def test_second_run_writes_the_same_model_byte_for_byte(first: Tuned, second: TuneResult) -> None:
-    files = [first.result.opat.om_file, second.opat.om_file]
+def test_second_run_writes_the_same_model_byte_for_byte(first: Tuned, second: OpatResult) -> None:
+    files = [first.result.om_file, second.om_file]
     with zipfile.ZipFile(files[0]) as one, zipfile.ZipFile(files[1]) as other:
         assert one.namelist() == other.namelist()
         differing = [name for name in one.namelist() if one.read(name) != other.read(name)]
@@ -248,7 +250,7 @@ def test_second_run_writes_the_same_model_byte_for_byte(first: Tuned, second: Tu
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_second_run_leaves_the_records_alone(first: Tuned, second: TuneResult) -> None:
+def test_second_run_leaves_the_records_alone(first: Tuned, second: OpatResult) -> None:
     copy = Place(first.place.root.parent / "again")
     shutil.copytree(first.place.root, copy.root)
     before = copy.bank_files()
@@ -260,11 +262,11 @@ def test_repeat_tune_searches_hits_again(first: Tuned, tmp_path: Path) -> None:
     copy = Place(tmp_path / "copy")
     shutil.copytree(first.place.root, copy.root)
     result = copy.tune("repeat", repeat_tune=True)
-    assert all(tuned.search is not None for tuned in result.opat.operators)
+    assert all(tuned.search is not None for tuned in result.operators)
     repo = json.loads(result.result_file.read_text())[1]["OPAT"]["repo_summary"]
     assert repo["repo_hit_num"] == repo["total_num"] == 2
     assert repo["repo_add_num"] == 0
-    assert aoe.load(result.opat.om_file).run(None, _feed())
+    assert aoe.load(result.om_file).run(None, _feed())
 
 
 def test_time_limit_of_nothing_leaves_the_model_untuned_and_proves_nothing(
@@ -274,11 +276,11 @@ def test_time_limit_of_nothing_leaves_the_model_untuned_and_proves_nothing(
     place.bank.mkdir()
     shutil.copy(first.place.model, place.model)
     result = place.tune("out", tuning_time_limit_s=0.0)
-    assert result.opat.judgement.kept == ()
-    assert read_manifest(result.opat.om_file).kernels == ()
+    assert result.judgement.kept == ()
+    assert read_manifest(result.om_file).kernels == ()
     assert list(place.bank.rglob("*.json")) == []
     np.testing.assert_allclose(
-        aoe.load(result.opat.om_file).run(None, _feed())[0],
+        aoe.load(result.om_file).run(None, _feed())[0],
         _untuned(place.model, _feed()),
         rtol=1e-5,
     )
@@ -307,11 +309,9 @@ def test_model_with_nothing_to_tune_is_packed_as_it_is(tmp_path: Path) -> None:
     place.bank.mkdir()
     save_model(matmul_net(width=32), place.model)
     result = place.tune("out", input_shape=None)
-    assert result.opat.operators == ()
+    assert result.operators == ()
     feed = {"x": np.ones((4, 32), np.float32)}
-    assert np.array_equal(
-        aoe.load(result.opat.om_file).run(None, feed)[0], _untuned(place.model, feed)
-    )
+    assert np.array_equal(aoe.load(result.om_file).run(None, feed)[0], _untuned(place.model, feed))
     assert list(place.bank.rglob("*")) == []
 
 
@@ -321,13 +321,13 @@ def test_workspace_is_used_without_output(first: Tuned, tmp_path: Path) -> None:
     save_model(matmul_net(width=32), place.model)
     env = {"ASCEND_WORK_PATH": str(tmp_path / "work")}
     result = place.tune("unused", env=env, output=None, input_shape=None)
-    assert result.opat.om_file.is_file()
-    assert result.opat.om_file.parent.parts[-3:] == (
+    assert result.om_file.is_file()
+    assert result.om_file.parent.parts[-3:] == (
         "net_20260102030405678",
         "tunespace",
         "result",
     )
-    assert (result.opat.om_file.parent / "summary.json").is_file()
+    assert (result.om_file.parent / "summary.json").is_file()
 
 
 # ---- the commands that use a tuned model ----
@@ -354,7 +354,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 def test_run_computes_random_inputs(first: Tuned, command: Command, tmp_path: Path) -> None:
-    om = first.result.opat.om_file
+    om = first.result.om_file
     code, out, err = command("run", om, "--input", "random", "--output", tmp_path / "out")
     assert (code, err) == (0, "")
     kernels = len(read_manifest(om).kernels)
@@ -367,7 +367,7 @@ def test_run_computes_random_inputs(first: Tuned, command: Command, tmp_path: Pa
 def test_run_computes_files(first: Tuned, command: Command, tmp_path: Path, form: str) -> None:
     feed = _feed()
     np.save(tmp_path / "in.npy", feed["x"])
-    om = first.result.opat.om_file
+    om = first.result.om_file
     source = form.format(tmp_path / "in.npy")
     code, out, _ = command("run", om, "--input", source, "--output", tmp_path, "--json")
     assert code == 0
@@ -391,7 +391,7 @@ def test_run_refuses_arrays_that_do_not_fit(
     first: Tuned, command: Command, tmp_path: Path, array: Array, code: int, words: str
 ) -> None:
     np.save(tmp_path / "in.npy", array)
-    om = first.result.opat.om_file
+    om = first.result.om_file
     done = command("run", om, "--input", tmp_path / "in.npy")
     assert done[0] == code
     assert words in done[2]
@@ -400,7 +400,7 @@ def test_run_refuses_arrays_that_do_not_fit(
 def test_run_refuses_files_that_are_no_arrays(
     first: Tuned, command: Command, tmp_path: Path
 ) -> None:
-    om = first.result.opat.om_file
+    om = first.result.om_file
     (tmp_path / "empty.npy").write_bytes(b"")
     (tmp_path / "text.npy").write_text("hello")
     np.savez(tmp_path / "many.npz", a=np.ones(1), b=np.ones(1))
@@ -425,7 +425,7 @@ def test_run_warns_on_standard_error_when_it_falls_back(
     first: Tuned, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Cpu, "missing_features", lambda self, needed: ("quantum",))
-    code, out, err = command("run", first.result.opat.om_file, "--json")
+    code, out, err = command("run", first.result.om_file, "--json")
     assert code == 0
     assert "this CPU lacks quantum" in err
     assert json.loads(out)["tuned"] is False
@@ -433,7 +433,7 @@ def test_run_warns_on_standard_error_when_it_falls_back(
 
 
 def test_benchmark_compares_with_the_model_inside(first: Tuned, command: Command) -> None:
-    code, out, _ = command("benchmark", first.result.opat.om_file, "--pairs", 6, "--json")
+    code, out, _ = command("benchmark", first.result.om_file, "--pairs", 6, "--json")
     assert code == 0
     document = json.loads(out)
     assert document["schema"] == "aoe.benchmark/1"
@@ -445,7 +445,7 @@ def test_benchmark_compares_with_the_model_inside(first: Tuned, command: Command
 def test_benchmark_compares_two_files(first: Tuned, command: Command) -> None:
     code, out, err = command(
         "benchmark",
-        first.result.opat.om_file,
+        first.result.om_file,
         "--vs",
         first.place.model,
         "--input_shape=x:1,16,96,96",

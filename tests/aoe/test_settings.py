@@ -1,4 +1,4 @@
-"""Options and environment variables of a run."""
+"""Environment variables of a run."""
 
 from __future__ import annotations
 
@@ -7,51 +7,7 @@ from pathlib import Path
 import pytest
 
 from aoe.errors import OptionError, OutputError
-from aoe.settings import (
-    JobType,
-    cache_path,
-    environment,
-    is_gradient_job,
-    parse_job_types,
-    parse_switch,
-    repeat_tune,
-    work_path,
-)
-
-
-@pytest.mark.parametrize("text", ["2", "opat", "OPAT", " 2 ", "2,2", "opat,2"])
-def test_operator_tuning_has_a_number_and_a_name(text: str) -> None:
-    assert parse_job_types(text) == (JobType.OPAT,)
-
-
-@pytest.mark.parametrize("text", ["3", "4", "gdat", "GDAT", "4,3"])
-def test_gradient_tuning_has_two_numbers_and_a_name(text: str) -> None:
-    assert parse_job_types(text) == (JobType.GDAT,)
-    assert is_gradient_job(text)
-
-
-@pytest.mark.parametrize(("text", "found"), [("2", False), ("", False), ("2,gdat", True)])
-def test_gradient_tuning_is_seen_among_others(text: str, found: bool) -> None:
-    assert is_gradient_job(text) is found
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("1", "subgraph tuning"),
-        ("sgat", "subgraph tuning"),
-        ("2,1", "subgraph tuning"),
-    ],
-)
-def test_modes_of_later_versions_are_refused_in_words(text: str, words: str) -> None:
-    with pytest.raises(OptionError, match=f"--job_type: {words}.* is not in this version"):
-        parse_job_types(text)
-
-
-@pytest.mark.parametrize("text", ["", "5", "0", "-1", "2,", "operator", "2;4", "\uff12"])
-def test_unknown_job_type_names_what_is_known(text: str) -> None:
-    with pytest.raises(OptionError, match=r"unknown job type .*expected 2 \(or opat\)"):
-        parse_job_types(text)
+from aoe.settings import cache_path, environment, parse_switch, repeat_tune, work_path
 
 
 @pytest.mark.parametrize("word", ["on", "true", "True", "TRUE", "1"])

@@ -2,66 +2,38 @@
 
 from __future__ import annotations
 
-import os
+import time
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from aoe.bank.gradient_record import StoredGradients
-from aoe.bank.gradients import GradientBank, gradient_bank_folder
-from aoe.bank.journal import BankJournal, machine_fingerprint
-from aoe.device.registry import DEVICES, default_device
-from aoe.errors import AoeError, OptionError
+from aoe.bank.gradients import gradient_bank_folder
+from aoe.errors import OptionError
 from aoe.gradients.cost import choose_cost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
-from aoe.results.files import result_name, timestamp_of, write_json
-from aoe.results.gradients import GdatReport, gdat_report_to_json
-from aoe.settings import environment, repeat_tune, work_path
+from aoe.settings import environment, repeat_tune
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining
-from aoe.tuning.gdat.run import Gdat
-from aoe.tuning.gdat.training import GdatResult, GdatSettings
+from aoe.tuning.gdat.bench import on_first, open_bank
+from aoe.tuning.gdat.result import TunedGradients
+from aoe.tuning.gdat.run import tune_training
+from aoe.tuning.gdat.settings import GdatSettings
+from aoe.tuning.live_report import start_stopwatch
 from aoe.tuning.progress import Progress, SilentProgress
-from aoebank import AoebankError
 
 DEFAULT_TIMEOUT_S = 300.0
 """A collective that takes longer while tuning has lost a process. torch's own is 30 minutes."""
-T = TypeVar("T")
 
 
 class StrategyWarning(UserWarning):
     """A model keeps DDP's own buckets, or gets a grouping that was not measured here."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TunedGradients:
-    """What `tune_gradients` did and where it left it; the same in every process.
-
-    Attributes:
-        result: Outcome, grouping, speed-up, report.
-        bank_file: Gradient bank.
-        result_file: AOE's result file.
-    """
-
-    result: GdatResult
-    bank_file: Path
-    result_file: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Places:
-    soc_version: str
-    bank_folder: Path
-    result_file: Path
-    tuning_name: str
 
 
 def tune_gradients(
@@ -95,9 +67,30 @@ def tune_gradients(
         RunError: a step failed in some process; every process raises.
         AoebankError, OutputError: bank or result file cannot be used; every process raises.
     """
-    ddp = _checked(model)
     env = environment()
     settings = settings or GdatSettings(repeat_tune=repeat_tune(env))
+    with reduced_training(_checked(model), step, timeout_s=timeout_s) as training:
+        return tune_training(
+            training,
+            settings,
+            output=Path(output) if output is not None else None,
+            env=_bank_env(env, bank),
+            cwd=Path.cwd(),
+            progress=progress or SilentProgress(),
+            now=datetime.now(UTC),
+            stopwatch=start_stopwatch(time.monotonic, settings.tuning_time_limit_s),
+        )
+
+
+@contextmanager
+def reduced_training(
+    ddp: Any, step: Callable[[], object], *, timeout_s: float | None
+) -> Iterator[DdpTraining]:
+    """Give the training of a DDP module while its processes watch each other.
+
+    Raises:
+        OptionError: there is one process only, or the module cannot be combined with tuning.
+    """
     ranks = Ranks(ddp.process_group, ddp.device, timeout_s=timeout_s)
     if ranks.world_size < 2:
         raise OptionError(
@@ -108,21 +101,7 @@ def tune_gradients(
             hint="torchrun --nproc-per-node=2 TRAIN.py",
         )
     with ranks.watched():
-        training = DdpTraining(ddp, step, ranks)
-        output = Path(output) if output is not None else None
-        places = _on_first(ranks, lambda: _find_places(ddp, _bank_env(env, bank), output))
-        gradient_bank = _open_bank(ddp, places)
-        result = Gdat(
-            training,
-            gradient_bank,
-            settings,
-            report=_empty_report(training, places),
-            publish=lambda report: write_json(places.result_file, gdat_report_to_json(report)),
-            progress=progress if progress is not None and ranks.is_first else SilentProgress(),
-        ).run()
-    return TunedGradients(
-        result=result, bank_file=gradient_bank.file, result_file=places.result_file
-    )
+        yield DdpTraining(ddp, step, ranks)
 
 
 def apply_gradient_strategy(
@@ -165,7 +144,7 @@ def apply_gradient_strategy(
         if segmentation is not None:
             _apply_given(training, segmentation, trace)
         else:
-            _apply_known(ddp, training, ranks, _bank_env(environment(), bank))
+            _apply_known(training, _bank_env(environment(), bank))
     return ddp
 
 
@@ -185,39 +164,41 @@ def _apply_given(
     training.apply(segmentation)
 
 
-def _apply_known(ddp: Any, training: DdpTraining, ranks: Ranks, env: Mapping[str, str]) -> None:
+def _apply_known(training: DdpTraining, env: Mapping[str, str]) -> None:
     def look_up() -> tuple[StoredGradients | None, str]:
-        bank = _open_bank(ddp, _find_places(ddp, env, Path.cwd()))
+        folder = gradient_bank_folder(env, Path.cwd(), training.soc_version)
+        bank = open_bank(training, folder)
         found = bank.look_up(training.model_hash, training.sizes_bytes)
         hopeless = bank.is_hopeless(
-            training.model_hash, world_size=ranks.world_size, backend=ranks.backend
+            training.model_hash, world_size=training.world_size, backend=training.backend
         )
-        if hopeless and not _is_of(found.stored, ranks):
+        if hopeless and not _is_of(found.stored, training):
             return None, ""
         return found.stored, f"{bank.file}: {found.miss.value if found.miss else ''}"
 
-    stored, miss = _on_first(ranks, look_up)
+    stored, miss = on_first(training, look_up)
     if stored is None or not training.order_by(stored.trace):
         if miss:
             _warn(f"{miss}; this model keeps DDP's own buckets. aoe.torch.tune_gradients tunes it")
         return
-    if _is_of(stored, ranks):
+    if _is_of(stored, training):
         training.apply(stored.segmentation)
         return
+    world_size, backend = training.world_size, training.backend
     cost = choose_cost(training.cost_samples())
-    training.apply(stored.segment(cost, world_size=ranks.world_size, backend=ranks.backend))
+    training.apply(stored.segment(cost, world_size=world_size, backend=backend))
     _warn(
-        f"gradients were grouped for {ranks.world_size} processes by computation, the bank has "
+        f"gradients were grouped for {world_size} processes by computation, the bank has "
         f"measurements for {stored.world_size or 'an unknown number'}. "
         "aoe.torch.tune_gradients measures here"
     )
 
 
-def _is_of(stored: StoredGradients | None, ranks: Ranks) -> bool:
+def _is_of(stored: StoredGradients | None, training: DdpTraining) -> bool:
     """True if the stored grouping was measured in a cluster like this one."""
     if stored is None or stored.segmentation is None:
         return False
-    return (stored.world_size, stored.backend) == (ranks.world_size, ranks.backend)
+    return (stored.world_size, stored.backend) == (training.world_size, training.backend)
 
 
 def _checked(model: Any) -> Any:
@@ -244,74 +225,8 @@ def _wrapped(model: Any, process_group: Any | None, options: Mapping[str, Any]) 
     return model
 
 
-def _on_first(ranks: Ranks, action: Callable[[], T]) -> T:
-    value, error = None, None
-    if ranks.is_first:
-        try:
-            value = action()
-        except (AoeError, AoebankError, OSError) as problem:
-            error = problem
-    ranks.agree(error)
-    found: T = ranks.from_first(value)
-    return found
-
-
 def _bank_env(env: Mapping[str, str], bank: Path | str | None) -> Mapping[str, str]:
     return env if bank is None else {**env, "TUNE_BANK_PATH": str(bank)}
-
-
-def _find_places(ddp: Any, env: Mapping[str, str], output: Path | None) -> _Places:
-    soc_version = soc_version_of(ddp.device)
-    stamp = timestamp_of(datetime.now(UTC))
-    folder = output if output is not None else work_path(env, Path.cwd())
-    return _Places(
-        soc_version=soc_version,
-        bank_folder=gradient_bank_folder(env, Path.cwd(), soc_version),
-        result_file=folder / result_name("gdat", stamp, os.getpid()),
-        tuning_name=f"{type(ddp.module).__name__}_{stamp}",
-    )
-
-
-def soc_version_of(device: Any) -> str:
-    """Return the target whose backward times are measured, or the name PyTorch has for it."""
-    if device.type in DEVICES:
-        return DEVICES[device.type].describe().soc_version
-    name = getattr(torch, device.type).get_device_name(device)
-    return "-".join(str(name).replace("_", "-").split())
-
-
-def _open_bank(ddp: Any, places: _Places) -> GradientBank:
-    journal = BankJournal(
-        places.bank_folder,
-        places.soc_version,
-        fingerprint=_machine(places.soc_version, ddp.device),
-        model={"name": type(ddp.module).__name__},
-        engine_version=version("aoebank"),
-    )
-    return GradientBank(journal)
-
-
-def _machine(soc_version: str, device: Any) -> dict[str, Any]:
-    facts = machine_fingerprint(
-        default_device().describe(),
-        threads=torch.get_num_threads(),
-        device=str(device),
-        torch=str(torch.__version__),
-    )
-    return facts | {"soc_version": soc_version}
-
-
-def _empty_report(training: DdpTraining, places: _Places) -> GdatReport:
-    return GdatReport(
-        tuning_name=places.tuning_name,
-        modelhash=str(training.model_hash),
-        gradients=len(training.sizes_bytes),
-        total_bytes=sum(training.sizes_bytes),
-        world_size=training.world_size,
-        backend=training.backend,
-        machine=_machine(places.soc_version, torch.device("cpu")),
-        versions={"aoe": version("aoebank"), "torch": torch.__version__},
-    )
 
 
 def _no_step() -> None:

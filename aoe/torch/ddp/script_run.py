@@ -1,79 +1,71 @@
-"""Runs a training script as it is and tunes its gradients on the way."""
+"""Runs a training script as it is and lets its gradients be tuned on the way."""
 
 from __future__ import annotations
 
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch.distributed as dist
+from typing import Any, TypeVar
 
 from aoe.errors import AoeError, RunError
-from aoe.torch.ddp.gradients import TunedGradients, tune_gradients
+from aoe.gradients.training import Training
+from aoe.torch.ddp.gradients import reduced_training
 from aoe.torch.ddp.step_gate import StepGate
-from aoe.tuning.gdat.training import GdatSettings
-from aoe.tuning.progress import Progress
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptOutcome:
-    """What became of a script and of its gradients.
+class TrainingScript:
+    """A script that trains a `DistributedDataParallel` model, for `aoe.tune`.
+
+    It is run as `python SCRIPT ARGUMENTS` would, in every process of the group, and the first
+    DDP model it trains is tuned. Its first steps are used for recording and measuring; they are
+    its own steps, with its own data, and train as they always do. The grouping found stays in
+    use until the script ends.
 
     Attributes:
-        tuned: What was found.
-        is_first: True in the process that speaks for all.
-        exit_code: The script's own.
+        path: The script.
+        arguments: Its command line.
     """
 
-    tuned: TunedGradients
-    is_first: bool
-    exit_code: int
+    path: Path
+    arguments: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self.path.name
 
-def tune_script(
-    script: Path,
-    arguments: Sequence[str],
-    *,
-    output: Path | None,
-    settings: GdatSettings,
-    progress: Progress,
-) -> ScriptOutcome:
-    """Run a script as `python SCRIPT ARGUMENTS` would and tune the first DDP model it trains.
+    def run(self, tune: Callable[[Training], T]) -> tuple[T, int]:
+        """Run it to its end; return what `tune` made of its training, and its exit code.
 
-    Its first steps are used for recording and measuring; they are its own steps, with its own
-    data, and train as they always do. The grouping found stays in use until the script ends.
+        Raises:
+            RunError: the script failed, ended before tuning was done, or trains no DDP model.
+        """
 
-    Raises:
-        RunError: the script failed, ended before tuning was done, or trains no DDP model.
-        AoeError, AoebankError: see `tune_gradients`.
-    """
-    is_first = True
+        def tune_module(ddp: Any, step: Any) -> T:
+            with reduced_training(ddp, step, timeout_s=None) as training:
+                return tune(training)
 
-    def tune(ddp: Any, step: Any) -> TunedGradients:
-        nonlocal is_first
-        is_first = dist.get_rank(ddp.process_group) == 0
-        return tune_gradients(
-            ddp, step, output=output, settings=settings, progress=progress, timeout_s=None
-        )
-
-    gate = StepGate(tune)
-    with gate.watching():
-        exit_code = _run(script, arguments)
-    if gate.error is not None:
-        raise gate.error
-    if gate.result is None:
-        raise RunError(
-            str(script),
-            f"ended after {gate.steps} training steps of DistributedDataParallel",
-            expected="enough to tune with: some hundred",
-            hint="train with torch.nn.parallel.DistributedDataParallel, in this process, longer",
-        )
-    return ScriptOutcome(tuned=gate.result, is_first=is_first, exit_code=exit_code)
+        gate = StepGate(tune_module)
+        with gate.watching():
+            exit_code = _run(self.path, self.arguments)
+        if gate.error is not None:
+            raise gate.error
+        if gate.result is None:
+            raise RunError(
+                str(self.path),
+                f"ended after {gate.steps} training steps of DistributedDataParallel",
+                expected="enough to tune with: some hundred",
+                hint="train with torch.nn.parallel.DistributedDataParallel, in this process, "
+                "longer",
+            )
+        return gate.result, exit_code
 
 
 def _run(script: Path, arguments: Sequence[str]) -> int:

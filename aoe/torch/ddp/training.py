@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from aoe.bank.journal import machine_fingerprint
+from aoe.device.registry import DEVICES, default_device
 from aoe.errors import RunError
 from aoe.gradients.cost import CostSample
 from aoe.gradients.segmentation import Segmentation, from_bucket_caps
@@ -71,6 +73,32 @@ class DdpTraining:
         self._order: tuple[int, ...] = tuple(reversed(range(len(self._gradients))))
         self._installed: list[list[int]] | None = None
         self.steps = 0
+
+    @property
+    def model_name(self) -> str:
+        """Class of the model."""
+        return type(self._ddp.module).__name__
+
+    @property
+    def soc_version(self) -> str:
+        """Target whose backward times are measured."""
+        return soc_version_of(self._ddp.device)
+
+    @property
+    def machine(self) -> dict[str, str | int]:
+        """Environment of the measurements."""
+        facts = machine_fingerprint(
+            default_device().describe(),
+            threads=torch.get_num_threads(),
+            device=str(self._ddp.device),
+            torch=str(torch.__version__),
+        )
+        return facts | {"soc_version": self.soc_version}
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Version of PyTorch."""
+        return {"torch": str(torch.__version__)}
 
     @property
     def model_hash(self) -> int:
@@ -252,6 +280,14 @@ class DdpTraining:
             ready_us=tuple(means[index] for index in self._order),
             loops=len(passes),
         )
+
+
+def soc_version_of(device: Any) -> str:
+    """Return the target whose backward times are measured, or the name PyTorch has for it."""
+    if device.type in DEVICES:
+        return DEVICES[device.type].describe().soc_version
+    name = getattr(torch, device.type).get_device_name(device)
+    return "-".join(str(name).replace("_", "-").split())
 
 
 def _no_backward() -> RunError:

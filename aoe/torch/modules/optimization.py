@@ -19,13 +19,15 @@ from torch.utils import _pytree as pytree
 
 from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
 from aoe.execute.accuracy import compare_model_results
-from aoe.settings import JobType, TuneSettings, environment, parse_job_types, repeat_tune
+from aoe.settings import environment, repeat_tune, with_bank
 from aoe.torch.modules.calls import CallConvention, FlatCall
 from aoe.torch.modules.compiled import OptimizedModule
 from aoe.torch.modules.export import ExportedModule, evaluating, export_module, unwrapped
 from aoe.torch.modules.export_errors import module_place
 from aoe.torch.modules.served import ServedModel
+from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.progress import Progress, SilentProgress
+from aoe.tuning.registry import parse_job_types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +66,13 @@ def run_engine(settings: TuneSettings, env: Mapping[str, str], progress: Progres
     """Tune with the flow the command line uses.
 
     Raises:
-        AoeError: see `aoe.tuning.run.tune`.
+        AoeError: see `aoe.tune`.
     """
-    from aoe.tuning.run import tune
+    from aoe.tuning.run import tune_with
 
-    result = tune(settings, env=env, cwd=Path.cwd(), progress=progress, now=datetime.now(UTC))
-    return result.opat.om_file
+    result = tune_with(settings, env=env, cwd=Path.cwd(), progress=progress, now=datetime.now(UTC))
+    assert result.om_file is not None
+    return result.om_file
 
 
 def optimize(
@@ -199,16 +202,9 @@ def _settings(options: OptimizeOptions, file: Path, owned: Path | None) -> TuneS
     )
 
 
-def _environment(options: OptimizeOptions) -> dict[str, str]:
-    env = dict(environment())
-    if options.bank is not None:
-        bank = Path(options.bank)
-        try:
-            bank.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(str(bank), f"cannot be created: {error.strerror}") from error
-        env["TUNE_BANK_PATH"] = str(bank.resolve())
-    return env
+def _environment(options: OptimizeOptions) -> Mapping[str, str]:
+    env = environment()
+    return env if options.bank is None else with_bank(env, Path(options.bank))
 
 
 def _save(proto: onnx.ModelProto, file: Path, where: str) -> None:

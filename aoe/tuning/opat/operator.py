@@ -13,7 +13,7 @@ from aoe.kernels.registry import get_family
 from aoe.measurement import SpeedupEstimate, estimate_speedup
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
-from aoe.settings import TuneSettings
+from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.lookup import look_up, settle
 from aoe.tuning.opat.loop import (
     SearchResult,

@@ -1,15 +1,32 @@
-"""What a run of operator tuning gives."""
+"""What a run of operator tuning gives, and the files that say it: details, profiles, summary."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aoe.graph.regions import Refusal
 from aoe.ort.profile import ModelProfile
+from aoe.results.files import (
+    RepoOutcome,
+    finite_or_none,
+    improvement_percent,
+    write_json,
+    write_table,
+)
 from aoe.results.opat import OpatReport
+from aoe.schedule import schedule_to_json
+from aoe.target import Target
 from aoe.tuning.opat.judge import Judgement
 from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.workbench import ResultPlaces
+from aoe.workload import workload_to_json
+
+_UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
+_LONGEST_NAME = 80
+"""Characters of a node name in a file name; file systems take 255 bytes, a character up to 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +34,11 @@ class OpatResult:
     """What a run of operator tuning gave.
 
     Attributes:
-        om_file: The tuned model.
+        model: Name, path and sha256 of the model that was tuned.
+        target: What it was tuned for.
+        versions: Of aoe, halide, onnxruntime.
+        bank: Root of the bank.
+        places: Where everything was written.
         operators: Every operator looked at, largest share of time first.
         refusals: Nodes left to ONNX Runtime, with the reason.
         judgement: What held up in the whole model, and its measured speed-up.
@@ -27,7 +48,11 @@ class OpatResult:
         seconds: Duration of the run.
     """
 
-    om_file: Path
+    model: Mapping[str, str]
+    target: Target
+    versions: Mapping[str, str]
+    bank: Path
+    places: ResultPlaces
     operators: tuple[TunedOperator, ...]
     refusals: tuple[Refusal, ...]
     judgement: Judgement
@@ -35,3 +60,136 @@ class OpatResult:
     tuned_profile: ModelProfile
     report: OpatReport
     seconds: float
+
+    @property
+    def tuning_name(self) -> str:
+        """Name of the run."""
+        return self.places.tuning_name
+
+    @property
+    def om_file(self) -> Path:
+        """The tuned model."""
+        return self.places.om_file
+
+    @property
+    def result_file(self) -> Path:
+        """AOE's result file."""
+        return self.places.result_file
+
+    @property
+    def speedup(self) -> float:
+        """Of the whole model; 1 if it keeps no kernel."""
+        return self.judgement.estimate.median if self.judgement.kept else 1.0
+
+
+def write_details(result: OpatResult) -> None:
+    """Write `summary.json`, `op_tuning/` and `profiling/`.
+
+    Raises:
+        OutputError: one of them cannot be written.
+    """
+    directory = result.places.results
+    for name, tuned in _file_names(result.operators).items():
+        write_json(directory / "op_tuning" / name, _operator_detail(tuned))
+    _write_profile(directory / "profiling" / "before_tuning", result.profile)
+    _write_profile(directory / "profiling" / "after_tuning", result.tuned_profile)
+    write_json(directory / "summary.json", summary(result))
+
+
+def summary(result: OpatResult) -> dict[str, Any]:
+    """Return the whole run in figures, as `summary.json` and `--json` have it."""
+    judgement, report, target = result.judgement, result.report, result.target
+    return {
+        "schema": "aoe.summary/1",
+        "tuning_name": report.tuning_name,
+        "model": dict(result.model),
+        "om": result.om_file.name,
+        "target": {
+            "soc_version": target.soc_version,
+            "core_num": target.core_num,
+            "cpu_model": target.cpu_model,
+            "features": list(target.features),
+        },
+        "versions": dict(result.versions),
+        "seconds": round(result.seconds, 1),
+        "baseline": "onnxruntime, all optimisations, same threads",
+        "baseline_ms": round(judgement.comparison.measurement.baseline_latency_us / 1e3, 4),
+        "tuned_ms": round(judgement.comparison.measurement.latency_us / 1e3, 4),
+        "speedup": round(judgement.estimate.median, 4),
+        "speedup_low": round(judgement.estimate.low, 4),
+        "speedup_high": round(judgement.estimate.high, 4),
+        "pairs": judgement.estimate.pairs,
+        "improvement_percent": round(improvement_percent(judgement.estimate.median), 2),
+        "max_abs_err": finite_or_none(judgement.comparison.deviation.max_abs_err),
+        "repo": {outcome.value: report.count(outcome) for outcome in RepoOutcome},
+        "operators": [_operator_row(tuned, result) for tuned in result.operators],
+        "left_to_onnxruntime": [
+            {"node": r.node, "op_type": r.op_type, "reason": r.reason} for r in result.refusals
+        ],
+    }
+
+
+def _file_names(operators: Sequence[TunedOperator]) -> dict[str, TunedOperator]:
+    """Return a distinct file name for each operator, readable and short enough for any disk."""
+    named: dict[str, TunedOperator] = {}
+    for tuned in operators:
+        name = tuned.operator.op_name.translate(_UNSAFE)[:_LONGEST_NAME]
+        if f"{name}.json".lower() in (other.lower() for other in named):
+            name = f"{name}_{tuned.operator.key[:8]}"
+        named[f"{name}.json"] = tuned
+    return named
+
+
+def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
+    operator = tuned.operator
+    kept = {kernel.key for kernel in result.judgement.kept}
+    return {
+        "key": operator.key,
+        "op_type": operator.workload.op_type,
+        "op_names": list(operator.op_names),
+        "operations": [op.op_type for op in operator.workload.operations],
+        "share_percent": round(operator.share * 100, 2),
+        "before_us": _rounded(tuned.before_us),
+        "after_us": _rounded(tuned.after_us),
+        "speedup": _rounded(tuned.speedup),
+        "outcome": tuned.outcome.value,
+        "reason": tuned.reason,
+        "in_model": operator.key in kept,
+    }
+
+
+def _operator_detail(tuned: TunedOperator) -> dict[str, Any]:
+    trials = tuned.search.trials if tuned.search is not None else ()
+    return {
+        "schema": "aoe.op_tuning/1",
+        "key": tuned.operator.key,
+        "workload": workload_to_json(tuned.operator.workload),
+        "outcome": tuned.outcome.value,
+        "reason": tuned.reason,
+        "speedup": _rounded(tuned.speedup),
+        "strategy": schedule_to_json(tuned.schedule) if tuned.schedule is not None else None,
+        "trials": [
+            {
+                "configuration": dict(trial.configuration),
+                "outcome": trial.measurement.outcome.value,
+                "speedup": _rounded(
+                    trial.measurement.speedup if trial.measurement.is_correct else None
+                ),
+                "detail": trial.measurement.detail,
+            }
+            for trial in trials
+        ],
+    }
+
+
+def _write_profile(directory: Path, profile: ModelProfile) -> None:
+    total = sum(profile.node_us.values()) or 1.0
+    rows = [
+        {"node": name, "time_us": round(us, 3), "share_percent": round(us / total * 100, 3)}
+        for name, us in sorted(profile.node_us.items(), key=lambda item: -item[1])
+    ]
+    write_table(directory / "op_summary.csv", ("node", "time_us", "share_percent"), rows)
+
+
+def _rounded(value: float | None) -> float | None:
+    return round(value, 4) if value is not None else None

@@ -3,267 +3,248 @@
 import -> optimise offline -> profile -> cut into regions -> for each workload:
     look it up -> search -> settle -> bank     (closed loop, the bank is written each time)
 -> compile what won -> judge the whole model -> write the model and the reports
+
+The page to read first: `_tune_model` is the chart.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from aoe.bank.operators import OperatorBank, OperatorVerdict
 from aoe.device.compiler import KernelSource, kernel_name
-from aoe.entry.imported_model import ImportedModel
-from aoe.execute.runner import Runner
+from aoe.errors import OptionError
 from aoe.graph.model_graph import ModelGraph
 from aoe.om.file import KernelUse, Manifest, write_offline_model
 from aoe.ort.profile import ModelProfile, profile_model
-from aoe.results.files import TuningResult
-from aoe.results.opat import OpatReport, OperatorResult
-from aoe.settings import TuneSettings
+from aoe.results.files import TuningResult, write_json
+from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
+from aoe.tuning.live_report import LiveReport
+from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 from aoe.tuning.opat.judge import Judge, Judgement
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoe.tuning.opat.operators import Operator, find_operators
-from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.opat.writer import ResultWriter
+from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.policies import final_policy, screen_policy
-from aoe.tuning.progress import Progress
+from aoe.tuning.search.registry import SEARCHES
+from aoe.tuning.workbench import Workbench, model_path, open_workbench
 from aoebank import Event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpatPlaces:
-    """Where a run works and leaves its results.
+def check(context: TuneContext) -> None:
+    """Refuse a training program and an unknown search; see `Mode.check`."""
+    model_path(context, JobType.OPAT)
+    search = context.settings.search
+    if search not in SEARCHES:
+        raise OptionError("--search", "unknown search", got=search, expected=" or ".join(SEARCHES))
 
-    Attributes:
-        scratch: Empty directory, removed by the caller.
-        om_file: The tuned model to write.
-        results: Directory of the reports.
-        tuning_name: Name of this run, `<model>_<timestamp>`.
+
+def run(context: TuneContext) -> OpatResult:
+    """Tune the operators of a model file; see `Mode.run`.
+
+    Raises:
+        AoeError: the model cannot be run at all, or a result cannot be written. Records found
+            before that are in the bank.
     """
-
-    scratch: Path
-    om_file: Path
-    results: Path
-    tuning_name: str
-
-
-class Opat:
-    """One run of operator tuning.
-
-    Args:
-        model: The imported model.
-        settings: Options of the run.
-        runner: The measuring worker; its target is tuned for.
-        bank: Custom operator bank of the target.
-        places: Where to work and to write.
-        progress: Is told what happens.
-        versions: Of aoe, halide, onnxruntime, for the manifest.
-        writer: Writes the reports.
-        clock: Monotonic seconds.
-    """
-
-    def __init__(
-        self,
-        model: ImportedModel,
-        settings: TuneSettings,
-        *,
-        runner: Runner,
-        bank: OperatorBank,
-        places: OpatPlaces,
-        progress: Progress,
-        versions: Mapping[str, str],
-        writer: ResultWriter,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._model = model
-        self._settings = settings
-        self._runner = runner
-        self._bank = bank
-        self._places = places
-        self._progress = progress
-        self._versions = versions
-        self._writer = writer
-        self._clock = clock
-        self._start = clock()
-        self._report = OpatReport(tuning_name=places.tuning_name)
-        self._tools = OperatorTools(
-            settings=settings,
-            runner=runner,
-            bank=bank,
-            progress=progress,
-            out_of_time=self._out_of_time,
+    name = model_path(context, JobType.OPAT).name
+    context.progress.step(f"{JobType.OPAT.words} of {name}")
+    with open_workbench(context, JobType.OPAT) as bench:
+        places = bench.places
+        report = LiveReport(
+            OpatReport(tuning_name=places.tuning_name),
+            lambda report: write_json(places.result_file, opat_report_to_json(report)),
+            bench.stopwatch,
         )
-
-    def run(self) -> OpatResult:
-        """Tune the model.
-
-        Raises:
-            AoeError: the model cannot be run at all, or a result cannot be written. Records
-                found before that are in the bank.
-        """
-        self._publish()
+        report.update()
         try:
-            return self._run()
+            return _tune_model(bench, report)
         except Exception:
-            self._publish(result=TuningResult.FAILED)
+            report.update(result=TuningResult.FAILED)
             raise
 
-    def _run(self) -> OpatResult:
-        graph, profile = self._prepare()
-        found = find_operators(graph, profile)
-        self._progress.plan(len(found.operators))
-        self._publish(baseline_ms=profile.model_us / 1e3)
-        tuned = [self._tune(operator) for operator in found.operators]
-        parts = self._places.scratch / "parts"
-        with closing(Assembly(parts, self._model.proto, graph, self._runner)) as assembly:
-            judgement = self._judge(assembly, tuned)
-            tuned_profile = self._profile_tuned(assembly, judgement, profile)
-        self._write_model(assembly, judgement)
-        median_us = judgement.comparison.measurement.baseline_latency_us
-        self._publish(
-            baseline_ms=median_us / 1e3,
-            speedup=judgement.estimate.median if judgement.kept else 1.0,
-            result=TuningResult.SUCCESSFUL,
-        )
-        result = OpatResult(
-            om_file=self._places.om_file,
-            operators=tuple(tuned),
-            refusals=found.refusals,
-            judgement=judgement,
-            profile=profile,
-            tuned_profile=tuned_profile,
-            report=self._report,
-            seconds=self._clock() - self._start,
-        )
-        self._writer.finish(result)
-        return result
 
-    # ---- before tuning ----
+def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
+    bank = OperatorBank(bench.journal, core_num=bench.runner.target.core_num)
+    graph, profile = _profile_default(bench)
+    found = find_operators(graph, profile)
+    bench.progress.plan(len(found.operators))
+    report.update(baseline_ms=profile.model_us / 1e3)
+    tools = OperatorTools(
+        settings=bench.settings,
+        runner=bench.runner,
+        bank=bank,
+        progress=bench.progress,
+        out_of_time=bench.stopwatch.is_over,
+    )
+    tuned = tuple(_tune_next(operator, tools, report) for operator in found.operators)
+    parts = bench.scratch / "parts"
+    with closing(Assembly(parts, bench.model.proto, graph, bench.runner)) as assembly:
+        judgement = _judge(bench, bank, assembly, tuned)
+        tuned_profile = _profile_tuned(bench, assembly, judgement, profile)
+    _write_model(bench, bank, assembly, judgement)
+    result = OpatResult(
+        model={
+            "name": bench.model.name,
+            "path": str(bench.model.path),
+            "sha256": bench.model.sha256,
+        },
+        target=bench.runner.target,
+        versions=bench.versions,
+        bank=bench.journal.bank.root,
+        places=bench.places,
+        operators=tuned,
+        refusals=found.refusals,
+        judgement=judgement,
+        profile=profile,
+        tuned_profile=tuned_profile,
+        report=_finished(report, judgement),
+        seconds=bench.stopwatch.elapsed_s(),
+    )
+    write_details(result)
+    return result
 
-    def _prepare(self) -> tuple[ModelGraph, ModelProfile]:
-        device, threads = self._runner.device, self._runner.target.core_num
-        self._progress.step("optimising the graph with ONNX Runtime")
-        file = self._places.scratch / "optimized.onnx"
-        proto = device.optimize(self._model.proto, file, threads=threads)
-        file.unlink(missing_ok=True)
-        self._progress.step("measuring the default, node by node")
-        profile = profile_model(
-            proto,
-            self._places.scratch,
-            device.open_session,
-            threads=threads,
-            seed=self._settings.seed,
-        )
-        return ModelGraph(proto, profile.tensors, block=device.channel_block()), profile
 
-    # ---- one operator ----
+# ---- before tuning ----
 
-    def _tune(self, operator: Operator) -> TunedOperator:
-        tuned = tune_operator(operator, self._tools)
-        self._report = self._report.with_operator(_reported(tuned))
-        self._publish()
-        self._progress.operator(operator.op_name, _describe(tuned))
-        return tuned
 
-    # ---- the whole model ----
+def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
+    """Return ONNX Runtime's own optimised graph, and where its time goes."""
+    device, threads = bench.runner.device, bench.runner.target.core_num
+    bench.progress.step("optimising the graph with ONNX Runtime")
+    file = bench.scratch / "optimized.onnx"
+    proto = device.optimize(bench.model.proto, file, threads=threads)
+    file.unlink(missing_ok=True)
+    bench.progress.step("measuring the default, node by node")
+    profile = profile_model(
+        proto, bench.scratch, device.open_session, threads=threads, seed=bench.settings.seed
+    )
+    return ModelGraph(proto, profile.tensors, block=device.channel_block()), profile
 
-    def _judge(self, assembly: Assembly, tuned: list[TunedOperator]) -> Judgement:
-        verdicts = {t.operator.key: self._bank.model_verdict(t.operator.workload) for t in tuned}
-        candidates = [_chosen(item) for item in tuned if item.schedule is not None]
-        candidates.sort(key=lambda kernel: kernel.source.name)  # shares are noisy, names are not
-        kernels = [k for k in candidates if verdicts[k.key] is not Event.DROPPED]
-        known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels)
-        self._progress.step(f"compiling {len(kernels)} kernels for the model")
-        errors = assembly.build(kernels)
-        for name, error in errors.items():
-            self._progress.warn(f"kernel {name} left out: {error}")
-        kernels = [kernel for kernel in kernels if kernel.source.name not in errors]
-        self._progress.step("judging the whole model")
-        judge = Judge(
-            assembly,
-            self._runner,
-            screen=screen_policy(self._runner.target.core_num),
-            final=final_policy(self._runner.target.core_num),
-            seed=self._settings.seed,
-        )
-        step = self._progress.step
-        judgement = judge.confirm(kernels, step) if known else judge.judge(kernels, step)
-        if not known or judgement.dropped:
-            self._note_verdicts(kernels, judgement)
-        if len(judgement.kept) < len(kernels):
-            assembly.build(judgement.kept)  # the library a second run will build
-        return judgement
 
-    def _note_verdicts(self, kernels: list[ChosenKernel], judgement: Judgement) -> None:
-        """Remember what this model kept; a second run then makes the same choice."""
-        self._bank.note(
-            [
-                (
-                    kernel.source.workload,
-                    OperatorVerdict(
-                        event=Event.KEPT if kernel in judgement.kept else Event.DROPPED,
-                        op_names=kernel.op_names,
-                    ),
-                )
-                for kernel in kernels
-            ]
-        )
+# ---- one operator ----
 
-    def _write_model(self, assembly: Assembly, judgement: Judgement) -> None:
-        target = self._runner.target
-        manifest = Manifest(
-            name=self._model.name,
-            model_sha256=self._model.sha256,
-            soc_version=target.soc_version,
-            core_num=target.core_num,
-            cpu_features=target.cpu_features,
-            nchwc_block=self._runner.device.channel_block(),
-            versions=dict(self._versions),
-            kernels=tuple(self._use(kernel) for kernel in judgement.kept),
-            parts={},
-        )
-        self._progress.step(f"writing {self._places.om_file}")
-        write_offline_model(self._places.om_file, assembly.directory, manifest)
 
-    def _use(self, kernel: ChosenKernel) -> KernelUse:
-        workload = kernel.source.workload
-        return KernelUse(
-            name=kernel.source.name,
-            op_type=workload.op_type,
-            key=kernel.key,
-            bank_file=self._bank.file_of(workload).name,
-            op_names=kernel.op_names,
-        )
+def _tune_next(
+    operator: Operator, tools: OperatorTools, report: LiveReport[OpatReport]
+) -> TunedOperator:
+    tuned = tune_operator(operator, tools)
+    done = OperatorResult(
+        op_name=operator.op_name,
+        op_type=operator.workload.op_type,
+        outcome=tuned.outcome,
+        before_us=tuned.before_us,
+        after_us=tuned.after_us,
+    )
+    report.update(operators=(*report.value.operators, done))
+    speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
+    tools.progress.operator(operator.op_name, f"{speedup}{tuned.outcome.value}: {tuned.reason}")
+    return tuned
 
-    def _profile_tuned(
-        self, assembly: Assembly, judgement: Judgement, untuned: ModelProfile
-    ) -> ModelProfile:
-        if not judgement.kept:
-            return untuned
-        part = assembly.write_model(judgement.kept)
-        return profile_model(
-            part.model,
-            self._places.scratch,
-            self._runner.device.open_session,
-            threads=self._runner.target.core_num,
-            seed=self._settings.seed,
-            library=part.library,
-        )
 
-    # ---- bookkeeping ----
+# ---- the whole model ----
 
-    def _out_of_time(self) -> bool:
-        limit = self._settings.tuning_time_limit_s
-        return limit is not None and self._clock() - self._start > limit
 
-    def _publish(self, **changes: Any) -> None:
-        self._report = replace(self._report, tuning_time_s=self._clock() - self._start, **changes)
-        self._writer.publish(self._report)
+def _judge(
+    bench: Workbench, bank: OperatorBank, assembly: Assembly, tuned: Sequence[TunedOperator]
+) -> Judgement:
+    """Return what holds up in the whole model; the library of just that is built."""
+    verdicts = {t.operator.key: bank.model_verdict(t.operator.workload) for t in tuned}
+    candidates = [_chosen(item) for item in tuned if item.schedule is not None]
+    candidates.sort(key=lambda kernel: kernel.source.name)  # shares are noisy, names are not
+    kernels = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
+    known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels)
+    kernels = _compiled(bench, assembly, kernels)
+    bench.progress.step("judging the whole model")
+    judge = Judge(
+        assembly,
+        bench.runner,
+        screen=screen_policy(bench.runner.target.core_num),
+        final=final_policy(bench.runner.target.core_num),
+        seed=bench.settings.seed,
+    )
+    verify = judge.confirm if known else judge.judge
+    judgement = verify(kernels, bench.progress.step)
+    if not known or judgement.dropped:
+        bank.note([(k.source.workload, _model_verdict(k, judgement)) for k in kernels])
+    if len(judgement.kept) < len(kernels):
+        assembly.build(judgement.kept)  # the library a second run will build
+    return judgement
+
+
+def _compiled(
+    bench: Workbench, assembly: Assembly, kernels: Sequence[ChosenKernel]
+) -> list[ChosenKernel]:
+    bench.progress.step(f"compiling {len(kernels)} kernels for the model")
+    errors = assembly.build(kernels)
+    for name, error in errors.items():
+        bench.progress.warn(f"kernel {name} left out: {error}")
+    return [kernel for kernel in kernels if kernel.source.name not in errors]
+
+
+def _model_verdict(kernel: ChosenKernel, judgement: Judgement) -> OperatorVerdict:
+    """Return what this model did with a kernel; a second run then makes the same choice."""
+    event = Event.KEPT if kernel in judgement.kept else Event.DROPPED
+    return OperatorVerdict(event=event, op_names=kernel.op_names)
+
+
+def _profile_tuned(
+    bench: Workbench, assembly: Assembly, judgement: Judgement, untuned: ModelProfile
+) -> ModelProfile:
+    if not judgement.kept:
+        return untuned
+    part = assembly.write_model(judgement.kept)
+    return profile_model(
+        part.model,
+        bench.scratch,
+        bench.runner.device.open_session,
+        threads=bench.runner.target.core_num,
+        seed=bench.settings.seed,
+        library=part.library,
+    )
+
+
+# ---- writing ----
+
+
+def _write_model(
+    bench: Workbench, bank: OperatorBank, assembly: Assembly, judgement: Judgement
+) -> None:
+    target, om_file = bench.runner.target, bench.places.om_file
+    manifest = Manifest(
+        name=bench.model.name,
+        model_sha256=bench.model.sha256,
+        soc_version=target.soc_version,
+        core_num=target.core_num,
+        cpu_features=target.cpu_features,
+        nchwc_block=bench.runner.device.channel_block(),
+        versions=dict(bench.versions),
+        kernels=tuple(_use(kernel, bank) for kernel in judgement.kept),
+        parts={},
+    )
+    bench.progress.step(f"writing {om_file}")
+    write_offline_model(om_file, assembly.directory, manifest)
+
+
+def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:
+    op_type = kernel.source.workload.op_type
+    return KernelUse(
+        name=kernel.source.name,
+        op_type=op_type,
+        key=kernel.key,
+        bank_file=bank.file_of(kernel.source.workload).name,
+        op_names=kernel.op_names,
+    )
+
+
+def _finished(report: LiveReport[OpatReport], judgement: Judgement) -> OpatReport:
+    report.update(
+        baseline_ms=judgement.comparison.measurement.baseline_latency_us / 1e3,
+        speedup=judgement.estimate.median if judgement.kept else 1.0,
+        result=TuningResult.SUCCESSFUL,
+    )
+    return report.value
 
 
 def _chosen(tuned: TunedOperator) -> ChosenKernel:
@@ -279,18 +260,3 @@ def _chosen(tuned: TunedOperator) -> ChosenKernel:
         op_names=tuned.operator.op_names,
         gain_us=saved * len(tuned.operator.regions),
     )
-
-
-def _reported(tuned: TunedOperator) -> OperatorResult:
-    return OperatorResult(
-        op_name=tuned.operator.op_name,
-        op_type=tuned.operator.workload.op_type,
-        outcome=tuned.outcome,
-        before_us=tuned.before_us,
-        after_us=tuned.after_us,
-    )
-
-
-def _describe(tuned: TunedOperator) -> str:
-    speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
-    return f"{speedup}{tuned.outcome.value}: {tuned.reason}"

@@ -12,8 +12,8 @@ from support.engine.tuning import guess_of, make_bank, make_operator, make_verdi
 from aoe.measurement import Outcome
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
-from aoe.settings import TuneSettings
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
+from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.lookup import look_up
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoebank import Bank, BankFormatError, Event

@@ -16,7 +16,7 @@ from support.engine.models import chain_model, save_model
 
 from aoe.cli import app as app_module
 from aoe.errors import AoeError, OptionError
-from aoe.settings import TuneSettings
+from aoe.tuning.mode import TuneSettings
 from aoebank import BankFormatError
 
 

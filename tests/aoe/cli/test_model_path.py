@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aoe.cli import app, tune_command
-from aoe.settings import TuneSettings
+from aoe.tuning.mode import TuneSettings
 
 
 def _run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -21,10 +21,11 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import TargetError
 from aoe.om.file import read_manifest
 from aoe.om.loading import load
-from aoe.settings import TuneSettings
 from aoe.target import Target
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
-from aoe.tuning.run import TuneResult, tune
+from aoe.tuning.mode import TuneSettings
+from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.run import tune_with
 from aoebank import Bank
 
 
@@ -87,11 +88,11 @@ def abacus(monkeypatch: pytest.MonkeyPatch) -> Abacus:
         return ScriptedRunner(device=device, target=target, toolchain=toolchain)
 
     monkeypatch.setitem(registry.DEVICES, "abacus", device)
-    monkeypatch.setattr("aoe.tuning.run.Runner", start)
+    monkeypatch.setattr("aoe.tuning.workbench.Runner", start)
     return device
 
 
-def _tune(folder: Path) -> TuneResult:
+def _tune(folder: Path) -> OpatResult:
     (folder / "bank").mkdir()
     settings = TuneSettings(
         model=save_model(chain_model(["Exp", "Elu"], (1, 8, 64, 64)), folder / "net.onnx"),
@@ -101,7 +102,9 @@ def _tune(folder: Path) -> TuneResult:
     )
     env = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(folder / "bank")}
     now = datetime(2026, 1, 2, tzinfo=UTC)
-    return tune(settings, env=env, cwd=folder, progress=RecordingProgress(), now=now)
+    progress = RecordingProgress()
+    tuned = tune_with(settings, env=env, cwd=folder, progress=progress, now=now)
+    return tuned.get(OpatResult)
 
 
 def test_a_tuning_runs_on_it_from_graph_to_bank(abacus: Abacus, tmp_path: Path) -> None:
@@ -110,13 +113,13 @@ def test_a_tuning_runs_on_it_from_graph_to_bank(abacus: Abacus, tmp_path: Path) 
     assert {"optimize", "open_session", "build_library", "channel_block"} <= set(abacus.asked)
     (file,) = Bank(tmp_path / "bank").iter_files()
     assert file.name == "abacus-1_3_AiCore_elementwise.json"
-    assert read_manifest(result.opat.om_file).soc_version == "abacus-1"
+    assert read_manifest(result.om_file).soc_version == "abacus-1"
 
 
 def test_its_tuned_models_are_loaded_by_it(abacus: Abacus, tmp_path: Path) -> None:
     result = _tune(tmp_path)
     abacus.asked.clear()
-    assert load(result.opat.om_file).manifest.core_num == 3
+    assert load(result.om_file).manifest.core_num == 3
     assert abacus.asked == ["open_session"]
 
 

@@ -19,9 +19,10 @@ from aoe.errors import (
     OutputError,
     TargetError,
 )
-from aoe.settings import TuneSettings
 from aoe.testing.fakes import RecordingProgress, make_target
-from aoe.tuning.run import fingerprint, library_versions, tune
+from aoe.tuning.mode import TuneSettings
+from aoe.tuning.run import tune_with
+from aoe.tuning.workbench import ResultPlaces, Workbench, fingerprint, library_versions
 from aoebank import AoebankError, BankNotFoundError
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -32,7 +33,7 @@ def _nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def unwanted(*_: object, **__: object) -> None:
         raise AssertionError("the run began")
 
-    monkeypatch.setattr("aoe.tuning.run.Opat", unwanted)
+    monkeypatch.setattr("aoe.tuning.opat.run._tune_model", unwanted)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def place(tmp_path: Path) -> Path:
 def _tune(place: Path, env: dict[str, str] | None = None, **settings: Any) -> None:
     facts: dict[str, Any] = {"model": place / "net.onnx", "output": place / "out"}
     base = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(place / "bank")}
-    tune(
+    tune_with(
         TuneSettings(**(facts | settings)),
         env=base | (env or {}),
         cwd=place,
@@ -139,19 +140,20 @@ def test_work_path_that_is_a_file_is_an_error(place: Path) -> None:
 def _places(
     place: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], output: Path | None
 ) -> tuple[Path, Path]:
-    seen: dict[str, Any] = {}
+    seen: list[ResultPlaces] = []
 
     class Stop(Exception):
         pass
 
-    def record(*_: object, **arguments: Any) -> None:
-        seen.update(arguments)
+    def record(bench: Workbench, _: object) -> None:
+        seen.append(bench.places)
         raise Stop
 
-    monkeypatch.setattr("aoe.tuning.run.Opat", record)
+    monkeypatch.setattr("aoe.tuning.opat.run._tune_model", record)
     with pytest.raises(Stop):
         _tune(place, env, output=output)
-    return seen["places"].om_file, seen["writer"].result_file
+    (places,) = seen
+    return places.om_file, places.result_file
 
 
 def test_output_directory_takes_everything(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import onnx
 
 from aoe.graph.weights import WeightStore
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS, write_offline_model
-from aoe.settings import TuneSettings
+from aoe.tuning.mode import TuneSettings
 from aoe.tuning.progress import Progress
 from support.engine.offline import make_manifest
 

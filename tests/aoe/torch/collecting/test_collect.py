@@ -27,14 +27,14 @@ from aoe.bank.operators import key_of  # noqa: E402
 from aoe.entry.torch_dump import load_torch_dump  # noqa: E402
 from aoe.errors import ModelImportError, OptionError, OutputError  # noqa: E402
 from aoe.ort.sessions import session_options  # noqa: E402
-from aoe.settings import TuneSettings  # noqa: E402
 from aoe.target import Target  # noqa: E402
 from aoe.testing.fakes import RecordingProgress  # noqa: E402
 from aoe.torch.collecting import collect  # noqa: E402
 from aoe.torch.modules import optimization  # noqa: E402
 from aoe.torch.modules.optimization import OptimizeOptions, optimize_call  # noqa: E402
+from aoe.tuning.mode import TuneSettings  # noqa: E402
 from aoe.tuning.progress import SilentProgress  # noqa: E402
-from aoe.tuning.run import tune  # noqa: E402
+from aoe.tuning.run import tune_with  # noqa: E402
 
 
 class Net(nn.Module):
@@ -345,7 +345,8 @@ def test_optimize_finds_what_was_tuned_from_a_dump(tmp_path: Path) -> None:
     )
     env = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(bank)}
     progress = RecordingProgress()
-    tune(settings, env=env, cwd=tmp_path, progress=progress, now=datetime(2026, 1, 2, tzinfo=UTC))
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    tune_with(settings, env=env, cwd=tmp_path, progress=progress, now=now)
     assert progress.texts("operator")
     later = RecordingProgress()
     tuned = optimization.optimize(

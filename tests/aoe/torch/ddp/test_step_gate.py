@@ -16,10 +16,8 @@ from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from aoe.errors import RunError  # noqa: E402
-from aoe.torch.ddp.script_run import _run, tune_script  # noqa: E402
+from aoe.torch.ddp.script_run import TrainingScript, _run  # noqa: E402
 from aoe.torch.ddp.step_gate import StepGate  # noqa: E402
-from aoe.tuning.gdat.training import GdatSettings  # noqa: E402
-from aoe.tuning.progress import SilentProgress  # noqa: E402
 
 Step = Callable[[], None]
 
@@ -211,13 +209,7 @@ def test_nothing_is_left_behind() -> None:
 def test_script_that_trains_too_little_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('nothing to train')")
     with pytest.raises(RunError, match=r"train\.py: ended after 0 training steps"):
-        tune_script(
-            tmp_path / "train.py",
-            [],
-            output=tmp_path,
-            settings=GdatSettings(),
-            progress=SilentProgress(),
-        )
+        TrainingScript(path=tmp_path / "train.py").run(lambda training: "tuned")
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ from aoe.torch.ddp.buckets import (
     install_buckets,
     reduced_gradients,
 )
-from aoe.torch.ddp.gradients import StrategyWarning, soc_version_of
+from aoe.torch.ddp.gradients import StrategyWarning
 from aoe.torch.ddp.ranks import Ranks
-from aoe.torch.ddp.training import DdpTraining
-from aoe.tuning.gdat import run as gdat
-from aoe.tuning.gdat.training import GdatSettings
+from aoe.torch.ddp.training import DdpTraining, soc_version_of
+from aoe.tuning.gdat import measuring
+from aoe.tuning.gdat.settings import GdatSettings
 from aoe.tuning.progress import SilentProgress
 from aoebank import Event
 
@@ -285,7 +285,7 @@ class Told(SilentProgress):
 
 def _tuned(folder: Path, ddp: Any, least_speedup: float, **options: Any) -> tuple[Any, Told]:
     """Tune with a verdict that does not depend on the machine."""
-    gdat.ACCEPT_STEP_SPEEDUP = least_speedup
+    measuring.ACCEPT_STEP_SPEEDUP = least_speedup
     told = Told()
     done = tune_gradients(
         ddp,
@@ -531,7 +531,7 @@ def time_out_restored(folder: Path) -> dict[str, Any]:
         during.append(_timeout_of(ddp.process_group, ddp.device))
         run()
 
-    gdat.ACCEPT_STEP_SPEEDUP = 1e9
+    measuring.ACCEPT_STEP_SPEEDUP = 1e9
     settings = GdatSettings(loops=4, tuning_time_limit_s=0.0)
     tune_gradients(ddp, step, bank=folder, output=folder, settings=settings, timeout_s=17)
     after = _timeout_of(ddp.process_group, ddp.device)

@@ -24,10 +24,10 @@ from torch import nn  # noqa: E402
 import aoe.torch  # noqa: E402
 from aoe.errors import OptionError, OutputError  # noqa: E402
 from aoe.om.loading import FallbackWarning  # noqa: E402
-from aoe.settings import TuneSettings  # noqa: E402
 from aoe.torch.modules import optimization  # noqa: E402
 from aoe.torch.modules.compiled import OptimizedModule  # noqa: E402
 from aoe.torch.modules.served import ServedModel  # noqa: E402
+from aoe.tuning.mode import TuneSettings  # noqa: E402
 from aoe.tuning.progress import Progress  # noqa: E402
 
 

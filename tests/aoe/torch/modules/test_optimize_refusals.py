@@ -17,8 +17,8 @@ from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402
 from aoe.errors import AccuracyError, ModelImportError  # noqa: E402
-from aoe.settings import TuneSettings  # noqa: E402
 from aoe.torch.modules import optimization  # noqa: E402
+from aoe.tuning.mode import TuneSettings  # noqa: E402
 from aoe.tuning.progress import Progress  # noqa: E402
 
 

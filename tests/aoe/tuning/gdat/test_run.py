@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from aoe.bank.gradients import GradientBank
 from aoe.bank.journal import BankJournal
-from aoe.errors import MeasurementError, OutputError, RunError
+from aoe.errors import MeasurementError, OptionError, OutputError, RunError
 from aoe.gradients.cost import AllReduceCost, CostSample
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
 from aoe.gradients.timeline import Timeline, simulate
 from aoe.gradients.trace import GradientTrace, model_hash
+from aoe.gradients.training import Training
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.results.files import RepoOutcome, TuningResult
+from aoe.results.gradient_reading import load_gdat_report
 from aoe.results.gradients import GdatReport, TimelineSource
-from aoe.tuning.gdat.run import Gdat
-from aoe.tuning.gdat.training import GdatResult, GdatSettings
+from aoe.tuning.gdat.bench import TrainingBench, on_first
+from aoe.tuning.gdat.result import GdatResult, TunedGradients
+from aoe.tuning.gdat.run import group_gradients
+from aoe.tuning.gdat.settings import GdatSettings
+from aoe.tuning.live_report import LiveReport, start_stopwatch
+from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.progress import SilentProgress
+from aoe.tuning.run import tune_with
 from aoebank import Event
 
+T = TypeVar("T")
 MIB = 1 << 20
 SIZES = (4 * MIB, MIB, 6 * MIB, 2 * MIB, 12 * MIB, MIB // 2, 8 * MIB, 3 * MIB)
 SLOW = AllReduceCost(latency_us=300.0, us_per_byte=1e-3)
@@ -54,6 +63,9 @@ class FakeTraining:
         self.world_size, self.backend, self.is_first = world_size, "gloo", True
         self.default = from_bucket_caps(SIZES)
         self.default_name = "DDP"
+        self.model_name, self.soc_version = "Net", "host"
+        self.versions = {"torch": "2"}
+        self.machine: dict[str, str | int] = {"soc_version": "host", "torch": "2"}
         self.sizes_bytes = tuple(reversed(SIZES))
         self.model_hash = model_hash(("float32",) * count, self.sizes_bytes)
         self.steps = 0
@@ -143,22 +155,25 @@ def run(
     **settings: Any,
 ) -> GdatResult:
     """Tune."""
-    return Gdat(
-        training,
-        make_bank(folder),
-        GdatSettings(**settings),
-        report=GdatReport(
-            tuning_name="net",
-            modelhash=str(training.model_hash),
-            gradients=len(SIZES),
-            total_bytes=sum(SIZES),
-            world_size=training.world_size,
-            backend="gloo",
-        ),
-        publish=publish,
+    chosen = GdatSettings(**settings)
+    stopwatch = start_stopwatch(clock, chosen.tuning_time_limit_s)
+    report = GdatReport(
+        tuning_name="net",
+        modelhash=str(training.model_hash),
+        gradients=len(SIZES),
+        total_bytes=sum(SIZES),
+        world_size=training.world_size,
+        backend="gloo",
+    )
+    bench = TrainingBench(
+        training=training,
+        bank=make_bank(folder),
+        settings=chosen,
+        report=LiveReport(report, lambda now: on_first(training, lambda: publish(now)), stopwatch),
         progress=SilentProgress(),
-        clock=clock,
-    ).run()
+        stopwatch=stopwatch,
+    )
+    return group_gradients(bench)
 
 
 def events(folder: Path) -> list[Event]:
@@ -371,3 +386,51 @@ def test_too_few_loops_are_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(MeasurementError):
         run(tmp_path, Short(), loops=3)
+
+
+# ---- as a mode ----
+
+
+class FakeProgram:
+    """A program that trains once and ends with a code of its own."""
+
+    name = "train.py"
+
+    def run(self, tune: Callable[[Training], T]) -> tuple[T, int]:
+        """Train."""
+        return tune(FakeTraining()), 3
+
+
+def test_program_is_tuned_into_the_bank_and_a_result_file_of_the_mode(tmp_path: Path) -> None:
+    tuned = _tuned_program(FakeProgram(), tmp_path)
+    assert tuned.exit_code == 3
+    assert tuned.result.outcome is RepoOutcome.ADD
+    assert tuned.tuning_name == "Net_20260102030405678"
+    assert tuned.speedup > 1.01
+    assert tuned.bank == tmp_path / "host_gradient_fusion.json" and tuned.bank.is_file()
+    name = f"aoe_result_gdat_20260102030405678_{os.getpid()}.json"
+    assert tuned.result_file == tmp_path / "out" / name
+    assert load_gdat_report(tuned.result_file).result is TuningResult.SUCCESSFUL
+
+
+def test_known_grouping_is_worth_what_it_was(tmp_path: Path) -> None:
+    first = _tuned_program(FakeProgram(), tmp_path)
+    again = _tuned_program(FakeProgram(), tmp_path)
+    assert again.result.outcome is RepoOutcome.RESERVED
+    assert again.speedup == pytest.approx(first.speedup, abs=1e-4)
+
+
+def test_model_file_has_no_gradients_to_tune(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="needs a training script"):
+        _tuned_program(tmp_path / "net.onnx", tmp_path)
+
+
+def _tuned_program(program: Path | FakeProgram, folder: Path) -> TunedGradients:
+    tuned = tune_with(
+        TuneSettings(model=program, job_types=(JobType.GDAT,), output=folder / "out"),
+        env={"TUNE_BANK_PATH": str(folder)},
+        cwd=folder,
+        progress=SilentProgress(),
+        now=datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC),
+    )
+    return tuned.get(TunedGradients)

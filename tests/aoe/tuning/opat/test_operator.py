@@ -14,8 +14,8 @@ from aoe.errors import RunError
 from aoe.measurement import Outcome
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
-from aoe.settings import TuneSettings
 from aoe.testing.fakes import BASELINE_US, RecordingProgress, ScriptedRunner
+from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoe.tuning.opat.operators import Operator
 from aoebank import Event

@@ -1,33 +1,47 @@
-"""What gradient tuning is given to work with, and what it gives back."""
+"""Seam to the framework that trains: a run whose gradients can be regrouped between steps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from aoe.gradients.cost import CostSample
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.timeline import Timeline
 from aoe.gradients.trace import GradientTrace
-from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate
-from aoe.results.files import RepoOutcome
-from aoe.results.gradients import GdatReport
-from aoe.tuning.policies import step_final_policy, step_screen_policy
+from aoe.measurement import Measurement, MeasurePolicy
 
-DEFAULT_LOOPS = 8
-GRID_MIB = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0)
-"""Values of `bucket_cap_mb` people try by hand; measured beside the computed groupings."""
 T = TypeVar("T")
 
 
 class Training(Protocol):
-    """Seam to the framework: a training run whose gradients can be regrouped between steps.
+    """A training run, between two of its steps.
 
     Every process of the group makes the same calls and gets the same answers.
     """
 
     steps: int
     """Training steps run so far."""
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model, for people."""
+        ...
+
+    @property
+    def soc_version(self) -> str:
+        """Target whose backward times are measured; names the bank."""
+        ...
+
+    @property
+    def machine(self) -> Mapping[str, str | int]:
+        """Environment of the measurements: machine, device, versions."""
+        ...
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Of the framework, by name."""
+        ...
 
     @property
     def model_hash(self) -> int:
@@ -99,45 +113,18 @@ class Training(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GdatSettings:
-    """One gradient tuning run.
+class TrainingProgram(Protocol):
+    """A program that trains a model and lets its gradients be tuned on the way."""
 
-    Attributes:
-        loops: Backward passes that are recorded, more than three.
-        repeat_tune: True to tune what the bank already has.
-        tuning_time_limit_s: No further grouping is tried after so many seconds; None: no limit.
-        grid_mib: Bucket sizes tried beside the computed groupings.
-        screen: Policy for every candidate.
-        final: Policy for the best one.
-    """
+    @property
+    def name(self) -> str:
+        """Name of the program, for people."""
+        ...
 
-    loops: int = DEFAULT_LOOPS
-    repeat_tune: bool = False
-    tuning_time_limit_s: float | None = None
-    grid_mib: tuple[float, ...] = GRID_MIB
-    screen: MeasurePolicy = field(default_factory=step_screen_policy)
-    final: MeasurePolicy = field(default_factory=step_final_policy)
+    def run(self, tune: Callable[[Training], T]) -> tuple[T, int]:
+        """Run it to its end; return what `tune` made of its training, and its exit code.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GdatResult:
-    """What gradient tuning did.
-
-    Attributes:
-        outcome: What became of the record.
-        reason: Why, in words.
-        segmentation: What the model is left with, None for its default.
-        estimate: Speed-up of a training step this run proves; None if it measured or kept nothing.
-        stored_speedup: What the bank says about a grouping that was used as it is.
-        report: Everything, as the result file has it.
-        steps: Training steps that were run.
-    """
-
-    outcome: RepoOutcome
-    reason: str
-    segmentation: Segmentation | None
-    estimate: SpeedupEstimate | None
-    report: GdatReport
-    steps: int
-    stored_speedup: float | None = None
+        Raises:
+            RunError: the program failed, or ended before there was enough to tune with.
+        """
+        ...

@@ -1,0 +1,138 @@
+"""What the gradients of a training are tuned with: its processes, its bank, its report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+from aoe.bank.gradients import GradientBank, gradient_bank_folder
+from aoe.bank.journal import BankJournal
+from aoe.errors import AoeError
+from aoe.gradients.training import Training
+from aoe.results.files import result_name, timestamp_of, write_json
+from aoe.results.gradients import GdatReport, gdat_report_to_json
+from aoe.settings import work_path
+from aoe.tuning.gdat.settings import GdatSettings
+from aoe.tuning.live_report import LiveReport, Stopwatch
+from aoe.tuning.mode import JobType
+from aoe.tuning.progress import Progress, SilentProgress
+from aoebank import AoebankError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingBench:
+    """A training and what it takes to tune it.
+
+    Attributes:
+        training: The run.
+        bank: Of the first process; the others' is not used.
+        settings: What to do.
+        report: Follows the run, in the first process.
+        progress: Told what happens.
+        stopwatch: Of the run.
+    """
+
+    training: Training
+    bank: GradientBank
+    settings: GdatSettings
+    report: LiveReport[GdatReport]
+    progress: Progress
+    stopwatch: Stopwatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlaces:
+    """Where a run on a training keeps things, as its first process sees it.
+
+    Attributes:
+        tuning_name: Name of the run, `<model>_<timestamp>`.
+        bank_folder: Folder of the gradient bank.
+        result_file: AOE's result file.
+    """
+
+    tuning_name: str
+    bank_folder: Path
+    result_file: Path
+
+
+def find_places(
+    training: Training, output: Path | None, *, env: Mapping[str, str], cwd: Path, now: datetime
+) -> TrainingPlaces:
+    """Return where a run keeps things.
+
+    Raises:
+        AoebankError: the bank cannot be used.
+        OutputError: the work path cannot.
+    """
+    stamp = timestamp_of(now)
+    folder = output if output is not None else work_path(env, cwd)
+    return TrainingPlaces(
+        tuning_name=f"{training.model_name}_{stamp}",
+        bank_folder=gradient_bank_folder(env, cwd, training.soc_version),
+        result_file=folder / result_name(JobType.GDAT, stamp, os.getpid()),
+    )
+
+
+def open_bank(training: Training, folder: Path) -> GradientBank:
+    """Return the gradient bank in a folder, in the name of a training."""
+    journal = BankJournal(
+        folder,
+        training.soc_version,
+        fingerprint=training.machine,
+        model={"name": training.model_name},
+        engine_version=version("aoebank"),
+    )
+    return GradientBank(journal)
+
+
+def open_bench(
+    training: Training,
+    settings: GdatSettings,
+    places: TrainingPlaces,
+    *,
+    progress: Progress,
+    stopwatch: Stopwatch,
+) -> TrainingBench:
+    """Return the bench of a training; its first process writes and speaks."""
+
+    def publish(report: GdatReport) -> None:
+        on_first(training, lambda: write_json(places.result_file, gdat_report_to_json(report)))
+
+    report = GdatReport(
+        tuning_name=places.tuning_name,
+        modelhash=str(training.model_hash),
+        gradients=len(training.sizes_bytes),
+        total_bytes=sum(training.sizes_bytes),
+        world_size=training.world_size,
+        backend=training.backend,
+        machine=training.machine,
+        versions={"aoe": version("aoebank"), **training.versions},
+    )
+    return TrainingBench(
+        training=training,
+        bank=open_bank(training, places.bank_folder),
+        settings=settings,
+        report=LiveReport(report, publish, stopwatch),
+        progress=progress if training.is_first else SilentProgress(),
+        stopwatch=stopwatch,
+    )
+
+
+def on_first(training: Training, action: Callable[[], T]) -> T:
+    """Run something in the first process; all get its value, or its error."""
+    value, error = None, None
+    if training.is_first:
+        try:
+            value = action()
+        except (AoeError, AoebankError, OSError) as problem:
+            error = problem
+    training.agree(error)
+    found: T = training.from_first(value)  # type: ignore[assignment]
+    return found

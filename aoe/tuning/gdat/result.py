@@ -1,0 +1,75 @@
+"""What gradient tuning gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoe.gradients.segmentation import Segmentation
+from aoe.measurement import SpeedupEstimate
+from aoe.results.files import RepoOutcome
+from aoe.results.gradients import GdatReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GdatResult:
+    """What gradient tuning did.
+
+    Attributes:
+        outcome: What became of the record.
+        reason: Why, in words.
+        segmentation: What the model is left with, None for its default.
+        estimate: Speed-up of a training step this run proves; None if it measured or kept nothing.
+        stored_speedup: What the bank says about a grouping that was used as it is.
+        report: Everything, as the result file has it.
+        steps: Training steps that were run.
+    """
+
+    outcome: RepoOutcome
+    reason: str
+    segmentation: Segmentation | None
+    estimate: SpeedupEstimate | None
+    report: GdatReport
+    steps: int
+    stored_speedup: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedGradients:
+    """What tuning the gradients of a training did and where it left it.
+
+    Attributes:
+        result: Outcome, grouping, speed-up, report; the same in every process.
+        bank_file: Gradient bank.
+        result_file: AOE's result file.
+        is_first: True in the process that speaks for all.
+        exit_code: Of the program that was tuned; 0 where there is none.
+    """
+
+    result: GdatResult
+    bank_file: Path
+    result_file: Path
+    is_first: bool = True
+    exit_code: int = 0
+
+    @property
+    def tuning_name(self) -> str:
+        """Name of the tuning task."""
+        return self.result.report.tuning_name
+
+    @property
+    def bank(self) -> Path:
+        """The gradient bank."""
+        return self.bank_file
+
+    @property
+    def om_file(self) -> None:
+        """No model is made: the one that trains is regrouped."""
+        return
+
+    @property
+    def speedup(self) -> float:
+        """Of a training step, measured now or, for a known grouping, when it was tuned."""
+        if self.result.estimate is not None:
+            return self.result.estimate.median
+        return self.result.stored_speedup or 1.0

@@ -1,0 +1,62 @@
+"""The clock of a run, and the report of a mode that follows it on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+R = TypeVar("R", bound=Any)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopwatch:
+    """How long a run takes, and whether it may go on searching.
+
+    Attributes:
+        clock: Monotonic seconds.
+        start: When the run began.
+        limit_s: Searching ends after so many seconds; None for no limit.
+    """
+
+    clock: Callable[[], float]
+    start: float
+    limit_s: float | None = None
+
+    def elapsed_s(self) -> float:
+        """Return the seconds since the start."""
+        return self.clock() - self.start
+
+    def is_over(self) -> bool:
+        """Return True once the limit is passed."""
+        return self.limit_s is not None and self.elapsed_s() > self.limit_s
+
+
+def start_stopwatch(clock: Callable[[], float], limit_s: float | None) -> Stopwatch:
+    """Return a stopwatch that runs from now on."""
+    return Stopwatch(clock=clock, start=clock(), limit_s=limit_s)
+
+
+class LiveReport(Generic[R]):
+    """The report of a mode, written anew whenever it changes.
+
+    Args:
+        report: What is known before the run: a dataclass with `tuning_time_s`.
+        publish: Writes a report over the one before.
+        stopwatch: Of the run.
+    """
+
+    def __init__(self, report: R, publish: Callable[[R], None], stopwatch: Stopwatch) -> None:
+        self.value = report
+        self._publish = publish
+        self._stopwatch = stopwatch
+
+    def update(self, **changes: Any) -> None:
+        """Change members of the report and write it, with the time spent so far.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        spent_s = self._stopwatch.elapsed_s()
+        self.value = replace(self.value, tuning_time_s=spent_s, **changes)
+        self._publish(self.value)

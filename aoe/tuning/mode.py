@@ -1,0 +1,149 @@
+"""What a mode of tuning is: what it is given, what it gives back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from aoe.gradients.training import TrainingProgram
+    from aoe.tuning.progress import Progress
+
+
+class JobType(StrEnum):
+    """What is tuned. Source: DESIGN D10, AOE's `--job_type`."""
+
+    SGAT = "sgat"
+    OPAT = "opat"
+    GDAT = "gdat"
+
+    @property
+    def number(self) -> int:
+        """AOE's number for it."""
+        return {JobType.SGAT: 1, JobType.OPAT: 2, JobType.GDAT: 4}[self]
+
+    @property
+    def subject(self) -> str:
+        """What it tunes, in a word."""
+        return {
+            JobType.SGAT: "subgraph",
+            JobType.OPAT: "operator",
+            JobType.GDAT: "gradient",
+        }[self]
+
+    @property
+    def words(self) -> str:
+        """The mode in words: some published examples swap the numbers."""
+        return f"{self.subject} tuning ({self.name})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneSettings:
+    """One tuning run.
+
+    Attributes:
+        model: Model file or a directory of several graphs, or the program whose gradients are
+            tuned.
+        framework: AOE's framework number; None for a directory, which says itself what it is.
+        weight: Second file, for frameworks that keep the weights apart.
+        job_types: Modes, in order.
+        input_shape: Text of `--input_shape`, or None.
+        output: Directory or `.om` file for the results; None for the workspace.
+        soc_version: Requested target, or None for this machine.
+        core_num: Threads, or None for every usable core.
+        repeat_tune: True to tune what the bank already has (`REPEAT_TUNE`).
+        trials: Most candidates measured for one workload.
+        search: Name of the search algorithm.
+        seed: Of inputs and of the search.
+        tuning_time_limit_s: Searching ends after so many seconds; None for no limit.
+    """
+
+    model: Path | TrainingProgram
+    framework: int | None = 5
+    weight: Path | None = None
+    job_types: tuple[JobType, ...] = (JobType.OPAT,)
+    input_shape: str | None = None
+    output: Path | None = None
+    soc_version: str | None = None
+    core_num: int | None = None
+    repeat_tune: bool = False
+    trials: int = 24
+    search: str = "bayesian"
+    seed: int = 0
+    tuning_time_limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneContext:
+    """What every mode is given.
+
+    Attributes:
+        settings: Options of the run.
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        progress: Is told what happens.
+        now: Time the run is named after.
+        clock: Monotonic seconds.
+    """
+
+    settings: TuneSettings
+    env: Mapping[str, str]
+    cwd: Path
+    progress: Progress
+    now: datetime
+    clock: Callable[[], float] = time.monotonic
+
+
+class ModeResult(Protocol):
+    """What every mode gives back, each with more of its own."""
+
+    @property
+    def tuning_name(self) -> str:
+        """Name of the tuning task."""
+        ...
+
+    @property
+    def result_file(self) -> Path:
+        """AOE's result file of the mode, `aoe_result_<mode>_<timestamp>_<pid>.json`."""
+        ...
+
+    @property
+    def bank(self) -> Path:
+        """Root or file of the bank that was used."""
+        ...
+
+    @property
+    def speedup(self) -> float:
+        """Of what the mode tunes as a whole, over its default; 1 if that stays."""
+        ...
+
+    @property
+    def om_file(self) -> Path | None:
+        """Tuned model, None if the mode makes none."""
+        ...
+
+
+class Mode(Protocol):
+    """A way of tuning: the module `run.py` of a folder here, see `MODES`."""
+
+    def check(self, context: TuneContext) -> None:
+        """Refuse what cannot be tuned in this mode, before any mode of the run begins.
+
+        Raises:
+            OptionError: the mode needs something else to work on, or an option is wrong.
+        """
+        ...
+
+    def run(self, context: TuneContext) -> ModeResult:
+        """Tune, write the bank, the results and the mode's result file.
+
+        Raises:
+            AoeError: bad input, no compiler, no place to write; see the subclasses.
+            AoebankError: the bank cannot be used.
+        """
+        ...

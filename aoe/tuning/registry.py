@@ -1,0 +1,54 @@
+"""Modes by job type: one line each."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from aoe.errors import OptionError
+from aoe.tuning.mode import JobType, Mode
+
+MODES = {
+    JobType.OPAT: "aoe.tuning.opat.run",
+    JobType.GDAT: "aoe.tuning.gdat.run",
+}
+"""Modules, imported when their mode is asked for: each needs other libraries."""
+
+_JOB_TYPES = {
+    **{str(job.number): job for job in JobType},
+    "3": JobType.GDAT,
+    **{job.value: job for job in JobType},
+}
+
+
+def get_mode(job: JobType) -> Mode:
+    """Return the mode of a job type that `parse_job_types` lets through."""
+    return cast(Mode, import_module(MODES[job]))
+
+
+def parse_job_types(text: str) -> tuple[JobType, ...]:
+    """Return the modes of a `--job_type` value: numbers or names, a comma list.
+
+    Raises:
+        OptionError: a part is unknown, or names a mode this version does not have.
+    """
+    jobs = []
+    for part in (piece.strip().lower() for piece in text.split(",")):
+        job = _JOB_TYPES.get(part)
+        if job is None:
+            raise OptionError(
+                "--job_type",
+                "unknown job type",
+                got=repr(part),
+                expected=" or ".join(f"{known.number} (or {known})" for known in MODES),
+            )
+        if job not in MODES:
+            raise OptionError(
+                "--job_type",
+                f"{job.words} is not in this version",
+                got=part,
+                expected=", or ".join(f"{known.number}, {known.words}" for known in MODES),
+            )
+        if job not in jobs:
+            jobs.append(job)
+    return tuple(jobs)

@@ -1,0 +1,201 @@
+"""What modes that tune a model file work with: everything is checked before it is opened."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from aoe.bank.journal import BankJournal, machine_fingerprint
+from aoe.bank.operators import bank_root
+from aoe.device.compiler import check_toolchain
+from aoe.device.registry import resolve_target
+from aoe.device.toolchain import find_toolchain
+from aoe.entry.imported_model import ImportedModel
+from aoe.entry.input_shapes import parse_input_shape
+from aoe.entry.protocol import ModelSource
+from aoe.entry.registry import find_entry
+from aoe.errors import OptionError, OutputError
+from aoe.execute.runner import Runner
+from aoe.results.files import result_name, timestamp_of
+from aoe.settings import work_path
+from aoe.target import Target
+from aoe.tuning.live_report import Stopwatch, start_stopwatch
+from aoe.tuning.mode import JobType, TuneContext, TuneSettings
+from aoe.tuning.progress import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultPlaces:
+    """Where a run on a model file leaves its results.
+
+    Attributes:
+        tuning_name: Name of the run, `<model>_<timestamp>`.
+        om_file: The tuned model to write.
+        results: Directory of the reports.
+        result_file: AOE's result file of the mode.
+    """
+
+    tuning_name: str
+    om_file: Path
+    results: Path
+    result_file: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workbench:
+    """A model on its target, and what it takes to tune it there.
+
+    Attributes:
+        settings: Options of the run.
+        model: The imported model.
+        runner: The measuring worker; its target is tuned for.
+        journal: Of the custom bank.
+        versions: Of aoe, halide, onnxruntime.
+        places: Where results go.
+        scratch: Empty directory that goes with the workbench.
+        progress: Is told what happens.
+        stopwatch: Of the run.
+    """
+
+    settings: TuneSettings
+    model: ImportedModel
+    runner: Runner
+    journal: BankJournal
+    versions: Mapping[str, str]
+    places: ResultPlaces
+    scratch: Path
+    progress: Progress
+    stopwatch: Stopwatch
+
+
+def model_path(context: TuneContext, job: JobType) -> Path:
+    """Return the model file of a run.
+
+    Raises:
+        OptionError: a training program is to be tuned.
+    """
+    model = context.settings.model
+    if not isinstance(model, Path):
+        raise OptionError(
+            "--job_type",
+            f"{job.words} needs a model file",
+            got=model.name,
+            hint=f"for a training script: --job_type={JobType.GDAT.number}",
+        )
+    return model
+
+
+@contextmanager
+def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
+    """Check what needs no measuring, then give the workbench of a mode.
+
+    Raises:
+        AoeError: bad input, no compiler, no place to write; see the subclasses.
+        AoebankError: the bank cannot be used.
+    """
+    settings, env, cwd = context.settings, context.env, context.cwd
+    source = ModelSource(
+        path=model_path(context, job),
+        shapes=parse_input_shape(settings.input_shape),
+        weight=settings.weight,
+    )
+    entry = find_entry(settings.framework, source)
+    device, target = resolve_target(settings.soc_version, settings.core_num)
+    root = bank_root(env, cwd)
+    toolchain = find_toolchain(env)
+    check_toolchain(toolchain, target)
+    model = entry.load(source)
+    if target.doubt:
+        context.progress.step(f"named {target.soc_version} after its features: {target.doubt}")
+    versions = library_versions()
+    places = _places(context, model.name, job)
+    with (
+        tempfile.TemporaryDirectory(prefix="aoe_", ignore_cleanup_errors=True) as scratch,
+        Runner(device, target, toolchain) as runner,
+    ):
+        yield Workbench(
+            settings=settings,
+            model=model,
+            runner=runner,
+            journal=_journal(root, target, model, versions),
+            versions=versions,
+            places=places,
+            scratch=Path(scratch),
+            progress=context.progress,
+            stopwatch=start_stopwatch(context.clock, settings.tuning_time_limit_s),
+        )
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions a measurement depends on."""
+    return {
+        "aoe": version("aoebank"),
+        "halide": version("halide"),
+        "onnxruntime": version("onnxruntime"),
+    }
+
+
+def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | int]:
+    """Return the environment of a measurement, for the side-car of the bank."""
+    return machine_fingerprint(
+        target,
+        features="-".join(target.features),
+        onnxruntime=versions["onnxruntime"],
+        halide=versions["halide"],
+    )
+
+
+def _journal(
+    root: Path, target: Target, model: ImportedModel, versions: Mapping[str, str]
+) -> BankJournal:
+    return BankJournal(
+        root,
+        target.soc_version,
+        fingerprint=fingerprint(target, versions),
+        model={"name": model.name, "sha256": model.sha256},
+        engine_version=versions["aoe"],
+    )
+
+
+def _places(context: TuneContext, model_name: str, job: JobType) -> ResultPlaces:
+    """Return AOE's workspace, or what `--output` says; it can be written afterwards."""
+    output, stamp = context.settings.output, timestamp_of(context.now)
+    name = f"{model_name}_{stamp}"
+    if output is None:
+        log = work_path(context.env, context.cwd)
+        results = log / "aoe_workspace" / name / "tunespace" / "result"
+        om_file = results / f"{name}_tune.om"
+    else:
+        output = context.cwd / output
+        is_file = output.suffix == ".om"
+        log = results = output.parent if is_file else output
+        om_file = output if is_file else output / f"{model_name}_tune.om"
+    return ResultPlaces(
+        tuning_name=name,
+        om_file=om_file,
+        results=_writable(results),
+        result_file=log / result_name(job, stamp, os.getpid()),
+    )
+
+
+def _writable(directory: Path) -> Path:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            str(directory),
+            f"cannot be created: {error.strerror}",
+            hint="give a directory you may write to with --output",
+        ) from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise OutputError(
+            str(directory),
+            "no permission to write there",
+            hint="give a directory you may write to with --output",
+        )
+    return directory

@@ -1,0 +1,55 @@
+"""A report that follows its run: always whole on disk, always with the time spent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aoe.errors import OutputError
+from aoe.results.files import TuningResult, write_json
+from aoe.results.opat import OpatReport, opat_report_to_json
+from aoe.tuning.live_report import LiveReport, start_stopwatch
+
+
+def _report(file: Path, now_s: list[float]) -> LiveReport[OpatReport]:
+    return LiveReport(
+        OpatReport(tuning_name="net"),
+        lambda report: write_json(file, opat_report_to_json(report)),
+        start_stopwatch(lambda: now_s[-1], None),
+    )
+
+
+def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    basic, body = json.loads(file.read_text())
+    return basic["basic"], body["OPAT"]
+
+
+def test_published_report_replaces_the_one_before(tmp_path: Path) -> None:
+    file, now_s = tmp_path / "report.json", [100.0]
+    report = _report(file, now_s)
+    for spent_s, result in enumerate(TuningResult):
+        now_s.append(100.0 + spent_s)
+        report.update(result=result)
+        basic, body = _read(file)
+        assert (basic["tuning_time(s)"], body["opat_tuning_result"]) == (spent_s, result.value)
+        assert report.value.result is result
+
+
+@pytest.mark.usefixtures("no_room")
+def test_full_disk_is_an_output_error(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="No space left"):
+        _report(tmp_path / "report.json", [0.0]).update()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_without_a_limit_is_never_over() -> None:
+    now_s = [5.0]
+    without, limited = (start_stopwatch(lambda: now_s[-1], limit) for limit in (None, 2.0))
+    assert not limited.is_over()
+    now_s.append(7.0)
+    assert limited.elapsed_s() == 2.0 and not limited.is_over()
+    now_s.append(7.1)
+    assert limited.is_over() and not without.is_over()

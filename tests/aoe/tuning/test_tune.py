@@ -1,0 +1,149 @@
+"""`aoe.tune`: every option of a run is a parameter, and every kind of model reaches its mode."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.engine.models import chain_model
+
+import aoe
+from aoe.errors import OptionError
+from aoe.tuning.mode import JobType, TuneContext, TuneSettings
+from aoe.tuning.run import TuneResult
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a mode gives that does nothing."""
+
+    tuning_name: str
+    om_file: Path | None = None
+    speedup: float = 1.0
+    bank: Path = Path("bank")
+    result_file: Path = Path("result.json")
+
+
+@dataclass
+class RecordingMode:
+    """A mode that remembers what it was given."""
+
+    name: str
+    log: list[tuple[str, TuneContext]]
+
+    def check(self, context: TuneContext) -> None:
+        """Remember."""
+        self.log.append((f"check {self.name}", context))
+
+    def run(self, context: TuneContext) -> Result:
+        """Remember, and look at the model while it is there."""
+        self.log.append((f"run {self.name}", context))
+        model = context.settings.model
+        assert not isinstance(model, Path) or model.is_file()
+        return Result(self.name)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TuneContext]]:
+    """Return what the modes of the runs were given; nothing is tuned."""
+    seen: list[tuple[str, TuneContext]] = []
+    monkeypatch.setattr("aoe.tuning.run.get_mode", lambda job: RecordingMode(job.value, seen))
+    return seen
+
+
+def test_every_setting_of_a_run_is_a_parameter() -> None:
+    parameters = set(inspect.signature(aoe.tune).parameters)
+    settings = {field.name for field in fields(TuneSettings)}
+    assert parameters == (settings - {"job_types"}) | {"job_type", "bank", "progress"}
+
+
+def test_every_parameter_reaches_the_mode(
+    log: list[tuple[str, TuneContext]], tmp_path: Path
+) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"")
+    given: dict[str, Any] = {
+        "soc_version": "host",
+        "core_num": 3,
+        "repeat_tune": True,
+        "trials": 7,
+        "search": "random",
+        "seed": 9,
+        "tuning_time_limit_s": 60.0,
+        "framework": None,
+    }
+    aoe.tune(
+        tmp_path / "net.onnx",
+        input_shape={"x:0": (1, 3), "y": (2,)},
+        weight="w.caffemodel",
+        output="out",
+        bank=tmp_path / "new" / "bank",
+        **given,
+    )
+    _, context = log[-1]
+    settings = context.settings
+    assert {name: getattr(settings, name) for name in given} == given
+    assert settings.input_shape == "x:0:1,3;y:2"
+    assert (settings.weight, settings.output) == (Path("w.caffemodel"), Path("out"))
+    assert context.env["TUNE_BANK_PATH"] == str(tmp_path / "new" / "bank")
+    assert (tmp_path / "new" / "bank").is_dir()
+
+
+def test_variable_decides_about_tuning_again_unless_it_is_said(
+    log: list[tuple[str, TuneContext]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = tmp_path / "net.onnx"
+    model.write_bytes(b"")
+    monkeypatch.setenv("REPEAT_TUNE", "True")
+    aoe.tune(model)
+    assert log[-1][1].settings.repeat_tune
+    aoe.tune(model, repeat_tune=False)
+    assert not log[-1][1].settings.repeat_tune
+
+
+def test_model_in_memory_is_a_file_while_the_run_goes_on(
+    log: list[tuple[str, TuneContext]],
+) -> None:
+    model = chain_model(["Exp"])
+    model.graph.name = "my net/1"
+    aoe.tune(model)
+    file = log[-1][1].settings.model
+    assert isinstance(file, Path)
+    assert file.name == "my_net_1.onnx" and not file.exists()
+
+
+def test_all_modes_are_asked_before_the_first_one_runs(
+    log: list[tuple[str, TuneContext]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aoe.tuning.run.parse_job_types", lambda text: (JobType.SGAT, JobType.OPAT))
+    tuned = aoe.tune(chain_model(["Exp"]), job_type="sgat,opat")
+    assert [step for step, _ in log] == ["check sgat", "check opat", "run sgat", "run opat"]
+    assert [mode.tuning_name for mode in tuned.modes] == ["sgat", "opat"]
+
+
+def test_training_runs_alone_and_operators_need_a_model() -> None:
+    class Program:
+        name = "train.py"
+
+        def run(self, tune: Any) -> Any:
+            raise AssertionError("it runs")
+
+    with pytest.raises(OptionError, match=r"operator tuning \(OPAT\) needs a model file"):
+        aoe.tune(Program(), job_type=2)
+    with pytest.raises(OptionError, match="needs a training script and runs alone"):
+        aoe.tune("net.onnx", job_type="2,4")
+
+
+def test_result_speaks_for_its_last_mode_and_the_model_it_made() -> None:
+    tuned = TuneResult(
+        modes=(
+            Result("sgat", om_file=Path("first.om"), speedup=1.2),
+            Result("opat", om_file=Path("second.om"), speedup=1.5),
+        )
+    )
+    assert (tuned.om_file, tuned.speedup, tuned.bank) == (Path("second.om"), 1.5, Path("bank"))
+    assert tuned.get(Result).tuning_name == "sgat"
+    with pytest.raises(LookupError, match="TuneSettings"):
+        tuned.get(TuneSettings)
