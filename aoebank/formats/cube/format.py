@@ -11,15 +11,14 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aoebank.errors import RecordError
 from aoebank.formats.cube.rules import MEMBERS, check_cube_file, identity_part, line_problems
 from aoebank.formats.cube.twin import check_twin
 from aoebank.formats.names import BankName, open_parts
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.cost import cost_us
-from aoebank.formats.text.json_lines import iter_lines, record_text
-from aoebank.formats.text.problem import blank_line
+from aoebank.formats.text.json_lines import iter_values
+from aoebank.formats.text.record import record_text, stored
 from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.model.finding import Finding
@@ -80,16 +79,7 @@ class CubeFormat(Format):
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the records; a line that is none is a finding, also where readers pass over it."""
         scan = start_scan(data, path)
-        for start, end in iter_lines(data):
-            line = data[start:end]
-            try:
-                value = json_text.scan_line(line.decode("utf-8", errors="replace"))
-            except json_text.JsonTextError as error:
-                if line:
-                    scan.report_bad(error, start, end)
-                else:
-                    scan.report(blank_line(), start, end)
-                continue
+        for value, start, end in iter_values(scan):
             problems = [*line_problems(value)]
             for problem in problems:
                 scan.report(problem, start, end)
@@ -102,20 +92,17 @@ class CubeFormat(Format):
         text = record_text(parsed, number)
         value = json_text.loads(text.text)
         for problem in line_problems(value):
-            raise RecordError(problem.message, path=parsed.path, got=problem.got)
+            raise text.error(problem)
         assert isinstance(value, Mapping)
         shape = value["shape"]
         op_type = shape.get("op_type") if isinstance(shape, Mapping) else None
         record = Record(
-            key=parsed.keys[number],
-            format=self.name,
-            soc_version=parsed.name.soc_version if parsed.name else None,
+            **stored(parsed, number, text),
             op_type=op_type if isinstance(op_type, str) else None,
             workload=shape,
             strategy=value["tiling"],
             cost_us=cost_us(value.get("cost_time")),
             extra=_extra(value),
-            location=parsed.lines.location(parsed.path, text.start, text.end),
         )
         return with_raw(record, parsed.raw(number))
 
@@ -145,9 +132,7 @@ def cube_key(shape: JsonObject) -> str:
 
 
 def render_cube(record: Record) -> bytes:
-    """Return the line of a record: its own bytes, or as CANN writes it."""
-    if record.raw is not None:
-        return record.raw
+    """Return the line of a record, as CANN writes it."""
     document: dict[str, JsonValue] = {"shape": record.workload, "tiling": record.strategy}
     if record.cost_us is not None:
         document["cost_time"] = record.cost_us

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.cost import cost_problems
-from aoebank.formats.text.json_lines import duplicate_identity, record_text
-from aoebank.formats.text.problem import Problem, missing, not_a_record, wrong_type
+from aoebank.formats.text.json_lines import duplicate_identity
+from aoebank.formats.text.problem import Problem, missing, not_a_record, unknown_members, wrong_type
+from aoebank.formats.text.record import record_text
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
 
@@ -55,15 +56,7 @@ def check_cube_file(parsed: ParsedFile) -> Iterator[Finding]:
 
 def _value_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
     yield from cost_problems(value.get("cost_time"))
-    for name in value:
-        if name not in MEMBERS:
-            yield Problem(
-                code="AB207",
-                tokens=(name,),
-                message="unknown member",
-                got=json_text.dumps(name),
-                expected=", ".join(MEMBERS),
-            )
+    yield from unknown_members(value, MEMBERS)
 
 
 def _identity_problems(

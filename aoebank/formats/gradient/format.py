@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from aoebank.errors import RecordError
 from aoebank.formats.gradient.rules import MEMBERS, check_gradient_file, item_problems, item_text
 from aoebank.formats.names import BankName, open_parts
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.containers import scan_items
+from aoebank.formats.text.record import stored
 from aoebank.formats.text.scan import FileScan, start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.model.finding import Finding
@@ -62,27 +62,13 @@ class GradientFormat(Format):
         text = item_text(parsed, number)
         value = json_text.loads(text.text)
         for problem in item_problems(value):
-            place = text.finding(problem).location
-            raise RecordError(
-                problem.message,
-                path=parsed.path,
-                line=place.line,
-                column=place.column,
-                pointer=place.pointer,
-                got=problem.got,
-                expected=problem.expected,
-            )
+            raise text.error(problem)
         assert isinstance(value, Mapping)
         record = Record(
-            key=parsed.keys[number],
-            format=self.name,
-            soc_version=parsed.name.soc_version if parsed.name else None,
+            **stored(parsed, number, text),
             workload={"modelhash": parsed.keys[number]},
             strategy=value["modelvalue"],
             extra={name: value[name] for name in value if name not in MEMBERS},
-            location=parsed.lines.location(
-                parsed.path, text.start, text.end, json_text.pointer(text.prefix)
-            ),
         )
         return with_raw(record, parsed.raw(number))
 
@@ -122,9 +108,7 @@ def make_gradient_record(
 
 
 def render_gradient(record: Record) -> bytes:
-    """Return the item of a record: its own bytes, or compact as CANN writes it."""
-    if record.raw is not None:
-        return record.raw
+    """Return the item of a record, compact as CANN writes it."""
     document: dict[str, JsonValue] = {
         "modelhash": record.key,
         "modelvalue": record.strategy,

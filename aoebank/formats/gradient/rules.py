@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from aoebank.formats.graph.rules import is_uint64, uint64_problem
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text import json_text
-from aoebank.formats.text.json_lines import record_text
-from aoebank.formats.text.problem import Problem, RecordText, kind_of, missing, wrong_type
+from aoebank.formats.text.problem import (
+    Problem,
+    RecordText,
+    kind_of,
+    missing,
+    unknown_members,
+    wrong_type,
+)
+from aoebank.formats.text.record import record_text
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 
@@ -20,7 +26,7 @@ LISTS = ("gradientSize", "gradientTime")
 
 def item_text(parsed: ParsedFile, number: int) -> RecordText:
     """Return the text of an item; its pointer starts with its place among the records."""
-    return replace(record_text(parsed, number), prefix=(str(number),))
+    return record_text(parsed, number, (str(number),))
 
 
 def item_problems(value: JsonValue) -> Iterator[Problem]:
@@ -42,7 +48,7 @@ def item_problems(value: JsonValue) -> Iterator[Problem]:
     elif not is_uint64(value["modelhash"]):
         yield uint64_problem(value["modelhash"], "modelhash")
     if "modelvalue" not in value:
-        yield replace(missing("modelvalue"), tokens=("modelvalue",))
+        yield missing("modelvalue", ("modelvalue",))
     elif not isinstance(value["modelvalue"], Mapping):
         yield wrong_type(value["modelvalue"], ("modelvalue",), "an object")
     else:
@@ -134,12 +140,4 @@ def _item_rules(
             expected="each modelhash once",
             hint="remove one of them",
         )
-    for name in value:
-        if name not in KNOWN:
-            yield Problem(
-                code="AB207",
-                tokens=(name,),
-                message="unknown member",
-                got=json_text.dumps(name),
-                expected=", ".join(KNOWN),
-            )
+    yield from unknown_members(value, KNOWN)

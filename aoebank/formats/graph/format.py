@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aoebank.errors import RecordError
 from aoebank.formats.graph.rules import (
     HEADER,
     MEMBERS,
@@ -21,10 +20,10 @@ from aoebank.formats.names import BankName, plain_soc
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM
-from aoebank.formats.text.json_lines import iter_lines, record_text
-from aoebank.formats.text.problem import blank_line
+from aoebank.formats.text.json_lines import iter_values
+from aoebank.formats.text.record import record_text, stored
 from aoebank.formats.text.scan import start_scan
-from aoebank.formats.text.splice import splice
+from aoebank.formats.text.splice import is_blank, splice
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record, with_raw
@@ -67,20 +66,9 @@ class GraphFormat(Format):
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the subgraphs; the version line is kept and is no record."""
         scan = start_scan(data, path)
-        is_first = True
-        for start, end in iter_lines(data):
-            line = data[start:end]
-            try:
-                value = json_text.scan_line(line.decode("utf-8", errors="replace"))
-            except json_text.JsonTextError as error:
-                if line:
-                    scan.report_bad(error, start, end)
-                    is_first = False
-                else:
-                    scan.report(blank_line(), start, end)
-                continue
+        for number, (value, start, end) in enumerate(iter_values(scan)):
+            is_first = number == 0 and is_blank(data[:start].removeprefix(BOM))
             header = header_problem(value, is_first=is_first)
-            is_first = False
             if header is not None:
                 scan.report(header, start, end)
             if isinstance(value, Mapping) and "version" in value and "graphID" not in value:
@@ -97,16 +85,13 @@ class GraphFormat(Format):
         text = record_text(parsed, number)
         value = json_text.loads(text.text)
         for problem in line_problems(value):
-            raise RecordError(problem.message, path=parsed.path, got=problem.got)
+            raise text.error(problem)
         assert isinstance(value, Mapping)
         record = Record(
-            key=parsed.keys[number],
-            format=self.name,
-            soc_version=parsed.name.soc_version if parsed.name else None,
+            **stored(parsed, number, text),
             workload=value["feature"],
             strategy=value["strategy"],
             extra={name: value[name] for name in value if name not in MEMBERS},
-            location=parsed.lines.location(parsed.path, text.start, text.end),
         )
         return with_raw(record, parsed.raw(number))
 
@@ -125,9 +110,7 @@ class GraphFormat(Format):
 
 
 def render_graph(record: Record) -> bytes:
-    """Return the line of a record: its own bytes, or compact with sorted members."""
-    if record.raw is not None:
-        return record.raw
+    """Return the line of a record, compact with sorted members."""
     document: dict[str, JsonValue] = {
         "feature": record.workload,
         "graphID": record.key,

@@ -8,8 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text import json_text
-from aoebank.formats.text.json_lines import duplicate_identity, record_text
-from aoebank.formats.text.problem import Problem, kind_of, missing, not_a_record, wrong_type
+from aoebank.formats.text.json_lines import duplicate_identity
+from aoebank.formats.text.problem import (
+    Problem,
+    kind_of,
+    missing,
+    not_a_record,
+    unknown_members,
+    wrong_type,
+)
+from aoebank.formats.text.record import record_text
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 
@@ -92,23 +100,11 @@ def check_graph_file(parsed: ParsedFile) -> Iterator[Finding]:
         assert isinstance(value, Mapping)
         for problem in (
             *_strategy_problems(value),
-            *_extra_problems(value),
+            *unknown_members(value, MEMBERS),
             *_identity_problems(parsed, number, value, features),
         ):
             yield text.finding(problem)
         yield from text.duplicates(value)
-
-
-def _extra_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
-    for name in value:
-        if name not in MEMBERS:
-            yield Problem(
-                code="AB207",
-                tokens=(name,),
-                message="unknown member",
-                got=json_text.dumps(name),
-                expected=", ".join(MEMBERS),
-            )
 
 
 def _strategy_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:

@@ -14,7 +14,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from aoebank.errors import RecordError
 from aoebank.formats.names import (
     CORE_TYPES,
     OPERATOR_FOLDER,
@@ -37,9 +36,10 @@ from aoebank.formats.runtime_kb.rules import (
     line_problems,
 )
 from aoebank.formats.text import json_text
-from aoebank.formats.text.json_lines import iter_lines, record_text
+from aoebank.formats.text.json_lines import iter_lines
 from aoebank.formats.text.parallel_scan import scan_lines
 from aoebank.formats.text.problem import blank_line
+from aoebank.formats.text.record import record_text, stored
 from aoebank.formats.text.scan import FileScan, start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.model.finding import Finding
@@ -104,27 +104,14 @@ class RuntimeKbFormat(Format):
         value = json_text.loads(text.text)
         problems = () if _is_sound(value) else line_problems(value)
         for problem in problems:  # undecodable bytes can make `loads` differ
-            place = text.finding(problem).location
-            raise RecordError(
-                problem.message,
-                path=parsed.path,
-                line=place.line,
-                column=place.column,
-                pointer=place.pointer,
-                got=problem.got,
-                expected=problem.expected,
-            )
+            raise text.error(problem)
         assert isinstance(value, Mapping)
-        name = parsed.name
         record = Record(
-            key=parsed.keys[number],
-            format=self.name,
-            soc_version=name.soc_version if name else None,
+            **stored(parsed, number, text),
             op_type=str(value["op"]),
             workload=value["info_dict"],
             strategy=value["knowledge"],
             extra={name: value[name] for name in value if name not in _KNOWN},
-            location=parsed.lines.location(parsed.path, text.start, text.end),
         )
         return with_raw(record, parsed.raw(number))
 
@@ -177,9 +164,7 @@ def make_runtime_record(*, op_type: str, workload: JsonObject, strategy: JsonObj
 
 
 def render_runtime(record: Record) -> bytes:
-    """Return the line of a record: its own bytes, or compact as CANN writes it."""
-    if record.raw is not None:
-        return record.raw
+    """Return the line of a record, compact as CANN writes it."""
     document: dict[str, JsonValue] = {
         "id": int(record.key[:8], 16),
         "version": 0,

@@ -18,8 +18,9 @@ from aoebank.formats.runtime_kb.operator_schema import (
     operator_schemas,
 )
 from aoebank.formats.text import json_text
-from aoebank.formats.text.json_lines import duplicate_identity, record_text
-from aoebank.formats.text.problem import Problem, missing, not_a_record, wrong_type
+from aoebank.formats.text.json_lines import duplicate_identity
+from aoebank.formats.text.problem import Problem, missing, not_a_record, unknown_members, wrong_type
+from aoebank.formats.text.record import record_text
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.json_value import JsonValue
 
@@ -150,7 +151,7 @@ def _record_problems(
             expected=op_type,
             hint="move the record to the file of its operator",
         )
-    yield from _extra_problems(value)
+    yield from unknown_members(value, MEMBERS)
     schema = operator_schemas().get(str(op))
     if schema is None:
         if op not in unknown:
@@ -168,18 +169,6 @@ def _record_problems(
     yield from value_problems(schema.workload, workload, "info_dict")
     yield from unknown_fields(schema.workload, workload, "info_dict")
     yield from _strategy_problems(schema, strategy, cores)
-
-
-def _extra_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
-    for name in value:
-        if name not in MEMBERS:
-            yield Problem(
-                code="AB207",
-                tokens=(name,),
-                message="unknown member",
-                got=json_text.dumps(name),
-                expected=", ".join(MEMBERS),
-            )
 
 
 def _id_problems(stored: JsonValue, hash_: int) -> Iterator[Problem]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM
-from aoebank.formats.text.problem import Problem, RecordText
+from aoebank.formats.text.problem import Problem, blank_line
+from aoebank.formats.text.scan import FileScan
 from aoebank.model.json_value import JsonValue
 
 _SPACE = b" \t\r\n"
@@ -38,15 +39,19 @@ def iter_lines(data: bytes, start: int = 0, stop: int | None = None) -> Iterator
         place = end + 1
 
 
-def record_text(parsed: ParsedFile, number: int) -> RecordText:
-    """Return the text of a record, ready to tell where a problem in it is."""
-    return RecordText(
-        path=parsed.path,
-        lines=parsed.lines,
-        text=parsed.text(number),
-        start=parsed.starts[number],
-        end=parsed.ends[number],
-    )
+def iter_values(scan: FileScan) -> Iterator[tuple[JsonValue, int, int]]:
+    """Yield the value of each line with its first byte and end; what is none is reported."""
+    for start, end in iter_lines(scan.data):
+        line = scan.data[start:end]
+        try:
+            value = json_text.scan_line(line.decode("utf-8", errors="replace"))
+        except json_text.JsonTextError as error:
+            if line:
+                scan.report_bad(error, start, end)
+            else:
+                scan.report(blank_line(), start, end)
+            continue
+        yield value, start, end
 
 
 def duplicate_identity(

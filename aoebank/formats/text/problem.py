@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aoebank.errors import RecordError
 from aoebank.formats.lines import LineIndex
 from aoebank.formats.text import json_text
 from aoebank.model.finding import Finding, make_finding
@@ -54,6 +55,21 @@ def missing(name: str, place: tuple[str, ...] = (), hint: str = "") -> Problem:
     )
 
 
+def unknown_members(
+    value: Iterable[str], known: Sequence[str], place: tuple[str, ...] = ()
+) -> Iterator[Problem]:
+    """Yield the problem of each member of the object at `place` that readers do not know."""
+    for name in value:
+        if name not in known:
+            yield Problem(
+                code="AB207",
+                tokens=(*place, name),
+                message="unknown member",
+                got=json_text.dumps(name),
+                expected=", ".join(known),
+            )
+
+
 def blank_line(hint: str = "remove it") -> Problem:
     """Return the problem of a line with nothing on it."""
     return Problem(code="AB112", tokens=(), message="blank line", hint=hint)
@@ -97,6 +113,20 @@ class RecordText:
         if problem.tokens:
             offset = json_text.locate(self.text, problem.tokens, self.value)
         return self._finding_at(offset, problem)
+
+    def error(self, problem: Problem, hint: str = "") -> RecordError:
+        """Return a problem as what reading the record raises."""
+        place = self.finding(problem).location
+        return RecordError(
+            problem.message,
+            path=self.path,
+            line=place.line,
+            column=place.column,
+            pointer=place.pointer,
+            got=problem.got,
+            expected=problem.expected,
+            hint=hint,
+        )
 
     def _finding_at(self, offset: int, problem: Problem) -> Finding:
         pointer = json_text.pointer((*self.prefix, *problem.tokens))

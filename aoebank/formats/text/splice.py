@@ -30,7 +30,7 @@ def splice(
 
     Args:
         changes: As for `Format.serialize`.
-        render: Gives the bytes of a record.
+        render: Gives the bytes of a record that was not read from a file.
     """
     replaced: dict[int, bytes] = {}
     removed: set[int] = set()
@@ -41,9 +41,9 @@ def splice(
         if record is None or parsed.find(key) != number:
             removed.add(number)
         else:
-            replaced[number] = render(record)
+            replaced[number] = _bytes_of(record, render)
     added = [
-        render(record)
+        _bytes_of(record, render)
         for key, record in changes.items()
         if record is not None and parsed.find(key) is None
     ]
@@ -78,6 +78,10 @@ def splice_raw(
 def is_blank(data: bytes) -> bool:
     """Return whether a file holds white space at most; `strip` would copy gigabytes."""
     return not data or data.isspace()
+
+
+def _bytes_of(record: Record, render: Callable[[Record], bytes]) -> bytes:
+    return render(record) if record.raw is None else record.raw
 
 
 def _edited(

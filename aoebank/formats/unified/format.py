@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from aoebank.errors import RecordError
 from aoebank.formats.names import (
     OPERATOR_FOLDER,
     OPERATOR_GLOBS,
@@ -21,9 +20,10 @@ from aoebank.formats.names import (
 )
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
-from aoebank.formats.text.containers import scan_members, value_place
+from aoebank.formats.text.containers import scan_members
 from aoebank.formats.text.cost import NO_TIME, cost_us
-from aoebank.formats.text.problem import Problem
+from aoebank.formats.text.problem import Problem, RecordText
+from aoebank.formats.text.record import member_text, stored
 from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.formats.unified.rules import (
@@ -35,7 +35,7 @@ from aoebank.formats.unified.rules import (
     value_problems,
 )
 from aoebank.formats.unified.union import unite
-from aoebank.model.finding import Finding, Location, make_finding
+from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Alternative, Record, with_raw
 from aoebank.model.resolution import Query
@@ -81,46 +81,29 @@ class UnifiedFormat(Format):
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position, further candidates as its alternatives."""
-        text = parsed.text(number)
+        text = member_text(parsed, number)
         value, problems = _read(text)
         for problem in problems:
-            finding = _locate(parsed, number, text, problem)
-            place = finding.location
-            raise RecordError(
-                problem.message,
-                path=parsed.path,
-                line=place.line,
-                column=place.column,
-                pointer=place.pointer,
-                got=problem.got,
-                expected=problem.expected,
-                hint=f"aoebank validate {parsed.path}",
-            )
+            raise text.error(problem, hint=f"aoebank validate {parsed.path}")
         first, *others = (_alternative(candidate) for candidate in value)
-        name = parsed.name
-        start, end = parsed.starts[number], parsed.ends[number]
-        key = parsed.keys[number]
         record = Record(
-            key=key,
-            format=self.name,
+            **stored(parsed, number, text),
             workload=first.workload,
             strategy=first.strategy,
-            soc_version=name.soc_version if name else None,
-            op_type=name.op_type if name else None,
+            op_type=parsed.name.op_type if parsed.name else None,
             cost_us=first.cost_us,
             origin=first.origin,
             extra=first.extra,
             alternatives=tuple(others),
-            location=parsed.lines.location(parsed.path, start, end, json_text.pointer([key])),
         )
         return with_raw(record, parsed.raw(number))
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield structure, identity and value findings of every record."""
         for number in range(len(parsed)):
-            text = parsed.text(number)
+            text = member_text(parsed, number)
             for problem in _problems(parsed, number, text):
-                yield _locate(parsed, number, text, problem)
+                yield text.finding(problem)
 
     def iter_keys(self, text: str, value: JsonValue, op_type: str | None) -> Iterator[str]:
         """Yield the keys of both spellings: the text as given, and as Python writes it."""
@@ -166,9 +149,7 @@ def make_unified_record(
 
 
 def render(record: Record) -> bytes:
-    """Return the member of a record: its own bytes, or one line as CANN writes it."""
-    if record.raw is not None:
-        return record.raw
+    """Return the member of a record, one line as CANN writes it."""
     first = Alternative(
         workload=record.workload,
         strategy=record.strategy,
@@ -203,10 +184,10 @@ def _alternative(candidate: Mapping[str, JsonValue]) -> Alternative:
     )
 
 
-def _read(text: str) -> tuple[list[Mapping[str, JsonValue]], Sequence[Problem]]:
+def _read(text: RecordText) -> tuple[list[Mapping[str, JsonValue]], Sequence[Problem]]:
     """Return the candidates in a member text, or the problems that keep them from use."""
     try:
-        value = json_text.loads(text[value_place(text) :])
+        value = json_text.loads(text.text[text.value :])
     except json_text.JsonTextError as error:
         return [], [Problem(code=error.code, tokens=(), message=error.problem)]
     problems = tuple(structure_problems(value))
@@ -215,7 +196,7 @@ def _read(text: str) -> tuple[list[Mapping[str, JsonValue]], Sequence[Problem]]:
     return value, ()
 
 
-def _problems(parsed: ParsedFile, number: int, text: str) -> Iterator[Problem]:
+def _problems(parsed: ParsedFile, number: int, text: RecordText) -> Iterator[Problem]:
     key = parsed.keys[number]
     candidates, problems = _read(text)
     yield from problems
@@ -231,9 +212,8 @@ def _problems(parsed: ParsedFile, number: int, text: str) -> Iterator[Problem]:
             expected="each key once",
             hint="readers use the last one; remove this one",
         )
-    start = value_place(text)
-    for tokens, offset in json_text.find_duplicates(text, start):
-        place = parsed.lines.location(parsed.path, _byte(parsed, number, text, offset), 0)
+    for tokens, offset in json_text.find_duplicates(text.text, text.value):
+        place = parsed.lines.location(parsed.path, text.byte(offset), 0)
         yield Problem(
             code="AB109",
             tokens=tokens,
@@ -243,32 +223,7 @@ def _problems(parsed: ParsedFile, number: int, text: str) -> Iterator[Problem]:
         )
 
 
-def _info_text(text: str, number: int) -> str:
+def _info_text(text: RecordText, number: int) -> str:
     """Return the text of a candidate's `info_dict` as spelled in the file."""
-    place = json_text.locate(text, (str(number), "info_dict"), value_place(text))
-    return text[place : json_text.scan(text, place)[1]]
-
-
-def _byte(parsed: ParsedFile, number: int, text: str, offset: int) -> int:
-    """Return the byte in the file of a character of a record text."""
-    before = text[:offset]
-    length = offset if before.isascii() else len(before.encode("utf-8"))
-    return parsed.starts[number] + length
-
-
-def _locate(parsed: ParsedFile, number: int, text: str, problem: Problem) -> Finding:
-    offset = 0
-    if problem.tokens:
-        offset = json_text.locate(text, problem.tokens, value_place(text))
-    pointer = json_text.pointer((parsed.keys[number], *problem.tokens))
-    location: Location = parsed.lines.location(
-        parsed.path, _byte(parsed, number, text, offset), parsed.ends[number], pointer
-    )
-    return make_finding(
-        problem.code,
-        location,
-        problem.message,
-        got=problem.got,
-        expected=problem.expected,
-        hint=problem.hint,
-    )
+    place = json_text.locate(text.text, (str(number), "info_dict"), text.value)
+    return text.text[place : json_text.scan(text.text, place)[1]]

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from aoebank.formats.text.cost import NO_TIME, cost_problems, cost_us
 from aoebank.formats.text.json_text import dumps
-from aoebank.formats.text.problem import Problem, kind_of, wrong_type
+from aoebank.formats.text.problem import Problem, kind_of, unknown_members, wrong_type
 from aoebank.model.json_value import JsonValue
 
 KEY = re.compile(r"[0-9a-f]{32}")
@@ -136,15 +136,7 @@ def value_problems(candidates: list[Mapping[str, JsonValue]]) -> Iterator[Proble
     for number, candidate in enumerate(candidates):
         place = (str(number),)
         yield from cost_problems(candidate.get("cost_time"), place)
-        for name in candidate:
-            if name not in MEMBERS:
-                yield Problem(
-                    code="AB207",
-                    tokens=(*place, name),
-                    message="unknown member",
-                    got=dumps(name),
-                    expected=", ".join(MEMBERS),
-                )
+        yield from unknown_members(candidate, MEMBERS, place)
     yield from _order_problems(candidates)
 
 

@@ -9,12 +9,11 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aoebank.errors import RecordError
 from aoebank.formats.names import CORE_TYPES, OPERATOR_GLOBS, BankName, open_parts, plain_soc
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
-from aoebank.formats.text.containers import scan_members, value_place
-from aoebank.formats.text.problem import RecordText
+from aoebank.formats.text.containers import scan_members
+from aoebank.formats.text.record import member_text, stored
 from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.formats.vector.rules import Answer, read_answer, record_problems
@@ -78,39 +77,24 @@ class VectorFormat(Format):
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
         """Return the record at a position: the feature list is the workload."""
-        text, key = _record_text(parsed, number), parsed.keys[number]
+        text, key = member_text(parsed, number), parsed.keys[number]
         for problem in record_problems(text.text, text.value, key):
             if problem.code in ("AB103", "AB206", "AB404"):
-                place = text.finding(problem).location
-                raise RecordError(
-                    problem.message,
-                    path=parsed.path,
-                    line=place.line,
-                    column=place.column,
-                    pointer=place.pointer,
-                    got=problem.got,
-                    expected=problem.expected,
-                )
+                raise text.error(problem)
         answer = read_answer(text.text, text.value)
-        name = parsed.name
         record = Record(
-            key=key,
-            format=self.name,
-            soc_version=name.soc_version if name else None,
+            **stored(parsed, number, text),
             workload=_workload(key),
             strategy=answer.strategy,
             cost_us=answer.cost_us,
             extra=answer.extra,
-            location=parsed.lines.location(
-                parsed.path, text.start, text.end, json_text.pointer([key])
-            ),
         )
         return with_raw(record, parsed.raw(number))
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield what is wrong with each record, and names that come twice."""
         for number, key in enumerate(parsed.keys):
-            text = _record_text(parsed, number)
+            text = member_text(parsed, number)
             for problem in record_problems(
                 text.text, text.value, key, is_used=parsed.find(key) == number
             ):
@@ -122,9 +106,7 @@ class VectorFormat(Format):
 
 
 def render_vector(record: Record) -> bytes:
-    """Return the member of a record: its own bytes, or name and string as CANN writes them."""
-    if record.raw is not None:
-        return record.raw
+    """Return the member of a record, name and string as CANN writes them."""
     answer = Answer(strategy=record.strategy, cost_us=record.cost_us, extra=record.extra)
     return f"{json_text.dumps(record.key)}: {json_text.dumps(answer.text())}".encode()
 
@@ -135,16 +117,3 @@ def _workload(key: str) -> JsonValue:
     except json_text.JsonTextError:
         return key
     return value if isinstance(value, list) else key
-
-
-def _record_text(parsed: ParsedFile, number: int) -> RecordText:
-    text = parsed.text(number)
-    return RecordText(
-        path=parsed.path,
-        lines=parsed.lines,
-        text=text,
-        start=parsed.starts[number],
-        end=parsed.ends[number],
-        value=value_place(text),
-        prefix=(parsed.keys[number],),
-    )
