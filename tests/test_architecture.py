@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -120,6 +121,20 @@ def test_imports_point_down(package: str) -> None:
 def test_every_part_has_its_layer(package: str) -> None:
     parts = {_module_of(path)[1] for path in _sources(package) if len(_module_of(path)) > 1}
     assert parts - {"__main__", "testing"} == set(LAYERS[package])
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_design_page_draws_the_floors(package: str) -> None:
+    page = " ".join((ROOT / "docs" / "design.md").read_text().split())
+    assert f"{package}/ {' > '.join(LAYERS[package])} " in page
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_design_page_names_files_that_exist(package: str) -> None:
+    page = (ROOT / "docs" / "design.md").read_text()
+    named = re.findall(rf"`({package}/[\w/.]+)`", page)
+    assert len(named) > 5
+    assert not [name for name in named if not (ROOT / name).exists()]
 
 
 def test_the_bank_layer_knows_no_engine() -> None:
