@@ -12,6 +12,7 @@ from aoe.cli.options import JsonFlag, SeedOption, finish
 from aoe.errors import RunError
 
 if TYPE_CHECKING:
+    from aoe.device.protocol import Device
     from aoe.execute.messages import ModelPart
     from aoe.execute.tasks import ModelComparison
 
@@ -39,7 +40,6 @@ def benchmark(
     as_json: JsonFlag = False,
 ) -> None:
     """Time a model against another one, interleaved, with a confidence interval."""
-    from aoe.device.registry import default_device
     from aoe.device.toolchain import Toolchain
     from aoe.execute.runner import Runner
     from aoe.measurement import MeasurePolicy
@@ -47,14 +47,14 @@ def benchmark(
 
     with tempfile.TemporaryDirectory(prefix="aoe_bench_") as scratch:
         tuned = model_part(model, Path(scratch) / "a", input_shape)
-        if versus is None and model.suffix == ".om":
+        if versus is None and _is_om(model):
             from aoe.om.file import FALLBACK
 
             baseline, name = _part(Path(scratch) / "a" / FALLBACK), "untuned model inside"
         else:
             baseline = model_part(versus or model, Path(scratch) / "b", input_shape)
             name = str(versus or model)
-        device = default_device()
+        device = _device(model)
         target = device.describe(threads)
         policy = MeasurePolicy(
             pairs_min=min(20, pairs),
@@ -84,7 +84,7 @@ def model_part(file: Path, directory: Path, input_shape: str | None) -> ModelPar
     Raises:
         AoeError: the file cannot be used on this machine.
     """
-    if file.suffix == ".om":
+    if _is_om(file):
         from aoe.om.file import unpack
         from aoe.om.loading import tuned_part, unfit_reason
 
@@ -100,6 +100,18 @@ def model_part(file: Path, directory: Path, input_shape: str | None) -> ModelPar
     proto = load_onnx(file, parse_input_shape(input_shape)).proto
     (directory / "model.onnx").write_bytes(proto.SerializeToString())
     return _part(directory / "model.onnx")
+
+
+def _device(model: Path) -> Device:
+    """Return what a model runs on: an `.om` on the kind of device it was tuned for."""
+    from aoe.device.registry import default_device, device_of
+    from aoe.om.file import read_manifest
+
+    return device_of(read_manifest(model).soc_version) if _is_om(model) else default_device()
+
+
+def _is_om(file: Path) -> bool:
+    return file.suffix == ".om"
 
 
 def _part(file: Path) -> ModelPart:

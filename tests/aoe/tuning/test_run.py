@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.engine.models import chain_model, save_model
 
+from aoe.device.cpu.device import Cpu
 from aoe.errors import (
     AoeError,
     BuildError,
@@ -44,14 +45,19 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _tune(place: Path, env: dict[str, str] | None = None, **settings: Any) -> None:
+def _tune(
+    place: Path,
+    env: dict[str, str] | None = None,
+    progress: RecordingProgress | None = None,
+    **settings: Any,
+) -> None:
     facts: dict[str, Any] = {"model": place / "net.onnx", "output": place / "out"}
     base = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(place / "bank")}
     tune_with(
         TuneSettings(**(facts | settings)),
         env=base | (env or {}),
         cwd=place,
-        progress=RecordingProgress(),
+        progress=progress or RecordingProgress(),
         now=_NOW,
     )
 
@@ -64,6 +70,18 @@ def _assert_untouched(place: Path) -> None:
 def test_good_settings_reach_the_run(place: Path) -> None:
     with pytest.raises(AssertionError, match="the run began"):
         _tune(place)
+
+
+@pytest.mark.parametrize("doubt", ["", "the CPU does not say what it is"])
+def test_a_name_that_is_a_guess_is_told(
+    place: Path, monkeypatch: pytest.MonkeyPatch, doubt: str
+) -> None:
+    monkeypatch.setattr(Cpu, "describe", lambda device, core_num=None: make_target(doubt=doubt))
+    progress = RecordingProgress()
+    with pytest.raises(AssertionError, match="the run began"):
+        _tune(place, progress=progress)
+    told = [text for text in progress.texts("step") if text.startswith("named ")]
+    assert told == ([f"named x86-64-test after its features: {doubt}"] if doubt else [])
 
 
 @pytest.mark.parametrize(
