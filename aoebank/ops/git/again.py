@@ -46,46 +46,46 @@ class MergeAgain:
         self.committed = self._tree(commit.name)
         self.ours, self.theirs = (self._tree(name) for name in commit.parents)
 
-    def iter_places(self) -> Iterator[MergePaths]:
+    def iter_paths(self) -> Iterator[MergePaths]:
         """Yield the files of banks a merge has to say something about, sorted by path."""
-        for place in sorted(self._places(), key=lambda place: place.path):
-            if not self._is_settled(place) and self._is_of_bank(place):
-                yield place
+        for paths in sorted(self._all_paths(), key=lambda paths: paths.path):
+            if not self._is_settled(paths) and self._is_of_bank(paths):
+                yield paths
 
-    def versions(self, place: MergePaths) -> Three[bytes | None]:
+    def versions(self, paths: MergePaths) -> Three[bytes | None]:
         """Return the bytes that were merged."""
         return Three(
-            base=self._base_data(place.base, self._bases) if place.base else None,
-            ours=self.ours.read(place.ours) if place.ours else None,
-            theirs=self.theirs.read(place.theirs) if place.theirs else None,
+            base=self._base_data(paths.base, self._bases) if paths.base else None,
+            ours=self.ours.read(paths.ours) if paths.ours else None,
+            theirs=self.theirs.read(paths.theirs) if paths.theirs else None,
         )
 
-    def merge(self, place: MergePaths, versions: Three[bytes | None]) -> FileMerge:
+    def merge(self, paths: MergePaths, versions: Three[bytes | None]) -> FileMerge:
         """Return the merge of a file as the driver makes it, with all decisions.
 
         Raises:
             BankFormatError: a version is broken, or they are not of one format.
         """
-        quarantine = self._quarantine(place.path)
+        quarantine = self._quarantine(paths.path)
         context = MergeContext(
             rules=self._rules,
             exclusions=Exclusions(quarantines=(quarantine,), today=self.commit.day),
-            times_of_ours=Measurements(partial(_log, self.ours, place.ours)),
-            times_of_theirs=Measurements(partial(_log, self.theirs, place.theirs)),
+            times_of_ours=Measurements(partial(_log, self.ours, paths.ours)),
+            times_of_theirs=Measurements(partial(_log, self.theirs, paths.theirs)),
             says_all=True,
         )
-        return merge_bytes(versions, Path(place.path), context)
+        return merge_bytes(versions, Path(paths.path), context)
 
-    def find_strangers(self) -> tuple[str, ...]:
+    def find_files_of_no_parent(self) -> tuple[str, ...]:
         """Return the bank files of the merge that come from nowhere, sorted."""
-        known = {place.path for place in self._places()}
+        known = {paths.path for paths in self._all_paths()}
         return tuple(
             path
             for path in sorted({*self.committed.blobs} - known)
             if _is_of_bank(path, self.committed.read(path))
         )
 
-    def _places(self) -> Iterator[MergePaths]:
+    def _all_paths(self) -> Iterator[MergePaths]:
         """Yield every file of the base and the parents once, renames followed."""
         base = self._tree(self._bases[0]) if self._bases else None
         ours, theirs = {*self.ours.blobs}, {*self.theirs.blobs}
@@ -94,9 +94,9 @@ class MergeAgain:
             there = self._follow(base, path, self.theirs)
             ours.discard(here or "")
             theirs.discard(there or "")
-            yield self._place(path, here, there)
+            yield self._paths(path, here, there)
         for path in ours | theirs:
-            yield self._place(
+            yield self._paths(
                 None, path if path in ours else None, path if path in theirs else None
             )
 
@@ -106,8 +106,8 @@ class MergeAgain:
             return path
         return self._renames(base.commit, tree.commit).get(path)
 
-    def _place(self, base: str | None, ours: str | None, theirs: str | None) -> MergePaths:
-        """Return the place of a file; in the merge it is where git or a person put it."""
+    def _paths(self, base: str | None, ours: str | None, theirs: str | None) -> MergePaths:
+        """Return the paths of a file; in the merge it is where git or a person put it."""
         moved = [path for path in (ours, theirs) if path not in (None, base)]
         wanted = [path for path in (*moved, base) if path is not None]
         path = next((path for path in wanted if path in self.committed.blobs), wanted[0])
@@ -117,20 +117,20 @@ class MergeAgain:
                 path = path if end is None else end
         return MergePaths(path=path, base=base, ours=ours, theirs=theirs)
 
-    def _is_settled(self, place: MergePaths) -> bool:
+    def _is_settled(self, paths: MergePaths) -> bool:
         """Return whether only one parent changed a file, or none, and the merge has it."""
-        ours = self.ours.blobs.get(place.ours or "")
-        theirs = self.theirs.blobs.get(place.theirs or "")
-        committed = self.committed.blobs.get(place.path)
+        ours = self.ours.blobs.get(paths.ours or "")
+        theirs = self.theirs.blobs.get(paths.theirs or "")
+        committed = self.committed.blobs.get(paths.path)
         if ours == theirs:
             return committed == ours
         if len(self._bases) > 1:
             return False
-        base = self._tree(self._bases[0]).blobs.get(place.base or "") if self._bases else None
+        base = self._tree(self._bases[0]).blobs.get(paths.base or "") if self._bases else None
         return (ours == base and committed == theirs) or (theirs == base and committed == ours)
 
-    def _is_of_bank(self, place: MergePaths) -> bool:
-        pairs = ((self.committed, place.path), (self.ours, place.ours), (self.theirs, place.theirs))
+    def _is_of_bank(self, paths: MergePaths) -> bool:
+        pairs = ((self.committed, paths.path), (self.ours, paths.ours), (self.theirs, paths.theirs))
         return any(path and _is_of_bank(path, tree.read(path)) for tree, path in pairs)
 
     def _base_data(self, path: str, bases: Sequence[str]) -> bytes | None:

@@ -51,30 +51,30 @@ def _verify(commit: Commit, *, top: Path, rules: MergeRules, may_choose: bool) -
     merge = MergeAgain(commit, top=top, rules=rules)
     problems: list[MergeProblem] = []
     files = choices = 0
-    for place in merge.iter_places():
-        found, number = _verify_file(merge, place, may_choose=may_choose)
+    for paths in merge.iter_paths():
+        found, number = _verify_file(merge, paths, may_choose=may_choose)
         problems += found
         choices += number
         files += 1
     problems += (
         MergeProblem(fault=MergeFault.FILE, path=path, message="bank file is of no parent")
-        for path in merge.find_strangers()
+        for path in merge.find_files_of_no_parent()
     )
     return replace(verdict, files=files, choices=choices, problems=tuple(problems))
 
 
 def _verify_file(
-    merge: MergeAgain, place: MergePaths, *, may_choose: bool
+    merge: MergeAgain, paths: MergePaths, *, may_choose: bool
 ) -> tuple[tuple[MergeProblem, ...], int]:
     """Return what is wrong with one file, and how many of its keys a person decided."""
-    path, committed = Path(place.path), merge.committed.read(place.path)
+    path, committed = Path(paths.path), merge.committed.read(paths.path)
     try:
-        versions = merge.versions(place)
-        plan, data = _merge_again(merge, place, versions)
+        versions = merge.versions(paths)
+        plan, data = _merge_again(merge, paths, versions)
         if is_of_lines(path):
-            return tuple(compare_lines(place.path, committed, data, versions)), 0
+            return tuple(compare_lines(paths.path, committed, data, versions)), 0
         file = CommittedFile(
-            path=place.path,
+            path=paths.path,
             committed=parse_version(committed, path),
             expected=parse_version(data, path),
             base=parse_version(versions.base, path),
@@ -83,24 +83,24 @@ def _verify_file(
         )
     except AoebankError as error:
         fact = f"cannot be merged again: {error.headline}"
-        return (MergeProblem(fault=MergeFault.BROKEN, path=place.path, message=fact),), 0
+        return (MergeProblem(fault=MergeFault.BROKEN, path=paths.path, message=fact),), 0
     contested = _find_contested(plan, file, may_choose=may_choose)
     if not contested and (committed is None) != (data is None):
         fact = f"bank file is {'back: a parent removed it' if data is None else 'lost'}"
-        return (MergeProblem(fault=MergeFault.FILE, path=place.path, message=fact),), 0
+        return (MergeProblem(fault=MergeFault.FILE, path=paths.path, message=fact),), 0
     choices = len(plan.conflicts) if plan else 0
     return tuple(compare_records(file, contested)), choices
 
 
 def _merge_again(
-    merge: MergeAgain, place: MergePaths, versions: Three[bytes | None]
+    merge: MergeAgain, paths: MergePaths, versions: Three[bytes | None]
 ) -> tuple[FilePlan | None, bytes | None]:
     """Return the merge; git asks no driver, so nothing is decided, where one side is unchanged."""
     if versions.theirs in (versions.ours, versions.base):
         return None, versions.ours
     if versions.ours == versions.base:
         return None, versions.theirs
-    merged = merge.merge(place, versions)
+    merged = merge.merge(paths, versions)
     return merged.plan, merged.data
 
 

@@ -21,7 +21,7 @@ from aoebank.storage.writing.staged import StagedChanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundDigests:
     """SHA-256 of a file and of what stands beside it, as they were read; None: not there."""
 
     bank: str | None = None
@@ -45,7 +45,7 @@ class MergedFile:
     data: bytes | None
     side_car: bytes | None = None
     twin: bytes | None = None
-    found: Found | None = None
+    found: FoundDigests | None = None
     conflicts: tuple[Decision, ...] = ()
     relatedness: Mapping[Source, Relatedness]
 
@@ -80,7 +80,7 @@ class Destination:
         """Return where a file of the result goes."""
         return self.path / name if self.is_tree else self.path
 
-    def stage(self, file: MergedFile, found: Found, changes: StagedChanges) -> None:
+    def stage(self, file: MergedFile, found: FoundDigests, changes: StagedChanges) -> None:
         """Prepare to write a merged file and what stands beside it.
 
         Args:
@@ -185,7 +185,7 @@ def _demand_settled(place: Path) -> None:
         )
 
 
-def _demand_same_twin(file: MergedFile, found: Found, twin: Path | None) -> None:
+def _demand_same_twin(file: MergedFile, found: FoundDigests, twin: Path | None) -> None:
     """Raise if readers would go on using a twin that belongs to another content."""
     if found.twin is None or file.twin is not None:
         return

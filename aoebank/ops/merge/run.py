@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aoebank.errors import UsageError
 from aoebank.formats.provenance import SUFFIX
 from aoebank.ops.merge.decide import MergeContext
-from aoebank.ops.merge.destination import Destination, Found, MergedFile
+from aoebank.ops.merge.destination import Destination, FoundDigests, MergedFile
 from aoebank.ops.merge.document import StepDecisions, conflict_path
 from aoebank.ops.merge.guards import Exclusions, demand_one_target
 from aoebank.ops.merge.lines import QUARANTINE
@@ -132,7 +132,7 @@ class _Tally:
     files: int = 0
     conflict_files: list[Path] = field(default_factory=list)
     open: dict[str, tuple[Decision, ...]] = field(default_factory=dict)
-    found: dict[str, Found] = field(default_factory=dict)
+    found: dict[str, FoundDigests] = field(default_factory=dict)
     found_quarantine: str | None = None
 
 
@@ -194,7 +194,7 @@ def _finish(
         tally.files += file.data is not None
         file = replace(file, conflicts=(*tally.open.pop(name, ()), *file.conflicts))
         if destination is not None:
-            destination.stage(file, tally.found.get(name) or Found(), changes)
+            destination.stage(file, tally.found.get(name) or FoundDigests(), changes)
             if file.conflicts:
                 tally.conflict_files.append(conflict_path(destination.place(name)))
     quarantine = _tallied_quarantine(step, tally)
@@ -233,8 +233,3 @@ def _side_of(label: str, kind: SideKind, contents: Mapping[str, bytes]) -> Store
         contents={name: name for name in contents},
         read=contents.__getitem__,
     )
-
-
-def decide(request: MergeRequest) -> Sequence[StepDecisions]:
-    """Return what a merge would decide; nothing is written."""
-    return merge(replace(request, destination=None, says_all=True)).steps

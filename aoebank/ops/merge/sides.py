@@ -15,7 +15,7 @@ from aoebank.formats.text.splice import is_blank
 from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.decide import MergeContext
-from aoebank.ops.merge.destination import Found, MergedFile
+from aoebank.ops.merge.destination import FoundDigests, MergedFile
 from aoebank.ops.merge.document import CONFLICT_SUFFIX
 from aoebank.ops.merge.file import merge_file
 from aoebank.ops.merge.guards import Relatedness, find_relatedness
@@ -144,7 +144,7 @@ def _merge_one(step: Step, name: str, *, uses_all_cores: bool) -> MergedFile:
     found = None
     if step.target is not None:
         there = versions.of(step.target)
-        found = Found(
+        found = FoundDigests(
             bank=sha256_of(there.data) if there else None,
             side_car=sha256_of(side_cars.of(step.target)),
             twin=sha256_of(twins.of(step.target)),

@@ -67,8 +67,8 @@ def test_command_driver_and_check_give_the_same_bytes_and_decisions(
         _commit(top, NAMES[name], {**files, "merge": data})
         (commit,) = list_merges("merge", cwd=top)
         again = MergeAgain(commit, top=top, rules=rules)
-        for place in again.iter_places():
-            merged = again.merge(place, again.versions(place))
+        for paths in again.iter_paths():
+            merged = again.merge(paths, again.versions(paths))
             assert merged.data == written
             assert merged.plan.decisions == said
         (verdict,) = verify_merges(["merge"], cwd=top, rules=rules)
