@@ -23,6 +23,15 @@ PUBLIC_API = {"aoebank/__init__.py", "aoe/__init__.py"}  # lists of names, one p
 ROOMY = {"aoebank/cli": 25, "aoebank/ops/merge": 15}
 ENVIRON_ALLOWED = {"aoebank/storage/readers/environment.py", "aoe/settings.py"}
 CPU_WORDS = ("CPUExecutionProvider", "sched_getaffinity", "/proc/", "/sys/", "import platform")
+# what these files say of a format by its name is about programs and folders of CANN
+NAME_A_FORMAT = {
+    "aoebank/model/record.py": "the default of a public value",
+    "aoebank/model/resolution.py": "readers, called after what they read",
+    "aoebank/ops/resolve/hazards.py": "the folder of subgraph banks",
+    "aoebank/ops/validate/tree.py": "the folder of subgraph banks",
+    "aoebank/storage/bank.py": "Bank.unified_file",
+    "aoebank/storage/readers/rules.py": "what each reader reads",
+}
 # a part may import the parts behind it, never one before it
 LAYERS = {
     "aoebank": ("cli", "api", "report", "ops", "storage", "formats", "model", "errors"),
@@ -135,6 +144,23 @@ def test_design_page_names_files_that_exist(package: str) -> None:
     named = re.findall(rf"`({package}/[\w/.]+)`", page)
     assert len(named) > 5
     assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_only_formats_know_one_format_from_another() -> None:
+    folders = {path.parent.name for path in (ROOT / "aoebank/formats").glob("*/format.py")}
+    wrong, named = [], set()
+    for path in _sources("aoebank"):
+        own = path.relative_to(ROOT).as_posix()
+        if own.startswith("aoebank/formats/") or own in PUBLIC_API:
+            continue
+        for module, line, _ in _imports(path):
+            if module.startswith("aoebank.formats.") and module.split(".")[2] in folders:
+                wrong.append(f"{own}:{line}: {module}")
+        if any(isinstance(n, ast.Constant) and n.value in folders for n in ast.walk(_tree(path))):
+            named.add(own)
+    assert folders
+    assert not wrong, "\n".join(wrong)
+    assert named == set(NAME_A_FORMAT)
 
 
 def test_the_bank_layer_knows_no_engine() -> None:

@@ -32,9 +32,9 @@ def bank_globs() -> tuple[str, ...]:
     return tuple(dict.fromkeys(glob for known in FORMATS for glob in known.globs))
 
 
-def bank_folders() -> frozenset[str]:
-    """Return the folders that hold bank files below the one of a soc_version."""
-    return frozenset(known.folder for known in FORMATS if known.folder)
+def bank_folders() -> tuple[str, ...]:
+    """Return the folders that hold bank files below the one of a soc_version, each once."""
+    return tuple(dict.fromkeys(known.folder for known in FORMATS if known.folder))
 
 
 def get_format(name: str) -> Format:

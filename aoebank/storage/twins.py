@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from aoebank.errors import BankPathError
+from aoebank.formats import registry
 from aoebank.formats.protocol import Format
-from aoebank.formats.registry import FORMATS, find_format
 
 BY_TUNER_ONLY = "readers open this twin of the bank file, which only its tuner can write"
 USE_TUNER = "change the bank with the tuner, or remove both files"
@@ -19,7 +19,7 @@ USE_TUNER = "change the bank with the tuner, or remove both files"
 
 def twin_of(bank: Path) -> Path | None:
     """Return the twin readers want beside a bank file, by the name of the file."""
-    format_ = find_format(bank)
+    format_ = registry.find_format(bank)
     return format_.companion(bank) if format_ else None
 
 
@@ -30,7 +30,7 @@ def bank_of_twin(name: str) -> str | None:
     'Ascend910B2/cube/x.json'
     """
     twin, bank = Path(name), Path(name).with_suffix(".json")
-    is_twin = bank != twin and any(known.companion(bank) == twin for known in FORMATS)
+    is_twin = bank != twin and any(known.companion(bank) == twin for known in registry.FORMATS)
     return bank.as_posix() if is_twin else None
 
 

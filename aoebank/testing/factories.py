@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from aoebank.formats.unified.format import make_unified_record
+from aoebank import make_unified_record
 from aoebank.model.provenance import Event, Provenance
 from aoebank.model.record import Record
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aoebank.formats.registry import get_format
+from aoebank.formats.registry import bank_folders, get_format
 from aoebank.model.resolution import Failure, Hazard, Query, Reader, ReaderAnswer, Tier
 from aoebank.storage.readers.folders import (
     built_in_roots,
     find_files,
     is_asked_for,
     kind_of,
-    list_banks,
+    list_files,
     list_names,
 )
 from aoebank.storage.readers.places import (
@@ -38,7 +38,6 @@ CONSEQUENCES = {
     Failure.UNKNOWN: "what happens then is documented nowhere",
 }
 _SOURCES = (TUNE_BANK_PATH, ASCEND_CACHE_PATH, ASCEND_OPP_PATH, OP_BANK_PATH, MDL_BANK_PATH)
-_OPERATOR_FOLDERS = ("unified_bank", "cube", "vector")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +218,7 @@ def _wrong_folder(scene: _Scene) -> Iterator[Hazard]:
             hidden = [
                 path
                 for folder in (*_children(root), *_children(root / "graph"))
-                for path in list_banks(folder)
+                for path in list_files(folder)
                 if is_asked_for(path.name, rules, scene.query)
             ]
             if hidden:
@@ -257,7 +256,7 @@ def _documented_layout(scene: _Scene) -> Iterator[Hazard]:
 
 def _missing_soc_folder(scene: _Scene) -> Iterator[Hazard]:
     for root, answers in scene.custom_roots().items():
-        found = [name for name in _OPERATOR_FOLDERS if _is_folder(root / name)]
+        found = [name for name in bank_folders() if _is_folder(root / name)]
         readers = tuple(each.reader for each in answers if RULES[each.reader].is_operator)
         if found and readers:
             yield Hazard(

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aoebank.errors import BankPathError, RecordError, UsageError
+from aoebank.formats import registry
 from aoebank.formats.protocol import ParsedFile, find_error
-from aoebank.formats.registry import FORMATS
 from aoebank.formats.text import json_text
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
@@ -47,7 +47,7 @@ def workload_from_text(text: str, *, op_type: str | None) -> Workload:
         value = text  # the feature list of a vector bank is no JSON
     found = {
         known.name: keys
-        for known in FORMATS
+        for known in registry.FORMATS
         if (keys := frozenset(known.iter_keys(text, value, op_type)))
     }
     return Workload(value=value, keys=found)

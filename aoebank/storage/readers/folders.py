@@ -19,9 +19,9 @@ def find_files(rules: Rules, place: Place, root: Path, query: Query) -> list[Pat
         found = [
             path
             for folder, asked in _folders(root, below, query)
-            for path in list_banks(folder)
+            for path in list_files(folder)
             if is_asked_for(path.name, rules, asked)
-            or (place.any_name and _has_format(path, rules))
+            or (place.any_name and path.suffix == ".json" and _has_format(path, rules))
         ]
         if found:
             return found
@@ -85,10 +85,10 @@ def list_names(folder: Path) -> list[str]:
         return []
 
 
-def list_banks(folder: Path) -> Iterator[Path]:
-    """Yield the regular files of a folder that are JSON by their name, sorted."""
+def list_files(folder: Path) -> Iterator[Path]:
+    """Yield the regular files of a folder, sorted, hidden ones left out."""
     for name in list_names(folder):
-        if name.endswith(".json") and kind_of(folder / name) == "file":
+        if kind_of(folder / name) == "file":
             yield folder / name
 
 
