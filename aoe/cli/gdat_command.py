@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import typer
 
+from aoe.cli.options import finish
 from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.errors import EngineNotInstalledError, OptionError
 from aoe.settings import environment, repeat_tune
 from aoe.tuning.mode import JobType, TuneSettings
-
-if TYPE_CHECKING:
-    from aoe.tuning.gdat.result import TunedGradients
 
 _OPTION = "--script"
 _PASSED = "--script_argument"
@@ -38,7 +34,7 @@ def split_script(arguments: Sequence[str]) -> list[str]:
             script, rest = argument.removeprefix(f"{_OPTION}="), arguments[place + 1 :]
         else:
             continue
-        passed = [f"{_PASSED}={each}" for each in rest]
+        passed = [f"{_PASSED}={word}" for word in rest]
         return [*arguments[:place], f"{_OPTION}={script}", *passed]
     return list(arguments)
 
@@ -62,6 +58,7 @@ def run_script(
         typer.Exit: with the script's own exit code, if it is not 0.
     """
     script = _checked(script, job_types, model)
+    from aoe.report.tuning import GradientTuningReport
     from aoe.torch.ddp.script_run import TrainingScript
     from aoe.tuning.gdat.result import TunedGradients
     from aoe.tuning.run import tune_with
@@ -84,7 +81,7 @@ def run_script(
         )
     tuned = found.get(TunedGradients)
     if tuned.is_first:
-        _print(tuned, as_json=as_json)
+        finish(GradientTuningReport(tuned=tuned), as_json=as_json)
     if tuned.exit_code:
         raise typer.Exit(tuned.exit_code)
 
@@ -115,56 +112,3 @@ def _checked(script: Path | None, job_types: Sequence[JobType], model: Path | No
             hint="python -m pip install 'aoebank[torch]'",
         )
     return script
-
-
-def _print(tuned: TunedGradients, *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(_document(tuned)))
-        return
-    from aoe.results.files import improvement_percent
-
-    result = tuned.result
-    report, estimate = result.report, result.estimate
-    segments = (
-        "DDP's own buckets"
-        if result.segmentation is None
-        else (f"{len(result.segmentation)} segments")
-    )
-    typer.echo(f"{result.outcome.value}: {result.reason}; {segments}")
-    if estimate is not None:
-        typer.echo(
-            f"training step: {estimate.median:.3f}x (95 % interval {estimate.low:.3f} to "
-            f"{estimate.high:.3f}, {estimate.pairs} pairs, {report.world_size} processes, "
-            f"{report.backend}, against {report.before.name if report.before else 'DDP'})"
-        )
-    for name, grouping in (("before", report.before), ("after", report.after)):
-        if grouping is not None:
-            timeline = grouping.timeline
-            typer.echo(
-                f"{name}: tail {timeline.tail_us / 1e3:.1f} ms, "
-                f"{timeline.overlap_ratio:.0%} of communication hidden ({grouping.source.value})"
-            )
-    typer.echo(f"result: {tuned.result_file}")
-    typer.echo(f"bank: {tuned.bank_file}")
-    typer.echo(
-        f"{tuned.tuning_name} process finished. "
-        f"Performance improved by {improvement_percent(tuned.speedup):.2f}%"
-    )
-
-
-def _document(tuned: TunedGradients) -> dict[str, Any]:
-    result = tuned.result
-    estimate = result.estimate
-    return {
-        "schema": "aoe.gdat/1",
-        "outcome": result.outcome.value,
-        "reason": result.reason,
-        "segments": list(result.segmentation.ends) if result.segmentation else None,
-        "speedup": estimate.median if estimate else None,
-        "speedup_low": estimate.low if estimate else None,
-        "speedup_high": estimate.high if estimate else None,
-        "steps": result.steps,
-        "result_file": str(tuned.result_file),
-        "bank": str(tuned.bank_file),
-        "script_exit_code": tuned.exit_code,
-    }

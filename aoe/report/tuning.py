@@ -1,19 +1,133 @@
-"""Tables for people."""
+"""What a tuning did, as values that tell themselves as text or as one document."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from aoe.tuning.gdat.result import TunedGradients
+    from aoe.tuning.mode import ModeResult
     from aoe.tuning.opat.operator import TunedOperator
     from aoe.tuning.opat.result import OpatResult
+    from aoebank import AoebankError, Text
 
 _MOST_ROWS = 30
+_PLAIN_WIDTH = 140
 
 
-def operator_table(result: OpatResult) -> Table:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTuningReport:
+    """What operator tuning made of a model."""
+
+    result: OpatResult
+    schema: str = "aoe.tune/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return where everything is, and the summary."""
+        from aoe.tuning.opat.result import summary
+
+        return {
+            "om": str(self.result.om_file),
+            "results": str(self.result.places.results),
+            "result_file": str(self.result.result_file),
+            "bank": str(self.result.bank),
+            "summary": summary(self.result),
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the table of operators, the whole model, and where it is."""
+        result = self.result
+        if not text.console.is_terminal:
+            text.console.width = _PLAIN_WIDTH
+        if result.operators:
+            text.console.print(_operator_table(result))
+        else:
+            text.line("nothing in this model is tunable: ONNX Runtime is left to it as it is")
+        estimate = result.judgement.estimate
+        measurement = result.judgement.comparison.measurement
+        text.line(
+            f"whole model: {measurement.baseline_latency_us / 1e3:.3f} ms -> "
+            f"{measurement.latency_us / 1e3:.3f} ms, {estimate.median:.3f}x "
+            f"(95 % interval {estimate.low:.3f} to {estimate.high:.3f}, {estimate.pairs} pairs, "
+            f"{result.target.core_num} threads, against ONNX Runtime with all optimisations)"
+        )
+        for name, reason in result.judgement.dropped.items():
+            text.line(f"dropped {name}: {reason}")
+        text.line(f"tuned model: {result.om_file}")
+        text.line(f"bank: {result.bank / result.target.soc_version}")
+        text.line(_last_line(result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientTuningReport:
+    """What gradient tuning made of a training."""
+
+    tuned: TunedGradients
+    schema: str = "aoe.gdat/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """That of the training script."""
+        return self.tuned.exit_code
+
+    def document(self) -> Mapping[str, object]:
+        """Return the grouping, what it is worth, and where everything is."""
+        result = self.tuned.result
+        estimate = result.estimate
+        return {
+            "outcome": result.outcome.value,
+            "reason": result.reason,
+            "segments": list(result.segmentation.ends) if result.segmentation else None,
+            "speedup": estimate.median if estimate else None,
+            "speedup_low": estimate.low if estimate else None,
+            "speedup_high": estimate.high if estimate else None,
+            "steps": result.steps,
+            "result_file": str(self.tuned.result_file),
+            "bank": str(self.tuned.bank_file),
+            "script_exit_code": self.tuned.exit_code,
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the grouping, the training step, communication before and after."""
+        result, report = self.tuned.result, self.tuned.result.report
+        segments = len(result.segmentation) if result.segmentation is not None else None
+        grouping = f"{segments} segments" if segments is not None else "DDP's own buckets"
+        text.line(f"{result.outcome.value}: {result.reason}; {grouping}")
+        if result.estimate is not None:
+            estimate = result.estimate
+            text.line(
+                f"training step: {estimate.median:.3f}x (95 % interval {estimate.low:.3f} to "
+                f"{estimate.high:.3f}, {estimate.pairs} pairs, {report.world_size} processes, "
+                f"{report.backend}, against {report.before.name if report.before else 'DDP'})"
+            )
+        for name, shown in (("before", report.before), ("after", report.after)):
+            if shown is not None:
+                timeline = shown.timeline
+                text.line(
+                    f"{name}: tail {timeline.tail_us / 1e3:.1f} ms, "
+                    f"{timeline.overlap_ratio:.0%} of communication hidden ({shown.source.value})"
+                )
+        text.line(f"result: {self.tuned.result_file}")
+        text.line(f"bank: {self.tuned.bank_file}")
+        text.line(_last_line(self.tuned))
+
+
+def _last_line(result: ModeResult) -> str:
+    """Return AOE's last line, the same for every mode."""
+    from aoe.results.files import improvement_percent
+
+    percent = improvement_percent(result.speedup)
+    return f"{result.tuning_name} process finished. Performance improved by {percent:.2f}%"
+
+
+def _operator_table(result: OpatResult) -> Table:
     """Return the table of operators before and after tuning."""
     from rich.table import Table
 
@@ -47,13 +161,3 @@ def _row(tuned: TunedOperator, kept: bool) -> tuple[str, ...]:
         tuned.outcome.value,
         "yes" if kept else "no",
     )
-
-
-def print_table(table: Table) -> None:
-    """Print a table on standard output, without colour unless it is a terminal."""
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=140)
-    console.print(table)

@@ -147,12 +147,12 @@ def gdat_report_from_json(value: Any) -> GdatReport:
         estimate=_estimate(body.get("speedup")),
         candidates=tuple(
             CandidateReport(
-                name=printable(each["name"]),
-                segments=int(each["segments"]),
-                predicted_us=each.get("predicted_us"),
-                estimate=_estimate(each.get("speedup")),
+                name=printable(candidate["name"]),
+                segments=int(candidate["segments"]),
+                predicted_us=candidate.get("predicted_us"),
+                estimate=_estimate(candidate.get("speedup")),
             )
-            for each in body.get("candidates", ())
+            for candidate in body.get("candidates", ())
         ),
         machine=body.get("machine", {}),
         versions={printable(k): printable(v) for k, v in body.get("versions", {}).items()},
@@ -161,16 +161,16 @@ def gdat_report_from_json(value: Any) -> GdatReport:
 
 def printable(text: str) -> str:
     """Return a text without what could upset a terminal: control characters, lone surrogates."""
-    return "".join(each if each.isprintable() else "?" for each in text)
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _sections(value: Any) -> dict[str, Any]:
     """Return the parts of a file by name, whichever of AOE's two layouts it has."""
     if isinstance(value, Mapping) and len(value) == 1:
         value = next(iter(value.values()))
-    if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
+    if not isinstance(value, list) or not all(isinstance(part, Mapping) for part in value):
         raise ValueError("not a result file of AOE (expected a list of sections)")
-    sections = {name: part for each in value for name, part in each.items()}
+    sections = {name: part for section in value for name, part in section.items()}
     if "GDAT" not in sections:
         others = ", ".join(sorted(map(str, sections)))[:80] or "nothing"
         raise ValueError(f"no result of gradient tuning (got {others}, expected GDAT)")
@@ -192,15 +192,15 @@ def _grouping(value: Mapping[str, Any] | None) -> GroupingReport | None:
         return None
     segments = tuple(
         SegmentTime(
-            gradients=int(each["gradients"]),
-            bytes=int(each["bytes"]),
-            ready_us=float(each["ready_us"]),
-            start_us=float(each["start_us"]),
-            end_us=float(each["end_us"]),
+            gradients=int(segment["gradients"]),
+            bytes=int(segment["bytes"]),
+            ready_us=float(segment["ready_us"]),
+            start_us=float(segment["start_us"]),
+            end_us=float(segment["end_us"]),
         )
-        for each in value["segments"]
+        for segment in value["segments"]
     )
-    late = next((each for each in segments if each.end_us < each.start_us), None)
+    late = next((segment for segment in segments if segment.end_us < segment.start_us), None)
     if late is not None:
         raise ValueError(f"a segment ends before it starts (got {late.start_us}..{late.end_us} us)")
     return GroupingReport(

@@ -70,7 +70,7 @@ def gdat_candidates(
     seen = {default}
     found: list[GdatCandidate] = []
     sizes = sorted(
-        _grid(trace, grid_mib), key=lambda each: finish_us(trace, each.segmentation, cost)
+        _grid(trace, grid_mib), key=lambda size: finish_us(trace, size.segmentation, cost)
     )
     turns = zip_longest(_computed(trace, cost, default), sizes)
     for candidate in (*_known(stored, trace), *filter(None, chain.from_iterable(turns))):

@@ -1,4 +1,4 @@
-"""Workloads, operators and banks for tests of the tuning layer."""
+"""Workloads, operators, banks and results for tests of the tuning layer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,23 @@ from typing import Any
 from aoe.bank.journal import BankJournal
 from aoe.bank.operators import OperatorBank, OperatorVerdict, key_of
 from aoe.device.compiler import KernelSource, kernel_name
-from aoe.graph.regions import Region
+from aoe.execute.accuracy import Deviation
+from aoe.execute.tasks import ModelComparison
+from aoe.graph.regions import Refusal, Region
 from aoe.kernels.elementwise import Elementwise
 from aoe.measurement import Measurement, Outcome, SpeedupEstimate, estimate_speedup
+from aoe.ort.profile import ModelProfile
+from aoe.results.files import RepoOutcome, TuningResult
+from aoe.results.opat import OpatReport
 from aoe.schedule import Configuration, Schedule
 from aoe.testing.fakes import BASELINE_US, make_target
 from aoe.tuning.opat.assembly import ChosenKernel
+from aoe.tuning.opat.judge import Judgement
+from aoe.tuning.opat.loop import SearchResult, TrialRecord
+from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator
+from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.workbench import ResultPlaces
 from aoe.workload import Workload
 from aoebank import Event
 from support.engine.families import chain_workload, kernel_target
@@ -116,4 +126,64 @@ def make_kernel(number: int, *, gain_us: float = 100.0) -> ChosenKernel:
         regions=operator.regions,
         op_names=operator.op_names,
         gain_us=gain_us,
+    )
+
+
+def make_tuned(name: str, extent: int = 8, *, searched: bool = True) -> TunedOperator:
+    """Return an operator that was added to the bank, twice as fast as the default."""
+    workload = chain_workload(("Exp",), shape=(1, 8, extent, extent))
+    schedule, guess = guess_of(workload)
+    failure = Measurement.failure(Outcome.COMPILE, "illegal")
+    search = SearchResult(
+        configuration=guess,
+        schedule=schedule,
+        measurement=make_measurement(2.0),
+        estimate=make_estimate(2.0),
+        trials=(
+            TrialRecord(configuration=guess, measurement=make_measurement(2.0)),
+            TrialRecord(configuration=Configuration({"a": 1}), measurement=failure),
+        ),
+    )
+    return TunedOperator(
+        operator=make_operator(workload, op_names=(name,)),
+        outcome=RepoOutcome.ADD,
+        reason="better than the default",
+        schedule=schedule,
+        speedup=2.0,
+        estimate=make_estimate(2.0),
+        before_us=100.0,
+        after_us=50.0,
+        search=search if searched else None,
+    )
+
+
+def make_opat_result(*tuned: TunedOperator, max_abs_err: float = 1e-6) -> OpatResult:
+    """Return a run whose model keeps the first operator and is 1.5x as fast."""
+    comparison = ModelComparison(
+        measurement=make_measurement(1.5),
+        deviation=Deviation(max_abs_err=max_abs_err, excess=0.1),
+    )
+    kernel = make_kernel(1)
+    kept = (replace(kernel, key=tuned[0].operator.key),) if tuned else ()
+    profile = ModelProfile(node_us={"a": 30.0, "b": 70.0}, model_us=110.0, tensors={})
+    return OpatResult(
+        model={"name": "net", "path": "net.onnx", "sha256": "0" * 64},
+        target=make_target(),
+        versions={"aoe": "0.1.0"},
+        bank=Path("bank"),
+        places=ResultPlaces(
+            tuning_name="net_20260101",
+            om_file=Path("out/net_tune.om"),
+            results=Path("out"),
+            result_file=Path("out/aoe_result_opat_20260101000000000_1.json"),
+        ),
+        operators=tuned,
+        refusals=(Refusal(node="r", op_type="Relu", reason="touches 8 elements only"),),
+        judgement=Judgement(
+            kept=kept, dropped={}, comparison=comparison, estimate=make_estimate(1.5)
+        ),
+        profile=profile,
+        tuned_profile=replace(profile, node_us={"a": 5.0}),
+        report=OpatReport(tuning_name="net_20260101", result=TuningResult.SUCCESSFUL),
+        seconds=12.34,
     )

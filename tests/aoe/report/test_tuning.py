@@ -1,0 +1,97 @@
+"""What a tuning tells its user: the same figures as text and as a document."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.engine.gradients import make_gdat_report
+from support.engine.tuning import make_opat_result, make_tuned
+
+from aoe.gradients.segmentation import Segmentation
+from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
+from aoe.results.files import RepoOutcome
+from aoe.tuning.gdat.result import GdatResult, TunedGradients
+from aoe.tuning.opat.result import summary
+from aoebank import Report, emit
+
+
+def _told(report: Report, capsys: pytest.CaptureFixture[str]) -> str:
+    emit(report, as_json=False, no_color=True)
+    return capsys.readouterr().out
+
+
+def _document(report: Report, capsys: pytest.CaptureFixture[str]) -> Any:
+    emit(report, as_json=True, indent=None)
+    return json.loads(capsys.readouterr().out)
+
+
+def test_operators_are_a_table_and_the_model_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    result = make_opat_result(make_tuned("conv[1]"), make_tuned("conv2", 16))
+    text = _told(OperatorTuningReport(result=result), capsys)
+    first, second = (
+        next(line for line in text.splitlines() if name in line) for name in ("conv[1]", "conv2")
+    )
+    assert "2.00x" in first and "add" in first and "yes" in first
+    assert "no" in second
+    assert "whole model: 1.000 ms -> 0.667 ms, 1.500x" in text
+    assert f"tuned model: {result.om_file}" in text
+    last = "net_20260101 process finished. Performance improved by 50.00%"
+    assert text.splitlines()[-1] == last
+
+
+def test_model_with_nothing_to_tune_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    text = _told(OperatorTuningReport(result=make_opat_result()), capsys)
+    assert "nothing in this model is tunable" in text
+    assert "Performance improved by 0.00%" in text
+
+
+def test_document_has_the_summary_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    result = make_opat_result(make_tuned("conv1"))
+    document = _document(OperatorTuningReport(result=result), capsys)
+    assert document["schema"] == "aoe.tune/1"
+    assert document["om"] == str(result.om_file)
+    assert document["summary"] == summary(result)
+
+
+def _gradients(*, kept: bool, stored_speedup: float | None = None) -> TunedGradients:
+    report = make_gdat_report()
+    return TunedGradients(
+        result=GdatResult(
+            outcome=RepoOutcome.ADD if kept else RepoOutcome.RESERVED,
+            reason="optimum" if kept else "in the bank",
+            segmentation=Segmentation(ends=(3, 8)) if kept else None,
+            estimate=report.estimate if kept else None,
+            report=report,
+            steps=120,
+            stored_speedup=stored_speedup,
+        ),
+        bank_file=Path("bank.json"),
+        result_file=Path("result.json"),
+        exit_code=3,
+    )
+
+
+def test_gradients_are_told_with_their_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = _told(GradientTuningReport(tuned=_gradients(kept=True)), capsys).splitlines()
+    assert lines[0] == "add: optimum; 2 segments"
+    assert lines[1].startswith("training step: 1.250x (95 % interval 1.200 to 1.300, 40 pairs")
+    assert [line.split(":")[0] for line in lines[2:4]] == ["before", "after"]
+    assert lines[-1] == "net_20260301 process finished. Performance improved by 25.00%"
+
+
+def test_known_grouping_improves_by_what_it_did_then(capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = _gradients(kept=False, stored_speedup=1.1)
+    lines = _told(GradientTuningReport(tuned=tuned), capsys).splitlines()
+    assert lines[0] == "reserved: in the bank; DDP's own buckets"
+    assert lines[-1].endswith("Performance improved by 10.00%")
+
+
+def test_exit_code_is_that_of_the_script(capsys: pytest.CaptureFixture[str]) -> None:
+    report = GradientTuningReport(tuned=_gradients(kept=True))
+    assert report.exit_code == 3
+    document = _document(report, capsys)
+    assert (document["schema"], document["script_exit_code"]) == ("aoe.gdat/1", 3)
+    assert (document["segments"], document["steps"]) == ([3, 8], 120)
