@@ -34,7 +34,9 @@ NAME_A_FORMAT = {
 }
 # a part may import the parts behind it, never one before it
 LAYERS = {
-    "aoebank": ("cli", "api", "report", "ops", "storage", "formats", "model", "errors"),
+    "aoebank": (
+        *("cli", "api", "report", "ops", "storage", "formats", "model", "processes", "errors"),
+    ),
     "aoe": (
         *("cli", "report", "torch", "tuning", "entry", "om", "execute", "device", "ort", "graph"),
         *("kernels", "bank", "results", "gradients", "settings", "target", "operators"),

@@ -92,14 +92,11 @@ class Format(Protocol):
         """Find the records of a file; never raises, whatever the bytes are."""
         ...
 
-    def parse_like(
-        self, data: bytes, path: Path, like: ParsedFile | None, *, uses_all_cores: bool = True
-    ) -> ParsedFile:
+    def parse_like(self, data: bytes, path: Path, like: ParsedFile | None) -> ParsedFile:
         """Parse a file, faster where it shares records with `like`; the result is the same.
 
         Args:
             like: Another version of it, of any format.
-            uses_all_cores: False where another process has the other core already.
         """
         return self.parse(data, path)
 

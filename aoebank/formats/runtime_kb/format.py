@@ -37,10 +37,9 @@ from aoebank.formats.runtime_kb.rules import (
 )
 from aoebank.formats.text import json_text
 from aoebank.formats.text.json_lines import iter_lines
-from aoebank.formats.text.parallel_scan import scan_lines
 from aoebank.formats.text.problem import blank_line
 from aoebank.formats.text.record import record_text, stored
-from aoebank.formats.text.scan import FileScan, start_scan
+from aoebank.formats.text.scan import FileScan, scan_lines, start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
@@ -85,17 +84,11 @@ class RuntimeKbFormat(Format):
         scan_lines(scan, _scan_part)
         return scan.file(self)
 
-    def parse_like(
-        self, data: bytes, path: Path, like: ParsedFile | None, *, uses_all_cores: bool = True
-    ) -> ParsedFile:
+    def parse_like(self, data: bytes, path: Path, like: ParsedFile | None) -> ParsedFile:
         """Parse another version of `like`: a line both have is not read twice."""
         known = KnownLines(like) if like is not None and like.format is self else None
-        work = partial(_scan_part, known=known)
         scan = start_scan(data, path)
-        if uses_all_cores:
-            scan_lines(scan, work)
-        else:
-            work(scan, 0, len(data))
+        scan_lines(scan, partial(_scan_part, known=known))
         return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from aoebank.formats.lines import LineIndex
 from aoebank.formats.protocol import Format, ParsedFile
@@ -14,9 +16,20 @@ from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import check_text
 from aoebank.formats.text.problem import Problem, RecordText
 from aoebank.model.finding import Finding, Location, make_finding
+from aoebank.processes import count_processes, map_in_order
 
 MOST_LISTED = 1000  # findings of one code about places in a file; nobody reads on, memory ends
 _MARKERS = (b"<<<<<<< ", b"=======", b"||||||| ", b">>>>>>> ")
+
+
+class ScannedPart(NamedTuple):
+    """What a scan found in a part of a file: no more than that goes from process to process."""
+
+    keys: list[str]
+    starts: array[int]
+    ends: array[int]
+    findings: list[Finding]
+    left_out: Counter[str]
 
 
 @dataclass(slots=True)
@@ -73,10 +86,13 @@ class FileScan:
         hint = "restore the line from git, or remove it"
         self.findings.append(make_finding(error.code, place, error.problem, hint=hint))
 
-    def take_over(self, findings: Iterable[Finding], left_out: Mapping[str, int]) -> None:
+    def take_over(self, later: ScannedPart) -> None:
         """Add what a scan of later bytes found."""
-        self.findings += [each for each in findings if not self._is_enough(each.code)]
-        self.left_out.update(left_out)
+        self.keys += later.keys
+        self.starts += later.starts
+        self.ends += later.ends
+        self.findings += [found for found in later.findings if not self._is_enough(found.code)]
+        self.left_out.update(later.left_out)
 
     def _is_enough(self, code: str) -> bool:
         """Return whether a further finding of a code is only counted."""
@@ -114,3 +130,28 @@ def start_scan(data: bytes, path: Path) -> FileScan:
     """Return a scan that holds the findings about the bytes of a file, and no record yet."""
     lines = LineIndex(data)
     return FileScan(data=data, path=path, lines=lines, findings=[*check_text(data, path, lines)])
+
+
+def scan_lines(scan: FileScan, work: Callable[[FileScan, int, int], None]) -> None:
+    """Let `work` fill `scan` from all bytes of its file; parts of a large one at the same time.
+
+    Args:
+        scan: Nothing found in it yet but what is odd about the text as a whole.
+        work: Adds the records and findings of whole lines between two bytes.
+    """
+    size = len(scan.data)
+    processes = count_processes(size)
+    # each line in the part its first byte is in
+    cuts = {scan.data.find(b"\n", size * part // processes) + 1 for part in range(1, processes)}
+    places = sorted({0, size, *cuts})
+    if len(places) <= 2:
+        work(scan, 0, size)
+        return
+
+    def scan_part(part: tuple[int, int]) -> ScannedPart:
+        own = FileScan(data=scan.data, path=scan.path, lines=scan.lines)
+        work(own, *part)
+        return ScannedPart(own.keys, own.starts, own.ends, own.findings, own.left_out)
+
+    for found in map_in_order(scan_part, [*pairwise(places)], processes):
+        scan.take_over(found)

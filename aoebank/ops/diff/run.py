@@ -18,7 +18,7 @@ from aoebank.ops.diff.measured import MeasuredPair
 from aoebank.ops.diff.options import DiffOptions
 from aoebank.ops.diff.pair_files import FilePair, pair_files
 from aoebank.ops.diff.result import DiffResult, RollupRow, RollupTally
-from aoebank.ops.workers import map_files, takes_two
+from aoebank.processes import count_processes, map_in_order
 from aoebank.storage.sides.side import PathSide, Side, SideKind, size_on_disk
 
 _STORED = (SideKind.GIT, SideKind.SNAPSHOT)
@@ -89,17 +89,17 @@ def diff(a: Side, b: Side, options: DiffOptions | None = None) -> DiffResult:
     tally = _Tally()
     is_one_file = not (a.is_tree and b.is_tree)
     pairs = _pairs(a, b, options)
-    in_two = takes_two(pairs, size_on_disk((a, b)))
 
     def work(pair: FilePair) -> _Compared | _Problem | None:
         try:
-            return _compare_files(a, b, pair, options, uses_all_cores=not in_two)
+            return _compare_files(a, b, pair, options)
         except (BankPathError, BankFormatError) as error:
             if is_one_file:
                 raise
             return _Problem(error=error)
 
-    for pair, found in zip(pairs, map_files(pairs, work, in_two=in_two), strict=True):
+    processes = count_processes(size_on_disk((a, b)))
+    for pair, found in zip(pairs, map_in_order(work, pairs, processes), strict=True):
         if isinstance(found, _Problem):
             tally.problems.append(found.error)
         elif found is not None:
@@ -150,9 +150,7 @@ def _name_beside(side: Side, other: Side) -> str:
     )
 
 
-def _compare_files(
-    a: Side, b: Side, pair: FilePair, options: DiffOptions, *, uses_all_cores: bool
-) -> _Compared | None:
+def _compare_files(a: Side, b: Side, pair: FilePair, options: DiffOptions) -> _Compared | None:
     """Return what came of two files, None if no record of them is asked for."""
     measured = MeasuredPair(
         load_a=lambda: a.load_provenance(pair.a or ""),
@@ -160,8 +158,8 @@ def _compare_files(
         noise_ratio=options.noise_ratio,
         weights=options.weights,
     )
-    old = None if pair.a is None else a.load(pair.a, uses_all_cores=uses_all_cores)
-    new = None if pair.b is None else b.load(pair.b, like=old, uses_all_cores=uses_all_cores)
+    old = None if pair.a is None else a.load(pair.a)
+    new = None if pair.b is None else b.load(pair.b, like=old)
     comparison = FileComparison(
         name=pair.name,
         name_a=pair.a if pair.a != pair.b else None,

@@ -23,7 +23,7 @@ from aoebank.ops.merge.lines import QUARANTINE, merge_lines
 from aoebank.ops.merge.plan import Source, Three
 from aoebank.ops.merge.verdicts import PersonalVerdict
 from aoebank.ops.merge.versions import Versions
-from aoebank.ops.workers import map_files, takes_two
+from aoebank.processes import count_processes, map_in_order
 from aoebank.storage.sides.side import PathSide, Side, SideKind, StoredSide, size_on_disk
 from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, iter_tree
 from aoebank.storage.twins import BY_TUNER_ONLY, bank_of_twin
@@ -55,17 +55,14 @@ class ThreeSides:
         sides = [side for side in (self.base, self.ours, self.theirs) if side is not None]
         return tuple(sorted({name for side in sides for name in side.names()}))
 
-    def load(self, name: str, *, uses_all_cores: bool = True) -> Versions:
+    def load(self, name: str) -> Versions:
         """Read and parse the versions of a file; what they share is parsed once.
-
-        Args:
-            uses_all_cores: False where another process has the other core already.
 
         Raises:
             BankFormatError: one is no bank file, or lost its content to a writer that died.
             BankPathError: one cannot be read.
         """
-        load = partial(_load, name=name, uses_all_cores=uses_all_cores)
+        load = partial(_load, name=name)
         ours = load(self.ours, like=None)
         theirs = load(self.theirs, like=ours)
         base = load(self.base, like=ours if ours is not None else theirs)
@@ -103,10 +100,9 @@ def merge_sides(step: Step) -> Iterator[MergedFile]:
     """
     sides, names = step.sides, step.sides.names()
     _demand_all_known(step.verdicts, names)
-    in_two = takes_two(names, size_on_disk((sides.base, sides.ours, sides.theirs)))
-    work = partial(_merge_one, step, uses_all_cores=not in_two)
+    processes = count_processes(size_on_disk((sides.base, sides.ours, sides.theirs)))
     known = {source: Relatedness() for source in _BOTH}
-    for file in map_files(names, work, in_two=in_two):
+    for file in map_in_order(partial(_merge_one, step), names, processes):
         known = {source: known[source] | file.relatedness[source] for source in _BOTH}
         yield file
     if sides.base is not None and not step.context.rules.may_be_unrelated:
@@ -127,10 +123,10 @@ def merge_quarantine(step: Step) -> tuple[bytes | None, str | None]:
     return merged, sha256_of(texts.of(step.target)) if step.target else None
 
 
-def _merge_one(step: Step, name: str, *, uses_all_cores: bool) -> MergedFile:
+def _merge_one(step: Step, name: str) -> MergedFile:
     sides = step.sides
     own = {source: sides.name_in(source, name) for source in Source}
-    versions = sides.load(name, uses_all_cores=uses_all_cores)
+    versions = sides.load(name)
     context = replace(
         step.context,
         verdicts=step.verdicts.get(name, {}),
@@ -225,14 +221,12 @@ def _demand_all_known(decided: Mapping[str, object], names: Sequence[str]) -> No
             )
 
 
-def _load(
-    side: Side | None, *, name: str, like: ParsedFile | None, uses_all_cores: bool
-) -> ParsedFile | None:
+def _load(side: Side | None, *, name: str, like: ParsedFile | None) -> ParsedFile | None:
     """Return one version of a file, known to be of a bank; None where a side has none."""
     if side is None:
         return None
     own = name if side.is_tree else side.names()[0]
-    parsed = side.load(own, like=like, uses_all_cores=uses_all_cores)
+    parsed = side.load(own, like=like)
     if parsed is None:
         return None
     head, path = parsed.data[:HEAD_BYTES], parsed.path

@@ -51,15 +51,12 @@ class Side(Protocol):
         """Return the bank files, sorted: paths below the side, `/` between the parts."""
         ...
 
-    def load(
-        self, name: str, *, like: ParsedFile | None = None, uses_all_cores: bool = True
-    ) -> ParsedFile | None:
+    def load(self, name: str, *, like: ParsedFile | None = None) -> ParsedFile | None:
         """Read and parse a bank file, broken or not; None if the side has none of this name.
 
         Args:
             name: As `names` gives it.
             like: Another version of it: lines both have are parsed once.
-            uses_all_cores: False where another process has the other core already.
         """
         ...
 
@@ -103,14 +100,12 @@ class PathSide:
                 found.append(entry.path.relative_to(self.path).as_posix())
         return tuple(sorted(found))
 
-    def load(
-        self, name: str, *, like: ParsedFile | None = None, uses_all_cores: bool = True
-    ) -> ParsedFile | None:
+    def load(self, name: str, *, like: ParsedFile | None = None) -> ParsedFile | None:
         path = self._place(name)
         data = read_file(path)
         if data is None:
             return None
-        parsed = format_of(path, data).parse_like(data, path, like, uses_all_cores=uses_all_cores)
+        parsed = format_of(path, data).parse_like(data, path, like)
         if not is_blank(data) and find_error(parsed) is None:
             return parsed
         return load_file(path)  # a torn file is read again when no writer is at it
@@ -151,14 +146,12 @@ class StoredSide:
             return tuple(name for name in self.contents if not name.endswith(SUFFIX))
         return tuple(sorted(filter(self._is_bank_file, self.contents)))
 
-    def load(
-        self, name: str, *, like: ParsedFile | None = None, uses_all_cores: bool = True
-    ) -> ParsedFile | None:
+    def load(self, name: str, *, like: ParsedFile | None = None) -> ParsedFile | None:
         stored = self.contents.get(name)
         if stored is None:
             return None
         data, path = self.read(stored), Path(self.place, name)
-        return format_of(path, data).parse_like(data, path, like, uses_all_cores=uses_all_cores)
+        return format_of(path, data).parse_like(data, path, like)
 
     def load_provenance(self, name: str) -> ProvenanceLog:
         side_car = f"{name}{SUFFIX}"

@@ -172,7 +172,7 @@ def test_file_that_cannot_be_read_is_told_and_not_taken_for_removed(
     assert [type(problem) for problem in result.problems] == [BankPermissionError]
 
 
-def test_large_trees_are_compared_by_two_processes_with_the_same_result(
+def test_large_trees_are_compared_by_several_processes_with_the_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(7):
@@ -187,8 +187,7 @@ def test_large_trees_are_compared_by_two_processes_with_the_same_result(
         return diff(*sides)
 
     alone = compared()
-    monkeypatch.setattr("aoebank.ops.workers._LARGE_BYTES", 0)
-    monkeypatch.setattr("aoebank.ops.workers.may_fork", lambda: True)
+    monkeypatch.setattr("aoebank.ops.diff.run.count_processes", lambda _: 3)
     together = compared()
     assert len(alone.changes) > 10
     assert together.changes == alone.changes

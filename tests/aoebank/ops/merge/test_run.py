@@ -521,7 +521,7 @@ def test_unsettled_conflicts_of_an_earlier_merge_are_not_overwritten(banks: Path
     assert content(banks) == before
 
 
-def test_large_trees_are_merged_by_two_processes_with_the_same_result(
+def test_large_trees_are_merged_by_several_processes_with_the_same_result(
     banks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [FILE.replace("matmul", f"op{number}") for number in range(7)]
@@ -529,8 +529,7 @@ def test_large_trees_are_merged_by_two_processes_with_the_same_result(
         write(banks / "a", {name: unified({number: A, 1: A})})
         write(banks / "b", {name: unified({number: B, 2: A})})
     alone = run(banks, "a", "b", out="alone", says_all=True)
-    monkeypatch.setattr("aoebank.ops.workers._LARGE_BYTES", 0)
-    monkeypatch.setattr("aoebank.ops.workers.may_fork", lambda: True)
+    monkeypatch.setattr("aoebank.ops.merge.sides.count_processes", lambda _: 3)
     together = run(banks, "a", "b", out="together", says_all=True)
     assert content(banks / "together") == content(banks / "alone")
     assert together.steps == alone.steps
