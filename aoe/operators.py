@@ -6,13 +6,13 @@ kernel families, keyed by the same names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 from typing import Protocol
 
-from aoe.workload import NCHWC_DOMAIN, Operation
+from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation
 
 MICROSOFT_DOMAIN = "com.microsoft"
 """Domain of ONNX Runtime's own operators."""
@@ -25,6 +25,9 @@ _ANY_NUMBER = 32  # inputs of a variadic operator
 OperatorKey = tuple[str, str]
 """(domain, op_type); ONNX's own domain is the empty string."""
 Shape = tuple[int, ...]
+
+
+Attributes = Mapping[str, AttributeValue]
 
 
 class _Named(Protocol):
@@ -184,23 +187,32 @@ class OperatorFacts:
     summed: Callable[[Operation, Shape], int] = _one
 
 
-def softmax_axis(operation: Operation) -> object:
+def number(attributes: Attributes, name: str, default: float) -> float:
+    """Return a numeric attribute or its default.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    value = attributes.get(name, default)
+    if isinstance(value, str | tuple):
+        raise ValueError(f"attribute {name} is not a number (got {value!r})")
+    return float(value)
+
+
+def softmax_axis(operation: Operation) -> int:
     """Return the `axis` of a Softmax or LogSoftmax, its default filled in."""
     default = -1 if operation.version >= SOFTMAX_ONE_AXIS_SINCE else 1
-    return operation.attributes.get("axis", default)
+    return int(number(operation.attributes, "axis", default))
 
 
 def _softmax_length(operation: Operation, shape: Shape) -> int:
     axis = softmax_axis(operation)
-    assert isinstance(axis, int)
     one_axis = operation.version >= SOFTMAX_ONE_AXIS_SINCE
     return shape[axis] if one_axis else prod(shape[axis:])
 
 
 def _lrn_window(operation: Operation, shape: Shape) -> int:
-    size = operation.attributes.get("size", 1)
-    assert isinstance(size, int)
-    return size
+    return int(number(operation.attributes, "size", 1))
 
 
 def _filter_size(operation: Operation, shape: Shape) -> int:

@@ -6,22 +6,20 @@ ONNX Runtime turns a lone BatchNormalization in a blocked region into a depthwis
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import halide as hl
 
-from aoe.kernels.elementwise import iteration_of, row_nest
-from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
-from aoe.kernels.halide.anchored import Anchored, split_at_anchor
-from aoe.kernels.halide.chain import (
-    RESULT,
-    build_chain,
-    check_chain,
-    estimate_cycles,
-    load_arguments,
-    loop_variables,
-    make_arguments,
+from aoe.kernels.elementwise import row_nest
+from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.halide.anchored import (
+    AnchoredNest,
+    anchor_operands,
+    anchored_pipeline,
+    plan_nest,
+    split_at_anchor,
 )
-from aoe.kernels.halide.iteration import Iteration, plan_iteration
+from aoe.kernels.halide.chain import Operands, check_chain, estimate_cycles
 from aoe.kernels.halide.tiling import GUESSES_MAX, row_schedule, row_space
 from aoe.kernels.math.functions import strict
 from aoe.kernels.normalization_ops import apply_activation, scale_and_shift
@@ -63,49 +61,26 @@ class BatchNormalization:
 
     def supports(self, workload: Workload) -> Support:
         """Tell whether the workload starts with a normalisation that only chains follow."""
-        parts = split_at_anchor(workload, self.anchors)
-        if isinstance(parts, Support):
-            return parts
-        if not all(is_reorder(operation) for operation in parts.before):
-            return Support("the normalisation is not the first operator")
-        chain = check_chain((parts.anchor, *parts.after))
-        if not chain:
-            return chain
-        iteration = plan_iteration(workload)
-        return SUPPORTED if isinstance(iteration, Iteration) else iteration
+        return support_of(_plan(workload))
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the chain with the per-channel values as stages."""
-        parts, iteration = _parts(workload), iteration_of(workload)
-        variables = loop_variables(iteration)
-        arguments = make_arguments(workload, iteration)
-        values = load_arguments(arguments, iteration, variables)
-        values = build_chain(parts.before, values, workload.scalars, variables)
-        stages = _channel_stages(parts, iteration, variables, values)
-        normalised = hl.Func("normalised")
-        normalised[variables] = _normalise(parts, stages, values)
-        values[parts.anchor.output] = normalised[variables]
-        values = build_chain(parts.after, values, workload.scalars, variables)
-        output = hl.Func(RESULT)
-        output[variables] = values[workload.result]
-        loops = {RESULT: tuple((axis.name, axis.extent) for axis in reversed(iteration.axes))}
-        extents = dict(loops[RESULT])
-        for name, stage in stages.items():
-            loops[name] = tuple((v.name(), extents[v.name()]) for v in stage.args())
-        return Pipeline(
-            output=output,
-            stages={RESULT: output, **stages},
-            arguments=arguments,
-            argument_extents=iteration.argument_extents,
-            output_extents=iteration.extents,
-            loops=loops,
-        )
+        nest = supported(workload, _plan(workload))
+        operands = anchor_operands(nest)
+        stages = _channel_stages(nest, operands)
+        extents = {axis.name: axis.extent for axis in nest.axes}
+        loops = {
+            name: tuple((v.name(), extents[v.name()]) for v in stage.args())
+            for name, stage in stages.items()
+        }
+        result = _normalise(nest, stages, operands)
+        return anchored_pipeline(nest, operands, result, stages, loops)
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return the row-wise space and, where it matters, the place of the parameters."""
         heavy = estimate_cycles(workload.operations) >= _HEAVY_CYCLES
         rows = row_space(row_nest(workload, target), target, heavy=heavy)
-        places = _places(workload)
+        places = _places(supported(workload, _plan(workload)))
         guesses = [
             {**guess, "parameters": place}
             for place in places
@@ -125,45 +100,48 @@ class BatchNormalization:
         rows = row_schedule(row_nest(workload, target), configuration)
         if configuration["parameters"] == "inline":
             return rows
-        return Schedule((*rows.steps, *_root_steps(workload, target)))
+        nest = supported(workload, _plan(workload))
+        return Schedule((*rows.steps, *_root_steps(nest, target)))
 
 
-def _parts(workload: Workload) -> Anchored:
+def _plan(workload: Workload) -> AnchoredNest | Support:
+    """Return how a workload is computed, or why it is not."""
     parts = split_at_anchor(workload, BatchNormalization.anchors)
-    if not isinstance(parts, Anchored):
-        raise ValueError(f"batch_normalization: not supported: {parts.reason}")
-    return parts
+    if isinstance(parts, Support):
+        return parts
+    if not all(is_reorder(operation) for operation in parts.before):
+        return Support("the normalisation is not the first operator")
+    chain = check_chain((parts.anchor, *parts.after))
+    return plan_nest(parts) if chain else chain
 
 
-def _channel_axes(parts: Anchored, iteration: Iteration) -> tuple[int, ...]:
-    """Return the axes the parameters have, outermost first; none if there is one channel."""
-    return iteration.operands[int(parts.anchor.inputs[1][1:])]
+def _channel_axes(nest: AnchoredNest) -> tuple[int, ...]:
+    """Return the axes parameters are computed over, outermost first.
+
+    None if there is one channel, or if the model has factor and summand ready-made.
+    """
+    anchor = nest.parts.anchor
+    return () if anchor.domain else nest.iteration.operands[int(anchor.inputs[1][1:])]
 
 
-def _channel_stages(
-    parts: Anchored,
-    iteration: Iteration,
-    variables: tuple[hl.Var, ...],
-    values: Mapping[str, hl.Expr],
-) -> dict[str, hl.Func]:
-    """Return factor and summand per channel; none where the model has them ready-made."""
-    axes = _channel_axes(parts, iteration)
-    if parts.anchor.domain or not axes:
+def _channel_stages(nest: AnchoredNest, operands: Operands) -> dict[str, hl.Func]:
+    """Return factor and summand per channel, where they are to be computed."""
+    axes, anchor, values = _channel_axes(nest), nest.parts.anchor, operands.values
+    if not axes:
         return {}
-    channel = tuple(reversed([tuple(reversed(variables))[i] for i in axes]))
-    parameters = [values[ref] for ref in parts.anchor.inputs[1:5]]
-    factor, summand = scale_and_shift(parameters, parts.anchor.attributes)
+    outermost_first = tuple(reversed(operands.variables))
+    channel = tuple(outermost_first[at] for at in reversed(axes))
+    parameters = [values[ref] for ref in anchor.inputs[1:5]]
+    factor, summand = scale_and_shift(parameters, anchor.attributes)
     stages = {FACTOR: hl.Func(FACTOR), SUMMAND: hl.Func(SUMMAND)}
     stages[FACTOR][channel] = factor
     stages[SUMMAND][channel] = summand
     return stages
 
 
-def _normalise(
-    parts: Anchored, stages: Mapping[str, hl.Func], values: Mapping[str, hl.Expr]
-) -> hl.Expr:
-    anchor = parts.anchor
-    x, *parameters = (values[ref] for ref in anchor.inputs if ref)
+def _normalise(nest: AnchoredNest, stages: Mapping[str, hl.Func], operands: Operands) -> hl.Expr:
+    anchor = nest.parts.anchor
+    x, *parameters = (operands.values[ref] for ref in anchor.inputs if ref)
     if anchor.domain:
         result = strict(x * parameters[0])
         if len(parameters) > 1:
@@ -176,25 +154,19 @@ def _normalise(
     return strict(x * factor + summand)
 
 
-def _places(workload: Workload) -> tuple[str, ...]:
+def _places(nest: AnchoredNest) -> tuple[str, ...]:
     """Return where the parameters may be computed, the likelier place first."""
-    parts, iteration = _parts(workload), iteration_of(workload)
-    axes = _channel_axes(parts, iteration)
-    if parts.anchor.domain or not axes:
+    axes, loops = _channel_axes(nest), nest.axes
+    if not axes or prod(loops[at].extent for at in axes) > _STACK_CHANNELS_MAX:
         return ("inline",)
-    channels = 1
-    for at in axes:
-        channels *= iteration.axes[at].extent
-    if channels > _STACK_CHANNELS_MAX:
-        return ("inline",)
-    is_short = iteration.axes[-1].extent < _SHORT_ROW or len(iteration.axes) - 1 in axes
-    return ("root", "inline") if is_short and not workload.blocked else ("inline", "root")
+    is_short = loops[-1].extent < _SHORT_ROW or len(loops) - 1 in axes
+    blocked = nest.workload.blocked
+    return ("root", "inline") if is_short and not blocked else ("inline", "root")
 
 
-def _root_steps(workload: Workload, target: KernelTarget) -> tuple[Step, ...]:
+def _root_steps(nest: AnchoredNest, target: KernelTarget) -> tuple[Step, ...]:
     """Return steps that compute both parameters before everything else, in vectors."""
-    iteration = iteration_of(workload)
-    axis = iteration.axes[_channel_axes(_parts(workload), iteration)[-1]]
+    axis = nest.axes[_channel_axes(nest)[-1]]
     steps: list[Step] = []
     for stage in (FACTOR, SUMMAND):
         steps += [ComputeRoot(stage), StoreIn(stage, Memory.STACK)]

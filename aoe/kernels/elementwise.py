@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import halide as hl
-
-from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
+from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
 from aoe.kernels.halide.chain import (
     RESULT,
-    build_chain,
+    chain_pipeline,
     check_chain,
     estimate_cycles,
-    load_arguments,
-    loop_variables,
-    make_arguments,
+    read_operands,
 )
 from aoe.kernels.halide.iteration import Iteration, plan_iteration
 from aoe.kernels.halide.tiling import RowNest, estimate_us, row_schedule, row_space
@@ -31,33 +27,12 @@ class Elementwise:
 
     def supports(self, workload: Workload) -> Support:
         """Tell whether every operator is element-wise and the layouts go together."""
-        chain = check_chain(workload.operations)
-        if not chain:
-            return chain
-        iteration = plan_iteration(workload)
-        return SUPPORTED if isinstance(iteration, Iteration) else iteration
+        return check_chain(workload.operations) and support_of(plan_iteration(workload))
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the chain as one function."""
-        iteration = iteration_of(workload)
-        variables = loop_variables(iteration)
-        arguments = make_arguments(workload, iteration)
-        values = build_chain(
-            workload.operations,
-            load_arguments(arguments, iteration, variables),
-            workload.scalars,
-            variables,
-        )
-        output = hl.Func(RESULT)
-        output[variables] = values[workload.result]
-        return Pipeline(
-            output=output,
-            stages={RESULT: output},
-            arguments=arguments,
-            argument_extents=iteration.argument_extents,
-            output_extents=iteration.extents,
-            loops={RESULT: tuple((axis.name, axis.extent) for axis in reversed(iteration.axes))},
-        )
+        operands = read_operands(workload, iteration_of(workload))
+        return chain_pipeline(workload, operands, workload.operations)
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return vector width, unrolling, tasks and, for short rows, what is vectorised."""
@@ -73,10 +48,7 @@ class Elementwise:
 
 def iteration_of(workload: Workload) -> Iteration:
     """Return the loop nest of a workload known to be supported."""
-    iteration = plan_iteration(workload)
-    if not isinstance(iteration, Iteration):
-        raise ValueError(f"{workload.op_type}: not supported: {iteration.reason}")
-    return iteration
+    return supported(workload, plan_iteration(workload))
 
 
 def row_nest(workload: Workload, target: KernelTarget) -> RowNest:
@@ -86,7 +58,6 @@ def row_nest(workload: Workload, target: KernelTarget) -> RowNest:
     cycles = estimate_cycles(workload.operations)
     return RowNest(
         stage=RESULT,
-        names=tuple(axis.name for axis in iteration.axes),
-        extents=tuple(axis.extent for axis in iteration.axes),
+        axes=iteration.axes,
         work_us=estimate_us(iteration.size, cycles, traffic, target),
     )

@@ -8,7 +8,7 @@ transcendental function is left open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -24,10 +24,9 @@ from aoe.kernels.normalization_ops import (
     refuse_batch_normalization,
     refuse_channel_scale,
 )
-from aoe.operators import MICROSOFT_DOMAIN, OperatorKey
-from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation
+from aoe.operators import MICROSOFT_DOMAIN, Attributes, OperatorKey, number
+from aoe.workload import NCHWC_DOMAIN, Operation
 
-Attributes = Mapping[str, AttributeValue]
 Build = Callable[[Sequence[hl.Expr], Attributes, int], hl.Expr]
 
 _LARGEST = 3.4028234663852886e38
@@ -50,14 +49,6 @@ class ElementwiseOp:
     build: Build
     cycles: int = 2
     refuse: Callable[[Operation], str] = _accept
-
-
-def number(attributes: Attributes, name: str, default: float) -> float:
-    """Return a numeric attribute or its default."""
-    value = attributes.get(name, default)
-    if isinstance(value, str | tuple):
-        raise ValueError(f"attribute {name} is not a number (got {value!r})")
-    return float(value)
 
 
 def _unary(function: Callable[[hl.Expr], hl.Expr], cycles: int = 2) -> ElementwiseOp:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from aoe.operators import OperatorKey
 from aoe.schedule import Configuration, Schedule, Space
@@ -12,6 +12,8 @@ from aoe.workload import Workload
 
 if TYPE_CHECKING:
     import halide as hl
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,22 @@ class Support:
 
 
 SUPPORTED = Support()
+
+
+def support_of(found: object) -> Support:
+    """Return the refusal `found` is, or that there is none."""
+    return found if isinstance(found, Support) else SUPPORTED
+
+
+def supported(workload: Workload, found: Found | Support) -> Found:
+    """Return what was found for a workload a family has said it computes.
+
+    Raises:
+        ValueError: it is a refusal.
+    """
+    if isinstance(found, Support):
+        raise ValueError(f"{workload.op_type}: not supported: {found.reason}")
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import halide as hl
 
 from aoe.kernels.math import functions
 from aoe.kernels.math.functions import at_least, clamp, constant, strict
-from aoe.workload import AttributeValue, Operation
+from aoe.operators import Attributes, number
+from aoe.workload import Operation
 
-Attributes = Mapping[str, AttributeValue]
 _DEFAULT_EPSILON = 1e-5
 
 
@@ -19,7 +19,7 @@ def scale_and_shift(
 ) -> tuple[hl.Expr, hl.Expr]:
     """Return factor and summand of a BatchNormalization from scale, bias, mean and variance."""
     scale, bias, mean, variance = parameters
-    epsilon = constant(float(_number(attributes.get("epsilon", _DEFAULT_EPSILON))))
+    epsilon = constant(number(attributes, "epsilon", _DEFAULT_EPSILON))
     factor = strict(scale * (constant(1.0) / hl.sqrt(variance + epsilon)))
     return factor, strict(bias - mean * factor)
 
@@ -102,18 +102,9 @@ def refuse_channel_scale(operation: Operation) -> str:
         return "Conv with a tensor added"
     moves = (("strides", 1), ("dilations", 1), ("kernel_shape", 1), ("pads", 0))
     for name, neutral in moves:
-        if any(item != neutral for item in _numbers(attributes.get(name, ()))):
+        given = attributes.get(name, ())
+        if any(item != neutral for item in (given if isinstance(given, tuple) else (given,))):
             return f"Conv with {name} {attributes[name]}"
     if str(attributes.get("auto_pad", "NOTSET")) not in ("NOTSET", "VALID"):
         return "Conv with automatic padding"
     return ""
-
-
-def _numbers(value: AttributeValue) -> tuple[float, ...]:
-    return tuple(value) if isinstance(value, tuple) else (float(_number(value)),)
-
-
-def _number(value: AttributeValue) -> float:
-    if isinstance(value, str | tuple):
-        raise ValueError(f"not a number (got {value!r})")
-    return float(value)

@@ -5,28 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
+from operator import add
+from typing import Any
 
 import halide as hl
 
-from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
-from aoe.kernels.halide.anchored import Anchored, split_at_anchor
-from aoe.kernels.halide.chain import (
-    RESULT,
-    build_chain,
-    estimate_cycles,
-    load_arguments,
-    loop_variables,
-    make_arguments,
+from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.halide.anchored import (
+    Anchored,
+    AnchoredNest,
+    anchor_operands,
+    anchored_pipeline,
+    plan_nest,
+    split_at_anchor,
 )
-from aoe.kernels.halide.iteration import Iteration, axis_names, plan_iteration
+from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
+from aoe.kernels.halide.iteration import Axis, axis_names
 from aoe.kernels.halide.tiling import (
-    GUESSES_MAX,
     LANE,
     best_tasks,
     estimate_us,
+    guided_space,
     inner_steps,
     parallel_steps,
     task_choices,
+    tile_choices,
+    tile_steps,
     vector_choices,
 )
 from aoe.kernels.math.functions import constant, exp, log, strict
@@ -73,135 +77,116 @@ class Softmax:
 
     def supports(self, workload: Workload) -> Support:
         """Tell whether the workload is one softmax over a middle axis and a chain behind it."""
-        if workload.blocked:
-            return Support("softmax in the blocked layout")
-        parts = split_at_anchor(workload, self.anchors)
-        if isinstance(parts, Support):
-            return parts
-        if workload.inputs[parts.source].shape != workload.output.shape:
-            return Support("the softmax is broadcast by what follows")
-        axis = _reduced_axis(parts, workload)
-        if isinstance(axis, Support):
-            return axis
-        iteration = plan_iteration(workload, (axis_names(workload)[axis],))
-        return SUPPORTED if isinstance(iteration, Iteration) else iteration
+        return support_of(_plan(workload))
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the passes as stages; the chain is inlined into the last."""
-        plan = _Plan.of(workload)
-        iteration = plan.iteration
-        variables = loop_variables(iteration)
-        arguments = make_arguments(workload, iteration)
-        passes = _Passes(plan, arguments[plan.parts.source], variables)
-        values = load_arguments(arguments, iteration, variables)
-        values = build_chain(plan.parts.before, values, workload.scalars, variables)
-        normalised = hl.Func("normalised")
-        normalised[variables] = passes.result(logarithm=plan.parts.anchor.op_type == "LogSoftmax")
-        values[plan.parts.anchor.output] = normalised[variables]
-        values = build_chain(plan.parts.after, values, workload.scalars, variables)
-        output = hl.Func(RESULT)
-        output[variables] = values[workload.result]
-        nest = tuple((axis.name, axis.extent) for axis in reversed(iteration.axes))
-        return Pipeline(
-            output=output,
-            stages={RESULT: output, **passes.stages},
-            arguments=arguments,
-            argument_extents=iteration.argument_extents,
-            output_extents=iteration.extents,
-            loops={RESULT: nest, **passes.loops},
-        )
+        plan = supported(workload, _plan(workload))
+        operands = anchor_operands(plan.nest)
+        passes = _passes(plan, operands)
+        stages: dict[str, Any] = {name: made.function for name, made in passes.items()}
+        loops = {name: tuple((v.name(), 0) for v in f.args()) for name, f in stages.items()}
+        for name, made in passes.items():
+            if made.reduced:
+                stages[f"{name}{_UPDATE}"] = made.function.update()
+                loops[f"{name}{_UPDATE}"] = ((made.reduced, 0), *loops[name])
+        result = _result(plan, operands, passes)
+        return anchored_pipeline(plan.nest, operands, result, stages, loops)
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return columns per tile, vector width, tasks, and whether exponentials are kept."""
-        plan = _Plan.of(workload)
-        vectors = vector_choices(plan.columns, target.vector_lanes)
-        tiles = _tiles(plan.columns, vectors[0])
-        work = estimate_us(
-            workload.output.size,
-            _CYCLES + estimate_cycles(plan.parts.after),
-            12 * workload.output.size,
-            target,
-        )
-        tasks = task_choices(work, plan.rows * -(-plan.columns // tiles[0]), target)
+        plan = supported(workload, _plan(workload))
+        vectors = vector_choices(plan.columns.extent, target.vector_lanes)
+        tiles = tile_choices(plan.columns.extent, vectors[0])
+        elements, cycles = workload.output.size, _CYCLES + estimate_cycles(plan.nest.parts.after)
+        work = estimate_us(elements, cycles, 12 * elements, target)
+        tasks = task_choices(work, plan.parts(tiles[0]), target)
         knobs = (
             Knob("tile", tiles),
             Knob("vector", vectors),
             Knob("tasks", tasks),
             Knob("exponentials", (_KEEP, _AGAIN)),
         )
-        legal = _legality(plan)
-        best = best_tasks(work, tasks)
-        wanted: list[tuple[tuple[str, Choice], ...]] = [
-            (("tile", tile), ("vector", vectors[0]), ("tasks", count), ("exponentials", kind))
-            for count in dict.fromkeys((best, 1))
+
+        def legal(values: Mapping[str, Choice]) -> bool:
+            tile, vector = int(values["tile"]), int(values["vector"])
+            if tile < plan.columns.extent and tile % vector:
+                return False
+            kept_bytes = 4 * (tile + vector) * plan.reduced.extent
+            if values["exponentials"] == _KEEP and kept_bytes > _SCRATCH_BYTES_MAX:
+                return False
+            return int(values["tasks"]) <= plan.parts(tile)
+
+        guesses = [
+            (tile, vectors[0], count, kind)
+            for count in (best_tasks(work, tasks), 1)
             for tile in sorted(tiles, key=lambda tile: abs(tile - 4 * vectors[0]))[:3]
             for kind in (_KEEP, _AGAIN)
         ]
-        guesses = [dict(guess) for guess in dict.fromkeys(wanted) if legal(dict(guess))]
-        best_first = tuple(guesses[:GUESSES_MAX])
-        return Space(knobs=knobs, constraint=legal, first_guesses=best_first)
+        return guided_space(knobs, guesses, legal)
 
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget
     ) -> Schedule:
         """Return the steps of a configuration."""
-        return _schedule(_Plan.of(workload), configuration)
+        return _schedule(supported(workload, _plan(workload)), configuration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _SoftmaxPlan:
     """A workload's loops in the softmax's terms.
 
     Attributes:
-        parts: The operator and the chain behind it.
-        iteration: The loop nest.
-        axis: Index of the reduced axis in `iteration.axes`.
+        nest: The operator, the chain behind it and their loops.
+        reduced: The axis that is summed up.
     """
 
-    parts: Anchored
-    iteration: Iteration
-    axis: int
-
-    @classmethod
-    def of(cls, workload: Workload) -> _Plan:
-        """Return the plan of a workload known to be supported."""
-        parts = split_at_anchor(workload, Softmax.anchors)
-        if not isinstance(parts, Anchored):
-            raise ValueError(f"softmax: not supported: {parts.reason}")
-        axis = _reduced_axis(parts, workload)
-        if isinstance(axis, Support):
-            raise ValueError(f"softmax: not supported: {axis.reason}")
-        name = axis_names(workload)[axis]
-        iteration = plan_iteration(workload, (name,))
-        if not isinstance(iteration, Iteration):
-            raise ValueError(f"softmax: not supported: {iteration.reason}")
-        return cls(parts=parts, iteration=iteration, axis=iteration.position(name))
+    nest: AnchoredNest
+    reduced: Axis
 
     @property
-    def length(self) -> int:
-        """Elements a sum runs over."""
-        return self.iteration.axes[self.axis].extent
+    def columns(self) -> Axis:
+        """The innermost axis."""
+        return self.nest.axes[-1]
 
-    @property
-    def columns(self) -> int:
-        """Extent of the innermost axis."""
-        return self.iteration.axes[-1].extent
+    def around(self, tile: int) -> tuple[Axis, ...]:
+        """Return the loops around a tile of columns, outermost first."""
+        columns = self.columns.name
+        return self.nest.iteration.around(Axis(columns, tile), (self.reduced.name, columns))
 
-    @property
-    def rows(self) -> int:
-        """Iterations of all other loops together."""
-        return self.iteration.size // self.length // self.columns
+    def parts(self, tile: int) -> int:
+        """Return how many tiles there are to share out."""
+        return prod(axis.extent for axis in self.around(tile))
 
 
-def _reduced_axis(parts: Anchored, workload: Workload) -> int | Support:
+def _plan(workload: Workload) -> _SoftmaxPlan | Support:
+    """Return how a workload is computed, or why it is not."""
+    if workload.blocked:
+        return Support("softmax in the blocked layout")
+    parts = split_at_anchor(workload, Softmax.anchors)
+    if isinstance(parts, Support):
+        return parts
+    if workload.inputs[parts.source].shape != workload.output.shape:
+        return Support("the softmax is broadcast by what follows")
+    axis = _reduced_axis(parts)
+    if isinstance(axis, Support):
+        return axis
+    name = axis_names(workload)[axis]
+    nest = plan_nest(parts, (name,))
+    if isinstance(nest, Support):
+        return nest
+    return _SoftmaxPlan(nest=nest, reduced=nest.iteration.axis(name))
+
+
+def _reduced_axis(parts: Anchored) -> int | Support:
     """Return the dimension that is reduced, or why it is not one this kernel reduces."""
-    rank = len(workload.output.shape)
+    shape = parts.workload.output.shape
+    rank = len(shape)
     axis = softmax_axis(parts.anchor)
-    if not isinstance(axis, int) or not -rank <= axis < rank:
+    if not -rank <= axis < rank:
         return Support(f"axis {axis} of a tensor of rank {rank}")
     axis %= rank
-    behind = prod(workload.output.shape[axis + 1 :])
-    if behind == 1:
+    if prod(shape[axis + 1 :]) == 1:
         return Support("the reduced axis is the last, where ONNX Runtime is at its best")
     if parts.anchor.version < SOFTMAX_ONE_AXIS_SINCE:
         return Support(
@@ -211,136 +196,92 @@ def _reduced_axis(parts: Anchored, workload: Workload) -> int | Support:
     return axis
 
 
-class _Passes:
-    """The stages of one softmax, all but the last over the axes that are not reduced."""
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """A stage before the result, and the loop it reduces, if it does."""
 
-    def __init__(self, plan: _Plan, source: hl.ImageParam, variables: tuple[hl.Var, ...]) -> None:
-        self._source = source
-        self._variables = variables
-        self._at = len(variables) - 1 - plan.axis
-        self._columns = tuple(v for i, v in enumerate(variables) if i != self._at)
-        self._length = plan.length
-        self._reduced: dict[str, str] = {}
-        self._functions: dict[str, hl.Func] = {}
-        self._define()
+    function: hl.Func
+    reduced: str = ""
 
-    @property
-    def stages(self) -> dict[str, object]:
-        """Functions by name, and the updates of those that reduce."""
-        updates = {f"{name}{_UPDATE}": self._functions[name].update() for name in self._reduced}
-        return {**self._functions, **updates}
 
-    @property
-    def loops(self) -> dict[str, tuple[tuple[str, int], ...]]:
-        """Loops of every stage, innermost first; a reduction's own loop is the innermost."""
-        nests = {
-            name: tuple((v.name(), 0) for v in function.args())
-            for name, function in self._functions.items()
-        }
-        for name, reduced in self._reduced.items():
-            nests[f"{name}{_UPDATE}"] = ((reduced, 0), *nests[name])
-        return nests
+def _columns(plan: _SoftmaxPlan, operands: Operands) -> tuple[hl.Var, ...]:
+    """Return the loop variables that are not reduced, innermost first."""
+    return tuple(v for v in operands.variables if v.name() != plan.reduced.name)
 
-    def _on_axis(self, function: hl.Func | hl.ImageParam, at: hl.Expr) -> hl.Expr:
-        """Return an element of `function`, taken at `at` along the reduced axis."""
-        place: list[hl.Expr] = list(self._variables)
-        place[self._at] = at
-        return function[tuple(place)]
 
-    def _define(self) -> None:
-        columns = self._columns
-        peak, grown = hl.Func(PEAK), hl.Func(GROWN)
-        k = hl.RDom([(0, self._length)], "k")
-        peak[columns] = constant(_LOWEST)
-        peak[columns] = hl.max(peak[columns], self._on_axis(self._source, hl.Expr(k.x)))
-        lowered = strict(self._source[self._variables] - peak[columns])
-        grown[self._variables] = exp(lowered)
-        peak.compute_root()  # steps place it closer
-        self._functions |= {PEAK: peak, GROWN: grown}
-        self._reduced[PEAK] = k.x.name()
-        self._define_total(grown)
+def _passes(plan: _SoftmaxPlan, operands: Operands) -> dict[str, _Pass]:
+    """Return peak, exponentials and their sum by name; the sum of a long axis is made in parts."""
+    columns, length = _columns(plan, operands), plan.reduced.extent
+    source = operands.arguments[plan.nest.parts.source]
 
-    def _define_total(self, grown: hl.Func) -> None:
-        """Sum up the axis; a long one in parts first."""
-        columns, terms, read = self._columns, self._length, grown
-        if terms > 2 * _PART:
-            terms, read = -(-terms // _PART), self._define_partial(grown)
-        t = hl.RDom([(0, terms)], "t")
-        at = hl.Expr(t.x)
-        term = self._on_axis(grown, at) if read is grown else read[(*columns, at)]
-        total = hl.Func(TOTAL)
-        total[columns] = constant(0.0)
-        total[columns] = total[columns] + term
-        total.compute_root()
-        self._functions[TOTAL] = total
-        self._reduced[TOTAL] = t.x.name()
+    def along(function: hl.Func | hl.ImageParam, at: hl.Expr) -> hl.Expr:
+        walked = (at if v.name() == plan.reduced.name else v for v in operands.variables)
+        return function[tuple(walked)]
 
-    def _define_partial(self, grown: hl.Func) -> hl.Func:
-        partial, part = hl.Func(PARTIAL), hl.Var("part")
-        p = hl.RDom([(0, _PART)], "p")
+    k, grown = hl.RDom([(0, length)], "k"), hl.Func(GROWN)
+    peak = _reduction(PEAK, columns, k, _LOWEST, hl.max, along(source, hl.Expr(k.x)))
+    grown[operands.variables] = exp(strict(source[operands.variables] - peak.function[columns]))
+    passes = {PEAK: peak, GROWN: _Pass(grown)}
+    if length <= 2 * _PART:
+        t = hl.RDom([(0, length)], "t")
+        term = along(grown, hl.Expr(t.x))
+    else:
+        part, p = hl.Var("part"), hl.RDom([(0, _PART)], "p")
         at = part * _PART + p.x
-        place = (*self._columns, part)
-        partial[place] = constant(0.0)
-        term = self._on_axis(grown, hl.clamp(at, 0, self._length - 1))
-        partial[place] = partial[place] + hl.select(at < self._length, term, constant(0.0))
-        partial.compute_root()
-        self._functions[PARTIAL] = partial
-        self._reduced[PARTIAL] = p.x.name()
-        return partial
-
-    def result(self, *, logarithm: bool) -> hl.Expr:
-        """Return the value of one element."""
-        columns = self._columns
-        total = self._functions[TOTAL][columns]
-        if not logarithm:
-            inverse = strict(constant(1.0) / total)
-            return strict(self._functions[GROWN][self._variables] * inverse)
-        log_total = hl.Func("log_total")
-        log_total[columns] = log(total)
-        lowered = self._source[self._variables] - self._functions[PEAK][columns]
-        return strict(lowered - log_total[columns])
+        grown_there = along(grown, hl.clamp(at, 0, length - 1))
+        inside = hl.select(at < length, grown_there, constant(0.0))
+        partial = _reduction(PARTIAL, (*columns, part), p, 0.0, add, inside)
+        t = hl.RDom([(0, -(-length // _PART))], "t")
+        term = partial.function[(*columns, hl.Expr(t.x))]
+        passes[PARTIAL] = partial
+    passes[TOTAL] = _reduction(TOTAL, columns, t, 0.0, add, term)
+    return passes
 
 
-def _tiles(columns: int, vector: int) -> tuple[int, ...]:
-    """Return numbers of columns computed together, whole vectors or all there are."""
-    tiles = [vector << shift for shift in range(6)]
-    return (*(tile for tile in tiles if tile < columns), columns)
+def _reduction(
+    name: str,
+    place: tuple[hl.Var, ...],
+    domain: hl.RDom,
+    start: float,
+    combine: Callable[[hl.Expr, hl.Expr], hl.Expr],
+    term: hl.Expr,
+) -> _Pass:
+    """Return a stage that combines `term` over `domain` for each `place`."""
+    function = hl.Func(name)
+    function[place] = constant(start)
+    function[place] = combine(function[place], term)
+    function.compute_root()  # steps place it closer
+    return _Pass(function, domain.x.name())
 
 
-def _legality(plan: _Plan) -> Callable[[Mapping[str, Choice]], bool]:
-    def legal(values: Mapping[str, Choice]) -> bool:
-        tile, vector = int(values["tile"]), int(values["vector"])
-        if tile < plan.columns and tile % vector:
-            return False
-        kept_bytes = 4 * (tile + vector) * plan.length
-        if values["exponentials"] == _KEEP and kept_bytes > _SCRATCH_BYTES_MAX:
-            return False
-        return int(values["tasks"]) <= max(1, plan.rows * -(-plan.columns // tile))
+def _result(plan: _SoftmaxPlan, operands: Operands, passes: Mapping[str, _Pass]) -> hl.Expr:
+    """Return the value of one element."""
+    columns, variables = _columns(plan, operands), operands.variables
+    total = passes[TOTAL].function[columns]
+    if plan.nest.parts.anchor.op_type == "Softmax":
+        inverse = strict(constant(1.0) / total)
+        return strict(passes[GROWN].function[variables] * inverse)
+    log_total = hl.Func("log_total")
+    log_total[columns] = log(total)
+    source = operands.arguments[plan.nest.parts.source]
+    lowered = source[variables] - passes[PEAK].function[columns]
+    return strict(lowered - log_total[columns])
 
-    return legal
 
-
-def _schedule(plan: _Plan, values: Mapping[str, Choice]) -> Schedule:
-    names = [axis.name for axis in plan.iteration.axes]
-    extents = [axis.extent for axis in plan.iteration.axes]
+def _schedule(plan: _SoftmaxPlan, values: Mapping[str, Choice]) -> Schedule:
     tile, vector, tasks = (int(values[name]) for name in ("tile", "vector", "tasks"))
-    column, axis = names[-1], names[plan.axis]
-    tiles = f"{column}_tile"
-    outer = [name for name in names[:-1] if name != axis] + [tiles]
-    outer_extents = [e for i, e in enumerate(extents[:-1]) if i != plan.axis]
-    outer_extents.append(-(-plan.columns // tile))
+    column, outer = plan.columns.name, plan.around(tile)
     inner = inner_steps(RESULT, column, tile, vector, 1)
     lanes = [LANE] if inner else []
+    order = (*lanes, column, plan.reduced.name)
     steps: list[Step] = [
-        Split(RESULT, column, tiles, column, tile, Tail.SHIFT_INWARDS),
-        *inner,
-        Reorder(RESULT, (*lanes, column, axis, *reversed(outer))),
-        *parallel_steps(RESULT, outer, outer_extents, tasks),
+        *tile_steps(RESULT, Axis(column, tile), outer, order, inner),
+        *parallel_steps(RESULT, outer, tasks),
     ]
-    placed = [PEAK, *([PARTIAL] if plan.length > 2 * _PART else []), TOTAL]
-    placed += [GROWN] if values["exponentials"] == _KEEP else []
+    in_parts = [PARTIAL] if plan.reduced.extent > 2 * _PART else []
+    placed = [PEAK, *in_parts, TOTAL, *([GROWN] if values["exponentials"] == _KEEP else [])]
     for stage in placed:
-        steps += [ComputeAt(stage, RESULT, tiles), StoreIn(stage, Memory.STACK)]
+        steps += [ComputeAt(stage, RESULT, outer[-1].name), StoreIn(stage, Memory.STACK)]
         steps += _vector_steps(stage, column, vector, lanes)
     for stage, reduced in ((PEAK, "k"), (PARTIAL, "p"), (TOTAL, "t")):
         if stage in placed:

@@ -14,6 +14,7 @@ from aoe.operators import (
     broadcast,
     facts_of,
     is_reorder,
+    number,
     op_key,
     softmax_axis,
 )
@@ -101,6 +102,13 @@ def test_operation_and_node_are_looked_up_by_the_same_name() -> None:
 def test_unknown_operator_is_an_error_that_names_it() -> None:
     with pytest.raises(ValueError, match=r"unknown \(got ai\.onnx:Unheard\)"):
         facts_of(make_operation("Unheard"))
+
+
+def test_number_is_an_attribute_or_its_default() -> None:
+    assert number({"alpha": 2}, "alpha", 0.5) == 2.0
+    assert number({}, "alpha", 0.5) == 0.5
+    with pytest.raises(ValueError, match=r"attribute alpha is not a number \(got 'high'\)"):
+        number({"alpha": "high"}, "alpha", 0.5)
 
 
 @pytest.mark.parametrize(

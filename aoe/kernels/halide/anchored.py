@@ -1,12 +1,22 @@
-"""Regions built around one operator: where it reads from, and the chain around it."""
+"""Kernels built around one operator: where it reads from, its loops, and the chain around it."""
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from aoe.kernels.family import Support
-from aoe.kernels.halide.chain import check_chain
+import halide as hl
+
+from aoe.kernels.family import Pipeline, Support
+from aoe.kernels.halide.chain import (
+    Operands,
+    build_chain,
+    chain_pipeline,
+    check_chain,
+    read_operands,
+)
+from aoe.kernels.halide.iteration import Axis, Iteration, plan_iteration
 from aoe.operators import OperatorKey, is_reorder, op_key
 from aoe.workload import Operation, Workload
 
@@ -16,6 +26,7 @@ class Anchored:
     """A workload split at its anchor.
 
     Attributes:
+        workload: All of it.
         anchor: The operator the kernel is built around.
         source: Index of the workload input it reads.
         before: Operations the anchor's result does not enter and that precede it: reorders,
@@ -23,10 +34,29 @@ class Anchored:
         after: Operations behind the anchor, in topological order.
     """
 
+    workload: Workload
     anchor: Operation
     source: int
     before: tuple[Operation, ...]
     after: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchoredNest:
+    """A workload split at its anchor, and the loop nest both are computed in."""
+
+    parts: Anchored
+    iteration: Iteration
+
+    @property
+    def workload(self) -> Workload:
+        """What is computed."""
+        return self.parts.workload
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Loops of the result, outermost first."""
+        return self.iteration.axes
 
 
 def split_at_anchor(workload: Workload, anchors: Container[OperatorKey]) -> Anchored | Support:
@@ -43,7 +73,52 @@ def split_at_anchor(workload: Workload, anchors: Container[OperatorKey]) -> Anch
     chain = check_chain((*before, *after))
     if not chain:
         return chain
-    return Anchored(anchor=anchor, source=source, before=before, after=after)
+    return Anchored(workload=workload, anchor=anchor, source=source, before=before, after=after)
+
+
+def plan_nest(parts: Anchored, keep: Collection[str] = ()) -> AnchoredNest | Support:
+    """Return the loop nest of a split workload, or why there is none.
+
+    Args:
+        parts: The workload.
+        keep: Axes that stay apart, see `plan_iteration`.
+    """
+    iteration = plan_iteration(parts.workload, keep)
+    if isinstance(iteration, Support):
+        return iteration
+    return AnchoredNest(parts=parts, iteration=iteration)
+
+
+def anchor_operands(nest: AnchoredNest) -> Operands:
+    """Return what the anchor finds: the inputs, and the results of the operations before it."""
+    operands = read_operands(nest.workload, nest.iteration)
+    values = build_chain(
+        nest.parts.before, operands.values, nest.workload.scalars, operands.variables
+    )
+    return replace(operands, values=values)
+
+
+def anchored_pipeline(
+    nest: AnchoredNest,
+    operands: Operands,
+    result: hl.Expr,
+    stages: Mapping[str, Any],
+    loops: Mapping[str, tuple[tuple[str, int], ...]],
+) -> Pipeline:
+    """Return the pipeline of an anchor's result with the chain behind it inlined.
+
+    Args:
+        nest: The workload and its loops.
+        operands: From `anchor_operands`.
+        result: Of the anchor, for one iteration.
+        stages: Functions `result` reads, by name.
+        loops: Their loops.
+    """
+    normalised = hl.Func("normalised")
+    normalised[operands.variables] = result
+    made = {nest.parts.anchor.output: normalised[operands.variables]}
+    behind = replace(operands, values={**operands.values, **made})
+    return chain_pipeline(nest.workload, behind, nest.parts.after, stages, loops)
 
 
 def _input_behind(ref: str, operations: tuple[Operation, ...]) -> int | None:

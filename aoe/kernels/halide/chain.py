@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import halide as hl
 
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
-from aoe.kernels.family import SUPPORTED, Support
+from aoe.kernels.family import SUPPORTED, Pipeline, Support
 from aoe.kernels.halide.iteration import Iteration
 from aoe.kernels.math.functions import constant, tanh_of_softplus
 from aoe.kernels.math.powers import power_of_constant
@@ -115,25 +118,65 @@ def estimate_cycles(operations: Iterable[Operation]) -> int:
     return total
 
 
-def make_arguments(workload: Workload, iteration: Iteration) -> tuple[hl.ImageParam, ...]:
-    """Return the kernel's buffers, one per workload input."""
-    return tuple(
-        hl.ImageParam(hl.Float(32), len(iteration.operands[i]), f"x{i}")
-        for i in range(len(workload.inputs))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operands:
+    """What a kernel reads.
+
+    Attributes:
+        iteration: The loop nest of the result.
+        variables: Its loop variables, innermost first.
+        arguments: Buffers, one per workload input.
+        values: The element of each input that one iteration takes, and what is computed of them
+            already, by reference.
+    """
+
+    iteration: Iteration
+    variables: tuple[hl.Var, ...]
+    arguments: tuple[hl.ImageParam, ...]
+    values: Mapping[str, hl.Expr]
+
+
+def read_operands(workload: Workload, iteration: Iteration) -> Operands:
+    """Return the inputs of `workload` as they are read in a loop nest."""
+    variables = tuple(hl.Var(axis.name) for axis in reversed(iteration.axes))
+    arguments = tuple(
+        hl.ImageParam(hl.Float(32), len(operand), f"x{i}")
+        for i, operand in enumerate(iteration.operands)
     )
-
-
-def loop_variables(iteration: Iteration) -> tuple[hl.Var, ...]:
-    """Return one variable per axis, innermost first."""
-    return tuple(hl.Var(axis.name) for axis in reversed(iteration.axes))
-
-
-def load_arguments(
-    arguments: Sequence[hl.ImageParam], iteration: Iteration, variables: Sequence[hl.Var]
-) -> dict[str, hl.Expr]:
-    """Return the element of each argument that one iteration reads."""
     outermost_first = tuple(reversed(variables))
-    return {
-        f"x{i}": argument[tuple(outermost_first[at] for at in reversed(iteration.operands[i]))]
-        for i, argument in enumerate(arguments)
+    values = {
+        f"x{i}": argument[tuple(outermost_first[at] for at in reversed(operand))]
+        for i, (argument, operand) in enumerate(zip(arguments, iteration.operands, strict=True))
     }
+    return Operands(iteration=iteration, variables=variables, arguments=arguments, values=values)
+
+
+def chain_pipeline(
+    workload: Workload,
+    operands: Operands,
+    operations: Iterable[Operation],
+    stages: Mapping[str, Any] = MappingProxyType({}),
+    loops: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType({}),
+) -> Pipeline:
+    """Return a pipeline whose result is computed in one function, by a chain of operations.
+
+    Args:
+        workload: What is computed.
+        operands: What the chain starts from.
+        operations: The chain; it makes the result of `workload`, or is empty and has it already.
+        stages: Functions behind the operands, by name.
+        loops: Their loops.
+    """
+    variables, iteration = operands.variables, operands.iteration
+    values = build_chain(operations, operands.values, workload.scalars, variables)
+    output = hl.Func(RESULT)
+    output[variables] = values[workload.result]
+    nest = tuple((axis.name, axis.extent) for axis in reversed(iteration.axes))
+    return Pipeline(
+        output=output,
+        stages={RESULT: output, **stages},
+        arguments=operands.arguments,
+        argument_extents=iteration.argument_extents,
+        output_extents=iteration.extents,
+        loops={RESULT: nest, **loops},
+    )

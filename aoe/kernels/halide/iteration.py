@@ -60,9 +60,20 @@ class Iteration:
         """Elements of the result."""
         return prod(axis.extent for axis in self.axes)
 
-    def position(self, name: str) -> int:
-        """Return the index of the axis called `name`."""
-        return [axis.name for axis in self.axes].index(name)
+    def axis(self, name: str) -> Axis:
+        """Return the axis called `name`."""
+        return next(axis for axis in self.axes if axis.name == name)
+
+    def around(self, tile: Axis, inside: Collection[str]) -> tuple[Axis, ...]:
+        """Return the loops around a tile, outermost first; the last runs over the tiles.
+
+        Args:
+            tile: The axis that is cut, and the iterations of a tile.
+            inside: Axes, the cut one included, that are walked within a tile.
+        """
+        outer = (axis for axis in self.axes if axis.name not in inside)
+        tiles = -(-self.axis(tile.name).extent // tile.extent)
+        return (*outer, Axis(f"{tile.name}_tile", tiles))
 
 
 def plan_iteration(workload: Workload, keep: Collection[str] = ()) -> Iteration | Support:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.iteration import Axis
 from aoe.schedule import (
     Choice,
     Fuse,
     Knob,
     Parallel,
+    Reorder,
     Schedule,
     Space,
     Split,
@@ -40,14 +43,12 @@ class RowNest:
 
     Attributes:
         stage: Stage of the result.
-        names: Loops, outermost first.
-        extents: Their extents, outermost first.
+        axes: Loops, outermost first.
         work_us: Estimated time of one core for all of it.
     """
 
     stage: str
-    names: tuple[str, ...]
-    extents: tuple[int, ...]
+    axes: tuple[Axis, ...]
     work_us: float
 
 
@@ -89,6 +90,12 @@ def vector_choices(extent: int, lanes: int) -> tuple[int, ...]:
     return (below,) if below == extent else (below, 2 * below)
 
 
+def tile_choices(extent: int, smallest: int) -> tuple[int, ...]:
+    """Return how many iterations of a loop to compute together: doublings, or all there are."""
+    tiles = [smallest << shift for shift in range(6)]
+    return (*(tile for tile in tiles if tile < extent), extent)
+
+
 def task_chunk(extents: Sequence[int], tasks: int, multiple: int = 1) -> tuple[int, int]:
     """Return which loop is cut so that it and those around it give `tasks` tasks, and the size.
 
@@ -108,20 +115,41 @@ def task_chunk(extents: Sequence[int], tasks: int, multiple: int = 1) -> tuple[i
 
 
 def parallel_steps(
-    stage: str, names: Sequence[str], extents: Sequence[int], tasks: int, multiple: int = 1
+    stage: str, axes: Sequence[Axis], tasks: int, multiple: int = 1
 ) -> tuple[Step, ...]:
-    """Return steps that share out the loops `names`, outermost first, in about `tasks` tasks.
+    """Return steps that share out the loops `axes`, outermost first, in about `tasks` tasks.
 
     The loop that is cut keeps its name inside a task, so that stages can be computed there. Only
     the loop over the pieces is fused with those around it: fused loops cost a division each time.
     """
     if tasks < 2:
         return ()
-    at, size = task_chunk(extents, tasks, multiple)
+    at, size = task_chunk([axis.extent for axis in axes], tasks, multiple)
+    name = axes[at].name
     return (
-        Split(stage, names[at], TASK, names[at], size, Tail.SHIFT_INWARDS),
-        *(Fuse(stage, name, TASK, TASK) for name in reversed(names[:at])),
+        Split(stage, name, TASK, name, size, Tail.SHIFT_INWARDS),
+        *(Fuse(stage, axis.name, TASK, TASK) for axis in reversed(axes[:at])),
         Parallel(stage, TASK),
+    )
+
+
+def tile_steps(
+    stage: str, tile: Axis, outer: Sequence[Axis], order: Sequence[str], inner: Iterable[Step] = ()
+) -> tuple[Step, ...]:
+    """Return steps that cut a loop into tiles and walk each before the next.
+
+    Args:
+        stage: Stage of the loops.
+        tile: The loop, and the iterations of a tile.
+        outer: Loops around a tile, outermost first, that over the tiles last.
+        order: Loops within a tile, innermost first.
+        inner: Steps that make `order` out of the loops within a tile.
+    """
+    around = (axis.name for axis in reversed(outer))
+    return (
+        Split(stage, tile.name, outer[-1].name, tile.name, tile.extent, Tail.SHIFT_INWARDS),
+        *inner,
+        Reorder(stage, (*order, *around)),
     )
 
 
@@ -135,7 +163,8 @@ def row_space(nest: RowNest, target: KernelTarget, *, heavy: bool) -> Space:
     """
     layouts, lanes = _layouts(nest, target), target.vector_lanes
     vectors = {v for kind in layouts for v in vector_choices(_inner(nest, kind), lanes)}
-    tasks = task_choices(nest.work_us, max(1, prod(nest.extents) // target.vector_lanes), target)
+    parts = max(1, prod(axis.extent for axis in nest.axes) // lanes)
+    tasks = task_choices(nest.work_us, parts, target)
     knobs = (
         Knob("inner", layouts),
         Knob("vector", tuple(sorted(vectors))),
@@ -153,17 +182,33 @@ def row_space(nest: RowNest, target: KernelTarget, *, heavy: bool) -> Space:
         return vector == extent and _RowLoops.of(nest, values).outer_extent >= unroll
 
     best = best_tasks(nest.work_us, tasks)
-    counts = (best, max(tasks), 1)
-    guesses = _row_guesses(nest, layouts, lanes, counts=tuple(dict.fromkeys(counts)), heavy=heavy)
-    best_first = tuple(guess for guess in guesses if legal(guess))[:GUESSES_MAX]
+    counts = tuple(dict.fromkeys((best, max(tasks), 1)))
+    return guided_space(knobs, _row_guesses(nest, layouts, lanes, counts, heavy=heavy), legal)
+
+
+def guided_space(
+    knobs: tuple[Knob, ...],
+    guesses: Iterable[tuple[Choice, ...]],
+    legal: Callable[[Mapping[str, Choice]], bool] = lambda _: True,
+) -> Space:
+    """Return a space with the first few legal ones of `guesses`.
+
+    Args:
+        knobs: The decisions.
+        guesses: Choices in the order of the knobs, best first; illegal and repeated ones are
+            passed over.
+        legal: True for choices that may be combined.
+    """
+    names = [knob.name for knob in knobs]
+    distinct = (dict(zip(names, guess, strict=True)) for guess in dict.fromkeys(guesses))
+    best_first = tuple(islice(filter(legal, distinct), GUESSES_MAX))
     return Space(knobs=knobs, constraint=legal, first_guesses=best_first)
 
 
 def _row_guesses(
-    nest: RowNest, layouts: Sequence[str], lanes: int, *, counts: Sequence[int], heavy: bool
-) -> list[dict[str, Choice]]:
-    """Return guesses, best first; not all of them are legal."""
-    guesses: list[dict[str, Choice]] = []
+    nest: RowNest, layouts: Sequence[str], lanes: int, counts: Sequence[int], *, heavy: bool
+) -> Iterator[tuple[Choice, ...]]:
+    """Yield layout, vector, unrolling and tasks, best first; not all of them are legal."""
     for count in counts:
         for kind in layouts:
             vectors = vector_choices(_inner(nest, kind), lanes)
@@ -171,64 +216,57 @@ def _row_guesses(
             shapes = shapes if heavy else shapes[::-1]
             shapes += [(vectors[0], 1), (vectors[-1], 1)]
             for vector, unroll in shapes if count == counts[0] else shapes[::2]:
-                guess: dict[str, Choice] = {
-                    "inner": kind,
-                    "vector": vector,
-                    "unroll": unroll,
-                    "tasks": count,
-                }
-                guesses += [guess] if guess not in guesses else []
-    return guesses
+                yield kind, vector, unroll, count
 
 
 @dataclass(frozen=True, slots=True)
 class _RowLoops:
     """The loops of a configuration, outermost first, and where they are cut for the threads."""
 
-    names: tuple[str, ...]
-    extents: tuple[int, ...]
+    axes: tuple[Axis, ...]
     cut: int
     size: int
 
     @classmethod
     def of(cls, nest: RowNest, values: Mapping[str, Choice]) -> _RowLoops:
-        names, extents = nest.names, nest.extents
+        axes = nest.axes
         if values["inner"] == FLAT:
-            names, extents = (*names[:-2], FLAT), (*extents[:-2], extents[-2] * extents[-1])
+            axes = (*axes[:-2], Axis(FLAT, axes[-2].extent * axes[-1].extent))
         block = int(values["vector"]) * int(values["unroll"])
         cut, size = -1, 0
         if int(values["tasks"]) > 1:
-            cut, size = task_chunk(extents, int(values["tasks"]), block)
-        return cls(names, extents, cut, size)
+            cut, size = task_chunk([a.extent for a in axes], int(values["tasks"]), block)
+        return cls(axes, cut, size)
 
     def extent(self, at: int) -> int:
         """Return the iterations of a loop inside a task."""
-        return self.size if at == self.cut else self.extents[at]
+        return self.size if at == self.cut else self.axes[at].extent
 
     @property
     def outer_extent(self) -> int:
         """Iterations of the loop around the innermost, inside a task; 1 if none is left there."""
-        innermost = len(self.extents) - 1
+        innermost = len(self.axes) - 1
         return 1 if self.cut == innermost or innermost == 0 else self.extent(innermost - 1)
 
 
 def row_schedule(nest: RowNest, values: Mapping[str, Choice]) -> Schedule:
     """Return the steps of a configuration of `row_space`."""
     loops = _RowLoops.of(nest, values)
-    stage, names = nest.stage, loops.names
+    stage, inner = nest.stage, loops.axes[-1].name
     vector, unroll, tasks = (int(values[name]) for name in ("vector", "unroll", "tasks"))
     steps: list[Step] = []
     if values["inner"] == FLAT:
-        steps.append(Fuse(stage, nest.names[-2], nest.names[-1], FLAT))
-    steps += parallel_steps(stage, names, loops.extents, tasks, vector * unroll)
-    extent = loops.extent(len(names) - 1)
+        steps.append(Fuse(stage, nest.axes[-2].name, nest.axes[-1].name, FLAT))
+    steps += parallel_steps(stage, loops.axes, tasks, vector * unroll)
+    extent = loops.extent(len(loops.axes) - 1)
     if unroll > 1 and vector == extent and loops.outer_extent >= unroll:
-        around, copies = names[-2], f"{names[-2]}_u"
-        steps += inner_steps(stage, names[-1], extent, vector, 1)
+        around = loops.axes[-2].name
+        copies = f"{around}_u"
+        steps += inner_steps(stage, inner, extent, vector, 1)
         steps.append(Split(stage, around, around, copies, unroll, Tail.SHIFT_INWARDS))
         steps.append(Unroll(stage, copies, unroll))
     else:
-        steps += inner_steps(stage, names[-1], extent, vector, unroll)
+        steps += inner_steps(stage, inner, extent, vector, unroll)
     return Schedule(tuple(steps))
 
 
@@ -255,11 +293,12 @@ def inner_steps(
 
 def _layouts(nest: RowNest, target: KernelTarget) -> tuple[str, ...]:
     """Return ways to vectorise: along the row, or across the ends of short rows."""
-    short = len(nest.extents) > 1 and nest.extents[-1] < 2 * target.vector_lanes
-    if not short or nest.extents[-1] == target.vector_lanes:
+    row, lanes = nest.axes[-1].extent, target.vector_lanes
+    short = len(nest.axes) > 1 and row < 2 * lanes
+    if not short or row == lanes:
         return (ROW,)
-    return (FLAT, ROW) if nest.extents[-1] < target.vector_lanes else (ROW, FLAT)
+    return (FLAT, ROW) if row < lanes else (ROW, FLAT)
 
 
 def _inner(nest: RowNest, layout: str) -> int:
-    return nest.extents[-1] * (nest.extents[-2] if layout == FLAT else 1)
+    return nest.axes[-1].extent * (nest.axes[-2].extent if layout == FLAT else 1)

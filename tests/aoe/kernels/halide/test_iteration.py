@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aoe.kernels.family import Support
-from aoe.kernels.halide.iteration import Iteration, check_layouts, plan_iteration
+from aoe.kernels.halide.iteration import Axis, Iteration, check_layouts, plan_iteration
 from aoe.workload import NCHWC_DOMAIN, Layout, Operation, TensorSpec, Workload
 
 
@@ -76,6 +76,14 @@ def test_kept_axis_is_not_merged_and_survives_extent_one() -> None:
 def test_blocked_chain_runs_over_one_axis() -> None:
     data = blocked(1, 64, 7, 7)
     assert axes(planned(make_sum([data, data], data))) == [("cohwci", 64 * 49)]
+
+
+def test_loops_around_a_tile_end_with_that_over_the_tiles() -> None:
+    axes = (Axis("n", 2), Axis("c", 6), Axis("hw", 100))
+    iteration = Iteration(axes=axes, operands=((0, 1, 2),))
+    assert iteration.axis("c") == axes[1]
+    around = iteration.around(Axis("hw", 32), ("c", "hw"))
+    assert around == (Axis("n", 2), Axis("hw_tile", 4))
 
 
 def test_blocked_channel_parameter_has_both_channel_axes() -> None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import pytest
 
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.tiling import (
     RowNest,
     best_tasks,
     estimate_us,
+    guided_space,
     inner_steps,
     parallel_steps,
     row_schedule,
     row_space,
     task_choices,
     task_chunk,
+    tile_choices,
+    tile_steps,
     vector_choices,
 )
-from aoe.schedule import Configuration, Fuse, Parallel, Split, Tail
+from aoe.schedule import Configuration, Fuse, Knob, Parallel, Reorder, Split, Tail
 
 TARGET = KernelTarget(vector_lanes=16, threads=4)
 
@@ -84,7 +88,7 @@ def test_cut_is_the_outermost_loop_that_gives_enough_tasks(
 
 
 def test_shared_out_loop_keeps_its_name_inside_a_task() -> None:
-    assert parallel_steps("y", ("n", "c", "hw"), (2, 6, 900), 8) == (
+    assert parallel_steps("y", (Axis("n", 2), Axis("c", 6), Axis("hw", 900)), 8) == (
         Split("y", "c", "task", "c", 2, Tail.SHIFT_INWARDS),
         Fuse("y", "n", "task", "task"),
         Parallel("y", "task"),
@@ -92,7 +96,39 @@ def test_shared_out_loop_keeps_its_name_inside_a_task() -> None:
 
 
 def test_one_task_needs_no_steps() -> None:
-    assert parallel_steps("y", ("n",), (5,), 1) == ()
+    assert parallel_steps("y", (Axis("n", 5),), 1) == ()
+
+
+def test_tiles_are_walked_inside_the_loops_around_them() -> None:
+    outer = (Axis("n", 2), Axis("hw_tile", 4))
+    inner = inner_steps("y", "hw", 32, 8, 1)
+    assert tile_steps("y", Axis("hw", 32), outer, ("lane", "hw", "c"), inner) == (
+        Split("y", "hw", "hw_tile", "hw", 32, Tail.SHIFT_INWARDS),
+        *inner,
+        Reorder("y", ("lane", "hw", "c", "hw_tile", "n")),
+    )
+
+
+def test_tiles_double_up_to_the_whole_loop() -> None:
+    assert tile_choices(100, 16) == (16, 32, 64, 100)
+    assert tile_choices(8, 16) == (8,)
+
+
+def test_guided_space_passes_over_illegal_and_repeated_guesses() -> None:
+    knobs = (Knob("tile", (1, 2, 4)), Knob("kind", ("a", "b")))
+    guesses = [(4, "a"), (1, "b"), (4, "a"), (2, "a"), (2, "b")]
+    space = guided_space(knobs, guesses, lambda values: values["tile"] != 1)
+    assert [tuple(guess.values()) for guess in space.first_guesses] == [
+        (4, "a"),
+        (2, "a"),
+        (2, "b"),
+    ]
+    assert all(configuration["tile"] != 1 for configuration in space.configurations())
+
+
+def test_guided_space_keeps_few_guesses() -> None:
+    space = guided_space((Knob("tile", tuple(range(1, 20))),), [(tile,) for tile in range(1, 20)])
+    assert [guess["tile"] for guess in space.first_guesses] == [1, 2, 3, 4, 5, 6]
 
 
 def test_tail_is_guarded_only_where_it_cannot_be_shifted() -> None:
@@ -116,8 +152,8 @@ NESTS = {
 @pytest.mark.parametrize("heavy", [True, False])
 def test_space_is_small_and_every_part_of_it_has_a_schedule(name: str, heavy: bool) -> None:
     extents, work_us = NESTS[name]
-    names = tuple(f"d{i}" for i in range(len(extents)))
-    nest = RowNest(stage="y", names=names, extents=extents, work_us=work_us)
+    axes = tuple(Axis(f"d{i}", extent) for i, extent in enumerate(extents))
+    nest = RowNest(stage="y", axes=axes, work_us=work_us)
     space = row_space(nest, TARGET, heavy=heavy)
     assert 1 <= space.size <= 500
     assert 1 <= len(space.first_guesses) <= 6
@@ -127,14 +163,15 @@ def test_space_is_small_and_every_part_of_it_has_a_schedule(name: str, heavy: bo
 
 
 def test_row_cut_into_tasks_has_no_loop_left_to_unroll_over() -> None:
-    nest = RowNest(stage="y", names=("c", "hw"), extents=(5, 32), work_us=1000.0)
+    nest = RowNest(stage="y", axes=(Axis("c", 5), Axis("hw", 32)), work_us=1000.0)
     space = row_space(nest, TARGET, heavy=False)
     cut = [c for c in space.configurations() if c["tasks"] == 8 and c["vector"] == 32]
     assert [c["unroll"] for c in cut] == [1]
 
 
 def test_blocks_are_unrolled_over_pixels() -> None:
-    nest = RowNest(stage="y", names=("co", "hw", "ci"), extents=(4, 49, 16), work_us=1.0)
+    axes = (Axis("co", 4), Axis("hw", 49), Axis("ci", 16))
+    nest = RowNest(stage="y", axes=axes, work_us=1.0)
     chosen = Configuration({"inner": "row", "vector": 16, "unroll": 4, "tasks": 1})
     steps = row_schedule(nest, chosen).steps
     assert Split("y", "hw", "hw", "hw_u", 4, Tail.SHIFT_INWARDS) in steps
