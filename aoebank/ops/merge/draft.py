@@ -57,8 +57,9 @@ class Draft:
         if action is Action.KEEP_BOTH:
             pick = _united(key)
         elif action is not Action.REMOVE:
-            number = key.of(SOURCE_OF[action])
-            pick = None if number is None else Pick(SOURCE_OF[action], number)
+            source = SOURCE_OF[action]
+            number = key.of(source)
+            pick = None if number is None else Pick(source, number)
         own = key.ours if self.frame is Source.OURS else key.theirs
         if own is not None:
             self._replaced.pop(own, None)
