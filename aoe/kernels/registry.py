@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aoe.kernels.batch_normalization import BatchNormalization
 from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.elementwise import Elementwise
@@ -9,6 +11,8 @@ from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import KernelFamily
 from aoe.kernels.lrn import Lrn
 from aoe.kernels.softmax import Softmax
+from aoe.operators import OperatorKey
+from aoe.workload import Workload
 
 FAMILIES: dict[str, KernelFamily] = {
     "convolution": Convolution(),
@@ -35,7 +39,19 @@ def get_family(name: str) -> KernelFamily:
     return FAMILIES[name]
 
 
-def anchors() -> frozenset[tuple[str, str]]:
+def anchors() -> frozenset[OperatorKey]:
     """Return (domain, op_type) of operators with a kernel of their own which cannot chain."""
     named = [family.anchors for family in FAMILIES.values()]
-    return frozenset[tuple[str, str]]().union(*named) - FUSIBLE
+    return frozenset[OperatorKey]().union(*named) - FUSIBLE
+
+
+def classify(workload: Workload) -> Workload | str:
+    """Return the workload with its kernel family, or why no family computes it."""
+    reasons = []
+    for name, family in FAMILIES.items():
+        named = replace(workload, op_type=name)
+        support = family.supports(named)
+        if support:
+            return named
+        reasons.append(f"{name}: {support.reason}")
+    return "; ".join(reasons)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aoe.bank.operators import key_of
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Refusal, Region, partition
-from aoe.kernels.registry import FAMILIES, FUSIBLE, anchors
+from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.ort.profile import ModelProfile
 from aoe.workload import Workload
 
@@ -70,18 +70,6 @@ def find_operators(graph: ModelGraph, profile: ModelProfile) -> FoundOperators:
         )
     operators.sort(key=lambda operator: (-operator.share, operator.key))
     return FoundOperators(operators=tuple(operators), refusals=tuple(refusals))
-
-
-def classify(workload: Workload) -> Workload | str:
-    """Return the workload with its kernel family, or why no family computes it."""
-    reasons = []
-    for name, family in FAMILIES.items():
-        named = replace(workload, op_type=name)
-        support = family.supports(named)
-        if support:
-            return named
-        reasons.append(f"{name}: {support.reason}")
-    return "; ".join(reasons)
 
 
 def _operator(

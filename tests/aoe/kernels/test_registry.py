@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from support.engine.families import chain_workload
 
-from aoe.kernels.registry import FAMILIES, FUSIBLE, anchors, get_family
+from aoe.kernels.registry import FAMILIES, FUSIBLE, anchors, classify, get_family
 from aoe.testing.kernels import operation, plain
 from aoe.workload import Workload
 
@@ -56,3 +57,15 @@ def test_first_family_that_supports_a_workload_is_the_special_one(
 def test_family_seam_can_be_imported_without_halide() -> None:
     code = "import sys, aoe.kernels.family; sys.exit('halide' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_workload_gets_the_family_that_takes_it() -> None:
+    assert isinstance(found := classify(chain_workload(("Exp",))), Workload)
+    assert found.op_type == "elementwise"
+
+
+def test_workload_no_family_takes_has_every_family_s_reason() -> None:
+    reason = classify(chain_workload(("NoSuchOperator",)))
+    assert isinstance(reason, str)
+    assert "elementwise: " in reason
+    assert "lrn: " in reason

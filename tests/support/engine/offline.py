@@ -14,12 +14,11 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region, partition
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.graph.weights import WeightStore
-from aoe.kernels.registry import FUSIBLE, anchors, get_family
+from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, KernelUse, Manifest
 from aoe.ort.profile import profile_model
 from aoe.schedule import Configuration
 from aoe.target import Target
-from aoe.tuning.opat.operators import classify
 from support.engine.cpu import CPU, open_session
 from support.engine.families import kernel_target
 

@@ -6,15 +6,13 @@ from pathlib import Path
 
 from onnx import helper
 from support.engine.cpu import CPU, open_session
-from support.engine.families import chain_workload
 from support.engine.models import conv_net, make_model, matmul_net, slow_chain_net
 
 from aoe.bank.operators import key_of
 from aoe.graph.model_graph import ModelGraph
 from aoe.ort.profile import ModelProfile, profile_model
 from aoe.target import Target
-from aoe.tuning.opat.operators import FoundOperators, classify, find_operators
-from aoe.workload import Workload
+from aoe.tuning.opat.operators import FoundOperators, find_operators
 
 
 def _found(model: object, scratch: Path, target: Target) -> tuple[FoundOperators, ModelProfile]:
@@ -77,15 +75,3 @@ def test_same_model_gives_the_same_operators_whatever_its_times(
         found, _ = _found(conv_net(extent=48), tmp_path / name, target)
         keys.append({operator.key for operator in found.operators})
     assert keys[0] == keys[1]
-
-
-def test_workload_gets_the_family_that_takes_it() -> None:
-    assert isinstance(found := classify(chain_workload(("Exp",))), Workload)
-    assert found.op_type == "elementwise"
-
-
-def test_workload_no_family_takes_has_every_family_s_reason() -> None:
-    reason = classify(chain_workload(("NoSuchOperator",)))
-    assert isinstance(reason, str)
-    assert "elementwise: " in reason
-    assert "lrn: " in reason
