@@ -32,6 +32,7 @@ NAME_A_FORMAT = {
     "aoebank/storage/bank.py": "Bank.unified_file",
     "aoebank/storage/readers/rules.py": "what each reader reads",
 }
+WRITES = {"write_bytes", "write_text", "unlink", "rename", "rmdir", "truncate", "touch"}
 # a part may import the parts behind it, never one before it
 LAYERS = {
     "aoebank": (
@@ -221,6 +222,17 @@ def test_only_the_cpu_device_asks_for_the_cpu() -> None:
         for word in CPU_WORDS
         if word in path.read_text()
     ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_banks_are_written_in_one_place() -> None:
+    wrong = []
+    for path in _sources("aoebank"):
+        name = path.relative_to(ROOT).as_posix()
+        for node in ast.walk(_tree(path)):
+            writes = isinstance(node, ast.Attribute) and node.attr in WRITES
+            if writes and not name.startswith("aoebank/storage/writing/"):
+                wrong.append(f"{name}:{node.lineno}")
     assert not wrong, "\n".join(wrong)
 
 

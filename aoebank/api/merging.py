@@ -139,7 +139,7 @@ def _path(path: AnyPath | None) -> Path | None:
 def _save(result: MergeResult, file: Path) -> None:
     """Save all decisions, to be edited and applied."""
     from aoebank.ops.merge.document import serialize_decisions
-    from aoebank.storage.writing.atomic import update_file
+    from aoebank.storage.writing.staged import update_file
 
     data = serialize_decisions(result.steps, base=result.base, ours=result.sides[0])
     update_file(file, lambda _: data)

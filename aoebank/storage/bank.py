@@ -28,8 +28,8 @@ from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
 from aoebank.storage.tree import FileKind, TreeEntry, iter_tree
 from aoebank.storage.twins import demand_no_twin
-from aoebank.storage.writing.atomic import update_file
 from aoebank.storage.writing.lock import read_settled
+from aoebank.storage.writing.staged import update_file
 
 _Signature = tuple[int, int, int]
 

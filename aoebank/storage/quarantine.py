@@ -17,7 +17,7 @@ from aoebank.formats.text.checks import BOM
 from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonValue
 from aoebank.model.quarantine import Quarantine, QuarantineEntry, sorted_entries
-from aoebank.storage.writing.atomic import update_file
+from aoebank.storage.writing.staged import update_file
 
 FOLDER = ".aoebank"
 FILE = "quarantine.jsonl"

@@ -17,6 +17,7 @@ from pathlib import Path
 from aoebank.errors import AoebankError, BankPathError
 from aoebank.formats.provenance import ProvenanceLog, parse_provenance, provenance_path
 from aoebank.formats.registry import find_format
+from aoebank.model.digest import sha256_of
 from aoebank.ops.git.rules import read_rules
 from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.decide import MergeContext
@@ -24,12 +25,13 @@ from aoebank.ops.merge.document import conflict_document, conflict_path
 from aoebank.ops.merge.file import merge_ancestors, merge_bytes
 from aoebank.ops.merge.guards import Exclusions
 from aoebank.ops.merge.plan import FilePlan, Three
+from aoebank.storage.bank import read_file
 from aoebank.storage.git.merges import is_in_index
 from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.git.side_cars import find_side_car
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
 from aoebank.storage.twins import demand_no_twin
-from aoebank.storage.writing.atomic import update_file
+from aoebank.storage.writing.staged import StagedChanges, staged_changes
 
 _TWIN_HINT = "take both files of one side: git checkout --ours, or --theirs"
 _HINT = "git calls this command; to merge files by hand: aoebank merge --base BASE OURS THEIRS"
@@ -114,8 +116,10 @@ def _run(files: DriverFiles, versions: Three[bytes | None], call: DriverCall) ->
     outcome = DriverOutcome(path=files.path, plan=merge.plan)
     if call.is_dry_run:
         return outcome
-    place = _describe(outcome, versions, top) if top else None
-    update_file(files.ours, lambda _: merge.data or b"")  # git wants a file, an empty one too
+    with staged_changes() as changes:
+        place = _describe(outcome, versions, top, changes) if top else None
+        _give_back(files, versions, merge.data, changes)
+        changes.commit()
     return replace(outcome, conflict_path=place)
 
 
@@ -124,7 +128,9 @@ def _run_inner(
 ) -> DriverOutcome:
     data = merge_ancestors(versions, Path(files.path))
     if not call.is_dry_run:
-        update_file(files.ours, lambda _: data or b"")
+        with staged_changes() as changes:
+            _give_back(files, versions, data, changes)
+            changes.commit()
     # conflicts are for the outer merge to tell
     return DriverOutcome(path=files.path, plan=FilePlan(name=files.path))
 
@@ -150,21 +156,31 @@ def _load_log(path: Path, data: bytes | None, call: DriverCall) -> ProvenanceLog
     return parse_provenance(found or b"", provenance_path(path))
 
 
-def _describe(outcome: DriverOutcome, versions: Three[bytes | None], top: Path) -> Path | None:
+def _describe(
+    outcome: DriverOutcome, versions: Three[bytes | None], top: Path, changes: StagedChanges
+) -> Path | None:
     """Write the conflicts beside the file; without any, remove what is left of an older one.
 
     Git also calls us to show an old merge again (`--remerge-diff`): then there is nothing to
     settle, and ours is not what the index has.
     """
     place, conflicts = conflict_path(Path(outcome.path)), outcome.plan.conflicts
-    is_waiting = bool(conflicts) or (top / place).exists()
-    if not is_waiting or not is_in_index(versions.ours or b"", cwd=top):
+    data = conflict_document(conflicts) if conflicts else None
+    old = read_file(top / place)
+    if (data is None and old is None) or not is_in_index(versions.ours or b"", cwd=top):
         return None
-    if conflicts:
-        update_file(top / place, lambda _: conflict_document(conflicts))
-    else:
-        (top / place).unlink(missing_ok=True)
-    return place if conflicts else None
+    changes.put(top / place, data, old_sha256=sha256_of(old))
+    return place if data else None
+
+
+def _give_back(
+    files: DriverFiles,
+    versions: Three[bytes | None],
+    data: bytes | None,
+    changes: StagedChanges,
+) -> None:
+    """Let git have the result; it wants a file, an empty one too."""
+    changes.put(files.ours, data or b"", old_sha256=sha256_of(versions.ours))
 
 
 def _read(path: Path) -> bytes:

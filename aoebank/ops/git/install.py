@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import BankPathError
+from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.document import conflict_path
 from aoebank.storage.git.attributes import (
     DRIVER,
@@ -17,7 +19,8 @@ from aoebank.storage.git.attributes import (
     put_block,
 )
 from aoebank.storage.git.config import GitPlaces, Scope, find_places, find_setting, set_setting
-from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX, make_directories, update_file
+from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
+from aoebank.storage.writing.staged import staged_changes
 
 DEFAULT_COMMAND = "aoebank"
 DRIVER_ARGUMENTS = "%O %A %B %L %P"
@@ -119,9 +122,11 @@ def apply_plan(plan: InstallPlan) -> None:
     for setting in plan.settings:
         if setting.before != setting.after:
             set_setting(setting.key, setting.after, cwd=plan.cwd, scope=plan.scope)
-    for change in plan.files:
-        if change.before != change.after:
-            _write(change)
+    with staged_changes() as changes:
+        for change in plan.files:
+            digest = sha256_of(change.before)
+            changes.put(change.path, change.after, old_sha256=digest, mode=_mode_of_user())
+        changes.commit()
 
 
 def _blocks(places: GitPlaces) -> Iterator[tuple[Path, bytes]]:
@@ -139,12 +144,8 @@ def _read(path: Path) -> bytes | None:
         raise BankPathError(problem, path=path) from error
 
 
-def _write(change: FileChange) -> None:
-    path, after = change.path, change.after
-    if after is None:
-        path.unlink(missing_ok=True)
-        return
-    if change.before is None:
-        make_directories(path.parent)
-        path.touch()  # with the mode of this user's files, not the one of a bank
-    update_file(path, lambda _: after)
+def _mode_of_user() -> int:
+    """Return the permissions of a new file of this user: those of a bank are narrower."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

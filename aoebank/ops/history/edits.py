@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import BankPathError, HistoryError
+from aoebank.errors import HistoryError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.model.digest import sha256_of
 from aoebank.model.record import Record
@@ -17,8 +17,7 @@ from aoebank.storage.history.database import history_path, open_history
 from aoebank.storage.history.store import list_snapshots, members_of
 from aoebank.storage.sides.git import GitHistory, is_tracked
 from aoebank.storage.twins import demand_no_twin
-from aoebank.storage.writing.atomic import update_file
-from aoebank.storage.writing.removal import remove_file
+from aoebank.storage.writing.staged import staged_changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +94,11 @@ def apply_edits(root: Path, edits: Iterable[FileEdit], author: Author, *, messag
     before = None
     if not is_recorded(root, edits):
         before = record_bank(root, author, message=f"before {message}").snapshot
-    for edit in edits:
-        _write(root / edit.name, edit)
+    with staged_changes() as changes:
+        for edit in edits:
+            digest = sha256_of(edit.before)
+            changes.put(root / edit.name, edit.after, old_sha256=digest)
+        changes.commit()
     if not history_path(root).is_file():
         return Kept()
     return Kept(before=before, after=record_bank(root, author, message=message).snapshot)
@@ -129,21 +131,3 @@ def _is_in_commit(root: Path, files: Mapping[str, bytes]) -> bool:
         )
     except HistoryError:
         return False
-
-
-def _write(path: Path, edit: FileEdit) -> None:
-    after = edit.after
-    if after is None:
-        remove_file(path, edit.before or b"")
-        return
-
-    def replace(old: bytes | None) -> bytes:
-        if old != edit.before:
-            raise BankPathError(
-                "file was changed meanwhile, so it is left as it is",
-                path=path,
-                hint="run the command again",
-            )
-        return after
-
-    update_file(path, replace)

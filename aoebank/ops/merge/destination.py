@@ -95,19 +95,19 @@ class Destination:
             _demand_settled(conflict_path(place))
         twin = file.twin_of(place)
         _demand_same_twin(file, found, twin)
-        _stage(changes, place, found.bank, file.data)
-        _stage(changes, provenance_path(place), found.side_car, file.side_car)
+        changes.put(place, file.data, old_sha256=found.bank)
+        changes.put(provenance_path(place), file.side_car, old_sha256=found.side_car)
         if twin is not None and file.twin is not None:
-            _stage(changes, twin, found.twin, file.twin)
+            changes.put(twin, file.twin, old_sha256=found.twin)
         if conflicts:
-            _stage(changes, conflict_path(place), None, conflicts)
+            changes.put(conflict_path(place), conflicts, old_sha256=None)
 
     def stage_quarantine(
         self, data: bytes | None, found: str | None, changes: StagedChanges
     ) -> None:
         """Prepare to write the quarantine of a tree; `found` is the digest of what was here."""
         if data is not None:
-            _stage(changes, self.path / QUARANTINE, found, data)
+            changes.put(self.path / QUARANTINE, data, old_sha256=found)
 
 
 def find_destination(text: str, sides: Sequence[Side], *, cwd: Path) -> Destination:
@@ -191,11 +191,3 @@ def _demand_same_twin(file: MergedFile, found: FoundDigests, twin: Path | None) 
         return
     if sha256_of(file.data) != found.bank:
         raise BankPathError(BY_TUNER_ONLY, path=twin, hint=USE_TUNER)
-
-
-def _stage(changes: StagedChanges, place: Path, old: str | None, new: bytes | None) -> None:
-    if new is None:
-        if old is not None:
-            changes.remove(place, old_sha256=old)
-    elif old is None or sha256_of(new) != old:
-        changes.write(place, new, old_sha256=old)

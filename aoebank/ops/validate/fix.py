@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import AoebankError, BankNotFoundError, BankPathError
+from aoebank.errors import AoebankError, BankPathError
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.provenance import parse_provenance
 from aoebank.formats.text.checks import BOM
 from aoebank.model.codes import FIXED_CODES, FixClass
+from aoebank.model.digest import sha256_of
 from aoebank.model.finding import Finding
 from aoebank.model.record import Record
 from aoebank.ops.validate.fix_records import fix_keys, fix_order, fix_text
@@ -24,7 +25,7 @@ from aoebank.ops.validate.run import check_bank, iter_entries
 from aoebank.ops.validate.selection import Selection
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind
-from aoebank.storage.writing.atomic import update_file
+from aoebank.storage.writing.staged import staged_changes
 
 _BLANK_LINE = re.compile(rb"^[ \t\r]*\n|^[ \t\r]+\Z", re.MULTILINE)
 _HOPELESS = frozenset({"AB102", "AB104"})  # somebody has to decide what the file should say
@@ -88,20 +89,10 @@ def plan_fixes(
 
 def apply_fix(fix: FileFix) -> FixOutcome:
     """Write a fix under the lock of its file, unless the file is not what was planned on."""
-
-    def edit(old: bytes | None) -> bytes:
-        if old is None:
-            raise BankNotFoundError("file was removed meanwhile", path=fix.path)
-        if old != fix.before:
-            raise BankPathError(
-                "file was changed meanwhile, so it is left as it is",
-                path=fix.path,
-                hint="run the command again",
-            )
-        return fix.after
-
     try:
-        update_file(fix.path, edit)
+        with staged_changes() as changes:
+            changes.put(fix.path, fix.after, old_sha256=sha256_of(fix.before))
+            changes.commit()
     except BankPathError as error:
         return FixOutcome(fix=fix, is_written=False, error=error)
     return FixOutcome(fix=fix, is_written=True)

@@ -22,7 +22,8 @@ from aoebank.errors import (
     BankPermissionError,
     HistoryError,
 )
-from aoebank.storage.writing.atomic import FILE_MODE, make_directories, update_file
+from aoebank.storage.writing.atomic import FILE_MODE, make_directories
+from aoebank.storage.writing.staged import update_file
 
 if TYPE_CHECKING:
     from sqlite_utils import Database

@@ -1,41 +1,20 @@
-"""Writes that leave the old file or the new one, whole, whenever the process dies."""
+"""Steps of a write that leave the old file or the new one, whole, whenever the process dies."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from aoebank.errors import AoebankError, BankPathError, BankPermissionError
-from aoebank.storage.writing.lock import LOCK_TIMEOUT_S, hold_lock
+from aoebank.storage.writing.lock import hold_lock
 
 FILE_MODE = 0o640  # what CANN's readers and writers expect; another one gets a warning there
 DIRECTORY_MODE = 0o750
 TEMPORARY_SUFFIX = ".aoebank-tmp"
-
-
-def update_file(
-    path: Path, edit: Callable[[bytes | None], bytes], *, timeout_s: float = LOCK_TIMEOUT_S
-) -> None:
-    """Replace the content of `path` by what `edit` makes of it, under its lock.
-
-    Args:
-        edit: Gets the current bytes, read under the lock, or None if there is no file. May
-            be called again when another writer was first to create the file.
-    """
-    path = Path(os.path.realpath(path))  # a link stays one, what it points to is replaced
-    with system_errors_explained(path):
-        make_directories(path.parent)
-        while True:
-            with hold_lock(path, timeout_s=timeout_s) as exists:
-                if exists:
-                    _replace(path, edit)
-                    return
-            if _create(path, edit(None)):
-                return
 
 
 def make_directories(path: Path) -> None:
@@ -54,28 +33,22 @@ def make_directories(path: Path) -> None:
         folder.chmod(DIRECTORY_MODE)
 
 
-def _replace(path: Path, edit: Callable[[bytes | None], bytes]) -> None:
-    old = path.read_bytes()
-    new = edit(old)
-    if new == old:
-        return
-    status = path.stat()
-    with synced_temporary(path, new, mode=status.st_mode & 0o777) as temporary:
-        with contextlib.suppress(OSError):  # keep a shared group if we may
-            os.chown(temporary, -1, status.st_gid)
-        temporary.replace(path)
+def replace(temporary: Path, path: Path) -> None:
+    """Give a synced file the name of an existing one; call it under the lock of that one."""
+    with contextlib.suppress(OSError):  # keep a shared group if we may
+        os.chown(temporary, -1, path.stat().st_gid)
+    temporary.replace(path)
     sync_directory(path.parent)
 
 
-def _create(path: Path, data: bytes) -> bool:
-    """Give `path` its first content; return False if somebody else just did."""
-    with synced_temporary(path, data, mode=FILE_MODE) as temporary:
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without hard links
-            return _create_without_links(temporary, path)
+def create(temporary: Path, path: Path) -> bool:
+    """Give a synced file a new name; return False if somebody else just took it."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links
+        return _create_without_links(temporary, path)
     sync_directory(path.parent)
     return True
 

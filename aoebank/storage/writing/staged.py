@@ -1,24 +1,31 @@
-"""Change many files together: nothing is touched before everything is written beside them.
+"""Everything that writes into a bank: many files together, or one as it is under its lock.
 
-A full disk, a read-only folder or a kill while the new contents are written leaves every file as
-it was. Then each is checked and renamed under its own lock; a kill among the renames leaves some
-files new and some old, each of them whole.
+What is made from files as they were read goes through `staged_changes`: nothing is touched before
+everything is written beside them. A full disk, a read-only folder or a kill while the new contents
+are written leaves every file as it was. Then each is checked and renamed under its own lock; a
+kill among the renames leaves some files new and some old, each of them whole.
+
+What is made from a file as it is at that moment, whoever wrote it last, goes through `update_file`:
+records put into a bank, lines added to a side-car, entries of the quarantine. There a file that
+was changed meanwhile is no error but what the change is for.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aoebank.errors import BankPathError
+from aoebank.errors import BankNotFoundError, BankPathError
 from aoebank.model.digest import sha256_of
 from aoebank.storage.writing.atomic import (
     FILE_MODE,
+    create,
     make_directories,
+    replace,
     sync_directory,
     synced_temporary,
     system_errors_explained,
@@ -52,22 +59,35 @@ class StagedChanges:
     def __len__(self) -> int:
         return len(self._changes)
 
-    def write(self, path: Path, data: bytes, *, old_sha256: str | None) -> None:
+    def put(
+        self, path: Path, data: bytes | None, *, old_sha256: str | None, mode: int = FILE_MODE
+    ) -> None:
+        """Let a file become `data`, or go for None; nothing is to do where that is so already."""
+        if data is None:
+            if old_sha256 is not None:
+                self.remove(path, old_sha256=old_sha256)
+        elif sha256_of(data) != old_sha256:
+            self.write(path, data, old_sha256=old_sha256, mode=mode)
+
+    def write(
+        self, path: Path, data: bytes, *, old_sha256: str | None, mode: int = FILE_MODE
+    ) -> None:
         """Put `data` beside `path`, to become its content.
 
         Args:
             old_sha256: Of what is there now, as the caller knows it; None: nothing is.
+            mode: Permissions of a new file.
         """
         real = Path(os.path.realpath(path))  # a link stays one, what it points to is replaced
         with system_errors_explained(path):
             _demand_writable(real)
             self._make_directories(real.parent)
-            mode = real.stat().st_mode & 0o777 if real.exists() else FILE_MODE
+            mode = real.stat().st_mode & 0o777 if real.exists() else mode
             temporary = self._stack.enter_context(synced_temporary(real, data, mode=mode))
             self._add(path, real, temporary, old_sha256)
 
     def remove(self, path: Path, *, old_sha256: str) -> None:
-        """Let a file go at the end."""
+        """Let a file go at the end; one that is gone by then is fine."""
         real = Path(os.path.realpath(path))
         with system_errors_explained(path):
             _demand_writable(real)
@@ -113,6 +133,34 @@ def staged_changes() -> Iterator[StagedChanges]:
         yield StagedChanges(stack)
 
 
+def update_file(path: Path, edit: Callable[[bytes | None], bytes]) -> None:
+    """Replace the content of `path` by what `edit` makes of it, under its lock.
+
+    Args:
+        edit: Gets the current bytes, read under the lock, or None if there is no file. May
+            be called again when another writer was first to create the file.
+    """
+    path = Path(os.path.realpath(path))  # a link stays one, what it points to is replaced
+    with system_errors_explained(path):
+        make_directories(path.parent)
+        while True:
+            with hold_lock(path) as exists:
+                if exists:
+                    _update(path, edit)
+                    return
+            with synced_temporary(path, edit(None), mode=FILE_MODE) as temporary:
+                if create(temporary, path):
+                    return
+
+
+def _update(path: Path, edit: Callable[[bytes | None], bytes]) -> None:
+    old = path.read_bytes()
+    new = edit(old)
+    if new != old:
+        with synced_temporary(path, new, mode=path.stat().st_mode & 0o777) as temporary:
+            replace(temporary, path)
+
+
 def _demand_writable(path: Path) -> None:
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(path)
@@ -125,39 +173,31 @@ def _remove_empty(folder: Path) -> None:
 
 def _demand_unchanged(change: _Change) -> None:
     found = change.path.read_bytes() if change.path.exists() else None
-    if sha256_of(found) != change.sha256:
-        raise BankPathError(
-            "file was changed meanwhile, so it is left as it is",
-            path=change.shown,
-            hint="run the command again",
-        )
+    if found is None and change.sha256 is not None:
+        if change.temporary is not None:
+            raise BankNotFoundError("file was removed meanwhile", path=change.shown)
+    elif sha256_of(found) != change.sha256:
+        raise _changed(change)
+
+
+def _changed(change: _Change) -> BankPathError:
+    return BankPathError(
+        "file was changed meanwhile, so it is left as it is",
+        path=change.shown,
+        hint="run the command again",
+    )
 
 
 def _commit(change: _Change) -> None:
     if change.sha256 is None:
-        _create(change)
-    else:
-        with hold_lock(change.path):
-            _demand_unchanged(change)
-            _replace(change)
-    sync_directory(change.path.parent)
-
-
-def _replace(change: _Change) -> None:
-    if change.temporary is None:
-        change.path.unlink()
+        assert change.temporary is not None
+        if not create(change.temporary, change.path):
+            raise _changed(change)
         return
-    with contextlib.suppress(OSError):  # keep a shared group if we may
-        os.chown(change.temporary, -1, change.path.stat().st_gid)
-    change.temporary.replace(change.path)
-
-
-def _create(change: _Change) -> None:
-    assert change.temporary is not None
-    try:
-        os.link(change.temporary, change.path)
-    except FileExistsError:
-        _demand_unchanged(change)  # raises: somebody was first
-    except OSError:  # a file system without hard links
+    with hold_lock(change.path):
         _demand_unchanged(change)
-        change.temporary.replace(change.path)
+        if change.temporary is not None:
+            replace(change.temporary, change.path)
+        else:
+            change.path.unlink(missing_ok=True)
+            sync_directory(change.path.parent)

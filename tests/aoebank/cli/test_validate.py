@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from support import golden_harness
 
 from aoebank import Bank
-from aoebank.ops.validate import fix as fix_ops
+from aoebank.storage.writing.staged import StagedChanges
 from aoebank.testing.factories import make_record
 
 NAME = "x86-64-v4_2_AiCore_Softmax.json"
@@ -90,11 +91,13 @@ def test_fix_that_cannot_be_written_is_3_and_told(
     file = bank / NAME
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
 
-    def change(path: Path, edit: object) -> None:
-        path.write_bytes(b"{}\n")
-        edit(path.read_bytes())  # type: ignore[operator]
+    write = StagedChanges.write
 
-    monkeypatch.setattr(fix_ops, "update_file", change)
+    def meddle(changes: StagedChanges, path: Path, *arguments: Any, **options: Any) -> None:
+        write(changes, path, *arguments, **options)
+        path.write_bytes(b"{}\n")
+
+    monkeypatch.setattr(StagedChanges, "write", meddle)
     outcome = golden_harness.run("aoebank", ["validate", str(bank), "--fix"])
     assert outcome.exit_code == 3
     assert f"not fixed {file}: crlf" in outcome.stdout

@@ -14,7 +14,6 @@ from support import version_banks as banks
 from aoebank.errors import BankFormatError, BankPathError, BankPermissionError, HistoryError
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.ops.history import edits
 from aoebank.ops.history.changes import Move, count_moves
 from aoebank.ops.history.edits import Kept
 from aoebank.ops.history.restore import RestorePlan, plan_restore, restore
@@ -23,6 +22,7 @@ from aoebank.storage.bank import Bank, load_file
 from aoebank.storage.history.database import history_path
 from aoebank.storage.quarantine import update_quarantine
 from aoebank.storage.sides.snapshots import get_snapshot, open_snapshot_side
+from aoebank.storage.writing.staged import StagedChanges
 from aoebank.testing.factories import make_provenance, make_record
 
 OTHER = "Ascend910B2"
@@ -201,12 +201,12 @@ def test_file_to_remove_that_changed_meanwhile_stays(bank: Path) -> None:
 def test_place_that_cannot_be_written_is_one_clear_error(
     bank: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path, edit: object) -> None:
+    def refuse(changes: object, path: Path, data: object, **options: object) -> None:
         raise BankPermissionError("cannot write here", path=path)
 
     before = _here(bank)
     plan = plan_restore(bank, "v1", ALL)
-    monkeypatch.setattr(edits, "update_file", refuse)
+    monkeypatch.setattr(StagedChanges, "write", refuse)
     with pytest.raises(BankPermissionError):
         restore(plan, banks.author())
     assert _recorded(bank, "latest") == before  # recorded before the first write

@@ -22,7 +22,7 @@ from aoebank.ops.validate.fix import FileFix, apply_fix, plan_fixes
 from aoebank.ops.validate.run import validate
 from aoebank.ops.validate.selection import Selection, parse_selection
 from aoebank.storage.bank import load_file
-from aoebank.storage.writing import atomic
+from aoebank.storage.writing import staged
 from aoebank.testing.factories import make_provenance, make_record
 
 SOC = "x86-64-v4"
@@ -281,7 +281,7 @@ def test_file_that_cannot_be_written_is_told(file: Path, monkeypatch: pytest.Mon
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(atomic, "_replace", refuse)
+    monkeypatch.setattr(staged, "replace", refuse)
     outcome = apply_fix(planned)
     assert outcome.error is not None and outcome.error.code == "bank_permission"
     assert file.read_bytes() == planned.before

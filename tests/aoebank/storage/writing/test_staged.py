@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from aoebank.errors import AoebankError, BankPathError
+from aoebank.errors import AoebankError, BankLockedError, BankNotFoundError, BankPathError
 from aoebank.storage.writing import staged
+from aoebank.storage.writing.lock import hold_lock
 from aoebank.storage.writing.staged import staged_changes
 
 
@@ -116,18 +119,16 @@ def test_error_among_the_renames_tells_how_far_it_got(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "b").write_bytes(b"1")
-    replace = staged._replace
 
-    def meddle(change: staged._Change) -> None:
+    def meddle(temporary: Path, path: Path) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(staged, "_replace", meddle)
+    monkeypatch.setattr(staged, "replace", meddle)
     with pytest.raises(BankPathError) as caught, staged_changes() as changes:
         changes.write(tmp_path / "a", b"new", old_sha256=None)
         changes.write(tmp_path / "b", b"new", old_sha256=sha256(b"1"))
         changes.commit()
     assert caught.value.hint == "1 of 2 files are written by now"
-    assert replace is not staged._replace
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
@@ -136,3 +137,78 @@ def test_read_only_file_is_refused_before_anything_is_written(tmp_path: Path) ->
     (tmp_path / "a").chmod(0o400)
     with pytest.raises(BankPathError, match="cannot write here"), staged_changes() as changes:
         changes.write(tmp_path / "a", b"new", old_sha256=sha256(b"1"))
+
+
+def test_what_is_so_already_is_not_written_again(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"same")
+    with staged_changes() as changes:
+        changes.put(tmp_path / "a", b"same", old_sha256=sha256(b"same"))
+        changes.put(tmp_path / "b", None, old_sha256=None)
+        assert changes.commit() == ()
+    assert names(tmp_path) == ["a"]
+
+
+def test_content_is_put_and_taken_away(tmp_path: Path) -> None:
+    for old, new in ((None, b"1"), (b"1", b"2"), (b"2", None)):
+        with staged_changes() as changes:
+            changes.put(tmp_path / "a", new, old_sha256=sha256(old) if old else None)
+            changes.commit()
+        assert names(tmp_path) == (["a"] if new else [])
+        assert not new or (tmp_path / "a").read_bytes() == new
+
+
+def test_new_file_has_the_permissions_asked_for(tmp_path: Path) -> None:
+    with staged_changes() as changes:
+        changes.write(tmp_path / "bank", b"1", old_sha256=None)
+        changes.write(tmp_path / "own", b"1", old_sha256=None, mode=0o604)
+        changes.commit()
+    assert (tmp_path / "bank").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "own").stat().st_mode & 0o777 == 0o604
+
+
+def test_file_that_is_gone_can_go_but_not_be_replaced(tmp_path: Path) -> None:
+    with staged_changes() as changes:
+        changes.remove(tmp_path / "a", old_sha256=sha256(b"old"))
+        changes.commit()
+    with (
+        pytest.raises(BankNotFoundError, match="removed meanwhile"),
+        staged_changes() as changes,
+    ):
+        changes.write(tmp_path / "a", b"new", old_sha256=sha256(b"old"))
+        changes.commit()
+    assert names(tmp_path) == []
+
+
+def test_directory_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(BankPathError), staged_changes() as changes:
+        changes.remove(tmp_path, old_sha256=sha256(b""))
+        changes.commit()
+    assert tmp_path.is_dir()
+
+
+def _hold(path: Path, told: int, wait: int) -> None:
+    with hold_lock(path):
+        os.write(told, b".")
+        os.read(wait, 1)
+
+
+@pytest.mark.parametrize("data", [b"new", None])
+def test_file_somebody_writes_stays(
+    data: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(b"old")
+    hear, tell = os.pipe()
+    wait, end = os.pipe()
+    process = multiprocessing.get_context("fork").Process(target=_hold, args=(path, tell, wait))
+    process.start()
+    os.read(hear, 1)
+    monkeypatch.setattr(staged, "hold_lock", partial(hold_lock, timeout_s=0.0))
+    try:
+        with pytest.raises(BankLockedError), staged_changes() as changes:
+            changes.put(path, data, old_sha256=sha256(b"old"))
+            changes.commit()
+    finally:
+        os.write(end, b".")
+        process.join()
+    assert path.read_bytes() == b"old"
