@@ -194,7 +194,7 @@ class ParsedFile:
 
 def find_error(parsed: ParsedFile) -> Finding | None:
     """Return the first error `parse` met, or None when readers can use the file."""
-    errors = (each for each in parsed.findings if each.severity is Severity.ERROR)
+    errors = (finding for finding in parsed.findings if finding.severity is Severity.ERROR)
     return next(errors, None)
 
 

@@ -23,7 +23,9 @@ SUFFIX = ".provenance.jsonl"
 SCHEMA = "aoebank.provenance/1"
 _REQUIRED = ("schema", "key", "event", "time", "engine")
 _SPEEDUPS = ("speedup", "speedup_low", "speedup_high")
-_NAMES = tuple(each.name for each in fields(Provenance) if each.name not in ("extra", "location"))
+_NAMES = tuple(
+    field.name for field in fields(Provenance) if field.name not in ("extra", "location")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ def parse_provenance(data: bytes, path: Path) -> ProvenanceLog:
     """Read a side-car; a bad line is a finding and hides no other."""
     lines = LineIndex(data)
     # a side-car without entries yet is fine, a bank file without its object is not
-    findings = [each for each in check_text(data, path, lines) if each.code != "AB110"]
+    findings = [finding for finding in check_text(data, path, lines) if finding.code != "AB110"]
     marked = {finding.location.line for finding in findings if finding.code == "AB104"}
     entries: list[Provenance] = []
     listed: Counter[str] = Counter()

@@ -124,6 +124,6 @@ class Quarantine:
 def sorted_entries(entries: Iterable[QuarantineEntry]) -> tuple[QuarantineEntry, ...]:
     """Return entries in the order of the file, the newest of each identity only."""
     newest: dict[tuple[str | None, ...], QuarantineEntry] = {}
-    for entry in sorted(entries, key=lambda each: (each.when, each.sort_key)):
+    for entry in sorted(entries, key=lambda listed: (listed.when, listed.sort_key)):
         newest[entry.identity] = entry
-    return tuple(sorted(newest.values(), key=lambda each: each.sort_key))
+    return tuple(sorted(newest.values(), key=lambda kept: kept.sort_key))

@@ -137,12 +137,12 @@ class ReaderAnswer:
     def ignores_custom(self) -> bool:
         """Return whether a custom bank was named that the program goes on without."""
         passed = (Failure.STOP, Failure.NEXT)
-        return any(each.failure not in passed for each in self.troubles)
+        return any(trouble.failure not in passed for trouble in self.troubles)
 
     @property
     def stop(self) -> BankPathError | None:
         """Return the error that ends the job, or None."""
-        stops = (each.error for each in self.troubles if each.failure is Failure.STOP)
+        stops = (trouble.error for trouble in self.troubles if trouble.failure is Failure.STOP)
         return next(stops, None)
 
 

@@ -115,7 +115,9 @@ class FormatTests:
     def test_records_written_to_a_new_file_come_back_equal(self) -> None:
         for records in (
             self.records(self.example),
-            [replace(each, origin=each.origin) for each in self.records(self.example)],  # no raw
+            [
+                replace(record, origin=record.origin) for record in self.records(self.example)
+            ],  # no raw
         ):
             data = self._write(records)
             assert self.records(data) == records
@@ -127,8 +129,8 @@ class FormatTests:
             parsed = self.parse(self.example)
             data = self.format.serialize(parsed, {gone.key: None})
             left = self.records(data)
-            assert [each.raw for each in left] == [
-                each.raw for each in originals if each.key != gone.key
+            assert [record.raw for record in left] == [
+                record.raw for record in originals if record.key != gone.key
             ]
             assert self.all_findings(data) == []
 
@@ -138,7 +140,7 @@ class FormatTests:
         assert len(self.parse(data)) == 0
         assert find_error(self.parse(data)) is None
         records = self.records(self.example)
-        again = self.format.serialize(self.parse(data), {each.key: each for each in records})
+        again = self.format.serialize(self.parse(data), {record.key: record for record in records})
         assert self.records(again) == records
 
     def test_one_record_cut_short_hides_no_other(self) -> None:

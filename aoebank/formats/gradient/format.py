@@ -120,7 +120,9 @@ def render_gradient(record: Record) -> bytes:
 def _add(scan: FileScan, number: int, start: int, end: int) -> None:
     text = scan.text_at(start, end, (str(number),))
     value = json_text.scan(text.text, 0)[0]
-    key_problems = [each for each in item_problems(value) if each.tokens in ((), ("modelhash",))]
+    key_problems = [
+        problem for problem in item_problems(value) if problem.tokens in ((), ("modelhash",))
+    ]
     for problem in key_problems:
         scan.report_at(text, problem)
     if not key_problems and isinstance(value, Mapping):

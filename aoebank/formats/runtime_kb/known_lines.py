@@ -24,7 +24,9 @@ class KnownLines:
                 self._next = number + 1
                 return self._parsed.keys[number]
         if self._table is None:
-            self._table = {hash(self._parsed.raw(each)): each for each in range(len(self._parsed))}
+            self._table = {
+                hash(self._parsed.raw(place)): place for place in range(len(self._parsed))
+            }
         found = self._table.get(hash(raw))
         if found is None or not self._is_at(found, raw):
             return None

@@ -101,7 +101,7 @@ def check_runtime_file(
         cores: Core number in its name.
         op_type: Operator type in its name.
     """
-    bad = {each.location.line for each in parsed.findings if each.code in _REJECTED}
+    bad = {finding.location.line for finding in parsed.findings if finding.code in _REJECTED}
     unknown: set[str] = set()
     hashes: dict[str, int] = {}
     for number in range(len(parsed)):

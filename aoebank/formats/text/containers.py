@@ -199,10 +199,12 @@ def _recover_items(
 def _report(found: FileScan, problems: list[JsonTextError], told: Container[str]) -> None:
     """Add problems as findings, save those in lines that a finding of these codes tells of."""
     lines = found.lines
-    reported = {each.location.line for each in found.findings if each.code in told}
-    new = [each for each in problems if lines.position(each.offset)[0] not in reported]
+    reported = {finding.location.line for finding in found.findings if finding.code in told}
+    new = [problem for problem in problems if lines.position(problem.offset)[0] not in reported]
     new.sort(key=lambda problem: problem.offset)
     for problem in new[:MOST_LISTED]:
         place = lines.location(found.path, problem.offset, problem.offset)
         found.findings.append(make_finding(problem.code, place, problem.problem, hint=_HINT))
-    found.findings += not_listed(found.path, Counter(each.code for each in new[MOST_LISTED:]))
+    found.findings += not_listed(
+        found.path, Counter(unlisted.code for unlisted in new[MOST_LISTED:])
+    )

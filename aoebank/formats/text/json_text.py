@@ -230,9 +230,11 @@ def _count_strings(value: JsonValue) -> int:
         return 1
     if isinstance(value, dict):
         own = len(value)
-        return own + sum(_count_strings(each) for each in value.values() if type(each) not in _FLAT)
+        return own + sum(
+            _count_strings(member) for member in value.values() if type(member) not in _FLAT
+        )
     if isinstance(value, list):
-        return sum(_count_strings(each) for each in value if type(each) not in _FLAT)
+        return sum(_count_strings(item) for item in value if type(item) not in _FLAT)
     return 0
 
 
@@ -305,5 +307,5 @@ def _write(value: JsonValue, comma: str = ", ", colon: str = ": ") -> str:
         )
         return "{" + comma.join(members) + "}"
     if isinstance(value, list | tuple):
-        return "[" + comma.join(_write(each, comma, colon) for each in value) + "]"
+        return "[" + comma.join(_write(item, comma, colon) for item in value) + "]"
     return json.dumps(value, allow_nan=False)

@@ -157,7 +157,7 @@ def render(record: Record) -> bytes:
         origin=record.origin,
         extra=record.extra,
     )
-    candidates = [_candidate(each) for each in (first, *record.alternatives)]
+    candidates = [_candidate(alternative) for alternative in (first, *record.alternatives)]
     member = f"{json_text.dumps(record.key)}: {json_text.dumps(candidates)}"
     return member.encode("utf-8")
 

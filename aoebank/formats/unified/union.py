@@ -29,12 +29,16 @@ def unite(ours: bytes, theirs: bytes) -> bytes:
         theirs: Another one of this key.
     """
     head, between, tail, known = _split(ours.decode("utf-8"))
-    meanings = {each.meaning for each in known}
-    new = [each for each in _split(theirs.decode("utf-8"))[3] if each.meaning not in meanings]
+    meanings = {candidate.meaning for candidate in known}
+    new = [
+        candidate
+        for candidate in _split(theirs.decode("utf-8"))[3]
+        if candidate.meaning not in meanings
+    ]
     if not new:
         return ours
     candidates = sorted([*known, *new], key=_order)
-    return (head + between.join(each.text for each in candidates) + tail).encode("utf-8")
+    return (head + between.join(candidate.text for candidate in candidates) + tail).encode("utf-8")
 
 
 def _split(text: str) -> tuple[str, str, str, list[_Candidate]]:
@@ -54,5 +58,5 @@ def _candidate(text: str) -> _Candidate:
     return _Candidate(text=text, meaning=canonical_text(value), cost_us=cost_us(time))
 
 
-def _order(each: _Candidate) -> tuple[bool, float, str]:
-    return each.cost_us is None, each.cost_us or 0.0, each.text
+def _order(candidate: _Candidate) -> tuple[bool, float, str]:
+    return candidate.cost_us is None, candidate.cost_us or 0.0, candidate.text
