@@ -103,7 +103,7 @@ def plan_add(
     keys = sorted({record.key for _, _, record in found})
     if len(keys) > 1 and key not in keys:
         raise UsageError("more than one key starts like this", where=key, got=", ".join(keys[:5]))
-    found = [each for each in found if len(keys) == 1 or each[2].key == key]
+    found = [hit for hit in found if len(keys) == 1 or hit[2].key == key]
     if not found:
         return QuarantinePlan(root=root, added=(_unseen(root, key, complaint, author, wanted),))
     entries = tuple(_entry(record, complaint, author) for _, _, record in found)
@@ -148,7 +148,7 @@ def apply_quarantine(plan: QuarantinePlan, author: Author) -> QuarantineResult:
     gone = {entry.identity for entry in plan.removed}
 
     def change(old: Quarantine) -> list[QuarantineEntry]:
-        return [*(each for each in old if each.identity not in gone), *plan.added]
+        return [*(entry for entry in old if entry.identity not in gone), *plan.added]
 
     update_quarantine(plan.root, change)
     keys = ", ".join(dict.fromkeys(entry.key for entry in plan.added))
@@ -198,8 +198,8 @@ def _find(root: Path, key: str, wanted: RecordFilter) -> Iterator[_Found]:
     """Yield the records whose key starts with `key`, with their files."""
     keys = RecordFilter(key=(key,))
     for name, parsed in _iter_files(root, wanted):
-        for each in dict.fromkeys(filter(keys.holds_key, parsed.keys)):
-            number = parsed.find(each)
+        for full_key in dict.fromkeys(filter(keys.holds_key, parsed.keys)):
+            number = parsed.find(full_key)
             assert number is not None  # it is one of its keys
             record = parsed.format.record(parsed, number)
             if wanted.holds_op(record.op_type):
@@ -243,7 +243,7 @@ def _unseen(
             hint="--any-strategy keeps every record of this key out; then give the whole key",
         )
     for option, given in (("--soc", wanted.soc), ("--op", wanted.op)):
-        if len(given) > 1 or any(set(each) & set("*?[") for each in given):
+        if len(given) > 1 or any(set(pattern) & set("*?[") for pattern in given):
             raise UsageError(
                 "a record that is not in the bank needs one name, no pattern",
                 where=option,
@@ -264,7 +264,7 @@ def _unseen(
 
 def _edits(root: Path, found: list[_Found]) -> Iterator[FileEdit]:
     for name in dict.fromkeys(name for name, _, _ in found):
-        parsed = next(parsed for each, parsed, _ in found if each == name)
-        keys = [record.key for each, _, record in found if each == name]
+        parsed = next(parsed for file, parsed, _ in found if file == name)
+        keys = [record.key for file, _, record in found if file == name]
         after = edit_records(root / name, parsed, parsed, dict.fromkeys(keys))
         yield FileEdit(name=name, before=parsed.data, after=after)

@@ -119,13 +119,13 @@ def _shown(
     history: dict[str, list[Provenance]] = {}
     for entry in load_provenance(parsed.path).entries:
         history.setdefault(entry.key, []).append(entry)
-    for number, each in enumerate(parsed.keys):
-        if parsed.find(each) != number or key not in (None, each):
+    for number, full_key in enumerate(parsed.keys):
+        if parsed.find(full_key) != number or key not in (None, full_key):
             continue
         try:
             record = parsed.format.record(parsed, number)
         except RecordError as problem:
             yield SelectorMiss(selector=selector, reason=problem.headline)
             continue
-        provenance = tuple(history.get(each, ()))
+        provenance = tuple(history.get(full_key, ()))
         yield ShownRecord(file=parsed.path, record=record, provenance=provenance)

@@ -42,17 +42,17 @@ class FileComparison:
     @property
     def soc_version(self) -> str | None:
         """Return the target, as the file names tell."""
-        return next((each.soc_version for each in self._names()), None)
+        return next((name.soc_version for name in self._names()), None)
 
     @property
     def op_type(self) -> str | None:
         """Return the operator type, as the file names tell."""
-        return next((each.op_type for each in self._names() if each.op_type), None)
+        return next((name.op_type for name in self._names() if name.op_type), None)
 
     def is_wanted(self) -> bool:
         """Return whether the filter asks for any record of these files."""
         only = self.options.only
-        socs = (each.soc_version for each in self._names())
+        socs = (name.soc_version for name in self._names())
         return only.holds_soc(*socs) and (self.op_type is None or only.holds_op(self.op_type))
 
     def iter_changes(self) -> Iterator[RecordChange | None]:
@@ -184,7 +184,13 @@ def _kind(a: Record, b: Record, verdict: TimeVerdict) -> ChangeKind | None:
 def _details(record: Record) -> JsonValue:
     """Return what is neither strategy nor time; the target is told by the file."""
     others: list[JsonValue] = [
-        [each.workload, each.strategy, each.cost_us, each.origin, each.extra]
-        for each in record.alternatives
+        [
+            alternative.workload,
+            alternative.strategy,
+            alternative.cost_us,
+            alternative.origin,
+            alternative.extra,
+        ]
+        for alternative in record.alternatives
     ]
     return [record.workload, record.origin, record.extra, others]

@@ -38,7 +38,7 @@ def _changes(a: JsonValue, b: JsonValue, tokens: tuple[str, ...]) -> Iterator[Fi
             else:
                 yield _change((*tokens, name), a.get(name), b.get(name), name in a, name in b)
     elif isinstance(a, list) and isinstance(b, list):
-        if len(a) == len(b) and not any(isinstance(each, _CONTAINERS) for each in (*a, *b)):
+        if len(a) == len(b) and not any(isinstance(item, _CONTAINERS) for item in (*a, *b)):
             for number, (left, right) in enumerate(zip(a, b, strict=True)):
                 yield from _changes(left, right, (*tokens, str(number)))
         else:

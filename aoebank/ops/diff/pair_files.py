@@ -87,8 +87,8 @@ def _find_moves(gone: list[_Content], new: list[_Content]) -> list[FileMove]:
         if move.a not in taken and move.b not in taken:
             moves.append(move)
             taken |= {move.a, move.b}
-    left = [each for each in gone if each.name not in taken]
-    right = {each.name: each for each in new if each.name not in taken}
+    left = [content for content in gone if content.name not in taken]
+    right = {content.name: content for content in new if content.name not in taken}
     return [*moves, *_followers(moves, left, right)]
 
 

@@ -95,7 +95,7 @@ class DiffResult:
 
     def regressions(self, threshold_ratio: float = 0.0) -> tuple[RecordChange, ...]:
         """Return what got slower beyond its noise and by more than a threshold."""
-        return tuple(each for each in self.changes if each.is_regression(threshold_ratio))
+        return tuple(change for change in self.changes if change.is_regression(threshold_ratio))
 
     def times(self) -> TimeSummary | None:
         """Return the summary of all times, None if there are none to compare."""
@@ -128,7 +128,7 @@ class RollupTally:
 
 def summarize_times(changes: Iterable[RecordChange]) -> TimeSummary | None:
     """Return the means of the ratios that count, None if there are none."""
-    pairs = [(each.counted_ratio, each.weight) for each in changes]
+    pairs = [(change.counted_ratio, change.weight) for change in changes]
     known = [(math.log(ratio), weight) for ratio, weight in pairs if ratio is not None]
     if not known:
         return None

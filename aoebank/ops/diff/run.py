@@ -72,7 +72,9 @@ class _Tally:
         for change in self.changes:
             changes.setdefault(_row_of(change), []).append(change)
         names = sorted(self.rows, key=lambda names: (names[0] or "", names[1] or ""))
-        return tuple(self.rows[each].row(*each, changes.get(each, [])) for each in names)
+        return tuple(
+            self.rows[row_key].row(*row_key, changes.get(row_key, [])) for row_key in names
+        )
 
 
 def diff(a: Side, b: Side, options: DiffOptions | None = None) -> DiffResult:
@@ -136,10 +138,10 @@ def _name_beside(side: Side, other: Side) -> str:
     (name,) = other.names()
     if side.kind in _STORED:
         place = other.path.absolute().as_posix() if isinstance(other, PathSide) else name
-        inside = [each for each in side.names() if f"/{place}".endswith(f"/{each}")]
+        inside = [stored for stored in side.names() if f"/{place}".endswith(f"/{stored}")]
         if inside:
             return max(inside, key=len)
-        same = [each for each in side.names() if each.rpartition("/")[2] == name]
+        same = [stored for stored in side.names() if stored.rpartition("/")[2] == name]
         if len(same) == 1:
             return same[0]
     raise BankNotFoundError(
@@ -172,7 +174,7 @@ def _compare_files(a: Side, b: Side, pair: FilePair, options: DiffOptions) -> _C
         return None
     _demand_comparable(comparison)
     found = [*comparison.iter_changes()]
-    changes = tuple(each for each in found if each is not None)
+    changes = tuple(change for change in found if change is not None)
     row = (comparison.soc_version, comparison.op_type)
     return _Compared(row=row, changes=changes, equal=len(found) - len(changes))
 

@@ -86,7 +86,7 @@ def blame(
     return BlameResult(
         root=root,
         key=key,
-        records=tuple(_blame(walk, here, name, each) for name, each in places),
+        records=tuple(_blame(walk, here, name, full_key) for name, full_key in places),
     )
 
 
@@ -131,9 +131,10 @@ class _Walk:
             yield RecordVersion(version=None, move=_move(old, now), record=read_record(here, key))
         while version is not None:
             now = self._raw(version, name, key)
-            parents = [self._versions[each] for each in version.parents if each in self._versions]
+            parents = [self._versions[id_] for id_ in version.parents if id_ in self._versions]
             same = next(
-                (each for each in parents if is_same_record(now, self._raw(each, name, key))), None
+                (parent for parent in parents if is_same_record(now, self._raw(parent, name, key))),
+                None,
             )
             if same is None:
                 old = self._raw(parents[0], name, key) if parents else None

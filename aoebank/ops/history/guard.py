@@ -52,4 +52,4 @@ def without(parsed: ParsedFile, kept_out: list[KeptOut]) -> bytes:
     """Return the bytes of a file without some records; broken files are left as they are."""
     if not kept_out or find_error(parsed) is not None:
         return parsed.data
-    return parsed.format.serialize(parsed, dict.fromkeys(each.key for each in kept_out))
+    return parsed.format.serialize(parsed, dict.fromkeys(kept.key for kept in kept_out))

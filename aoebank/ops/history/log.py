@@ -60,7 +60,7 @@ def log(
     """
     history = open_versions(root, source)
     snapshots = (
-        {each.id: each for each in history.snapshots()}
+        {snapshot.id: snapshot for snapshot in history.snapshots()}
         if isinstance(history, SnapshotHistory)
         else {}
     )

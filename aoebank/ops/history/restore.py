@@ -102,7 +102,7 @@ def plan_restore(
         edits=tuple(edits),
         moves=tuple(moves),
         unknown=unknown,
-        kept_out=tuple(each for each in guard.kept_out if wanted.holds_key(each.key)),
+        kept_out=tuple(kept for kept in guard.kept_out if wanted.holds_key(kept.key)),
     )
 
 

@@ -160,8 +160,8 @@ def _scope(root: Path, soc: tuple[str, ...]) -> tuple[str, ...] | None:
         return None
     names = {*_names_on_disk(root), *_names_in_history(root)}
     wanted = RecordFilter(soc=soc)
-    found = {each for name in names for each in parts_of(name).soc_versions}
-    scope = tuple(sorted(each for each in found if wanted.holds_soc(each)))
+    found = {soc_version for name in names for soc_version in parts_of(name).soc_versions}
+    scope = tuple(sorted(soc_version for soc_version in found if wanted.holds_soc(soc_version)))
     if not scope:
         raise BankNotFoundError(
             "nothing of this soc_version in the bank",
@@ -174,7 +174,7 @@ def _scope(root: Path, soc: tuple[str, ...]) -> tuple[str, ...] | None:
 
 def _names_on_disk(root: Path) -> list[str]:
     kinds = (FileKind.BANK, FileKind.SIDE_CAR)
-    return [os.path.relpath(each.path, root) for each in iter_tree(root) if each.kind in kinds]
+    return [os.path.relpath(entry.path, root) for entry in iter_tree(root) if entry.kind in kinds]
 
 
 def _names_in_history(root: Path) -> list[str]:

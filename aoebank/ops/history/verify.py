@@ -48,7 +48,7 @@ def verify_history(root: Path) -> VerifyResult:
         for place, snapshot in enumerate(snapshots):
             parent = snapshots[place - 1].id if place else ""
             found = _problems(database, snapshot, parent, contents)
-            problems += [f"snapshot {snapshot.short_id}: {each}" for each in found]
+            problems += [f"snapshot {snapshot.short_id}: {problem}" for problem in found]
         ids = {snapshot.id for snapshot in snapshots}
         problems += [
             f"tag {name}: means a snapshot that is not there"

@@ -47,7 +47,7 @@ class _Scene:
     answers: Sequence[ReaderAnswer]
 
     def readers(self, wanted: Callable[[Rules], bool]) -> tuple[Reader, ...]:
-        return tuple(each.reader for each in self.answers if wanted(RULES[each.reader]))
+        return tuple(answer.reader for answer in self.answers if wanted(RULES[answer.reader]))
 
     def custom_roots(self) -> dict[Path, list[ReaderAnswer]]:
         """Return the answers by the root they take."""
@@ -248,7 +248,7 @@ def _documented_layout(scene: _Scene) -> Iterator[Hazard]:
             yield Hazard(
                 code="AR204",
                 path=root,
-                readers=tuple(each.reader for each in answers),
+                readers=tuple(answer.reader for answer in answers),
                 message=f"{folders} below a root that is read as <soc_version>/ and plain files",
                 hint="move what is in op/ and graph/<soc_version>/ up to the root",
             )
@@ -257,7 +257,7 @@ def _documented_layout(scene: _Scene) -> Iterator[Hazard]:
 def _missing_soc_folder(scene: _Scene) -> Iterator[Hazard]:
     for root, answers in scene.custom_roots().items():
         found = [name for name in bank_folders() if _is_folder(root / name)]
-        readers = tuple(each.reader for each in answers if RULES[each.reader].is_operator)
+        readers = tuple(answer.reader for answer in answers if RULES[answer.reader].is_operator)
         if found and readers:
             yield Hazard(
                 code="AR205",

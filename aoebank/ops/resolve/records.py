@@ -151,7 +151,7 @@ def _fastest_first(hits: list[Hit]) -> list[Hit]:
     return [
         hit
         for group in groups.values()
-        for hit in sorted(group, key=lambda each: each.record.cost_us or float("inf"))
+        for hit in sorted(group, key=lambda found: found.record.cost_us or float("inf"))
     ]
 
 
@@ -164,7 +164,7 @@ def _load(path: Path) -> ParsedFile | None:
 
 def _find(parsed: ParsedFile, workload: Workload) -> Record | None:
     numbers = (parsed.find(key) for key in workload.keys.get(parsed.format.name, ()))
-    number = next((each for each in numbers if each is not None), None)
+    number = next((place for place in numbers if place is not None), None)
     try:
         if number is not None:
             return parsed.format.record(parsed, number)
@@ -172,5 +172,5 @@ def _find(parsed: ParsedFile, workload: Workload) -> Record | None:
         return None
     if parsed.format.is_found_by_key:
         return None
-    same = (each for each in parsed.iter_records() if each.workload == workload.value)
+    same = (record for record in parsed.iter_records() if record.workload == workload.value)
     return next(same, None)

@@ -56,11 +56,11 @@ def explanations() -> Mapping[str, Explanation]:
     """Return the explanation of every code that has one, in the order of the codes."""
     sections: dict[str, str] = {}
     for page in sorted(
-        resources.files("aoebank").joinpath("explanations").iterdir(), key=lambda each: each.name
+        resources.files("aoebank").joinpath("explanations").iterdir(), key=lambda file: file.name
     ):
         if page.name.endswith(".md"):
             sections.update(_SECTION.findall(page.read_text(encoding="utf-8")))
-    fixes = {code: each for each, codes in FIXED_CODES.items() for code in codes}
+    fixes = {code: fix_class for fix_class, codes in FIXED_CODES.items() for code in codes}
     return {
         code: _parse(code, sections[code], fixes.get(code)) for code in CODES if code in sections
     }

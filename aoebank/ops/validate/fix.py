@@ -75,7 +75,11 @@ def plan_fixes(
         selection: Only classes that mend one of these codes; all by default.
         classes: Only these.
     """
-    allowed = [each for each in FixClass if each in classes and _is_wanted(each, selection)]
+    allowed = [
+        fix_class
+        for fix_class in FixClass
+        if fix_class in classes and _is_wanted(fix_class, selection)
+    ]
     for entry in iter_entries(paths, []):
         if entry.kind not in (FileKind.BANK, FileKind.SIDE_CAR):
             continue
@@ -98,12 +102,12 @@ def apply_fix(fix: FileFix) -> FixOutcome:
     return FixOutcome(fix=fix, is_written=True)
 
 
-def _is_wanted(each: FixClass, selection: Selection | None) -> bool:
+def _is_wanted(fix_class: FixClass, selection: Selection | None) -> bool:
     if selection is None or not (selection.select or selection.ignore):
         return True
-    if each is FixClass.TEXT:  # mends no finding, so nobody can have selected it
+    if fix_class is FixClass.TEXT:  # mends no finding, so nobody can have selected it
         return not selection.select
-    return any(map(selection.holds, FIXED_CODES[each]))
+    return any(map(selection.holds, FIXED_CODES[fix_class]))
 
 
 def _plan(path: Path, data: bytes, kind: FileKind, allowed: Iterable[FixClass]) -> FileFix | None:
@@ -112,17 +116,17 @@ def _plan(path: Path, data: bytes, kind: FileKind, allowed: Iterable[FixClass]) 
     if any(finding.code in _HOPELESS for finding in state.findings):
         return None
     done = []
-    for each in allowed:
-        new = _STEPS[each](state)
+    for fix_class in allowed:
+        new = _STEPS[fix_class](state)
         if new == state.data:
             continue
         after = _check(new, path, format_)
         before = state
-        if each is FixClass.BOM:  # behind a second mark readers see nothing to compare with
+        if fix_class is FixClass.BOM:  # behind a second mark readers see nothing to compare with
             before = _check(BOM + new, path, format_)
-        if _is_safe(before, after, each):
+        if _is_safe(before, after, fix_class):
             state = after
-            done.append(each)
+            done.append(fix_class)
     if state.data == data:
         return None
     return FileFix(path=path, classes=tuple(done), before=data, after=state.data)
@@ -136,21 +140,21 @@ def _check(data: bytes, path: Path, format_: Format | None) -> _State:
     return _State(data=data, parsed=parsed, findings=tuple(check_bank(parsed)))
 
 
-def _is_safe(before: _State, after: _State, each: FixClass) -> bool:
+def _is_safe(before: _State, after: _State, fix_class: FixClass) -> bool:
     """Return whether all answers are still there and nothing new is wrong."""
-    worse = Counter(each.code for each in after.findings)
-    worse.subtract(each.code for each in before.findings)
+    worse = Counter(finding.code for finding in after.findings)
+    worse.subtract(finding.code for finding in before.findings)
     if any(number > 0 for number in worse.values()):
         return False
     if before.parsed is None or after.parsed is None:
         return True
     return len(before.parsed) == len(after.parsed) and _same_answers(
-        before.parsed, after.parsed, each
+        before.parsed, after.parsed, fix_class
     )
 
 
-def _same_answers(before: ParsedFile, after: ParsedFile, each: FixClass) -> bool:
-    if each in (FixClass.KEY, FixClass.ORDER):  # what these change is the point of them
+def _same_answers(before: ParsedFile, after: ParsedFile, fix_class: FixClass) -> bool:
+    if fix_class in (FixClass.KEY, FixClass.ORDER):  # what these change is the point of them
         return sorted(map(_answers, before.iter_records())) == sorted(
             map(_answers, after.iter_records())
         )
@@ -162,8 +166,14 @@ def _answers(record: Record) -> list[str]:
     extra = {name: value for name, value in record.extra.items() if name != "id"}
     first = (record.workload, record.strategy, record.cost_us, record.origin, extra)
     others = [
-        (each.workload, each.strategy, each.cost_us, each.origin, each.extra)
-        for each in record.alternatives
+        (
+            alternative.workload,
+            alternative.strategy,
+            alternative.cost_us,
+            alternative.origin,
+            alternative.extra,
+        )
+        for alternative in record.alternatives
     ]
     return sorted(map(repr, (first, *others)))
 

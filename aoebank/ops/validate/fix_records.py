@@ -47,7 +47,9 @@ def fix_order(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
 
     Records change places, separators stay. A file that is broken somewhere keeps its order.
     """
-    slow = {each.location.pointer.split("/")[1] for each in findings if each.code == "AB403"}
+    slow = {
+        finding.location.pointer.split("/")[1] for finding in findings if finding.code == "AB403"
+    }
     changes = _fastest_first(parsed, slow)
     if changes:
         data = parsed.format.serialize(parsed, changes)
@@ -71,10 +73,10 @@ def fix_text(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
 
     A file with anything in it that would get lost, be it broken or just twice, stays.
     """
-    if find_error(parsed) is not None or any(each.code in _AMBIGUOUS for each in findings):
+    if find_error(parsed) is not None or any(finding.code in _AMBIGUOUS for finding in findings):
         return parsed.data
     records = [parsed.format.record(parsed, number) for number in range(len(parsed))]
-    plain: Mapping[str, Record | None] = {each.key: replace(each) for each in records}
+    plain: Mapping[str, Record | None] = {record.key: replace(record) for record in records}
     if not plain:
         return parsed.data
     if parsed.format.may_be_sorted:
@@ -126,7 +128,7 @@ def _sorted_answers(record: Record) -> Record:
     )
     answers = sorted(
         (first, *record.alternatives),
-        key=lambda each: float("inf") if each.cost_us is None else each.cost_us,
+        key=lambda answer: float("inf") if answer.cost_us is None else answer.cost_us,
     )
     best, *others = answers
     return replace(

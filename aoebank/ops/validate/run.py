@@ -83,7 +83,9 @@ def validate(
             run.findings += check_entry(stray)
     run.findings += _tree_findings(run)
     findings = (selection or Selection()).keep(run.findings)
-    findings.sort(key=lambda each: (str(each.location.path), each.location.start, each.code))
+    findings.sort(
+        key=lambda finding: (str(finding.location.path), finding.location.start, finding.code)
+    )
     return ValidateResult(
         findings=tuple(findings),
         checked=tuple(run.checked),

@@ -78,4 +78,4 @@ def _prefixes(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _longest(code: str, prefixes: tuple[str, ...]) -> int:
-    return max((len(each) for each in prefixes if code.startswith(each)), default=_NO_MATCH)
+    return max((len(prefix) for prefix in prefixes if code.startswith(prefix)), default=_NO_MATCH)
