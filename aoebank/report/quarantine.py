@@ -64,7 +64,7 @@ class QuarantineListReport:
     @property
     def exit_code(self) -> int:
         """Return 1 if the bank holds a record that has to stay out."""
-        return 1 if any(each.is_active and each.present for each in self.entries) else 0
+        return 1 if any(listed.is_active and listed.present for listed in self.entries) else 0
 
     def document(self) -> Mapping[str, object]:
         """Return the entries."""
@@ -72,34 +72,34 @@ class QuarantineListReport:
             "root": str(self.root),
             "entries": [
                 {
-                    **entry_document(each.entry),
-                    "active": each.is_active,
-                    "present_in": list(each.present),
+                    **entry_document(listed.entry),
+                    "active": listed.is_active,
+                    "present_in": list(listed.present),
                 }
-                for each in self.entries
+                for listed in self.entries
             ],
         }
 
     def write(self, text: Text) -> None:
         """Write each entry with who, when and why."""
-        for each in self.entries:
-            _write(text, each)
-        active = sum(each.is_active for each in self.entries)
+        for listed in self.entries:
+            _write(text, listed)
+        active = sum(listed.is_active for listed in self.entries)
         number = f"{len(self.entries)} entries" if len(self.entries) != 1 else "1 entry"
         text.line(f"{number}, {active} active")
 
 
-def _write(text: Text, each: ListedEntry) -> None:
-    entry = each.entry
+def _write(text: Text, listed: ListedEntry) -> None:
+    entry = listed.entry
     text.line((entry.key, "bold"), _about(entry))
     day = f"until {entry.until}" if entry.until else "for ever"
-    expired = "" if each.is_active else ", expired"
+    expired = "" if listed.is_active else ", expired"
     ticket = f", {entry.ticket}" if entry.ticket else ""
     text.line(f"  {entry.reason}{ticket}")
     text.line(f"  {day}{expired}, by {entry.who} at {entry.when}")
     if entry.evidence:
         text.line(f"  evidence: {entry.evidence}")
-    for name in each.present:
+    for name in listed.present:
         text.line(("  in the bank: ", "red"), name)
 
 

@@ -151,24 +151,24 @@ def _answer_document(answer: ReaderAnswer) -> dict[str, object]:
         "files": [_file_document(file) for file in answer.files],
         "tried": [
             {
-                "variable": each.variable,
-                "tier": str(each.tier),
-                "taken": each.taken,
-                "failed": each.failed,
-                "path": str(each.path) if each.path else None,
-                "directory": str(each.directory) if each.directory else None,
-                "reason": each.reason,
+                "variable": attempt.variable,
+                "tier": str(attempt.tier),
+                "taken": attempt.taken,
+                "failed": attempt.failed,
+                "path": str(attempt.path) if attempt.path else None,
+                "directory": str(attempt.directory) if attempt.directory else None,
+                "reason": attempt.reason,
             }
-            for each in answer.tried
+            for attempt in answer.tried
         ],
         "troubles": [
             {
-                "effect": str(each.failure),
-                "tier": str(each.tier),
-                "cann_code": each.cann_code or None,
-                **error_document(each.error),
+                "effect": str(trouble.failure),
+                "tier": str(trouble.tier),
+                "cann_code": trouble.cann_code or None,
+                **error_document(trouble.error),
             }
-            for each in answer.troubles
+            for trouble in answer.troubles
         ],
     }
 

@@ -105,13 +105,13 @@ def _document(shown: ShownRecord) -> dict[str, object]:
         "extra": _plain(record.extra),
         "alternatives": [
             {
-                "cost_us": _plain(each.cost_us),
-                "origin": each.origin,
-                "workload": _plain(each.workload),
-                "strategy": _plain(each.strategy),
-                "extra": _plain(each.extra),
+                "cost_us": _plain(alternative.cost_us),
+                "origin": alternative.origin,
+                "workload": _plain(alternative.workload),
+                "strategy": _plain(alternative.strategy),
+                "extra": _plain(alternative.extra),
             }
-            for each in record.alternatives
+            for alternative in record.alternatives
         ],
         "location": location_document(record.location) if record.location else None,
         "provenance": [provenance_document(entry) for entry in shown.provenance],
@@ -121,9 +121,9 @@ def _document(shown: ShownRecord) -> dict[str, object]:
 def provenance_document(entry: Provenance) -> dict[str, object]:
     """Return the members of an entry, its key left out."""
     members = {
-        each.name: _plain(getattr(entry, each.name))
-        for each in fields(entry)
-        if each.name not in ("extra", "location", "key")
+        field.name: _plain(getattr(entry, field.name))
+        for field in fields(entry)
+        if field.name not in ("extra", "location", "key")
     }
     return {**members, "extra": _plain(entry.extra)}
 

@@ -126,14 +126,14 @@ def code(text: str, length: int = _LONG) -> str:
 def _add_changes(page: _Page, result: DiffResult, verdict: TimeVerdict | None) -> None:
     """Add the slower records, or a table per kind of the others."""
     if verdict is not None:
-        found = [each for each in result.changes if each.verdict is verdict]
+        found = [change for change in result.changes if change.verdict is verdict]
         _add_table(page, "Slower, worst first", found, is_open=True)
         return
     for kind in ChangeKind:
         found = [
-            each
-            for each in result.changes
-            if each.kind is kind and each.verdict is not TimeVerdict.SLOWER
+            change
+            for change in result.changes
+            if change.kind is kind and change.verdict is not TimeVerdict.SLOWER
         ]
         _add_table(page, WORDS[kind][0].capitalize(), found, is_open=False)
 

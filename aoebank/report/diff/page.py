@@ -141,13 +141,13 @@ def _soc_cell(move: FileMove) -> Markup:
 
 def _changes(result: DiffResult) -> list[Markup]:
     """Return a table per kind of change, the slower ones first whatever else changed."""
-    slower = [each for each in result.changes if each.verdict is TimeVerdict.SLOWER]
+    slower = [change for change in result.changes if change.verdict is TimeVerdict.SLOWER]
     sections = [_change_section("Slower, worst first", slower)]
-    for kind in (each for each in ChangeKind if each is not ChangeKind.SLOWER):
+    for kind in (member for member in ChangeKind if member is not ChangeKind.SLOWER):
         found = [
-            each
-            for each in result.changes
-            if each.kind is kind and each.verdict is not TimeVerdict.SLOWER
+            change
+            for change in result.changes
+            if change.kind is kind and change.verdict is not TimeVerdict.SLOWER
         ]
         sections.append(_change_section(WORDS[kind][0].capitalize(), found))
     return sections
@@ -194,7 +194,7 @@ def _doubt(change: RecordChange) -> str:
 
 
 def _strategies(result: DiffResult) -> Markup:
-    changed = [each for each in result.changes if each.fields]
+    changed = [change for change in result.changes if change.fields]
     blocks = join(map(_strategy, changed[:MAX_ROWS]))
     return _section("Changed strategies, member by member", len(changed), blocks)
 

@@ -46,8 +46,8 @@ class RestoreReport:
             "unknown": list(plan.unknown),
             "records": [move_document(move) for move in plan.moves],
             "kept_out": [
-                {"file": each.file, "key": each.key, "reason": each.entry.reason}
-                for each in plan.kept_out
+                {"file": record.file, "key": record.key, "reason": record.entry.reason}
+                for record in plan.kept_out
             ],
         }
 
@@ -57,10 +57,10 @@ class RestoreReport:
         write_moves(text, plan.moves)
         for name in plan.unknown:
             text.line(f"{name}: stays, {plan.version.label} does not know its soc_version")
-        for each in plan.kept_out:
+        for record in plan.kept_out:
             text.line(
                 ("in quarantine: ", "red"),
-                f"{each.file}: {each.key}: {each.entry.reason}, ",
+                f"{record.file}: {record.key}: {record.entry.reason}, ",
                 "so it does not come back",
             )
         if not plan.edits:

@@ -23,40 +23,48 @@ class ExplainReport:
 
     def document(self) -> Mapping[str, object]:
         """Return every part of each explanation."""
-        return {"codes": [_document(each) for each in self.explanations]}
+        return {"codes": [_document(explanation) for explanation in self.explanations]}
 
     def write(self, text: Text) -> None:
         """Write a row per code, or a page per code."""
         if self.is_list:
-            rows = [(each.code, str(each.severity), each.title) for each in self.explanations]
+            rows = [
+                (explanation.code, str(explanation.severity), explanation.title)
+                for explanation in self.explanations
+            ]
             text.table(("code", "severity", "meaning"), rows)
             return
-        for number, each in enumerate(self.explanations):
+        for number, explanation in enumerate(self.explanations):
             if number:
                 text.line()
-            _write(text, each)
+            _write(text, explanation)
 
 
-def _document(each: Explanation) -> dict[str, object]:
+def _document(explanation: Explanation) -> dict[str, object]:
     return {
-        "code": each.code,
-        "severity": str(each.severity),
-        "title": each.title,
-        "meaning": each.meaning,
-        "why": each.why,
-        "example": each.example,
-        "way_out": each.way_out,
-        "fixed_by": None if each.fixed_by is None else str(each.fixed_by),
+        "code": explanation.code,
+        "severity": str(explanation.severity),
+        "title": explanation.title,
+        "meaning": explanation.meaning,
+        "why": explanation.why,
+        "example": explanation.example,
+        "way_out": explanation.way_out,
+        "fixed_by": None if explanation.fixed_by is None else str(explanation.fixed_by),
     }
 
 
-def _write(text: Text, each: Explanation) -> None:
+def _write(text: Text, explanation: Explanation) -> None:
     text.line(
-        (each.code, "bold"), f" {each.title} (", (str(each.severity), STYLES[each.severity]), ")"
+        (explanation.code, "bold"),
+        f" {explanation.title} (",
+        (str(explanation.severity), STYLES[explanation.severity]),
+        ")",
     )
-    text.line(f"  {each.meaning}")
-    text.line(("  why:     ", "dim"), each.why)
-    text.line(("  example: ", "dim"), each.example)
-    text.line(("  way out: ", "dim"), each.way_out)
-    if each.fixed_by is not None:
-        text.line(("  fix:     ", "dim"), f"aoebank validate --fix --fix-class {each.fixed_by}")
+    text.line(f"  {explanation.meaning}")
+    text.line(("  why:     ", "dim"), explanation.why)
+    text.line(("  example: ", "dim"), explanation.example)
+    text.line(("  way out: ", "dim"), explanation.way_out)
+    if explanation.fixed_by is not None:
+        text.line(
+            ("  fix:     ", "dim"), f"aoebank validate --fix --fix-class {explanation.fixed_by}"
+        )

@@ -30,7 +30,7 @@ def fixes_document(outcomes: Sequence[FixOutcome]) -> list[Mapping[str, object]]
     for outcome in outcomes:
         document: dict[str, object] = {
             "path": str(outcome.fix.path),
-            "classes": [str(each) for each in outcome.fix.classes],
+            "classes": [str(fix_class) for fix_class in outcome.fix.classes],
             "written": outcome.is_written,
             "diff": "".join(f"{line}\n" for line in diff_lines(outcome.fix)),
         }

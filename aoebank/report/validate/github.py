@@ -57,4 +57,4 @@ def _command(finding: Finding) -> str:
 def _escape(text: str, table: dict[str, str]) -> str:
     """Return text with what the runner would take for structure replaced, each once."""
     text = text if table is _DATA else printable(text)
-    return text.translate({ord(each): escape for each, escape in table.items()})
+    return text.translate({ord(character): escape for character, escape in table.items()})

@@ -52,7 +52,9 @@ class ValidateReport:
         """Return 0 if all is well, 1 for findings bad enough, 3 if the answer is not complete."""
         if self.error is not None:
             return self.error.exit_code
-        return int(any(is_at_least(each.severity, self.fail_on) for each in self.result.findings))
+        return int(
+            any(is_at_least(finding.severity, self.fail_on) for finding in self.result.findings)
+        )
 
     def document(self) -> Mapping[str, object]:
         """Return the findings, the counts and the fixes."""

@@ -43,7 +43,9 @@ def list_settings(section: str, *, cwd: Path) -> tuple[tuple[str, str], ...]:
     """Return the settings below a section as pairs, git's order: a later one counts more."""
     pattern = rf"^{section.replace('.', '[.]')}[.]"
     result = try_git(["config", "--null", "--get-regexp", pattern], cwd=cwd)
-    pairs = (os.fsdecode(each).partition("\n") for each in result.stdout.split(b"\0") if each)
+    pairs = (
+        os.fsdecode(setting).partition("\n") for setting in result.stdout.split(b"\0") if setting
+    )
     return tuple((key, value) for key, _, value in pairs)
 
 

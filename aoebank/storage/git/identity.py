@@ -22,7 +22,7 @@ def current_identity(folder: Path) -> str:
         ]
     except HistoryError:  # no git on this machine
         return _login()
-    name, address = (os.fsdecode(each.stdout).strip() for each in answers)
+    name, address = (os.fsdecode(answer.stdout).strip() for answer in answers)
     if not name and not address:
         return _login()
     return f"{name} <{address}>".strip() if address else name

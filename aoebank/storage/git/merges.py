@@ -71,7 +71,7 @@ def is_in_index(data: bytes, *, cwd: Path) -> bool:
 def find_renames(old: str, new: str, *, cwd: Path) -> dict[str, str]:
     """Return the files git takes for renamed between two commits, new name by old name."""
     arguments = ["diff-tree", "-r", "-z", "-M", "-l0", "--diff-filter=R", "--name-status", old, new]
-    fields = [os.fsdecode(each) for each in run_git(arguments, cwd=cwd).split(b"\0")[:-1]]
+    fields = [os.fsdecode(field) for field in run_git(arguments, cwd=cwd).split(b"\0")[:-1]]
     return dict(zip(fields[1::3], fields[2::3], strict=True))
 
 

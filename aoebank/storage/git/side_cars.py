@@ -36,7 +36,7 @@ def find_side_car(path: str, data: bytes, *, cwd: Path, env: Mapping[str, str]) 
         if side_car is not None:
             return side_car
     for commit in _history(blob, cwd):
-        paths = [each.path for each in iter_blobs(commit, cwd=cwd) if each.name == blob]
+        paths = [file.path for file in iter_blobs(commit, cwd=cwd) if file.name == blob]
         if paths:
             return _beside([commit], paths[0], blob, cwd)
     return None

@@ -172,9 +172,9 @@ def _join(database: Database, runs: list[tuple[int, int, int]]) -> bytes:
     for place, (chunk, _, _) in enumerate(runs):
         by_chunk.setdefault(chunk, []).append(place)
     parts = [b""] * len(runs)
-    for each in load_chunks(database, by_chunk):
-        data, ends = each.unpack(), [0, *accumulate(each.lengths)]
-        for place in by_chunk[each.id]:
+    for packed in load_chunks(database, by_chunk):
+        data, ends = packed.unpack(), [0, *accumulate(packed.lengths)]
+        for place in by_chunk[packed.id]:
             _, first, count = runs[place]
             if first + count >= len(ends):
                 raise _damaged("run of pieces")

@@ -160,7 +160,7 @@ def _add(
     before = members_of(database, latest) if latest else {}
     kept = {name: member for name, member in before.items() if not wanted(name)}
     members: dict[str, Member | Packing] = dict(sorted({**kept, **files}.items()))
-    final = {name: _member(name, each) for name, each in members.items()}
+    final = {name: _member(name, member) for name, member in members.items()}
     scope = _scope(latest, draft)
     if latest and scope == latest.scope and _digests(final) == _digests(before):
         return Recorded(snapshot=latest, members=before, is_new=False, broken=broken)
@@ -222,17 +222,17 @@ def _chunks_of(database: Database, member: Member) -> Iterable[int]:
     return dict.fromkeys(chunk for chunk, _, _ in runs)
 
 
-def _member(name: str, each: Member | Packing) -> Member:
-    if isinstance(each, Member):
-        return each
+def _member(name: str, member: Member | Packing) -> Member:
+    if isinstance(member, Member):
+        return member
     return Member(
         name=name,
         content=0,
-        sha256=each.sha256,
-        size_bytes=each.size_bytes,
-        format=each.format,
-        records=each.records,
-        record_set=each.record_set,
+        sha256=member.sha256,
+        size_bytes=member.size_bytes,
+        format=member.format,
+        records=member.records,
+        record_set=member.record_set,
     )
 
 

@@ -42,7 +42,7 @@ def list_snapshots(database: Database) -> tuple[Snapshot, ...]:
         tags.setdefault(id_, []).append(name)
     columns = "id, parent, who, time, message, environment, scope, records, record_set"
     query = f"SELECT {columns} FROM snapshot ORDER BY number"
-    return tuple(_snapshot(each, tags) for each in database.query(query))
+    return tuple(_snapshot(row, tags) for row in database.query(query))
 
 
 def list_tags(database: Database) -> dict[str, str]:
@@ -79,11 +79,11 @@ def find_snapshot(snapshots: tuple[Snapshot, ...], reference: str) -> Snapshot:
     for snapshot in snapshots:
         if reference in snapshot.tags:
             return snapshot
-    found = [each for each in snapshots if each.id.startswith(reference.lower())]
+    found = [candidate for candidate in snapshots if candidate.id.startswith(reference.lower())]
     if not _HEX.fullmatch(reference.lower()) or not found:
         raise _unknown(reference, snapshots)
     if len(found) > 1:
-        ids = ", ".join(each.id[: len(reference) + 8] for each in found[:5])
+        ids = ", ".join(candidate.id[: len(reference) + 8] for candidate in found[:5])
         raise HistoryError(
             "more than one snapshot starts like this",
             where=f"snapshot:{reference}",
@@ -272,7 +272,7 @@ def _name(stored: bytes) -> str:
     name = os.fsdecode(stored)
     path = PurePosixPath(name)
     parts = path.parts
-    if not parts or path.is_absolute() or any(each.startswith(".") for each in parts):
+    if not parts or path.is_absolute() or any(part.startswith(".") for part in parts):
         raise HistoryError("history is damaged: a file would lie outside of the bank", got=name)
     return name
 
@@ -288,6 +288,6 @@ def _unknown(reference: str, snapshots: tuple[Snapshot, ...]) -> HistoryError:
 
 def _offers(snapshots: tuple[Snapshot, ...]) -> Iterator[str]:
     """Yield what could have been meant: tags, then the newest ids."""
-    tags = [tag for each in reversed(snapshots) for tag in each.tags]
+    tags = [tag for snapshot in reversed(snapshots) for tag in snapshot.tags]
     yield from tags[:8]
-    yield from (each.short_id for each in snapshots[:-6:-1])
+    yield from (snapshot.short_id for snapshot in snapshots[:-6:-1])

@@ -80,7 +80,7 @@ def built_in_roots(path: Path, folder: str) -> list[Path]:
 def list_names(folder: Path) -> list[str]:
     """Return the names in a folder, hidden ones left out; none if it cannot be read."""
     try:
-        return sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))
+        return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     except (OSError, ValueError):
         return []
 

@@ -143,7 +143,7 @@ class _Walk:
     def collect(self, tier: Tier, place: Place, root: Path, soc_version: str | None) -> None:
         """Add the files a reader would open for one soc_version in one tier."""
         query = replace(self.query, soc_version=soc_version)
-        known = {(each.tier, each.path.name) for each in self.files}
+        known = {(file.tier, file.path.name) for file in self.files}
         for path in find_files(self.rules, place, root, query):
             if (tier, path.name) in known and self.rules.one_built_in_file:
                 continue  # the first file of a name counts, they are not merged
