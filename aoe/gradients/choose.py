@@ -78,7 +78,7 @@ def choose_candidates(
     best = optimal(trace, cost, max_segments=max_segments)
     proposals = (
         *_inflated(trace, cost, inflations, max_segments),
-        *((each, Origin.NEIGHBOUR, 1.0) for each in _near(trace, cost, best, max_segments)),
+        *((near, Origin.NEIGHBOUR, 1.0) for near in _near(trace, cost, best, max_segments)),
     )
     for segmentation, origin, inflation in proposals:
         if segmentation in seen or len(found) >= limit:
@@ -96,8 +96,14 @@ def choose_candidates(
 def _inflated(
     trace: GradientTrace, cost: CostModel, inflations: Sequence[float], max_segments: int | None
 ) -> Iterator[tuple[Segmentation, Origin, float]]:
-    kinds = [(Origin.OPTIMUM if each == 1 else Origin.INFLATED, each) for each in inflations]
-    for origin, factor in (*kinds, *((Origin.LATENCY, each) for each in LATENCY_INFLATIONS)):
+    kinds = [
+        (Origin.OPTIMUM if inflation == 1 else Origin.INFLATED, inflation)
+        for inflation in inflations
+    ]
+    for origin, factor in (
+        *kinds,
+        *((Origin.LATENCY, inflation) for inflation in LATENCY_INFLATIONS),
+    ):
         behind = cost_behind(cost, origin, factor)
         yield optimal(trace, behind, max_segments=max_segments), origin, factor
 
@@ -107,10 +113,10 @@ def _near(
 ) -> Iterator[Segmentation]:
     """Yield neighbours, best prediction first, one of each kind in turn."""
     kinds: dict[int, list[tuple[float, tuple[int, ...]]]] = {-1: [], 1: [], 0: []}
-    for each in neighbours(best, len(trace)):
-        if max_segments is None or len(each) <= max_segments:
-            predicted_us = finish_us(trace, each, cost)
-            kinds[len(each) - len(best)].append((predicted_us, each.ends))
+    for neighbour in neighbours(best, len(trace)):
+        if max_segments is None or len(neighbour) <= max_segments:
+            predicted_us = finish_us(trace, neighbour, cost)
+            kinds[len(neighbour) - len(best)].append((predicted_us, neighbour.ends))
     ranked = (sorted(kind) for kind in kinds.values())
     for turn in zip_longest(*ranked):
         yield from (Segmentation(ends=found[1]) for found in turn if found is not None)

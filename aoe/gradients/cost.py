@@ -202,10 +202,10 @@ def cost_to_json(cost: CostModel) -> dict[str, Any]:
             "kind": "line",
             "latency_us": round(cost.latency_us, 3),
             "us_per_byte": float(f"{cost.us_per_byte:.6g}"),
-            "residuals": [round(each, 4) for each in cost.residuals],
+            "residuals": [round(residual, 4) for residual in cost.residuals],
         }
     if isinstance(cost, TableCost):
-        times = [round(each, 3) for each in cost.times_us]
+        times = [round(time_us, 3) for time_us in cost.times_us]
         return {"kind": "table", "sizes_bytes": list(cost.sizes_bytes), "times_us": times}
     raise ValueError(f"no JSON form of a {type(cost).__name__}")
 

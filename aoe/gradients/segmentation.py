@@ -163,11 +163,11 @@ def neighbours(segmentation: Segmentation, n: int) -> Iterator[Segmentation]:
     cuts = segmentation.ends[:-1]
     taken = {0, n, *cuts}
     for cut in cuts:
-        yield _with_cuts((each for each in cuts if each != cut), n)
+        yield _with_cuts((other for other in cuts if other != cut), n)
     for cut in cuts:
         for moved in (cut - 1, cut + 1):
             if moved not in taken:
-                yield _with_cuts((moved if each == cut else each for each in cuts), n)
+                yield _with_cuts((moved if old == cut else old for old in cuts), n)
     for cut in range(1, n):
         if cut not in taken:
             yield _with_cuts((*cuts, cut), n)

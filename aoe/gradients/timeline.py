@@ -44,7 +44,7 @@ class Timeline:
     @property
     def end_us(self) -> float:
         """When everything is done."""
-        return max((each.end_us for each in self.segments), default=self.backward_end_us)
+        return max((segment.end_us for segment in self.segments), default=self.backward_end_us)
 
     @property
     def tail_us(self) -> float:
@@ -54,7 +54,7 @@ class Timeline:
     @property
     def communication_us(self) -> float:
         """Time of all all-reduces together."""
-        return sum(each.end_us - each.start_us for each in self.segments)
+        return sum(segment.end_us - segment.start_us for segment in self.segments)
 
     @property
     def overlap_ratio(self) -> float:
@@ -63,8 +63,8 @@ class Timeline:
         if total_us <= 0:
             return 1.0
         hidden_us = sum(
-            max(0.0, min(each.end_us, self.backward_end_us) - each.start_us)
-            for each in self.segments
+            max(0.0, min(segment.end_us, self.backward_end_us) - segment.start_us)
+            for segment in self.segments
         )
         return min(1.0, hidden_us / total_us)
 

@@ -31,7 +31,10 @@ def draw_timeline(timeline: Timeline, scale_us: float) -> str:
         *_grid(axis),
         *_backward(timeline, axis),
         *_tail(timeline, axis),
-        *(_send(number, each, axis) for number, each in enumerate(timeline.segments, start=1)),
+        *(
+            _send(number, segment, axis)
+            for number, segment in enumerate(timeline.segments, start=1)
+        ),
         "</svg>",
     ]
     return "\n".join(parts)
@@ -51,7 +54,7 @@ class _Axis:
         """Yield round times, five to ten of them."""
         rough = self.scale_us / 8
         power = 10.0 ** math.floor(math.log10(rough))
-        step = next(power * each for each in (1, 2, 5, 10) if power * each >= rough)
+        step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
         yield from (number * step for number in range(int(self.scale_us / step) + 1))
 
 

@@ -16,8 +16,8 @@ _MOST_OPEN_ROWS = 12
 
 def render_page(report: GdatReport) -> str:
     """Return the page: figures, both timelines on one scale, every number in tables."""
-    groupings = [each for each in (report.before, report.after) if each is not None]
-    scale_us = max((each.timeline.end_us for each in groupings), default=0.0) * 1.02
+    groupings = [grouping for grouping in (report.before, report.after) if grouping is not None]
+    scale_us = max((grouping.timeline.end_us for grouping in groupings), default=0.0) * 1.02
     body = [
         f"<h1>{escape(report.tuning_name)}</h1>",
         f"<p>{escape(_subtitle(report))}</p>",
@@ -100,15 +100,15 @@ def _grouping(title: str, grouping: GroupingReport | None, scale_us: float) -> I
     rows = [
         (
             str(number),
-            str(each.gradients),
-            bytes_text(each.bytes),
-            time_text(each.ready_us),
-            time_text(each.start_us),
-            time_text(each.end_us),
-            time_text(each.end_us - each.start_us),
-            time_text(max(0.0, each.start_us - each.ready_us)),
+            str(segment.gradients),
+            bytes_text(segment.bytes),
+            time_text(segment.ready_us),
+            time_text(segment.start_us),
+            time_text(segment.end_us),
+            time_text(segment.end_us - segment.start_us),
+            time_text(max(0.0, segment.start_us - segment.ready_us)),
         )
-        for number, each in enumerate(timeline.segments, start=1)
+        for number, segment in enumerate(timeline.segments, start=1)
     ]
     heads = ("all-reduce", "gradients", "size", "ready", "start", "end", "takes", "waits")
     shown = " open" if len(rows) <= _MOST_OPEN_ROWS else ""
@@ -121,12 +121,12 @@ def _candidates(report: GdatReport) -> Iterator[str]:
     if not report.candidates:
         return
     rows = []
-    for each in report.candidates:
-        estimate, predicted_us = each.estimate, each.predicted_us
+    for candidate in report.candidates:
+        estimate, predicted_us = candidate.estimate, candidate.predicted_us
         rows.append(
             (
-                each.name,
-                str(each.segments),
+                candidate.name,
+                str(candidate.segments),
                 time_text(predicted_us) if predicted_us is not None else "-",
                 f"{estimate.median:.3f}x" if estimate else "-",
                 f"{estimate.low:.3f} to {estimate.high:.3f}" if estimate else "-",

@@ -66,7 +66,7 @@ def _draw(report: GdatReport, console: Console) -> None:
     for line in _head(report):
         _print_line(console, line)
     groupings = _groupings(report)
-    scale_us = max((each.timeline.end_us for _, each in groupings), default=0.0)
+    scale_us = max((grouping.timeline.end_us for _, grouping in groupings), default=0.0)
     for title, grouping in groupings:
         _print_grouping(console, title, grouping, scale_us)
     if report.candidates:
@@ -178,10 +178,15 @@ def _segment_table(timeline: Timeline) -> Table:
     table = Table(box=None, pad_edge=True)
     for heading in ("all-reduce", "gradients", "size", "ready", "start", "end", "waits"):
         table.add_column(heading, justify="right")
-    for number, each in enumerate(timeline.segments[:_MOST_ROWS], start=1):
-        times = (each.ready_us, each.start_us, each.end_us, max(0.0, each.start_us - each.ready_us))
+    for number, segment in enumerate(timeline.segments[:_MOST_ROWS], start=1):
+        times = (
+            segment.ready_us,
+            segment.start_us,
+            segment.end_us,
+            max(0.0, segment.start_us - segment.ready_us),
+        )
         table.add_row(
-            str(number), str(each.gradients), bytes_text(each.bytes), *map(time_text, times)
+            str(number), str(segment.gradients), bytes_text(segment.bytes), *map(time_text, times)
         )
     hidden = len(timeline.segments) - _MOST_ROWS
     if hidden > 0:
@@ -197,12 +202,12 @@ def _candidate_table(report: GdatReport, encoding: str) -> Table:
     table.add_column("measured", overflow="fold")
     for heading in ("all-reduces", "predicted", "speed-up", "interval"):
         table.add_column(heading, justify="right")
-    for each in report.candidates:
-        estimate = each.estimate
+    for candidate in report.candidates:
+        estimate = candidate.estimate
         table.add_row(
-            Text(encodable(each.name, encoding)),
-            str(each.segments),
-            time_text(each.predicted_us) if each.predicted_us is not None else "-",
+            Text(encodable(candidate.name, encoding)),
+            str(candidate.segments),
+            time_text(candidate.predicted_us) if candidate.predicted_us is not None else "-",
             f"{estimate.median:.3f}x" if estimate else "-",
             f"{estimate.low:.3f} to {estimate.high:.3f}" if estimate else "-",
         )
