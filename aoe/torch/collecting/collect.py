@@ -193,7 +193,7 @@ class Collector:
         recorder = self._recorder
         self._called.add(id(module))
         self._roots[id(module)] = module
-        self._names = {id(each): name for name, each in module.named_modules()}
+        self._names = {id(submodule): name for name, submodule in module.named_modules()}
         weights = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
         recorder.is_weight = lambda tensor: id(tensor) in weights
         recorder.found.clear()

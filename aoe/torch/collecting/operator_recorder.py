@@ -31,7 +31,7 @@ class OperatorUse:
 
     def __init__(self, operator: torch._ops.OpOverload, sample: Sample, phase: str) -> None:
         self.operator = str(operator)
-        self.inputs = [str(each) for each in sample.forms]
+        self.inputs = [str(form) for form in sample.forms]
         self.attributes = sample.attributes
         self.phase = phase
         self.modules: set[str] = set()
@@ -130,7 +130,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
 
 def _attribute(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_attribute(each) for each in value]
+        return [_attribute(item) for item in value]
     finite = isinstance(value, float) and value == value and abs(value) != float("inf")
     if value is None or finite or isinstance(value, bool | int | str):
         return value

@@ -47,7 +47,7 @@ def measure_all_reduce(
             times_us.append(slowest_us)
         if len(times_us) >= _FEWEST and spent_us > _BUDGET_S * 1e6:
             break
-    medians = [median(each) for each in zip(*times_us, strict=True)]
+    medians = [median(repeats_us) for repeats_us in zip(*times_us, strict=True)]
     return tuple(
         CostSample(size, max(time_us, 0.001)) for size, time_us in zip(sizes, medians, strict=True)
     )

@@ -60,7 +60,7 @@ class BucketClock:
 
     def timeline(self) -> Timeline:
         """Return the median step; buckets are shown one after the other, as if on one channel."""
-        medians = [max(0.0, median(each)) for each in zip(*self._steps, strict=True)]
+        medians = [max(0.0, median(times_us)) for times_us in zip(*self._steps, strict=True)]
         slowest = self._ranks.max(medians)
         count = len(self._contents)
         segments, free_us = [], 0.0

@@ -128,15 +128,15 @@ def match_order(
 
     By name where the trace has names, else by size, last parameter first.
     """
-    if sorted(trace.sizes_bytes) != sorted(each.size_bytes for each in gradients):
+    if sorted(trace.sizes_bytes) != sorted(gradient.size_bytes for gradient in gradients):
         return None
-    by_name = {(each.name, each.size_bytes): each.index for each in gradients}
+    by_name = {(gradient.name, gradient.size_bytes): gradient.index for gradient in gradients}
     named = [by_name.get(key) for key in zip(trace.names, trace.sizes_bytes, strict=True)]
     if None not in named and len(set(named)) == len(gradients):
         return tuple(index for index in named if index is not None)
     by_size: dict[int, list[int]] = {}
-    for each in gradients:
-        by_size.setdefault(each.size_bytes, []).append(each.index)
+    for gradient in gradients:
+        by_size.setdefault(gradient.size_bytes, []).append(gradient.index)
     return tuple(by_size[size].pop() for size in trace.sizes_bytes)
 
 
@@ -203,7 +203,9 @@ def _make_reducer(ddp: Any, buckets: Sequence[Sequence[int]], *, lasting: bool) 
     ]
     options: dict[str, Any] = {}
     refills = ddp.static_graph or not ddp.find_unused_parameters
-    kinds = {(p.dtype, p.device, each) for p, each in zip(parameters, sparse, strict=True)}
+    kinds = {
+        (p.dtype, p.device, is_sparse) for p, is_sparse in zip(parameters, sparse, strict=True)
+    }
     uniform = len(kinds) == 1 and not any(sparse) and not ddp.static_graph
     native = lasting and uniform and has_cap_per_bucket()
     if refills and native:
@@ -280,7 +282,7 @@ def check_supported(ddp: Any) -> None:
         problem = "the Python reducer of torch.compile"
     elif getattr(ddp, "_delay_all_reduce_params", ()):
         problem = "delay_all_reduce_named_params"
-    elif any(hasattr(each, "_in_backward_optimizers") for each in ddp._module_parameters):
+    elif any(hasattr(parameter, "_in_backward_optimizers") for parameter in ddp._module_parameters):
         problem = "an optimizer that runs in backward"
     if problem is not None:
         raise OptionError(
@@ -298,7 +300,7 @@ def bucket_sizes_bytes(ddp: Any) -> tuple[int, ...]:
     data = ddp._get_ddp_logging_data()
     rebuilt = data.get("rebuilt_bucket_sizes") if data.get("has_rebuilt_buckets") else None
     text = cast(str, rebuilt or data.get("bucket_sizes") or "")
-    return tuple(int(each) for each in text.split(",") if each.strip())
+    return tuple(int(size) for size in text.split(",") if size.strip())
 
 
 def default_buckets(

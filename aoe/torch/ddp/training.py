@@ -103,12 +103,12 @@ class DdpTraining:
     @property
     def model_hash(self) -> int:
         """Identity of the model in a gradient bank: its parameters as the model lists them."""
-        return model_hash([each.dtype for each in self._gradients], self.sizes_bytes)
+        return model_hash([gradient.dtype for gradient in self._gradients], self.sizes_bytes)
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
         """Sizes of the gradients as the model lists them."""
-        return tuple(each.size_bytes for each in self._gradients)
+        return tuple(gradient.size_bytes for gradient in self._gradients)
 
     @property
     def world_size(self) -> int:
@@ -128,7 +128,7 @@ class DdpTraining:
     @property
     def default_name(self) -> str:
         """What this DDP does by itself, for people."""
-        first, cap = (each / _MIB for each in own_caps_bytes(self._ddp))
+        first, cap = (cap_bytes / _MIB for cap_bytes in own_caps_bytes(self._ddp))
         return f"DDP ({cap:g} MiB)" if first == cap else f"DDP ({first:g} MiB, then {cap:g} MiB)"
 
     @property
@@ -171,12 +171,14 @@ class DdpTraining:
                 if not ready:
                     raise _no_backward()
                 # parameters without a gradient count as ready from the start, as for DDP
-                passes.append([ready.get(each.index, 0.0) for each in self._gradients])
+                passes.append([ready.get(gradient.index, 0.0) for gradient in self._gradients])
         return self._trace(passes)
 
     def cost_samples(self) -> tuple[CostSample, ...]:
         """Measure the all-reduce of this group from 4 KiB up to all gradients."""
-        return measure_all_reduce(self._ranks, sum(each.size_bytes for each in self._gradients))
+        return measure_all_reduce(
+            self._ranks, sum(gradient.size_bytes for gradient in self._gradients)
+        )
 
     def compare(
         self, candidate: Segmentation, policy: MeasurePolicy, best_ratio: float | None
@@ -274,9 +276,9 @@ class DdpTraining:
         self._order = tuple(self._ranks.from_first(order))
         ordered = [self._gradients[index] for index in self._order]
         return GradientTrace(
-            sizes_bytes=tuple(each.size_bytes for each in ordered),
-            dtypes=tuple(each.dtype for each in ordered),
-            names=tuple(each.name for each in ordered),
+            sizes_bytes=tuple(gradient.size_bytes for gradient in ordered),
+            dtypes=tuple(gradient.dtype for gradient in ordered),
+            names=tuple(gradient.name for gradient in ordered),
             ready_us=tuple(means[index] for index in self._order),
             loops=len(passes),
         )

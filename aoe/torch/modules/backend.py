@@ -84,11 +84,11 @@ class CompiledGraph:
         if self._eager:
             return self._graph_module(*inputs)
         static = [
-            isinstance(each, torch.nn.Parameter) or marked
-            for each, marked in zip(inputs, self._static, strict=True)
+            isinstance(value, torch.nn.Parameter) or marked
+            for value, marked in zip(inputs, self._static, strict=True)
         ]
-        weights = [each for each, fixed in zip(inputs, static, strict=True) if fixed]
-        values = [each for each, fixed in zip(inputs, static, strict=True) if not fixed]
+        weights = [value for value, fixed in zip(inputs, static, strict=True) if fixed]
+        values = [value for value, fixed in zip(inputs, static, strict=True) if not fixed]
         key = tuple(map(id, weights))
         tuned = self._tuned.get(key)
         if tuned is None:
@@ -168,10 +168,10 @@ class GraphWithWeights(torch.nn.Module):  # type: ignore[misc]
 
 def _eager_reason(inputs: Sequence[Any]) -> str:
     """Return why a graph is left to PyTorch, the empty string if it need not be."""
-    if any(isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool) for each in inputs):
+    if any(isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) for value in inputs):
         return "its shapes are dynamic; torch.compile(..., dynamic=False) makes a graph for each"
-    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
-    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return "gradients are wanted, and only inference is tuned; call it under torch.no_grad()"
     return ""
 

@@ -135,14 +135,14 @@ def evaluating(module: torch.nn.Module) -> Iterator[None]:
 
     A module in evaluation mode stays as it is, with children that train, if there are any.
     """
-    modes = [(each, each.training) for each in module.modules()]
+    modes = [(submodule, submodule.training) for submodule in module.modules()]
     try:
         if module.training:
             module.eval()
         yield
     finally:
-        for each, training in modes:
-            each.training = training
+        for submodule, training in modes:
+            submodule.training = training
 
 
 class _Results:
@@ -247,15 +247,21 @@ def _draws_random_numbers(node: torch.fx.Node) -> bool:
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
     expected = node.target._schema.arguments
-    given = {each.name: each.default_value for each in expected if each.has_default_value()}
-    given |= dict(zip((each.name for each in expected), node.args, strict=False)) | node.kwargs
+    given = {
+        argument.name: argument.default_value
+        for argument in expected
+        if argument.has_default_value()
+    }
+    given |= (
+        dict(zip((argument.name for argument in expected), node.args, strict=False)) | node.kwargs
+    )
     trains = all(given[name] for name in _TRAINING if name in given)
     return trains and all(given[name] != 0 for name in _PROBABILITIES if name in given)
 
 
 def _check_module(module: torch.nn.Module) -> None:
-    for name, each in module.named_modules():
-        if isinstance(each, torch.jit.ScriptModule):
+    for name, submodule in module.named_modules():
+        if isinstance(submodule, torch.jit.ScriptModule):
             raise ModelImportError(
                 module_place(module, name),
                 "is a script module, which cannot be exported",
@@ -281,8 +287,13 @@ def _restored(module: torch.nn.Module) -> Iterator[None]:
     """Put back every attribute and every member of a module afterwards."""
     tables = [
         table
-        for each in module.modules()
-        for table in (each.__dict__, each._parameters, each._buffers, each._modules)
+        for submodule in module.modules()
+        for table in (
+            submodule.__dict__,
+            submodule._parameters,
+            submodule._buffers,
+            submodule._modules,
+        )
     ]
     saved = [(table, dict(table)) for table in tables]
     try:

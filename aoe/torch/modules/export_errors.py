@@ -27,7 +27,7 @@ _LONGEST = 200
 def tracing_error(error: BaseException, root: torch.nn.Module) -> ModelImportError:
     """Return what stopped `torch.export`, with the innermost module that was running."""
     module, place, operator = "", "", ""
-    names = {id(each): name for name, each in root.named_modules()}
+    names = {id(submodule): name for name, submodule in root.named_modules()}
     for frame in _frames(error.__traceback__):
         owner = frame.tb_frame.f_locals.get("self")
         module = names.get(id(owner), module)
@@ -49,13 +49,13 @@ def translation_error(
 ) -> ModelImportError:
     """Return which operator ONNX has no counterpart for, with the module that uses it."""
     operator, node_name, reason = "", "", _first_line(error)
-    for each in _chain(error):
-        if found := _NO_COUNTERPART.search(str(each)):
+    for cause in _chain(error):
+        if found := _NO_COUNTERPART.search(str(cause)):
             operator, reason = found[1], "ONNX has no counterpart"
-        if found := _TRANSLATED.search(str(each)):
+        if found := _TRANSLATED.search(str(cause)):
             node_name = found[1]
             operator = operator or found[2]
-            reason = _first_line(each.__cause__) if each.__cause__ and not operator else reason
+            reason = _first_line(cause.__cause__) if cause.__cause__ and not operator else reason
     scope = _scope_of(program, operator, node_name)
     return ModelImportError(
         module_place(root, scope), f"operator {operator or '?'} cannot be exported: {reason}"

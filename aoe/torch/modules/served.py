@@ -79,7 +79,7 @@ class ServedModel:
         named = zip(self._names, call.tensors, strict=True)
         feed = {name: _array(tensor) for name, tensor in named if name}
         results = run_session(self.model.session, feed)
-        return self._interface.outputs.rebuild([_tensor(each) for each in results], call)
+        return self._interface.outputs.rebuild([_tensor(result) for result in results], call)
 
     def packed(self) -> dict[str, Any]:
         """Return all of it as values that can be pickled, the tuned model included.

@@ -36,12 +36,14 @@ class ModuleState:
     def __init__(
         self, module: torch.nn.Module, *, modes: tuple[bool, ...] = (), change: str = ""
     ) -> None:
-        self._modules = [_ModuleWatch(name, each) for name, each in module.named_modules()]
-        self._members = [each for _, each in module.named_modules()]
+        self._modules = [
+            _ModuleWatch(name, submodule) for name, submodule in module.named_modules()
+        ]
+        self._members = [submodule for _, submodule in module.named_modules()]
         self._tensors = TensorWatch(
             {**dict(module.named_parameters()), **dict(module.named_buffers())}
         )
-        self.modes = modes or tuple(each.training for each in self._members)
+        self.modes = modes or tuple(member.training for member in self._members)
         self._change = change
 
     def change(self) -> str:
@@ -60,7 +62,8 @@ class ModuleState:
     def trains(self) -> bool:
         """Return True if a part of the module is in another mode than when it was exported."""
         return any(
-            each.training is not mode for each, mode in zip(self._members, self.modes, strict=True)
+            member.training is not mode
+            for member, mode in zip(self._members, self.modes, strict=True)
         )
 
 
@@ -73,11 +76,11 @@ class TensorWatch:
 
     def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
         self._change = ""
-        self._marked = tuple((name, each, _mark(each)) for name, each in tensors.items())
+        self._marked = tuple((name, tensor, _mark(tensor)) for name, tensor in tensors.items())
         views: dict[torch.dtype, list[torch.Tensor]] = {}
         for view in map(_sample, tensors.values()):
             views.setdefault(view.dtype, []).append(view)
-        self._sampled = tuple((each, torch.cat(each)) for each in views.values())
+        self._sampled = tuple((group, torch.cat(group)) for group in views.values())
 
     def change(self) -> str:
         """Return which tensor was written to or moved, the empty string if none was.
@@ -200,8 +203,8 @@ _FRAMEWORK = frozenset(torch.nn.Module().__dict__)
 
 def tensors_of(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield parameters, buffers and tensors that are plain attributes, by qualified name."""
-    for name, each in module.named_modules():
-        tables = (each._parameters, each._buffers, each.__dict__)
+    for name, submodule in module.named_modules():
+        tables = (submodule._parameters, submodule._buffers, submodule.__dict__)
         for table in tables:
             for key, value in table.items():
                 if isinstance(value, torch.Tensor):
