@@ -79,7 +79,7 @@ def _check(path: Path, proto: onnx.ModelProto) -> None:
     if not proto.graph.node:
         raise ModelImportError(f"--model={path}", "not an ONNX model, or one without any operator")
     values = (*proto.graph.input, *proto.graph.output)
-    tensors = [each.type.tensor_type for each in values if each.type.HasField("tensor_type")]
+    tensors = [value.type.tensor_type for value in values if value.type.HasField("tensor_type")]
     shapeless = [tensor for tensor in tensors if not tensor.HasField("shape")]
     for tensor in shapeless:  # the checker wants one, ONNX Runtime does not
         tensor.shape.SetInParent()

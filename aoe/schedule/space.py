@@ -175,8 +175,8 @@ class Space:
             if knob.is_ordinal:
                 places = (place for place in (at - 1, at + 1) if 0 <= place < len(knob.choices))
             changed = (configuration.changed(knob.name, knob.choices[place]) for place in places)
-            near.extend(each for each in changed if each != configuration)
-        return tuple(each for each in near if self.constraint(each))
+            near.extend(neighbour for neighbour in changed if neighbour != configuration)
+        return tuple(neighbour for neighbour in near if self.constraint(neighbour))
 
     def features(self, configurations: Iterable[Mapping[str, Choice]]) -> NDArray[np.float64]:
         """Return what a surrogate model sees: shape (configurations, features), float64.
@@ -186,8 +186,8 @@ class Space:
         """
         codes = {knob.name: _codes(knob) for knob in self.knobs if len(knob.choices) > 1}
         rows = [
-            [number for name, code in codes.items() for number in code[each[name]]]
-            for each in configurations
+            [number for name, code in codes.items() for number in code[configuration[name]]]
+            for configuration in configurations
         ]
         width = sum(len(next(iter(code.values()))) for code in codes.values())
         return np.array(rows, dtype=np.float64).reshape(len(rows), width)

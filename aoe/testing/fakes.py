@@ -144,10 +144,10 @@ class ScriptedRunner:
         best_ratio: float | None,
     ) -> list[Measurement]:
         scripted = [self.candidate(schedule_from_json(schedule)) for schedule in schedules]
-        for each in scripted:
-            if isinstance(each, RunError):
-                raise each
-        return [self._measured(each, policy, best_ratio) for each in scripted]
+        for answer in scripted:
+            if isinstance(answer, RunError):
+                raise answer
+        return [self._measured(answer, policy, best_ratio) for answer in scripted]
 
     def _compare_models(
         self, baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, seed: int

@@ -74,7 +74,7 @@ class SearchTests:
 
     def test_never_repeats_what_is_pending(self) -> None:
         search = self.make_search(small_space(), budget=100)
-        asked = [each for _ in range(12) for each in search.ask(5)]
+        asked = [configuration for _ in range(12) for configuration in search.ask(5)]
         assert len(set(asked)) == len(asked) == small_space().size
 
     def test_never_asks_for_what_it_was_only_told(self) -> None:
@@ -86,7 +86,7 @@ class SearchTests:
 
     def test_asks_only_for_legal_configurations(self) -> None:
         space = small_space()
-        assert all(space.is_legal(each) for each in self._asked())
+        assert all(space.is_legal(configuration) for configuration in self._asked())
 
     def test_exhausts_a_small_space_and_then_asks_for_nothing(self) -> None:
         search = self.make_search(small_space(), budget=100)

@@ -48,7 +48,7 @@ class Convolution:
         shape = _shape(workload)
         offered = [tiles.choices(shape, transforms) for transforms in _ALGORITHMS.values()]
         numbers = {
-            name: tuple(sorted({number for each in offered for number in each[name]}))
+            name: tuple(sorted({number for choices in offered for number in choices[name]}))
             for name in offered[0]
         }
         knobs = (

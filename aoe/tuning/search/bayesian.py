@@ -124,9 +124,9 @@ class BayesianSearch:
 
     def _unpolished(self) -> list[Configuration]:
         """Return the neighbours of the best that are new."""
-        best = [each.configuration for each in self._book.ranked()[:POLISHED]]
-        near = dict.fromkeys(each for one in best for each in self._space.neighbours(one))
-        return [each for each in near if self._book.is_new(each)]
+        best = [trial.configuration for trial in self._book.ranked()[:POLISHED]]
+        near = dict.fromkeys(neighbour for one in best for neighbour in self._space.neighbours(one))
+        return [neighbour for neighbour in near if self._book.is_new(neighbour)]
 
     def _most_promising(self, rows: Rows) -> tuple[Configuration, float]:
         """Return the configuration with the largest expected improvement, and that."""

@@ -41,7 +41,7 @@ class TrialBook:
             for configuration, trial in self.told.items()
             if trial.is_correct
         ]
-        return sorted(correct, key=lambda each: -(each.trial.speedup or 0.0))
+        return sorted(correct, key=lambda found: -(found.trial.speedup or 0.0))
 
     def failure_share(self) -> float:
         """Return how many of the trials told have failed, 0 to 1."""

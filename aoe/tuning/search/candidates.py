@@ -37,13 +37,15 @@ class Candidates:
     def rows(self, configurations: Iterable[Configuration]) -> Rows:
         """Return the row of each configuration; one that has none yet is given the next."""
         wanted = list(configurations)
-        new = [each for each in wanted if each not in self._row]
+        new = [configuration for configuration in wanted if configuration not in self._row]
         if new:
-            self._row.update((each, len(self.listed) + at) for at, each in enumerate(new))
+            self._row.update(
+                (configuration, len(self.listed) + at) for at, configuration in enumerate(new)
+            )
             self.listed += new
             self._open = np.concatenate([self._open, np.ones(len(new), dtype=np.bool_)])
             self.features = np.concatenate([self.features, self._scaled(self._space.features(new))])
-        return np.array([self._row[each] for each in wanted], dtype=np.intp)
+        return np.array([self._row[configuration] for configuration in wanted], dtype=np.intp)
 
     def open_rows(self) -> Rows:
         """Return the rows of the configurations that are not closed."""

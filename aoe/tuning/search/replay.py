@@ -118,10 +118,12 @@ def parse_recording(text: str, *, where: str = "recording") -> Recording:
 def serialize_recording(recording: Recording) -> str:
     """Return a recording as JSON lines, correct configurations first."""
     correct = (
-        _line(each, Outcome.CORRECT, latency_us)
-        for each, latency_us in recording.latencies_us.items()
+        _line(configuration, Outcome.CORRECT, latency_us)
+        for configuration, latency_us in recording.latencies_us.items()
     )
-    failed = (_line(each, outcome, None) for each, outcome in recording.failures.items())
+    failed = (
+        _line(configuration, outcome, None) for configuration, outcome in recording.failures.items()
+    )
     return "".join((*correct, *failed))
 
 
