@@ -63,7 +63,7 @@ class Figure:
 
 def make_banks(root: Path, name: str, records: int, files: int) -> None:
     """Write the three banks."""
-    banks = [root / each for each in "abc"]
+    banks = [root / letter for letter in "abc"]
     for path in make_bank(banks[0], name, records=records, files=files):
         for bank, data in zip(banks, versions_of(path, name), strict=True):
             target = bank / path.relative_to(banks[0])
@@ -78,15 +78,15 @@ def versions_of(path: Path, name: str) -> Iterator[bytes]:
 
     def changed(text: bytes, wanted: Callable[[int], bool]) -> dict[int, bytes]:
         return {
-            each: NUMBER[name].sub(rb"\g<0>" + text, parsed.raw(each), count=1)
-            for each in numbers
-            if wanted(each)
+            number: NUMBER[name].sub(rb"\g<0>" + text, parsed.raw(number), count=1)
+            for number in numbers
+            if wanted(number)
         }
 
-    added = {each for each in numbers if each % 100 == 77}
-    removed = {each for each in numbers if each % 100 == 55}
-    in_b = changed(b"1", lambda each: each % 10 == 3)
-    in_c = changed(b"2", lambda each: each % 10 == 6 or each % 1000 == 3)
+    added = {number for number in numbers if number % 100 == 77}
+    removed = {number for number in numbers if number % 100 == 55}
+    in_b = changed(b"1", lambda number: number % 10 == 3)
+    in_c = changed(b"2", lambda number: number % 10 == 6 or number % 1000 == 3)
     for replaced, gone in (({}, added), (in_b, removed), (in_c, added)):
         yield splice_raw(parsed, replaced=replaced, removed=gone, added=())
 
@@ -112,7 +112,7 @@ def run(name: str, records: int, repeat: int, root: Path) -> Iterator[Figure]:
     maker = get_context("fork").Process(target=make_banks, args=(root, name, records, files))
     maker.start()
     maker.join()
-    a, b, c = (root / each for each in "abc")
+    a, b, c = (root / letter for letter in "abc")
     size = sum(path.stat().st_size for tree in (a, b) for path in tree.rglob("*.json"))
     main = "import sys; from aoebank.cli.app import main; sys.exit(main())"
     aoebank = [sys.executable, "-c", main]
@@ -158,11 +158,11 @@ def main() -> None:
     for name in given.formats:
         for records in given.records:
             with tempfile.TemporaryDirectory() as folder:
-                for each in run(name, records, given.repeat, Path(folder)):
-                    figures.append(asdict(each))
+                for row in run(name, records, given.repeat, Path(folder)):
+                    figures.append(asdict(row))
                     print(
-                        f"| {each.format} | {each.records:,} | {each.files} | {each.size_mb} "
-                        f"| {each.command} | {each.seconds} | {each.peak_mib} |",
+                        f"| {row.format} | {row.records:,} | {row.files} | {row.size_mb} "
+                        f"| {row.command} | {row.seconds} | {row.peak_mib} |",
                         flush=True,
                     )
     if given.json is not None:

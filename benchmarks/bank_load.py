@@ -36,7 +36,7 @@ def look_up_us(files: list[ParsedFile]) -> float:
     rng = Random(0)
     keys = []
     for _ in range(LOOK_UPS if any(map(len, files)) else 0):
-        file = rng.choice([each for each in files[:50] if len(each)])
+        file = rng.choice([parsed for parsed in files[:50] if len(parsed)])
         keys.append((file, rng.choice(file.keys)))
     samples = []
     for file in files[:50]:
@@ -63,7 +63,7 @@ def measure(paths: list[Path], *, check: bool) -> None:
     if check:
         start = time.perf_counter()
         findings = sum(
-            len(each.findings) + sum(1 for _ in each.format.check(each)) for each in files
+            len(file.findings) + sum(1 for _ in file.format.check(file)) for file in files
         )
         print(f"check       {time.perf_counter() - start:.3f} s, {findings} findings")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")

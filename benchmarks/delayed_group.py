@@ -43,7 +43,7 @@ class DelayedGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Sum tensors over all processes, late."""
         if not isinstance(tensors, list):
             tensors = [tensors]
-        size_bytes = sum(each.numel() * each.element_size() for each in tensors)
+        size_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         delay_us = self._latency_us + self._us_per_byte * size_bytes
         options = (opts,) if opts is not None else ()
         return self._later(lambda: self._inner.allreduce(tensors, *options), tensors, delay_us)

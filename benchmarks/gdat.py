@@ -173,7 +173,7 @@ def _lines(row: dict[str, Any]) -> list[str]:
     figures = row["figures"]
     link = _link(row["megabits"], row["latency_us"])
     head = f"| {row['model']}, {row['megabytes']:.0f} MB | {link}"
-    measured = [each["default_ms"] for each in figures.values() if "default_ms" in each]
+    measured = [figure["default_ms"] for figure in figures.values() if "default_ms" in figure]
     default = figures["default"]
     default_ms = f"{sum(measured) / len(measured):.0f}" if measured else "-"
     lines = [
@@ -184,14 +184,14 @@ def _lines(row: dict[str, Any]) -> list[str]:
         ("optimum", "optimum of the cost model"),
         ("chosen", f"chosen ({row['reason']})"),
     ):
-        each = figures[name]
-        if "same_as" in each:
-            lines.append(f"{head} | {label} | same as {each['same_as']} | | | | | |")
+        figure = figures[name]
+        if "same_as" in figure:
+            lines.append(f"{head} | {label} | same as {figure['same_as']} | | | | | |")
             continue
         lines.append(
-            f"{head} | {label} | {each['segments']} | {each['step_ms']:.0f} | "
-            f"{each['speedup']:.3f}x | {each['low']:.3f} to {each['high']:.3f} "
-            f"({each['pairs']} pairs) | {_tail(each)} |"
+            f"{head} | {label} | {figure['segments']} | {figure['step_ms']:.0f} | "
+            f"{figure['speedup']:.3f}x | {figure['low']:.3f} to {figure['high']:.3f} "
+            f"({figure['pairs']} pairs) | {_tail(figure)} |"
         )
     return lines
 

@@ -85,7 +85,8 @@ def _table(name: str, stored: StoredGradients, workers: Sequence[int]) -> Iterat
     ]
     for default, grid, best in zip(*points, strict=True):
         ends = [
-            each.timeline.backward_end_us + each.timeline.tail_us for each in (default, grid, best)
+            point.timeline.backward_end_us + point.timeline.tail_us
+            for point in (default, grid, best)
         ]
         times = " | ".join(f"{end / 1e3:.1f}" for end in ends)
         segments = len(best.segmentation)
@@ -94,7 +95,7 @@ def _table(name: str, stored: StoredGradients, workers: Sequence[int]) -> Iterat
 
 def _best_of_grid(trace: GradientTrace, cost: AllReduceCost) -> Segmentation:
     grid = [from_bucket_caps(trace.sizes_bytes, cap * MIB, cap * MIB) for cap in GRID_MIB]
-    return min(grid, key=lambda each: simulate(trace, each, cost).tail_us)
+    return min(grid, key=lambda segmentation: simulate(trace, segmentation, cost).tail_us)
 
 
 if __name__ == "__main__":

@@ -73,8 +73,8 @@ Rule = Callable[[GradientTrace, AllReduceCost], Segmentation]
 
 def best_of_grid(trace: GradientTrace, cost: AllReduceCost) -> Segmentation:
     """Return the best single `bucket_cap_mb` of a grid, the first bucket as DDP has it."""
-    grid = [from_bucket_caps(trace.sizes_bytes, cap_bytes=each * MIB) for each in GRID_MIB]
-    return min(grid, key=lambda each: simulate(trace, each, cost).end_us)
+    grid = [from_bucket_caps(trace.sizes_bytes, cap_bytes=cap_mib * MIB) for cap_mib in GRID_MIB]
+    return min(grid, key=lambda segmentation: simulate(trace, segmentation, cost).end_us)
 
 
 RULES: dict[str, Rule] = {
@@ -114,8 +114,8 @@ def summary(found: Sequence[Case]) -> dict[str, dict[str, float]]:
     """Return mean and largest excess of each rule, in percent of a step."""
     return {
         rule: {
-            "mean_percent": round(statistics.fmean(each.excess_percent(rule) for each in found), 2),
-            "max_percent": round(max(each.excess_percent(rule) for each in found), 2),
+            "mean_percent": round(statistics.fmean(case.excess_percent(rule) for case in found), 2),
+            "max_percent": round(max(case.excess_percent(rule) for case in found), 2),
         }
         for rule in RULES
         if rule != "optimum"
@@ -129,21 +129,21 @@ def _document(found: Sequence[Case]) -> dict[str, Any]:
         "summary": summary(found),
         "cases": [
             {
-                "network": each.network,
-                "link": each.link,
-                "workers": each.workers,
+                "network": case.network,
+                "link": case.link,
+                "workers": case.workers,
                 "rules": {
                     rule: {
                         "all_reduces": len(timeline.segments),
                         "tail_ms": round(timeline.tail_us / 1e3, 3),
                         "overlap_ratio": round(timeline.overlap_ratio, 4),
                         "step_ms": round(step_us(timeline) / 1e3, 3),
-                        "excess_percent": round(each.excess_percent(rule), 3),
+                        "excess_percent": round(case.excess_percent(rule), 3),
                     }
-                    for rule, timeline in each.timelines.items()
+                    for rule, timeline in case.timelines.items()
                 },
             }
-            for each in found
+            for case in found
         ],
     }
 
@@ -154,7 +154,7 @@ def _tables(found: Sequence[Case]) -> Iterator[str]:
     yield ""
     yield "| network | " + " | ".join(rules) + " |"
     yield "|---|" + "---:|" * len(rules)
-    groups = [(name, [each for each in found if each.network == name]) for name in NETWORKS]
+    groups = [(name, [case for case in found if case.network == name]) for name in NETWORKS]
     for name, part in (*groups, ("all", list(found))):
         if part:
             scores = summary(part)
@@ -163,14 +163,14 @@ def _tables(found: Sequence[Case]) -> Iterator[str]:
     yield ""
     yield "| network | link | workers | all-reduces | tail ms | DDP's | best cap's | greedy's |"
     yield "|---|---|---:|---:|---:|---:|---:|---:|"
-    for each in found:
-        if each.workers in (8, 64, 1024):
+    for case in found:
+        if case.workers in (8, 64, 1024):
             tails = (
-                f"{each.timelines[rule].tail_us / 1e3:.2f}"
+                f"{case.timelines[rule].tail_us / 1e3:.2f}"
                 for rule in ("optimum", "DDP default", "best bucket_cap_mb", "GE greedy")
             )
-            count = len(each.timelines["optimum"].segments)
-            yield f"| {each.network} | {each.link} | {each.workers} | {count} | " + (
+            count = len(case.timelines["optimum"].segments)
+            yield f"| {case.network} | {case.link} | {case.workers} | {count} | " + (
                 " | ".join(tails) + " |"
             )
 

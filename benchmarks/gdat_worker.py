@@ -152,11 +152,11 @@ def _compared(ddp: Any, step: Any, tuned: TunedGradients, policy: MeasurePolicy)
         "all_reduce_us": {str(size): report.cost.cost_us(size) for size in (0, _MIB, 16 * _MIB)},
         "candidates": [
             {
-                "name": each.name,
-                "segments": each.segments,
-                "speedup": each.estimate.median if each.estimate else None,
+                "name": candidate.name,
+                "segments": candidate.segments,
+                "speedup": candidate.estimate.median if candidate.estimate else None,
             }
-            for each in report.candidates
+            for candidate in report.candidates
         ],
         "figures": figures,
         "load_average": os.getloadavg()[0],
@@ -167,7 +167,9 @@ def _best_of_grid(
     candidates: tuple[CandidateReport, ...], sizes_bytes: tuple[int, ...]
 ) -> Segmentation | None:
     """Return the grouping of the best measured bucket size, None if none was measured."""
-    measured = {each.name: each.estimate.median for each in candidates if each.estimate}
+    measured = {
+        candidate.name: candidate.estimate.median for candidate in candidates if candidate.estimate
+    }
     best, best_speedup = None, 0.0
     for mib in GRID_MIB:
         speedup = measured.get(f"bucket_cap_mb={mib:g}", 0.0)

@@ -30,13 +30,13 @@ def gradient_trace(network: str, *, batch: int, tflops: float) -> GradientTrace:
     """Return the trace of a network on a device that keeps up so many TFLOP/s."""
     parameters = [*NETWORKS[network]()][::-1]
     ready, now_us = [], 0.0
-    for each in parameters:
-        now_us += each.flops * batch / (tflops * 1e6)
+    for parameter in parameters:
+        now_us += parameter.flops * batch / (tflops * 1e6)
         ready.append(now_us)
     return GradientTrace(
-        sizes_bytes=tuple(each.elements * FLOAT_BYTES for each in parameters),
+        sizes_bytes=tuple(parameter.elements * FLOAT_BYTES for parameter in parameters),
         dtypes=("float32",) * len(parameters),
-        names=tuple(each.name for each in parameters),
+        names=tuple(parameter.name for parameter in parameters),
         ready_us=tuple(ready),
         loops=0,
     )

@@ -49,7 +49,7 @@ def runtime_lines(numbers: range, rng: Random, cores: int) -> Iterator[str]:
     for start in range(numbers.start, numbers.stop, BATCH):
         part = range(start, min(start + BATCH, numbers.stop))
         workloads = [matmul_workload(number) for number in part]
-        hashes = common_hashes([struct.pack(each) for each in workloads], struct.size)
+        hashes = common_hashes([struct.pack(workload) for workload in workloads], struct.size)
         for workload, id_ in zip(workloads, hashes, strict=True):
             strategy = matmul_strategy(rng, cores)
             yield _compact(

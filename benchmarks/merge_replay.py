@@ -67,7 +67,7 @@ class Counts:
         found = dict(outcome.records)
         self.lost += sum(key not in found for key in case.expected)
         for key, value in outcome.records:
-            known = [each.get(key) for each in (case.base, case.ours, case.theirs)]
+            known = [version.get(key) for version in (case.base, case.ours, case.theirs)]
             self.invented += value not in known
 
 
@@ -89,7 +89,7 @@ class Case:
     def __post_init__(self) -> None:
         keys = self.base.keys() | self.ours.keys() | self.theirs.keys()
         values = {
-            key: tuple(each.get(key) for each in (self.base, self.ours, self.theirs))
+            key: tuple(version.get(key) for version in (self.base, self.ours, self.theirs))
             for key in keys
         }
         contested = {
@@ -243,9 +243,9 @@ def read(data: bytes) -> Outcome:
 
 def _plain(value: Any) -> Any:
     """Turn lists of pairs back into objects."""
-    if isinstance(value, list) and value and all(isinstance(each, tuple) for each in value):
+    if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value):
         return {key: _plain(member) for key, member in value}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def merge_records(case: Case) -> Outcome:
@@ -280,8 +280,8 @@ def table(counts: dict[str, Counts]) -> Iterable[str]:
     names = Counts.__slots__
     yield "| | " + " | ".join(name.replace("_", " ") for name in names) + " |"
     yield "|---" * (len(names) + 1) + "|"
-    for way, each in counts.items():
-        yield f"| {way} | " + " | ".join(str(getattr(each, name)) for name in names) + " |"
+    for way, total in counts.items():
+        yield f"| {way} | " + " | ".join(str(getattr(total, name)) for name in names) + " |"
 
 
 def main() -> None:
@@ -295,8 +295,8 @@ def main() -> None:
     print("\n".join(table(counts)))
     if given.json is not None:
         document = {
-            way: {name: getattr(each, name) for name in Counts.__slots__}
-            for way, each in counts.items()
+            way: {name: getattr(total, name) for name in Counts.__slots__}
+            for way, total in counts.items()
         }
         given.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 

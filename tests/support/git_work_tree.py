@@ -159,12 +159,12 @@ class SampleBank:
         """Return the records of bytes by key; there is one of each."""
         parsed = self.parse(data)
         assert len({*parsed.keys}) == len(parsed.keys)
-        assert not [each for each in parsed.findings if each.severity == "error"]
+        assert not [finding for finding in parsed.findings if finding.severity == "error"]
         return {record.key: record for record in parsed.iter_records()}
 
     def without(self, *numbers: int, of: bytes | None = None) -> bytes:
         """Return the file without the records at these positions of the sample."""
-        return self.edit(dict.fromkeys((self.keys[each] for each in numbers), None), of=of)
+        return self.edit(dict.fromkeys((self.keys[number] for number in numbers), None), of=of)
 
     def retimed(self, number: int, cost_us: float, of: bytes | None = None) -> bytes:
         """Return the file with another time of one record."""

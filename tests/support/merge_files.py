@@ -53,7 +53,9 @@ class Style:
 def make_file(name: str, answers: Mapping[int, Answer], style: Style | None = None) -> bytes:
     """Return the bytes of a file with these answers, in this order."""
     style = style or Style()
-    return write_file(name, [record_text(name, *each, style) for each in answers.items()], style)
+    return write_file(
+        name, [record_text(name, *answer, style) for answer in answers.items()], style
+    )
 
 
 def write_file(name: str, texts: Sequence[str], style: Style | None = None) -> bytes:

@@ -24,12 +24,12 @@ class Linear(nn.Module):
 
 def snapshot(module: Any) -> list[Any]:
     found: list[Any] = []
-    for name, each in module.named_modules():
-        attributes = {k: id(v) for k, v in each.__dict__.items()}
+    for name, submodule in module.named_modules():
+        attributes = {k: id(v) for k, v in submodule.__dict__.items()}
         tables = [
             [(k, id(v)) for k, v in table.items()]
-            for table in (each._parameters, each._buffers, each._modules)
+            for table in (submodule._parameters, submodule._buffers, submodule._modules)
         ]
-        found.append((name, attributes, tables, len(each._forward_hooks)))
+        found.append((name, attributes, tables, len(submodule._forward_hooks)))
     found += [(p.requires_grad, p._version, p.grad) for p in module.parameters()]
     return found

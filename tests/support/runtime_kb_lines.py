@@ -28,7 +28,7 @@ def findings(data: bytes | str, name: str = NAME) -> list[Finding]:
 
 
 def codes(data: bytes | str, name: str = NAME) -> list[str]:
-    return [each.code for each in findings(data, name)]
+    return [finding.code for finding in findings(data, name)]
 
 
 def line(**changes: Any) -> str:
@@ -46,14 +46,14 @@ def with_knowledge(**changes: Any) -> str:
 
 
 def without(part: str, name: str) -> str:
-    return line(**{part: {key: each for key, each in FIRST[part].items() if key != name}})
+    return line(**{part: {key: value for key, value in FIRST[part].items() if key != name}})
 
 
 def whole_record(op: str) -> dict[str, Any]:
     """Return a record of an operator with every field of both structs."""
     schema = operator_schemas()[op]
-    workload = {each.name: each.code == "?" or 0 for each in schema.workload.fields}
-    strategy = {each.name: each.code == "?" or 1 for each in schema.strategy.fields}
+    workload = {field.name: field.code == "?" or 0 for field in schema.workload.fields}
+    strategy = {field.name: field.code == "?" or 1 for field in schema.strategy.fields}
     id_ = int(runtime_key(op, workload)[:8], 16)
     return {"id": id_, "info_dict": workload, "knowledge": strategy, "op": op, "version": 0}
 

@@ -54,7 +54,9 @@ def snap_id(root: Path, message: str = "", **options: object) -> str:
 
 def costs(root: Path, op: str = "Softmax", soc: str = SOC) -> Mapping[str, float | None]:
     """Return the times in a bank file by key."""
-    return {each.key: each.cost_us for each in load_file(file_of(root, op, soc)).iter_records()}
+    return {
+        record.key: record.cost_us for record in load_file(file_of(root, op, soc)).iter_records()
+    }
 
 
 def state(root: Path) -> Mapping[str, str]:

@@ -53,8 +53,10 @@ def schedules_of(workload: Workload, target: Target, count: int) -> list[Schedul
     family, facts = Elementwise(), kernel_target(target)
     space = family.space(workload, facts)
     found = [Configuration(guess) for guess in space.first_guesses]
-    found += [each for each in space.configurations() if each not in found]
-    schedules = [family.schedule(workload, each, facts) for each in found]
+    found += [
+        configuration for configuration in space.configurations() if configuration not in found
+    ]
+    schedules = [family.schedule(workload, configuration, facts) for configuration in found]
     return list(dict.fromkeys(schedules))[:count]
 
 

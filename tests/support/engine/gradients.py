@@ -23,7 +23,7 @@ def make_gradient_trace(
         dtypes=("float32",) * count,
         names=tuple(f"layer{number}" for number in range(count)),
         ready_us=tuple(
-            ready_us if ready_us is not None else (100.0 * (each + 1) for each in range(count))
+            ready_us if ready_us is not None else (100.0 * (number + 1) for number in range(count))
         ),
         loops=loops,
     )
@@ -37,7 +37,7 @@ def hash_of(trace: GradientTrace) -> int:
 def make_gdat_report() -> GdatReport:
     """Return a finished result: eight gradients, DDP's default against the optimum."""
     sizes = (8192, 4 << 20, 2 << 20, 2 << 20, 9 << 20, 1 << 20, 256 << 10, 64 << 10)
-    trace = make_gradient_trace(sizes, [400.0 * (each + 1) for each in range(8)])
+    trace = make_gradient_trace(sizes, [400.0 * (number + 1) for number in range(8)])
     cost = AllReduceCost(latency_us=150, us_per_byte=0.0002, residuals=(0.02, -0.01, 0.005))
     default, best = from_bucket_caps(trace.sizes_bytes), optimal(trace, cost)
     estimate = SpeedupEstimate(median=1.25, low=1.2, high=1.3, pairs=40, coverage=0.96)
