@@ -12,16 +12,19 @@ from aoe.settings import environment
 from aoe.tuning.mode import TuneSettings
 
 if TYPE_CHECKING:
-    from aoe.tuning.opat.result import OpatResult
+    from aoe.tuning.run import TuneResult
 
 
 def run_tuning(
     settings: TuneSettings, *, as_json: bool, shown: bool, env: Mapping[str, str] | None = None
-) -> OpatResult:
-    """Tune, show progress, print the outcome; `env` stands in for the process's environment."""
+) -> TuneResult:
+    """Tune, show progress, print what every mode gave; one document can only say the last.
+
+    Args:
+        env: Stands in for the process's environment.
+    """
     from aoe.cli.progress import shown_progress
-    from aoe.report.tuning import OperatorTuningReport
-    from aoe.tuning.opat.result import OpatResult
+    from aoe.report.tuning import report_of
     from aoe.tuning.run import tune_with
 
     with shown_progress(shown=shown and not as_json) as progress:
@@ -32,6 +35,6 @@ def run_tuning(
             progress=progress,
             now=datetime.now(UTC),
         )
-    result = tuned.get(OpatResult)
-    finish(OperatorTuningReport(result=result), as_json=as_json)
-    return result
+    for result in tuned.modes[-1:] if as_json else tuned.modes:
+        finish(report_of(result), as_json=as_json)
+    return tuned

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aoe.tuning.mode import ModeResult
     from aoe.tuning.opat.operator import TunedOperator
     from aoe.tuning.opat.result import OpatResult
-    from aoebank import AoebankError, Text
+    from aoebank import AoebankError, Report, Text
 
 _MOST_ROWS = 30
 _PLAIN_WIDTH = 140
@@ -117,6 +117,47 @@ class GradientTuningReport:
         text.line(f"result: {self.tuned.result_file}")
         text.line(f"bank: {self.tuned.bank_file}")
         text.line(_last_line(self.tuned))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeReport:
+    """What every mode has to tell, for those without a report of their own."""
+
+    result: ModeResult
+    schema: str = "aoe.mode/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return where everything is, and what it is worth."""
+        result = self.result
+        return {
+            "tuning_name": result.tuning_name,
+            "om": str(result.om_file) if result.om_file is not None else None,
+            "result_file": str(result.result_file),
+            "bank": str(result.bank),
+            "speedup": result.speedup,
+        }
+
+    def write(self, text: Text) -> None:
+        """Write where everything is."""
+        if self.result.om_file is not None:
+            text.line(f"tuned model: {self.result.om_file}")
+        text.line(f"result: {self.result.result_file}")
+        text.line(f"bank: {self.result.bank}")
+        text.line(_last_line(self.result))
+
+
+def report_of(result: ModeResult) -> Report:
+    """Return the report of what a mode gave."""
+    from aoe.tuning.gdat.result import TunedGradients
+    from aoe.tuning.opat.result import OpatResult
+
+    if isinstance(result, OpatResult):
+        return OperatorTuningReport(result=result)
+    if isinstance(result, TunedGradients):
+        return GradientTuningReport(tuned=result)
+    return ModeReport(result=result)
 
 
 def _last_line(result: ModeResult) -> str:

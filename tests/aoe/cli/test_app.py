@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from support.engine.models import chain_model, save_model
 
 from aoe.cli import app as app_module
 from aoe.errors import AoeError, OptionError
-from aoe.tuning.mode import TuneSettings
+from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.registry import MODES
 from aoebank import BankFormatError
 
 
@@ -123,6 +125,27 @@ def test_every_option_reaches_the_settings(
 def test_defaults_are_those_of_the_settings(run: Run, tuned: list[TuneSettings]) -> None:
     run("--model=m")
     assert tuned == [TuneSettings(model=Path("m"))]
+
+
+def test_mode_is_added_by_a_module_and_a_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result = SimpleNamespace(
+        tuning_name="m_1",
+        om_file=tmp_path / "m.om",
+        result_file=tmp_path / "aoe_result_sgat_1_2.json",
+        bank=tmp_path / "bank",
+        speedup=1.25,
+    )
+    mode = SimpleNamespace(check=lambda context: None, run=lambda context: result)
+    monkeypatch.setitem(sys.modules, "subgraph_mode", mode)
+    monkeypatch.setitem(MODES, JobType.SGAT, "subgraph_mode")
+    done = run("--model=m", "--job_type=1")
+    assert done.code == 0
+    assert f"tuned model: {tmp_path / 'm.om'}" in done.out
+    assert done.out.endswith("m_1 process finished. Performance improved by 25.00%\n")
+    document = run("--model=m", "--job_type=sgat", "--json").document
+    assert (document["schema"], document["speedup"]) == ("aoe.mode/1", 1.25)
 
 
 # ---- usage errors: exit code 2 ----
