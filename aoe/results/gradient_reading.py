@@ -178,8 +178,8 @@ def _sections(value: Any) -> dict[str, Any]:
 
 
 def _validate(sections: Mapping[str, Any]) -> None:
-    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-    from jsonschema.exceptions import best_match  # type: ignore[import-untyped]
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
 
     error = best_match(Draft202012Validator(GDAT_SCHEMA).iter_errors(sections))
     if error is not None:

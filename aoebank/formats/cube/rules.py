@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
 from aoebank.formats.text.cost import cost_problems
 from aoebank.formats.text.json_lines import duplicate_identity
@@ -13,6 +14,7 @@ from aoebank.formats.text.record import record_text
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
 
+STRUCTURE = Structure(schema="cube/1.json", depth=1)
 MEMBERS = ("shape", "tiling", "cost_time")
 # Source: CANN 8.1 auto_tune: names do not take part in the bits of a shape
 NAME_MEMBERS = ("kernel_name", "test_case", "op_name", "platform")
@@ -49,7 +51,11 @@ def check_cube_file(parsed: ParsedFile) -> Iterator[Finding]:
         text = record_text(parsed, number)
         value = json_text.scan(text.text, 0)[0]
         assert isinstance(value, Mapping)
-        for problem in (*_value_problems(value), *_identity_problems(parsed, number, value)):
+        for problem in (
+            *STRUCTURE.problems(value),
+            *_value_problems(value),
+            *_identity_problems(parsed, number, value),
+        ):
             yield text.finding(problem)
         yield from text.duplicates(value)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from aoebank.formats.graph.rules import is_uint64, uint64_problem
 from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
 from aoebank.formats.text.problem import (
     Problem,
@@ -21,6 +22,7 @@ from aoebank.model.json_value import JsonValue
 
 MEMBERS = ("modelhash", "modelvalue")
 KNOWN = (*MEMBERS, "modelgraphid")
+STRUCTURE = Structure(schema="gradient/1.json", record=("items",), depth=3)
 LISTS = ("gradientSize", "gradientTime")
 
 
@@ -83,7 +85,7 @@ def check_gradient_file(parsed: ParsedFile) -> Iterator[Finding]:
         text = item_text(parsed, number)
         value = json_text.scan(text.text, 0)[0]
         assert isinstance(value, Mapping)
-        problems = [*item_problems(value)]
+        problems = [*STRUCTURE.problems(value, item_problems(value))]
         if not problems:
             problems += _value_problems(value["modelvalue"])
         for problem in (*problems, *_item_rules(parsed, number, value)):

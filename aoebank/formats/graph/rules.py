@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
 from aoebank.formats.text.json_lines import duplicate_identity
 from aoebank.formats.text.problem import (
@@ -21,6 +22,7 @@ from aoebank.formats.text.record import record_text
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 
+STRUCTURE = Structure(schema="graph/1.json", record=("$defs", "subgraph"), depth=4)
 MEMBERS = ("feature", "graphID", "strategy")
 VERSION = "2.1"
 HEADER = b'{"version": "2.1"}'
@@ -99,7 +101,8 @@ def check_graph_file(parsed: ParsedFile) -> Iterator[Finding]:
         value = json_text.scan(text.text, 0)[0]
         assert isinstance(value, Mapping)
         for problem in (
-            *_strategy_problems(value),
+            *STRUCTURE.problems(value, structure_problems(value)),
+            *_value_problems(value),
             *unknown_members(value, MEMBERS),
             *_identity_problems(parsed, number, value, features),
         ):
@@ -107,16 +110,42 @@ def check_graph_file(parsed: ParsedFile) -> Iterator[Finding]:
         yield from text.duplicates(value)
 
 
-def _strategy_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
+def structure_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
+    """Yield lists that are not there, in a line whose members are objects."""
+    for parent, name in (("feature", "feature"), ("strategy", "group")):
+        members = value[parent]
+        assert isinstance(members, Mapping)
+        if not isinstance(members.get(name), list):
+            yield _list_problem(members, name, (parent,))
+    for group, place in _groups(value):
+        if not isinstance(group, Mapping):
+            yield Problem(
+                code="AB206",
+                tokens=place,
+                message="group is not an object",
+                got=kind_of(group),
+                expected="an object",
+            )
+            continue
+        for name in PER_NODE:
+            if not isinstance(group.get(name), list):
+                yield _list_problem(group, name, place)
+
+
+def _groups(value: Mapping[str, JsonValue]) -> Iterator[tuple[JsonValue, tuple[str, ...]]]:
+    """Yield what should be groups, each with its place."""
+    strategy = value["strategy"]
+    groups = strategy.get("group") if isinstance(strategy, Mapping) else None
+    for number, group in enumerate(groups if isinstance(groups, list) else ()):
+        yield group, ("strategy", "group", str(number))
+
+
+def _value_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
     feature, strategy = value["feature"], value["strategy"]
     assert isinstance(feature, Mapping)
     assert isinstance(strategy, Mapping)
-    tensors = feature.get("feature")
-    if not isinstance(tensors, list):
-        yield _list_problem(feature, "feature", ("feature",))
-    groups = strategy.get("group")
+    tensors, groups = feature.get("feature"), strategy.get("group")
     if not isinstance(groups, list):
-        yield _list_problem(strategy, "group", ("strategy",))
         return
     if isinstance(tensors, list) and len(tensors) != len(groups):
         yield Problem(
@@ -127,8 +156,9 @@ def _strategy_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
             expected=str(len(tensors)),
             hint="tune the model again",
         )
-    for number, group in enumerate(groups):
-        yield from _group_problems(group, ("strategy", "group", str(number)))
+    for group, place in _groups(value):
+        if isinstance(group, Mapping):
+            yield from _length_problems(group, place)
     time = strategy.get("end2EndTime")
     if isinstance(time, int | float) and not isinstance(time, bool) and time <= 0:
         yield Problem(
@@ -140,23 +170,9 @@ def _strategy_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
         )
 
 
-def _group_problems(group: JsonValue, place: tuple[str, ...]) -> Iterator[Problem]:
-    if not isinstance(group, Mapping):
-        yield Problem(
-            code="AB206",
-            tokens=place,
-            message="group is not an object",
-            got=kind_of(group),
-            expected="an object",
-        )
-        return
-    lengths: dict[str, int] = {}
-    for name in PER_NODE:
-        items = group.get(name)
-        if isinstance(items, list):
-            lengths[name] = len(items)
-        else:
-            yield _list_problem(group, name, place)
+def _length_problems(group: Mapping[str, JsonValue], place: tuple[str, ...]) -> Iterator[Problem]:
+    lists = {name: group.get(name) for name in PER_NODE}
+    lengths = {name: len(items) for name, items in lists.items() if isinstance(items, list)}
     if len(set(lengths.values())) > 1:
         yield Problem(
             code="AB213",

@@ -39,6 +39,8 @@ def unknown_fields(
 ) -> Iterator[Problem]:
     """Yield names a struct does not have, each with the one that may be meant."""
     names = struct.names
+    if values.keys() <= names.keys():
+        return
     for name in values.keys() - names.keys():
         close = get_close_matches(name.strip(), names, n=1) if len(name) < 100 else []
         yield Problem(

@@ -17,6 +17,7 @@ from aoebank.formats.runtime_kb.operator_schema import (
     convert,
     operator_schemas,
 )
+from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
 from aoebank.formats.text.json_lines import duplicate_identity
 from aoebank.formats.text.problem import Problem, missing, not_a_record, unknown_members, wrong_type
@@ -26,6 +27,8 @@ from aoebank.model.json_value import JsonValue
 
 MEMBERS = ("id", "info_dict", "knowledge", "op", "version")
 READER_WORKERS = 8  # bad lines end one worker each; without any the reader waits for ever
+STRUCTURE_CODES = frozenset({"AB206", "AB209"})  # how a record can differ from its schema
+STRUCTURE = Structure(schema="runtime_kb/1.json", depth=2, decisive=("op",))
 HINT = "remove the line: each bad one ends a worker of the reader"
 _LARGEST_ID = 2**32 - 1
 _REJECTED = {
@@ -108,10 +111,14 @@ def check_runtime_file(
         text = record_text(parsed, number)
         value = json_text.scan(text.text, 0)[0]
         assert isinstance(value, Mapping)
-        for problem in (
+        problems = [
             *_record_problems(value, parsed.keys[number], cores, op_type, unknown),
             *_duplicate_problems(parsed, number, value, hashes),
-        ):
+        ]
+        if not STRUCTURE.holds(value):
+            told = [problem for problem in problems if problem.code in STRUCTURE_CODES]
+            problems += () if told else STRUCTURE.problems(value)
+        for problem in problems:
             finding = text.finding(problem)
             if problem.code in _REJECTED:
                 bad.add(finding.location.line)
@@ -198,8 +205,9 @@ def _id_problems(stored: JsonValue, hash_: int) -> Iterator[Problem]:
 def _strategy_problems(
     schema: OperatorSchema, strategy: Mapping[str, JsonValue], cores: int | None
 ) -> Iterator[Problem]:
-    absent = [field for field in schema.strategy.fields if field.name not in strategy]
-    yield from missing_fields(absent)
+    if not schema.strategy.names.keys() <= strategy.keys():
+        fields = schema.strategy.fields
+        yield from missing_fields([field for field in fields if field.name not in strategy])
     yield from value_problems(schema.strategy, strategy, "knowledge")
     yield from unknown_fields(schema.strategy, strategy, "knowledge")
     used = strategy.get("usedCoreNum")

@@ -191,10 +191,17 @@ def locate(text: str, tokens: Sequence[str], offset: int = 0) -> int:
     for token in tokens:
         if text[place : place + 1] not in ("{", "["):
             break
-        found = [value for key, _, value in iter_members(text, place) if key == token]
-        if not found:
+        # of two equal names the last one counts; where there is one, the rest need not be read
+        is_once = "\\" not in text and text.count(f'"{token}"') == 1
+        found = None
+        for key, _, value in iter_members(text, place):
+            if key == token:
+                found = value
+                if is_once:
+                    break
+        if found is None:
             break
-        place = found[-1]
+        place = found
     return place
 
 

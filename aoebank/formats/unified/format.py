@@ -6,7 +6,7 @@ Source: CANN 8.1 tbe/common/repository_manager, checked against the 144 records 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from aoebank.formats.unified.rules import (
     identity_problems,
     key_text,
     md5_of,
+    schema_problems,
     structure_problems,
     value_problems,
 )
@@ -184,13 +185,15 @@ def _alternative(candidate: Mapping[str, JsonValue]) -> Alternative:
     )
 
 
-def _read(text: RecordText) -> tuple[list[Mapping[str, JsonValue]], Sequence[Problem]]:
+def _read(
+    text: RecordText, problems_of: Callable[[JsonValue], Iterator[Problem]] = structure_problems
+) -> tuple[list[Mapping[str, JsonValue]], Sequence[Problem]]:
     """Return the candidates in a member text, or the problems that keep them from use."""
     try:
         value = json_text.loads(text.text[text.value :])
     except json_text.JsonTextError as error:
         return [], [Problem(code=error.code, tokens=(), message=error.problem)]
-    problems = tuple(structure_problems(value))
+    problems = tuple(problems_of(value))
     if problems or not isinstance(value, list):
         return [], problems
     return value, ()
@@ -198,7 +201,7 @@ def _read(text: RecordText) -> tuple[list[Mapping[str, JsonValue]], Sequence[Pro
 
 def _problems(parsed: ParsedFile, number: int, text: RecordText) -> Iterator[Problem]:
     key = parsed.keys[number]
-    candidates, problems = _read(text)
+    candidates, problems = _read(text, schema_problems)
     yield from problems
     if not problems:
         yield from identity_problems(key, candidates, partial(_info_text, text))

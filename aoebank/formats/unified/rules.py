@@ -8,12 +8,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 
+from aoebank.formats.structure import Structure
 from aoebank.formats.text.cost import NO_TIME, cost_problems, cost_us
 from aoebank.formats.text.json_text import dumps
 from aoebank.formats.text.problem import Problem, kind_of, unknown_members, wrong_type
 from aoebank.model.json_value import JsonValue
 
 KEY = re.compile(r"[0-9a-f]{32}")
+STRUCTURE = Structure(schema="unified/1.json", record=("additionalProperties",), depth=2)
 MEMBERS = ("knowledge", "info_dict", "cost_time", "origin")
 
 
@@ -50,6 +52,11 @@ def structure_problems(value: JsonValue) -> Iterator[Problem]:
         )
     for number, candidate in enumerate(value):
         yield from _candidate_problems(candidate, (str(number),))
+
+
+def schema_problems(value: JsonValue) -> Iterator[Problem]:
+    """Yield the same, as far as the published schema says so."""
+    return STRUCTURE.problems(value, structure_problems(value))
 
 
 def _candidate_problems(candidate: JsonValue, place: tuple[str, ...]) -> Iterator[Problem]:

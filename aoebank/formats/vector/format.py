@@ -16,7 +16,7 @@ from aoebank.formats.text.containers import scan_members
 from aoebank.formats.text.record import member_text, stored
 from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import splice
-from aoebank.formats.vector.rules import Answer, read_answer, record_problems
+from aoebank.formats.vector.rules import Answer, read_answer, record_problems, schema_problems
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record, with_raw
@@ -95,8 +95,9 @@ class VectorFormat(Format):
         """Yield what is wrong with each record, and names that come twice."""
         for number, key in enumerate(parsed.keys):
             text = member_text(parsed, number)
+            is_used = parsed.find(key) == number
             for problem in record_problems(
-                text.text, text.value, key, is_used=parsed.find(key) == number
+                text.text, text.value, key, is_used=is_used, problems_of=schema_problems
             ):
                 yield text.finding(problem)
 

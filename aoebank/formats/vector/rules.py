@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
 from aoebank.formats.text.cost import cost_us
 from aoebank.formats.text.problem import Problem, kind_of
 from aoebank.model.json_value import JsonObject, JsonValue
 
 TEMPLATE = "tmpl"  # keep the template schedule
+STRUCTURE = Structure(schema="vector/1.json", record=("additionalProperties",), depth=0)
 _EXPECTED = "[cheque, tick], [cheque, tick, name] or tmpl"
 
 
@@ -58,7 +60,31 @@ def read_answer(text: str, place: int) -> Answer:
     return Answer(strategy=cheque, cost_us=time, extra=extra)
 
 
-def record_problems(text: str, place: int, key: str, *, is_used: bool = True) -> Iterator[Problem]:
+def structure_problems(value: JsonValue) -> Iterator[Problem]:
+    """Yield why a value is no answer, whatever its text says."""
+    if not isinstance(value, str):
+        yield Problem(
+            code="AB206",
+            tokens=(),
+            message="answer is not a string",
+            got=kind_of(value),
+            expected=f"a string with {_EXPECTED}",
+        )
+
+
+def schema_problems(value: JsonValue) -> Iterator[Problem]:
+    """Yield the same, as far as the published schema says so."""
+    return STRUCTURE.problems(value, structure_problems(value))
+
+
+def record_problems(
+    text: str,
+    place: int,
+    key: str,
+    *,
+    is_used: bool = True,
+    problems_of: Callable[[JsonValue], Iterator[Problem]] = structure_problems,
+) -> Iterator[Problem]:
     """Yield what is wrong with a member; AB103, AB206 and AB404 keep it from use.
 
     Args:
@@ -66,6 +92,7 @@ def record_problems(text: str, place: int, key: str, *, is_used: bool = True) ->
         place: Where in it the value starts.
         key: The feature.
         is_used: Whether no later member has the same feature.
+        problems_of: Tells what keeps a value from being an answer.
     """
     if not key:
         yield Problem(
@@ -84,15 +111,9 @@ def record_problems(text: str, place: int, key: str, *, is_used: bool = True) ->
             hint="readers use the last one; remove this one",
         )
     value = json_text.scan(text, place)[0]
-    if not isinstance(value, str):
-        yield Problem(
-            code="AB206",
-            tokens=(),
-            message="answer is not a string",
-            got=kind_of(value),
-            expected=f"a string with {_EXPECTED}",
-        )
-    elif value != TEMPLATE:
+    problems = tuple(problems_of(value))
+    yield from problems
+    if not problems and isinstance(value, str) and value != TEMPLATE:
         yield from _answer_problems(value)
 
 
