@@ -273,6 +273,26 @@ def test_a_class_name_means_one_thing_in_the_whole_product() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
+def test_loops_name_the_thing(package: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT).as_posix()}:{line}: `each` of what?"
+        for path in _sources(package)
+        for name, line in _bound_names(path)
+        if name == "each"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def _bound_names(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name, node.lineno
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield name, node.lineno
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_files_and_functions_stay_small(package: str) -> None:
     wrong = []
     for path in _sources(package):
