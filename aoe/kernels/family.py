@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from aoe.operators import OperatorKey
 from aoe.schedule import Configuration, Schedule, Space
+from aoe.target import Target
 from aoe.workload import Workload
 
 if TYPE_CHECKING:
@@ -32,6 +33,16 @@ class KernelTarget:
     threads: int
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
+
+    @classmethod
+    def of(cls, target: Target) -> KernelTarget:
+        """Return what a family has to know about `target`."""
+        return cls(
+            vector_lanes=target.vector_lanes,
+            threads=target.core_num,
+            l1_bytes=target.l1_bytes,
+            l2_bytes=target.l2_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,13 +52,7 @@ STRICTNESS = 1 / 4
 
 def kernel_target() -> KernelTarget:
     """Return this machine's CPU with the thread number tests use."""
-    host = default_device().describe(THREADS)
-    return KernelTarget(
-        vector_lanes=host.vector_lanes,
-        threads=THREADS,
-        l1_bytes=host.l1_bytes,
-        l2_bytes=host.l2_bytes,
-    )
+    return KernelTarget.of(default_device().describe(THREADS))
 
 
 class CompiledKernel:

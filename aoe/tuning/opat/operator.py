@@ -120,12 +120,7 @@ def _search_task(operator: Operator, tools: OperatorTools) -> SearchTask:
         runner=tools.runner,
         family=get_family(operator.workload.op_type),
         workload=operator.workload,
-        kernel_target=KernelTarget(
-            vector_lanes=target.vector_lanes,
-            threads=target.core_num,
-            l1_bytes=target.l1_bytes,
-            l2_bytes=target.l2_bytes,
-        ),
+        kernel_target=KernelTarget.of(target),
         settings=SearchSettings(
             method=settings.search,
             budget=min(budget, _WARM_TRIALS) if warm else budget,

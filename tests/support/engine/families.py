@@ -38,19 +38,9 @@ def chain_workload(
     )
 
 
-def kernel_target(target: Target) -> KernelTarget:
-    """Return what a kernel family has to know about a CPU."""
-    return KernelTarget(
-        vector_lanes=target.vector_lanes,
-        threads=target.core_num,
-        l1_bytes=target.l1_bytes,
-        l2_bytes=target.l2_bytes,
-    )
-
-
 def schedules_of(workload: Workload, target: Target, count: int) -> list[Schedule]:
     """Return the schedules of the first configurations of an element-wise workload's space."""
-    family, facts = Elementwise(), kernel_target(target)
+    family, facts = Elementwise(), KernelTarget.of(target)
     space = family.space(workload, facts)
     found = [Configuration(guess) for guess in space.first_guesses]
     found += [

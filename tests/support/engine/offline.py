@@ -14,18 +14,18 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region, partition
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.graph.weights import WeightStore
+from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, KernelUse, Manifest
 from aoe.ort.profile import profile_model
 from aoe.schedule import Configuration
 from aoe.target import Target
 from support.engine.cpu import CPU, open_session
-from support.engine.families import kernel_target
 
 
 def first_guess(region: Region, target: Target) -> KernelSource:
     """Return the kernel a family would try first for a region."""
-    workload, facts = region.workload, kernel_target(target)
+    workload, facts = region.workload, KernelTarget.of(target)
     family = get_family(workload.op_type)
     guess = Configuration(family.space(workload, facts).first_guesses[0])
     schedule = family.schedule(workload, guess, facts)

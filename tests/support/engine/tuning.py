@@ -15,6 +15,7 @@ from aoe.execute.accuracy import Deviation
 from aoe.execute.tasks import ModelComparison
 from aoe.graph.regions import Refusal, Region
 from aoe.kernels.elementwise import Elementwise
+from aoe.kernels.family import KernelTarget
 from aoe.measurement import Measurement, Outcome, SpeedupEstimate, estimate_speedup
 from aoe.ort.profile import ModelProfile
 from aoe.results.files import RepoOutcome, TuningResult
@@ -30,7 +31,7 @@ from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.workbench import ResultPlaces
 from aoe.workload import Workload
 from aoebank import Event
-from support.engine.families import chain_workload, kernel_target
+from support.engine.families import chain_workload
 
 FINGERPRINT: Mapping[str, Any] = {
     "soc_version": "x86-64-test",
@@ -84,14 +85,14 @@ def make_verdict(event: Event, speedup: float | None = None, **search: Any) -> O
 
 def guesses_of(workload: Workload) -> list[Configuration]:
     """Return the element-wise family's first guesses."""
-    space = Elementwise().space(workload, kernel_target(make_target()))
+    space = Elementwise().space(workload, KernelTarget.of(make_target()))
     return [Configuration(guess) for guess in space.first_guesses]
 
 
 def guess_of(workload: Workload) -> tuple[Schedule, Configuration]:
     """Return the element-wise family's first guess."""
     guess = guesses_of(workload)[0]
-    return Elementwise().schedule(workload, guess, kernel_target(make_target())), guess
+    return Elementwise().schedule(workload, guess, KernelTarget.of(make_target())), guess
 
 
 def make_operator(

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.engine.families import chain_workload, kernel_target
+from support.engine.families import chain_workload
 from support.engine.tuning import guesses_of
 
 from aoe.errors import RunError, RunTimeoutError
 from aoe.kernels.elementwise import Elementwise
+from aoe.kernels.family import KernelTarget
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.schedule import Configuration, Schedule, schedule_from_json
 from aoe.testing.fakes import ScriptedRunner
@@ -46,7 +47,7 @@ def _searched(
         runner=runner,  # type: ignore[arg-type]
         family=_FAMILY,
         workload=_WORKLOAD,
-        kernel_target=kernel_target(runner.target),
+        kernel_target=KernelTarget.of(runner.target),
         settings=_settings(**changes),
     )
     noted = reports if reports is not None else []
@@ -78,7 +79,7 @@ def test_best_candidate_wins_with_a_fresh_measurement() -> None:
     assert len(result.trials) == 8
     assert result.schedule == seen[-1]
     assert result.configuration is not None
-    assert _FAMILY.schedule(_WORKLOAD, result.configuration, kernel_target(runner.target)) == (
+    assert _FAMILY.schedule(_WORKLOAD, result.configuration, KernelTarget.of(runner.target)) == (
         result.schedule
     )
     assert result.measurement is not None
@@ -111,7 +112,7 @@ def test_no_candidate_is_tried_twice() -> None:
 
 
 def test_space_smaller_than_the_budget_ends_the_search() -> None:
-    size = _FAMILY.space(_WORKLOAD, kernel_target(ScriptedRunner().target)).size
+    size = _FAMILY.space(_WORKLOAD, KernelTarget.of(ScriptedRunner().target)).size
     result = _searched(ScriptedRunner(), budget=size + 50)
     assert len(result.trials) == size
 
@@ -199,7 +200,7 @@ def test_workload_that_only_fails_is_given_up_too() -> None:
 
 def test_first_guess_is_tried_first_and_warm_starts_follow() -> None:
     guesses = guesses_of(_WORKLOAD)
-    space = _FAMILY.space(_WORKLOAD, kernel_target(ScriptedRunner().target))
+    space = _FAMILY.space(_WORKLOAD, KernelTarget.of(ScriptedRunner().target))
     warm = next(each for each in reversed(space.configurations()) if each not in guesses)
     alien = Configuration({"no_such_knob": 1})
     result = _searched(ScriptedRunner(), budget=len(guesses) + 1, warm_starts=(alien, warm))
