@@ -119,7 +119,7 @@ def test_times_come_back_to_the_microsecond(
 
 
 def test_half_microseconds_do_not_add_up(bank: GradientBank) -> None:
-    trace = make_gradient_trace([8] * 2001, [0.5 * each for each in range(2001)])
+    trace = make_gradient_trace([8] * 2001, [0.5 * number for number in range(2001)])
     bank.save(1, trace, make_verdict(segmentation=None))
     stored = bank.find(1)
     assert stored is not None
@@ -180,10 +180,10 @@ def test_unusable_record_is_a_miss_and_saving_replaces_it(
     found = bank.look_up(KEY, TRACE.sizes_bytes)
     assert (found.miss, found.stored) == (miss, None)
     assert bank.find(KEY, TRACE.sizes_bytes) is None
-    others = [each for each in content if each["modelhash"] != str(KEY)]
+    others = [member for member in content if member["modelhash"] != str(KEY)]
     bank.save(KEY, TRACE, make_verdict())
-    assert [each for each in items(bank) if each["modelhash"] != str(KEY)] == others
-    assert sum(each["modelhash"] == str(KEY) for each in items(bank)) == 1
+    assert [member for member in items(bank) if member["modelhash"] != str(KEY)] == others
+    assert sum(member["modelhash"] == str(KEY) for member in items(bank)) == 1
     assert bank.find(KEY, TRACE.sizes_bytes) is not None
 
 
@@ -355,9 +355,9 @@ def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     assert [process.wait(120) for process in processes] == [0, 0, 0]
     journal = BankJournal(tmp_path, "x", fingerprint={}, model={}, engine_version="0")
     bank = GradientBank(journal)
-    keys = [number * 100 + each for number in range(3) for each in range(12)]
+    keys = [number * 100 + place for number in range(3) for place in range(12)]
     found = [bank.find(key, [key + 1, 5]) for key in keys]
-    assert all(each is not None and each.world_size == 2 for each in found)
+    assert all(stored is not None and stored.world_size == 2 for stored in found)
     assert len(items(bank)) == len(keys)
 
 

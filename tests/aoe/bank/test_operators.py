@@ -121,7 +121,7 @@ def test_nearest_are_the_same_operators_of_the_nearest_size(tmp_path: Path) -> N
         bank.save(workload, guess_of(workload)[0], configuration, make_verdict(Event.ADD, 2.0))
     _save(bank, _TANH)
     found = make_bank(tmp_path).nearest(_EXP)
-    assert [each["marker"] for each in found] == [0, 2, 1]
+    assert [near["marker"] for near in found] == [0, 2, 1]
     assert len(make_bank(tmp_path).nearest(_EXP, limit=1)) == 1
 
 

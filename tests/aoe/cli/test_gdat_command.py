@@ -41,7 +41,7 @@ def run(
         (["-j", "4", "--script=t.py", "--json"], ["-j", "4", "--script=t.py", f"{PREFIX}--json"]),
         (
             ["--script", "t.py", "--script", "x", "-q", "a b", ""],
-            ["--script=t.py", *(f"{PREFIX}{each}" for each in ("--script", "x", "-q", "a b", ""))],
+            ["--script=t.py", *(f"{PREFIX}{word}" for word in ("--script", "x", "-q", "a b", ""))],
         ),
     ],
 )

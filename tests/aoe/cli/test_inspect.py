@@ -135,7 +135,7 @@ def test_hostile_names_stay_text() -> None:
         backend=HOSTILE,
         versions={HOSTILE: HOSTILE},
         before=replace(REPORT.before, name=HOSTILE),
-        candidates=tuple(replace(each, name=HOSTILE) for each in REPORT.candidates),
+        candidates=tuple(replace(candidate, name=HOSTILE) for candidate in REPORT.candidates),
     )
     reader = read_page(report)
     assert reader.links == []
@@ -217,7 +217,7 @@ def test_page_is_written_whole_or_not_at_all(
     assert outcome.exit_code == 3
     assert "cannot be written: No space left on device" in outcome.stderr
     assert page.read_text() == "old"
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["page.html", "result.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "result.json"]
 
 
 def test_page_goes_where_it_was_wanted(result: Path, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_library_of_several_kernels_computes_what_onnxruntime_does(
 ) -> None:
     sources = []
     for workload in (_EXP, chain_workload(("Softplus", "Tanh"), shape=(3, 5, 7))):
-        sources += [_source(workload, each) for each in schedules_of(workload, target, 2)]
+        sources += [_source(workload, schedule) for schedule in schedules_of(workload, target, 2)]
     objects = [compile_kernel(source, target, tmp_path) for source in sources]
     library = build_library(
         sources, objects, target=target, toolchain=toolchain, file=tmp_path / "kernels.so"

@@ -128,7 +128,7 @@ def test_missing_weights_file_is_refused_and_named(tmp_path: Path) -> None:
 def test_weights_in_another_file_are_read(tmp_path: Path) -> None:
     file = save_model(conv_net(), tmp_path / "net.onnx", external_data=True)
     inside = save_model(conv_net(), tmp_path / "inside.onnx")
-    loaded, expected = (load_onnx(each, {}).proto.graph.initializer for each in (file, inside))
+    loaded, expected = (load_onnx(path, {}).proto.graph.initializer for path in (file, inside))
     for found, tensor in zip(loaded, expected, strict=True):
         assert found.name == tensor.name
         assert np.array_equal(numpy_helper.to_array(found), numpy_helper.to_array(tensor))

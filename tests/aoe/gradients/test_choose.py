@@ -12,7 +12,7 @@ from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import finish_us, from_bucket_caps, optimal
 
 COST = AllReduceCost(latency_us=120, us_per_byte=2e-3)
-TRACE = make_gradient_trace([(each * 7919) % 300_000 for each in range(60)])
+TRACE = make_gradient_trace([(number * 7919) % 300_000 for number in range(60)])
 
 
 @given(
@@ -28,36 +28,40 @@ def test_candidates_are_bounded_distinct_and_start_with_the_optimum(
     cost = AllReduceCost(latency_us=latency_us, us_per_byte=us_per_byte)
     found = choose_candidates(trace, cost, limit=limit)
     assert 1 <= len(found) <= limit
-    assert len({each.segmentation for each in found}) == len(found)
+    assert len({candidate.segmentation for candidate in found}) == len(found)
     assert found[0].segmentation == optimal(trace, cost)
     assert found[0].origin is Origin.OPTIMUM
     least = found[0].predicted_us
-    for each in found:
-        assert each.segmentation.ends[-1] == len(trace)
-        assert each.predicted_us == finish_us(trace, each.segmentation, cost)
-        assert each.predicted_us >= least * (1 - 1e-9)
+    for candidate in found:
+        assert candidate.segmentation.ends[-1] == len(trace)
+        assert candidate.predicted_us == finish_us(trace, candidate.segmentation, cost)
+        assert candidate.predicted_us >= least * (1 - 1e-9)
 
 
 def test_what_is_measured_anyway_is_no_candidate() -> None:
     default = from_bucket_caps(TRACE.sizes_bytes)
     best = optimal(TRACE, COST)
     found = choose_candidates(TRACE, COST, exclude=[default, best])
-    assert not {default, best} & {each.segmentation for each in found}
+    assert not {default, best} & {candidate.segmentation for candidate in found}
 
 
 def test_inflated_costs_bring_fewer_all_reduces() -> None:
     found = choose_candidates(TRACE, COST, limit=20)
-    latency = [len(each.segmentation) for each in found if each.origin is Origin.LATENCY]
+    latency = [
+        len(candidate.segmentation) for candidate in found if candidate.origin is Origin.LATENCY
+    ]
     assert latency
     assert max(latency) < len(found[0].segmentation)
 
 
 def test_neighbours_come_last_joined_split_and_moved_in_turn() -> None:
     found = choose_candidates(TRACE, COST, limit=20)
-    origins = [each.origin for each in found]
+    origins = [candidate.origin for candidate in found]
     start = origins.index(Origin.NEIGHBOUR)
     assert set(origins[start:]) == {Origin.NEIGHBOUR}
-    steps = [len(each.segmentation) - len(found[0].segmentation) for each in found[start:]]
+    steps = [
+        len(candidate.segmentation) - len(found[0].segmentation) for candidate in found[start:]
+    ]
     assert steps[:3] == [-1, 1, 0]
 
 
@@ -65,10 +69,10 @@ def test_neighbours_come_last_joined_split_and_moved_in_turn() -> None:
 def test_neighbours_of_a_kind_come_best_prediction_first(step: int) -> None:
     found = choose_candidates(TRACE, COST, limit=40)
     predicted = [
-        each.predicted_us
-        for each in found
-        if each.origin is Origin.NEIGHBOUR
-        and len(each.segmentation) - len(found[0].segmentation) == step
+        candidate.predicted_us
+        for candidate in found
+        if candidate.origin is Origin.NEIGHBOUR
+        and len(candidate.segmentation) - len(found[0].segmentation) == step
     ]
     assert len(predicted) > 3
     assert predicted == sorted(predicted)
@@ -78,14 +82,14 @@ def test_neighbours_of_a_kind_come_best_prediction_first(step: int) -> None:
 def test_limit_on_segments_holds_for_all() -> None:
     found = choose_candidates(TRACE, COST, limit=20, max_segments=3)
     assert len(found) > 3
-    assert all(len(each.segmentation) <= 3 for each in found)
+    assert all(len(candidate.segmentation) <= 3 for candidate in found)
 
 
 def test_each_candidate_is_optimal_for_the_cost_behind_it() -> None:
-    for each in choose_candidates(TRACE, COST, limit=20):
-        if each.origin is not Origin.NEIGHBOUR:
-            behind = cost_behind(COST, each.origin, each.inflation)
-            assert each.segmentation == optimal(TRACE, behind)
+    for candidate in choose_candidates(TRACE, COST, limit=20):
+        if candidate.origin is not Origin.NEIGHBOUR:
+            behind = cost_behind(COST, candidate.origin, candidate.inflation)
+            assert candidate.segmentation == optimal(TRACE, behind)
 
 
 def test_cost_behind_latency_adds_and_others_multiply() -> None:

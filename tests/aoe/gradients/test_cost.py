@@ -69,9 +69,9 @@ def test_one_wild_sample_does_not_move_the_fit(
 def test_fit_is_never_negative_nor_a_crash(samples: list[tuple[int, float]]) -> None:
     if len({size for size, _ in samples}) < 2:
         with pytest.raises(MeasurementError, match="too few sizes"):
-            fit_cost([CostSample(*each) for each in samples])
+            fit_cost([CostSample(*sample) for sample in samples])
         return
-    fitted = fit_cost([CostSample(*each) for each in samples])
+    fitted = fit_cost([CostSample(*sample) for sample in samples])
     assert fitted.latency_us >= 0
     assert fitted.us_per_byte >= 0
     assert len(fitted.residuals) == len(samples)
@@ -114,7 +114,7 @@ def test_table_goes_through_its_samples_and_on_with_the_last_slope() -> None:
 
 def test_table_takes_the_median_of_repeats_and_never_falls() -> None:
     samples = [(100, 9.0), (100, 10.0), (100, 99.0), (200, 5.0), (300, 20.0)]
-    table = tabulate_cost([CostSample(*each) for each in samples])
+    table = tabulate_cost([CostSample(*sample) for sample in samples])
     assert table.times_us == (10.0, 10.0, 20.0)
 
 

@@ -63,7 +63,7 @@ def is_no_worse(
 @given(traces(most=8), COSTS)
 def test_optimum_equals_brute_force(trace: GradientTrace, cost: CostModel) -> None:
     found = finish_us(trace, optimal(trace, cost), cost)
-    least = min(finish_us(trace, each, cost) for each in every(len(trace)))
+    least = min(finish_us(trace, segmentation, cost) for segmentation in every(len(trace)))
     assert found == pytest.approx(least, rel=1e-9, abs=1e-9)
 
 
@@ -73,8 +73,8 @@ def test_limited_optimum_equals_brute_force(
 ) -> None:
     found = optimal(trace, cost, max_segments=limit)
     assert len(found) <= limit
-    allowed = [each for each in every(len(trace)) if len(each) <= limit]
-    least = min(finish_us(trace, each, cost) for each in allowed)
+    allowed = [segmentation for segmentation in every(len(trace)) if len(segmentation) <= limit]
+    least = min(finish_us(trace, segmentation, cost) for segmentation in allowed)
     assert finish_us(trace, found, cost) == pytest.approx(least, rel=1e-9, abs=1e-9)
 
 
@@ -106,7 +106,7 @@ def test_greedy_is_no_better_than_the_optimum_of_as_many(
 def test_shifting_all_times_changes_nothing(
     trace: GradientTrace, cost: CostModel, shift: float
 ) -> None:
-    later = make_gradient_trace(trace.sizes_bytes, [each + shift for each in trace.ready_us])
+    later = make_gradient_trace(trace.sizes_bytes, [time_us + shift for time_us in trace.ready_us])
     best, shifted = optimal(trace, cost), optimal(later, cost)
     assert finish_us(later, best, cost) == pytest.approx(finish_us(later, shifted, cost))
 
@@ -190,7 +190,7 @@ def test_hccl_leaves_the_last_few_percent() -> None:
 
 def test_greedy_falls_back_to_the_default_split() -> None:
     # one all-reduce is best, which the rule does not take for an answer
-    trace = make_gradient_trace([10] * 100, [float(each) for each in range(100)])
+    trace = make_gradient_trace([10] * 100, [float(number) for number in range(100)])
     cost = AllReduceCost(latency_us=1e6, us_per_byte=1e-9)
     assert ge_greedy(trace, cost) == hccl_default(trace.sizes_bytes)
 
@@ -218,14 +218,18 @@ def test_neighbours_are_one_step_away_and_all_different(count: int, data: st.Dat
     cuts = set(start.ends[:-1])
     assert len(set(found)) == len(found)
     assert start not in found
-    for each in found:
-        others = set(each.ends[:-1])
+    for segmentation in found:
+        others = set(segmentation.ends[:-1])
         gone, come = cuts - others, others - cuts
-        assert each.ends[-1] == count
+        assert segmentation.ends[-1] == count
         assert (len(gone), len(come)) in {(1, 0), (0, 1), (1, 1)}
         if gone and come:
             assert abs(gone.pop() - come.pop()) == 1
-    expected = {each for each in every(count) if len(cuts ^ set(each.ends[:-1])) == 1}
+    expected = {
+        segmentation
+        for segmentation in every(count)
+        if len(cuts ^ set(segmentation.ends[:-1])) == 1
+    }
     assert expected <= set(found)
 
 
@@ -239,7 +243,7 @@ def test_optimum_of_an_inflated_cost_is_its_own(trace: GradientTrace, cost: AllR
 
 
 def test_two_thousand_gradients_are_no_problem() -> None:
-    trace = make_gradient_trace([(each * 7919) % 10**6 for each in range(2000)])
+    trace = make_gradient_trace([(number * 7919) % 10**6 for number in range(2000)])
     best = optimal(trace, LINE)
     assert is_no_worse(trace, best, from_bucket_caps(trace.sizes_bytes), LINE)
     assert simulate(trace, best, LINE).segments[-1].end_us == pytest.approx(

@@ -33,14 +33,14 @@ def test_bytes_and_order_are_kept(
     segmentation = Segmentation(ends=(*sorted(cuts), len(gradients)))
     cost = AllReduceCost(latency_us=latency_us, us_per_byte=us_per_byte)
     timeline = simulate(trace, segmentation, cost)
-    assert sum(each.bytes for each in timeline.segments) == trace.total_bytes
-    assert sum(each.gradients for each in timeline.segments) == len(trace)
+    assert sum(segment.bytes for segment in timeline.segments) == trace.total_bytes
+    assert sum(segment.gradients for segment in timeline.segments) == len(trace)
     previous = 0.0
-    for each in timeline.segments:
-        assert each.start_us >= each.ready_us
-        assert each.start_us >= previous
-        assert each.end_us - each.start_us == pytest.approx(cost.cost_us(each.bytes))
-        previous = each.end_us
+    for segment in timeline.segments:
+        assert segment.start_us >= segment.ready_us
+        assert segment.start_us >= previous
+        assert segment.end_us - segment.start_us == pytest.approx(cost.cost_us(segment.bytes))
+        previous = segment.end_us
     assert 0 <= timeline.overlap_ratio <= 1
     exposed = timeline.communication_us * (1 - timeline.overlap_ratio)
     assert timeline.tail_us >= exposed - 1e-6 * (1 + exposed)

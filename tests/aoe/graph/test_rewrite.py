@@ -153,8 +153,8 @@ def test_names_used_in_branches_stay_alive() -> None:
     feed = {"x": np.ones((16, 16), np.float32), "flag": np.array(True)}
     options = session_options(threads=1, optimize=False)
     results = [
-        open_session(each.SerializeToString(), options).run(None, feed)[0]
-        for each in (tuned, model)
+        open_session(proto.SerializeToString(), options).run(None, feed)[0]
+        for proto in (tuned, model)
     ]
     assert np.array_equal(*results)
 

@@ -50,4 +50,4 @@ def test_timelines_say_overlap_and_tail() -> None:
     timeline = REPORT.before.timeline
     assert before["tail_us"] == pytest.approx(timeline.tail_us, abs=1e-3)
     assert before["overlap_ratio"] == pytest.approx(timeline.overlap_ratio, abs=1e-4)
-    assert sum(each["bytes"] for each in before["segments"]) == REPORT.total_bytes
+    assert sum(segment["bytes"] for segment in before["segments"]) == REPORT.total_bytes

@@ -105,7 +105,7 @@ def test_lists_every_legal_configuration_once() -> None:
     assert len(listed) == len(set(listed)) == space.size == 24
     assert space.combinations == 27
     assert space.is_enumerable
-    assert all(space.is_legal(each) for each in listed)
+    assert all(space.is_legal(configuration) for configuration in listed)
 
 
 def test_listing_is_done_once() -> None:
@@ -212,7 +212,11 @@ def test_neighbours_are_one_place_away_or_any_other_word() -> None:
 
 def test_neighbours_stop_at_the_ends_and_at_the_constraint() -> None:
     near = make_space().neighbours(make_configuration(vector=16, unroll=2))
-    assert {(each["vector"], each["unroll"]) for each in near} == {(8, 2), (16, 1), (16, 2)}
+    assert {(configuration["vector"], configuration["unroll"]) for configuration in near} == {
+        (8, 2),
+        (16, 1),
+        (16, 2),
+    }
 
 
 @given(st.integers(0, 23), st.integers(0, 23))

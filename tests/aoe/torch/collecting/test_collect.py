@@ -129,7 +129,7 @@ def test_collecting_changes_nothing_for_the_script(tmp_path: Path) -> None:
         if collected:
             aoe.torch.set_aoe(tmp_path, steps=2)
         losses.append(_train(net, x, steps=3))
-        assert net.training and all(each.training for each in net.modules())
+        assert net.training and all(submodule.training for submodule in net.modules())
     assert losses[0] == losses[1]
 
 
@@ -355,7 +355,7 @@ def test_optimize_finds_what_was_tuned_from_a_dump(tmp_path: Path) -> None:
     assert not later.texts("trial")
     operators = json.loads((tmp_path / "out" / "summary.json").read_text())["operators"]
     assert operators
-    assert all(each["outcome"] in ("reserved", "unsatisfied") for each in operators)
+    assert all(operator["outcome"] in ("reserved", "unsatisfied") for operator in operators)
     with torch.no_grad():
         torch.testing.assert_close(
             tuned.eval()(x), net(x), rtol=1e-3, atol=1e-3

@@ -165,7 +165,9 @@ def test_default_buckets_are_what_ddp_makes_after_its_first_step(alone: None, ca
     for _ in range(3):
         ddp(torch.ones(2, 64)).sum().backward()
     buckets = default_buckets(ddp, tuple(reversed(range(12))))
-    sizes = [sum(reduced_gradients(ddp)[place].size_bytes for place in each) for each in buckets]
+    sizes = [
+        sum(reduced_gradients(ddp)[place].size_bytes for place in bucket) for bucket in buckets
+    ]
     assert tuple(sizes) == bucket_sizes_bytes(ddp)
 
 
@@ -173,7 +175,9 @@ def test_default_buckets_of_unused_parameters_are_those_ddp_starts_with(alone: N
     ddp = layers(bucket_cap_mb=0.02, find_unused_parameters=True)
     initial = bucket_sizes_bytes(ddp)
     buckets = default_buckets(ddp, tuple(reversed(range(12))))
-    sizes = [sum(reduced_gradients(ddp)[place].size_bytes for place in each) for each in buckets]
+    sizes = [
+        sum(reduced_gradients(ddp)[place].size_bytes for place in bucket) for bucket in buckets
+    ]
     assert tuple(sizes) == initial
 
 
@@ -259,7 +263,7 @@ def test_broken_buckets_leave_ddp_as_it_was(alone: None, buckets: list[list[int]
         install_buckets(ddp, buckets)
     assert ddp.reducer is before
     ddp(torch.ones(1, 64)).sum().backward()
-    assert all(each.grad is not None for each in ddp.parameters())
+    assert all(parameter.grad is not None for parameter in ddp.parameters())
 
 
 def test_optimizer_in_backward_is_refused(alone: None) -> None:

@@ -118,7 +118,7 @@ def test_sweep_is_whole_numbers_from_small_to_everything_within_bounds(total: in
 
 
 def test_better_grouping_is_added_used_and_found_again(found: Found, folder: Path) -> None:
-    first, second = (found[0]["tune_and_reuse"][each] for each in ("first", "second"))
+    first, second = (found[0]["tune_and_reuse"][name] for name in ("first", "second"))
     assert (first["outcome"], second["outcome"]) == ("add", "reserved")
     assert first["ends"] == second["ends"] and first["ends"][-1] == 12
     lists = bank_lists(folder / "tune_and_reuse")
@@ -148,8 +148,8 @@ def test_ranks_agree_on_everything_and_hold_the_same_weights(found: Found) -> No
 
 def _without_told(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_told(each) for name, each in value.items() if name != "told"}
-    return [_without_told(each) for each in value] if isinstance(value, list) else value
+        return {name: _without_told(member) for name, member in value.items() if name != "told"}
+    return [_without_told(item) for item in value] if isinstance(value, list) else value
 
 
 def test_result_file_has_times_before_and_after(found: Found, folder: Path) -> None:
@@ -158,11 +158,11 @@ def test_result_file_has_times_before_and_after(found: Found, folder: Path) -> N
     assert report.result is TuningResult.SUCCESSFUL and report.world_size == 2
     assert report.before is not None and report.after is not None and report.estimate is not None
     assert report.before.source is report.after.source is TimelineSource.MEASURED
-    assert [each.gradients for each in report.after.timeline.segments] == [
+    assert [segment.gradients for segment in report.after.timeline.segments] == [
         b - a for a, b in zip([0, *first["ends"][:-1]], first["ends"], strict=True)
     ]
     assert report.before.step_us and report.after.step_us and report.cost is not None
-    assert len(report.candidates) == len([each for each in first["told"] if each.startswith("[")])
+    assert len(report.candidates) == len([line for line in first["told"] if line.startswith("[")])
 
 
 def test_one_process_writes_one_result_file_per_run(found: Found, folder: Path) -> None:
@@ -171,7 +171,7 @@ def test_one_process_writes_one_result_file_per_run(found: Found, folder: Path) 
 
 def test_default_that_stays_writes_no_record_and_is_remembered(found: Found, folder: Path) -> None:
     tuned = found[0]["tune_unsatisfied"]
-    assert [tuned[each]["outcome"] for each in ("first", "second")] == ["unsatisfied"] * 2
+    assert [tuned[name]["outcome"] for name in ("first", "second")] == ["unsatisfied"] * 2
     assert tuned["first"]["ends"] is None and tuned["first"]["steps"] > 0
     assert tuned["second"]["steps"] == 0
     assert not list((folder / "tune_unsatisfied").glob("*_gradient_fusion.json"))
@@ -180,8 +180,8 @@ def test_default_that_stays_writes_no_record_and_is_remembered(found: Found, fol
 
 def test_repeat_tune_updates_or_reserves(found: Found, folder: Path) -> None:
     done = found[0]["tune_repeatedly"]["done"]
-    assert [each["outcome"] for each in done] == ["add", "update", "reserved"]
-    assert all(each["steps"] > 0 for each in done)
+    assert [tuning["outcome"] for tuning in done] == ["add", "update", "reserved"]
+    assert all(tuning["steps"] > 0 for tuning in done)
     assert any("recording" in told for told in done[1]["told"])
     bank_lists(folder / "tune_repeatedly")  # still one record
 
@@ -205,7 +205,7 @@ def test_record_of_another_model_is_not_used(found: Found) -> None:
 
 def test_record_without_side_car_is_used_with_a_warning(found: Found) -> None:
     case = found[0]["readable_record"]
-    assert ["unknown number" in each for each in case["warnings"]] == [True]
+    assert ["unknown number" in warning for warning in case["warnings"]] == [True]
     assert sum(case["sizes"]) == 6 * (6 * 6 + 6) * 4
 
 

@@ -203,7 +203,7 @@ def test_nothing_is_left_behind() -> None:
     script = Script()
     run_gate(lambda ddp, step: step(), lambda: script.train(6))
     assert DistributedDataParallel.forward is forward
-    assert not any(each._post_accumulate_grad_hooks for each in script.ddp.parameters())
+    assert not any(parameter._post_accumulate_grad_hooks for parameter in script.ddp.parameters())
 
 
 def test_script_that_trains_too_little_is_an_error(tmp_path: Path) -> None:

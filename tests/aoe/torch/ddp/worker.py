@@ -124,7 +124,7 @@ def chain() -> nn.Module:
     """Return six layers, two of which share their weights."""
     layers = [nn.Linear(WIDTH, WIDTH) for _ in range(6)]
     layers[4].weight = layers[1].weight
-    return nn.Sequential(*(each for layer in layers for each in (layer, nn.Tanh())))
+    return nn.Sequential(*(module for layer in layers for module in (layer, nn.Tanh())))
 
 
 def halved(state, bucket):  # type: ignore[no-untyped-def]  # torch reads the annotations
@@ -155,12 +155,12 @@ def same_as_ddp(
     torch.manual_seed(0)
     tuned = DistributedDataParallel(make(), **options)
     twins = (plain, tuned)
-    optimizers = [torch.optim.SGD(each.parameters(), lr=0.05, momentum=0.9) for each in twins]
-    for each in twins:
+    optimizers = [torch.optim.SGD(twin.parameters(), lr=0.05, momentum=0.9) for twin in twins]
+    for twin in twins:
         if hook:
-            each.register_comm_hook(None, halved)
+            twin.register_comm_hook(None, halved)
         if built_in_hook:
-            each._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+            twin._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
     torch.manual_seed(100 + dist.get_rank())
     sizes = []
     for step in range(14):
@@ -211,7 +211,7 @@ def same_caps() -> dict[str, Any]:
     torch.manual_seed(0)
     tuned = DistributedDataParallel(chain(), bucket_cap_mb=0.006)
     twins = (plain, tuned)
-    optimizers = [torch.optim.SGD(each.parameters(), lr=0.05) for each in twins]
+    optimizers = [torch.optim.SGD(twin.parameters(), lr=0.05) for twin in twins]
     torch.manual_seed(100 + dist.get_rank())
     found = []
     training = DdpTraining(tuned, lambda: None, Ranks(None, tuned.device, timeout_s=None))
@@ -327,8 +327,8 @@ def tune_and_reuse(folder: Path) -> dict[str, Any]:
     return {
         "first": first,
         "second": second,
-        "sizes": [_sizes_in_use(each) for each in (ddp, again, fresh)],
-        "weights": [each.double().sum().item() for each in ddp.parameters()],
+        "sizes": [_sizes_in_use(model) for model in (ddp, again, fresh)],
+        "weights": [parameter.double().sum().item() for parameter in ddp.parameters()],
     }
 
 
@@ -357,9 +357,9 @@ def _store(folder: Path, ddp: Any, world: int, sizes: tuple[int, ...] | None = N
     ordered = reduced_gradients(ddp)[::-1]
     count = len(ordered)
     trace = GradientTrace(
-        sizes_bytes=sizes or tuple(each.size_bytes for each in ordered),
+        sizes_bytes=sizes or tuple(gradient.size_bytes for gradient in ordered),
         dtypes=("float32",) * count,
-        names=tuple(each.name for each in ordered),
+        names=tuple(gradient.name for gradient in ordered),
         ready_us=tuple(10.0 * place for place in range(count)),
         loops=8,
     )
@@ -392,7 +392,9 @@ def other_cluster(folder: Path) -> dict[str, Any]:
         apply_gradient_strategy(ddp, bank=folder)
     done, told = _tuned(folder, ddp, 0.0)
     return {
-        "warnings": [str(each.message) for each in caught if each.category is StrategyWarning],
+        "warnings": [
+            str(warning.message) for warning in caught if warning.category is StrategyWarning
+        ],
         "tuned": _summary(done, told),
         "told": told.steps,
     }
@@ -406,7 +408,7 @@ def foreign_record(folder: Path) -> dict[str, Any]:
         warnings.simplefilter("always")
         apply_gradient_strategy(ddp, bank=folder)
     done, told = _tuned(folder, ddp, 0.0)
-    return {"warnings": [str(each.message) for each in caught], **_summary(done, told)}
+    return {"warnings": [str(warning.message) for warning in caught], **_summary(done, told)}
 
 
 def readable_record(folder: Path) -> dict[str, Any]:
@@ -420,7 +422,7 @@ def readable_record(folder: Path) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         apply_gradient_strategy(ddp, bank=folder)
-    return {"warnings": [str(each.message) for each in caught], "sizes": _sizes_in_use(ddp)}
+    return {"warnings": [str(warning.message) for warning in caught], "sizes": _sizes_in_use(ddp)}
 
 
 def recorded() -> dict[str, Any]:
@@ -428,7 +430,11 @@ def recorded() -> dict[str, Any]:
     ddp = DistributedDataParallel(_net())
     training = DdpTraining(ddp, _stepper(ddp), Ranks(None, ddp.device, timeout_s=None))
     trace = training.record(5)
-    left = [each for each in ddp.parameters() if getattr(each, "_post_accumulate_grad_hooks", None)]
+    left = [
+        parameter
+        for parameter in ddp.parameters()
+        if getattr(parameter, "_post_accumulate_grad_hooks", None)
+    ]
     samples = training.cost_samples()
     timeline = training.timeline(Segmentation(ends=(2, 7, 12)))
     assert timeline is not None
@@ -437,9 +443,11 @@ def recorded() -> dict[str, Any]:
         "ready_us": trace.ready_us,
         "loops": trace.loops,
         "hooks_left": len(left) + len(ddp.module._forward_hooks),
-        "samples": [tuple(each) for each in samples],
-        "segments": [(each.gradients, each.bytes) for each in timeline.segments],
-        "times": [(each.ready_us, each.start_us, each.end_us) for each in timeline.segments],
+        "samples": [tuple(sample) for sample in samples],
+        "segments": [(segment.gradients, segment.bytes) for segment in timeline.segments],
+        "times": [
+            (segment.ready_us, segment.start_us, segment.end_us) for segment in timeline.segments
+        ],
     }
 
 
@@ -564,8 +572,8 @@ SAME: dict[str, dict[str, Any]] = {
 }
 PLAIN: dict[str, Callable[[], dict[str, Any]]] = {"same_caps": same_caps, "recorded": recorded}
 WITH_FOLDER: dict[str, Callable[[Path], dict[str, Any]]] = {
-    each.__name__: each
-    for each in (
+    scenario.__name__: scenario
+    for scenario in (
         tune_and_reuse,
         tune_unsatisfied,
         tune_repeatedly,

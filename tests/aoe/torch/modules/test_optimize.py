@@ -205,8 +205,8 @@ def test_results_are_fresh_tensors() -> None:
     module, x = Constant().eval(), torch.arange(3.0)
     tuned = aoe.torch.optimize(module, x)
     first = _assert_served(tuned, x)
-    for each in first:
-        each.zero_()
+    for result in first:
+        result.zero_()
     second = tuned(x)
     assert second[0].tolist() == [0, 2, 4]
     assert second[1].tolist() == [1, 1, 1]

@@ -187,7 +187,9 @@ def test_best_grouping_is_added_and_applied(tmp_path: Path) -> None:
     result = run(tmp_path, training)
     assert result.outcome is RepoOutcome.ADD and result.estimate is not None
     assert training.applied == [result.segmentation] and result.segmentation is not None
-    best = min(training.compared, key=lambda each: finish_us(training.trace, each, SLOW))
+    best = min(
+        training.compared, key=lambda segmentation: finish_us(training.trace, segmentation, SLOW)
+    )
     assert finish_us(training.trace, result.segmentation, SLOW) == finish_us(
         training.trace, best, SLOW
     )
@@ -319,7 +321,7 @@ def test_time_that_is_up_at_once_leaves_the_default(tmp_path: Path) -> None:
 def test_grid_is_measured_beside_what_is_computed(tmp_path: Path, grid: tuple[float, ...]) -> None:
     training = FakeTraining()
     result = run(tmp_path, training, grid_mib=grid)
-    names = [each.name for each in result.report.candidates]
+    names = [candidate.name for candidate in result.report.candidates]
     assert "optimum" in names
     for mib in grid:
         cap = int(mib * MIB)
@@ -328,7 +330,7 @@ def test_grid_is_measured_beside_what_is_computed(tmp_path: Path, grid: tuple[fl
 
 
 def test_first_two_measured_are_a_computed_one_and_a_size(tmp_path: Path) -> None:
-    names = [each.name for each in run(tmp_path, FakeTraining()).report.candidates]
+    names = [candidate.name for candidate in run(tmp_path, FakeTraining()).report.candidates]
     assert names[0] == "optimum" and names[1].startswith("bucket_cap_mb=")
 
 
@@ -345,9 +347,11 @@ def test_report_says_where_its_times_come_from(tmp_path: Path, real: bool) -> No
 def test_report_is_published_as_it_grows(tmp_path: Path) -> None:
     seen: list[GdatReport] = []
     result = run(tmp_path, FakeTraining(), publish=seen.append)
-    assert [each.result for each in seen[:-1]] == [TuningResult.INCOMPLETE] * (len(seen) - 1)
+    assert [report.result for report in seen[:-1]] == [TuningResult.INCOMPLETE] * (len(seen) - 1)
     assert seen[-1] == result.report and seen[0].cost is not None
-    assert [len(each.candidates) for each in seen] == sorted(len(each.candidates) for each in seen)
+    assert [len(report.candidates) for report in seen] == sorted(
+        len(report.candidates) for report in seen
+    )
 
 
 def test_only_the_first_process_touches_bank_and_result(tmp_path: Path) -> None:

@@ -201,7 +201,11 @@ def test_workload_that_only_fails_is_given_up_too() -> None:
 def test_first_guess_is_tried_first_and_warm_starts_follow() -> None:
     guesses = guesses_of(_WORKLOAD)
     space = _FAMILY.space(_WORKLOAD, KernelTarget.of(ScriptedRunner().target))
-    warm = next(each for each in reversed(space.configurations()) if each not in guesses)
+    warm = next(
+        configuration
+        for configuration in reversed(space.configurations())
+        if configuration not in guesses
+    )
     alien = Configuration({"no_such_knob": 1})
     result = _searched(ScriptedRunner(), budget=len(guesses) + 1, warm_starts=(alien, warm))
     tried = [trial.configuration for trial in result.trials]

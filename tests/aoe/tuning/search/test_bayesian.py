@@ -138,7 +138,7 @@ def test_survives_a_space_where_most_trials_fail() -> None:
     assert search.best is not None
     assert search.best.configuration == {"x": 11, "y": 4}
     # Random search would fail in 10 of 16: the model has learnt where not to go.
-    failed = [not answer(each).is_correct for each in asked[SEEDS:]]
+    failed = [not answer(tried).is_correct for tried in asked[SEEDS:]]
     assert fmean(failed) < 0.4
 
 
@@ -176,7 +176,11 @@ def test_answers_with_warnings_as_errors() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # Two features that never matter drive their length scales to the bound.
-        run(BayesianSearch(grid(), budget=20), 20, lambda each: correct(1.0 + int(each["x"]) % 2))
+        run(
+            BayesianSearch(grid(), budget=20),
+            20,
+            lambda configuration: correct(1.0 + int(configuration["x"]) % 2),
+        )
 
 
 # The end.
@@ -193,15 +197,15 @@ def test_the_last_fifth_polishes_the_best_two() -> None:
     for trial in range(40):
         (configuration,) = search.ask()
         if trial >= 32:
-            best = sorted(told, key=lambda each: -told[each])[:2]
-            assert any(configuration in space.neighbours(each) for each in best)
+            best = sorted(told, key=lambda candidate: -told[candidate])[:2]
+            assert any(configuration in space.neighbours(leader) for leader in best)
         told[configuration] = rugged(configuration)
         search.tell(configuration, correct(told[configuration]))
 
 
 def test_a_polish_without_open_neighbours_goes_on_elsewhere() -> None:
     search = BayesianSearch(grid(6), budget=36, seed=0)
-    assert len(set(run(search, 36, lambda each: valley(each, x=1, y=1)))) == 36
+    assert len(set(run(search, 36, lambda configuration: valley(configuration, x=1, y=1)))) == 36
 
 
 def test_a_budget_below_the_quota_still_works() -> None:
@@ -245,7 +249,7 @@ def test_a_large_space_is_searched_beyond_its_sample() -> None:
     assert len(set(asked)) == 50
     assert all(map(space.is_legal, asked))
     assert set(asked) - sample
-    yardstick = max(answer(each).speedup or 0 for each in list(space.configurations(1))[:50])
+    yardstick = max(answer(sampled).speedup or 0 for sampled in list(space.configurations(1))[:50])
     assert search.best is not None
     assert (search.best.trial.speedup or 0) > yardstick
 
@@ -255,7 +259,9 @@ def test_candidates_keep_their_rows_when_more_join() -> None:
     candidates = Candidates(space, seed=0)
     before = candidates.features.copy()
     listed = set(candidates.listed)
-    outside = [each for each in space.configurations(1) if each not in listed][:3]
+    outside = [
+        configuration for configuration in space.configurations(1) if configuration not in listed
+    ][:3]
     rows = candidates.rows(outside)
     assert list(rows) == [len(before), len(before) + 1, len(before) + 2]
     assert list(candidates.rows(outside)) == list(rows)

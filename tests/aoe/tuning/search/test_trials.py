@@ -88,7 +88,7 @@ def test_ranking_leaves_failures_out_and_keeps_the_earlier_of_equals() -> None:
     assert book.best is None
     for a, trial in ((4, correct(2.0)), (1, correct(2.0)), (2, Trial(outcome=Outcome.RUNTIME))):
         book.record(at(a), trial)
-    assert [each.configuration for each in book.ranked()] == [at(4), at(1)]
+    assert [best.configuration for best in book.ranked()] == [at(4), at(1)]
     assert book.best is not None
     assert book.best.configuration == at(4)
     assert book.failure_share() == pytest.approx(1 / 3)
