@@ -88,7 +88,7 @@ def test_conflicts_are_settled_from_the_conflict_file(work: Path) -> None:
 
 def test_json_has_every_decision_with_its_records(work: Path) -> None:
     document = json.loads(aoebank("a", "b", "-o", "out", "--json").stdout)
-    assert [each["reason"] for each in document["decisions"]] == [
+    assert [decision["reason"] for decision in document["decisions"]] == [
         "faster",
         "faster",
         "theirs-added",

@@ -101,7 +101,7 @@ def test_restore_says_what_it_wrote(bank: Path) -> None:
     banks.put(bank, make_record(3))
     document = _json("restore", "v1", str(bank))
     assert document["dry_run"] is False
-    assert [each["what"] for each in document["files"]] == ["changed"]
+    assert [file["what"] for file in document["files"]] == ["changed"]
     assert document["records"][0]["key"] == K3
     assert len(document["snapshots"]["before"]) == len(document["snapshots"]["after"]) == 64
 
@@ -115,7 +115,7 @@ def test_revert_with_a_conflict_exits_1_and_does_the_rest(bank: Path) -> None:
     (conflict,) = document["conflicts"]
     assert conflict["key"] == K1
     assert [conflict[name] is None for name in ("before", "version", "now")] == [False] * 3
-    assert [each["kind"] for each in document["records"]] == ["removed"]
+    assert [record["kind"] for record in document["records"]] == ["removed"]
     assert set(banks.costs(bank)) == {K1, K2}
 
 

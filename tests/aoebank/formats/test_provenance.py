@@ -90,7 +90,7 @@ def test_torn_last_line_hides_no_other() -> None:
     data = serialize_provenance(make_provenance(KEY)) * 3
     log = parse_provenance(data[:-30], PATH)
     assert len(log.entries) == 2
-    assert [(each.code, each.location.line) for each in log.findings] == [("AB111", 3)]
+    assert [(finding.code, finding.location.line) for finding in log.findings] == [("AB111", 3)]
 
 
 def test_whole_last_line_without_line_end_is_read() -> None:
@@ -139,7 +139,7 @@ def test_blank_lines_and_conflict_markers_are_told_apart_from_bad_json() -> None
     good = serialize_provenance(make_provenance(KEY))
     data = b"<<<<<<< ours\n" + good + b"=======\n\n" + good + b">>>>>>> theirs\n"
     log = parse_provenance(data, PATH)
-    assert sorted(each.code for each in log.findings) == ["AB104", "AB104", "AB104", "AB112"]
+    assert sorted(finding.code for finding in log.findings) == ["AB104", "AB104", "AB104", "AB112"]
     assert len(log.entries) == 2
 
 

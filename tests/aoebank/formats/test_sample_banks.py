@@ -49,8 +49,8 @@ def test_sample_has_six_records_and_no_findings(path: Path) -> None:
 def test_only_one_format_takes_the_name_and_the_content(path: Path) -> None:
     own = parse(path).format
     head = path.read_bytes()[:4096]
-    assert [each for each in FORMATS if each.parse_name(path.name)] == [own]
-    assert [each for each in FORMATS if each.recognizes_content(head)] == [own]
+    assert [format_ for format_ in FORMATS if format_.parse_name(path.name)] == [own]
+    assert [format_ for format_ in FORMATS if format_.recognizes_content(head)] == [own]
 
 
 @FILES
@@ -82,7 +82,7 @@ def test_bank_stores_replaces_and_removes_records_of_every_format(
     bank.put(file, [replace(records[1], strategy=records[2].strategy)])
     bank.remove(file, [records[0].key])
     stored = [*bank.iter_records(file)]
-    assert [each.key for each in stored] == [records[1].key, records[2].key]
+    assert [record.key for record in stored] == [records[1].key, records[2].key]
     assert stored[0].strategy == records[2].strategy
     assert bank.find(file, records[0].key) is None
     parsed = parse(file)

@@ -51,7 +51,7 @@ def _add(root: Path, key: str, complaint: Complaint = BAD, **options: Any) -> Qu
 
 def _codes(root: Path, today: date | None = date(2026, 6, 1)) -> list[Finding]:
     result = validate([root], today=today)
-    return [each for each in result.findings if each.code in ("AB513", "AB514", "AB515")]
+    return [finding for finding in result.findings if finding.code in ("AB513", "AB514", "AB515")]
 
 
 def test_record_goes_and_its_entry_says_why(bank: Path) -> None:
@@ -80,7 +80,7 @@ def test_record_can_be_kept_in_the_bank(bank: Path) -> None:
     before = banks.state(bank)
     _add(bank, K1, keep=True)
     assert banks.state(bank) == before
-    assert [each.code for each in _codes(bank)] == ["AB513", "AB513"]
+    assert [finding.code for finding in _codes(bank)] == ["AB513", "AB513"]
 
 
 def test_another_strategy_is_welcome_unless_none_is(bank: Path) -> None:
@@ -94,7 +94,7 @@ def test_another_strategy_is_welcome_unless_none_is(bank: Path) -> None:
     assert finding.location.line > 0
     _add(bank, K1, Complaint(reason="no kernel works", any_strategy=True))
     banks.put(bank, make_record(1, tile=50))
-    assert [each.code for each in _codes(bank)] == ["AB513"]
+    assert [found.code for found in _codes(bank)] == ["AB513"]
 
 
 def test_unknown_record_needs_any_strategy_and_names(bank: Path) -> None:
@@ -163,7 +163,7 @@ def test_cube_bank_with_its_twin_keeps_both(tmp_path: Path) -> None:
     with pytest.raises(BankPathError, match="twin"):
         _add(tmp_path, key)
     _add(tmp_path, key, keep=True)
-    assert [each.code for each in _codes(tmp_path)] == ["AB513"]
+    assert [finding.code for finding in _codes(tmp_path)] == ["AB513"]
 
 
 # ---- out again ----
@@ -197,7 +197,7 @@ def test_list_tells_what_holds_and_what_is_still_there(bank: Path) -> None:
     _add(bank, K1, wanted=RecordFilter(soc=(OTHER,)))
     _add(bank, K2, Complaint(reason="wrong result"), keep=True, wanted=RecordFilter(soc=(OTHER,)))
     today = date(2026, 7, 1)
-    found = {each.entry.key: each for each in list_quarantine(bank, today=today, wanted=ALL)}
+    found = {listed.entry.key: listed for listed in list_quarantine(bank, today=today, wanted=ALL)}
     assert not found[K1].is_active
     assert found[K1].present == ()
     assert found[K2].is_active
@@ -216,11 +216,11 @@ def test_list_without_quarantine_is_empty(bank: Path) -> None:
 
 def test_expired_entry_is_a_note_and_holds_nothing(bank: Path) -> None:
     _add(bank, K1, keep=True, wanted=RecordFilter(soc=(OTHER,)))
-    assert [each.code for each in _codes(bank, date(2026, 6, 30))] == ["AB513"]
+    assert [found.code for found in _codes(bank, date(2026, 6, 30))] == ["AB513"]
     (finding,) = _codes(bank, date(2026, 7, 1))
     assert finding.code == "AB514"
     assert finding.location.path == quarantine_path(bank)
-    assert [each.code for each in _codes(bank, None)] == ["AB513"]
+    assert [found.code for found in _codes(bank, None)] == ["AB513"]
 
 
 def test_entry_for_a_target_the_bank_does_not_have_is_a_note(bank: Path) -> None:
@@ -235,7 +235,7 @@ def test_entry_for_a_target_the_bank_does_not_have_is_a_note(bank: Path) -> None
 def test_quarantine_is_found_from_a_single_file(bank: Path) -> None:
     _add(bank, K1, keep=True)
     result = validate([banks.file_of(bank)], today=date(2026, 6, 1))
-    assert [each.code for each in result.findings] == ["AB513"]
+    assert [finding.code for finding in result.findings] == ["AB513"]
 
 
 def test_record_that_cannot_be_read_is_told_once(bank: Path) -> None:

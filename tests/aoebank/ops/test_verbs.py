@@ -46,7 +46,9 @@ def test_validate_goes_on_after_files_it_cannot_read(
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     result = validate([tmp_path])
-    assert [(each.code, each.location.path) for each in result.findings] == [("AB101", bad)]
+    assert [(finding.code, finding.location.path) for finding in result.findings] == [
+        ("AB101", bad)
+    ]
     assert result.records == 1
 
 
@@ -70,8 +72,8 @@ def test_validate_survives_any_bytes_under_any_name(
     folder = tmp_path_factory.mktemp("any") / SOC / "unified_bank"
     folder.mkdir(parents=True)
     name = f"{SOC}_2_AiCore_x.json"
-    for each in (name, "odd.json", "odd.txt", f"{name}.provenance.jsonl"):
-        (folder / each).write_bytes(data)
+    for file_name in (name, "odd.json", "odd.txt", f"{name}.provenance.jsonl"):
+        (folder / file_name).write_bytes(data)
     result = validate([folder.parent.parent])
     assert result.files == 4
     assert all(finding.message for finding in result.findings)

@@ -54,7 +54,7 @@ def test_what_is_put_is_found_with_target_and_operator(bank: Bank, file: Path) -
     bank.put(file, [make_record(1), make_record(2)])
     record = bank.find(file, make_record(2).key)
     assert record == make_record(2, soc_version="x86-64-v4", op_type="Softmax")
-    assert [each.key for each in bank.iter_records(file)] == [
+    assert [stored.key for stored in bank.iter_records(file)] == [
         make_record(1).key,
         make_record(2).key,
     ]
@@ -89,7 +89,7 @@ def test_remove_takes_only_the_keys_given(bank: Bank, file: Path) -> None:
     assert not file.exists()
     bank.put(file, map(make_record, range(3)))
     bank.remove(file, [make_record(1).key, "unknown"])
-    assert [each.key for each in bank.iter_records(file)] == [
+    assert [record.key for record in bank.iter_records(file)] == [
         make_record(0).key,
         make_record(2).key,
     ]
@@ -235,7 +235,7 @@ def test_file_system_without_hard_links_works_too(
     monkeypatch.setattr(os, "link", refuse)
     update_file(tmp_path / "file", lambda old: b"new")
     assert (tmp_path / "file").read_bytes() == b"new"
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_failed_edit_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_failed_edit_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="no"):
         update_file(path, fail)
     assert path.read_bytes() == b"old"
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert [left.name for left in tmp_path.iterdir()] == ["file"]
 
 
 def test_system_errors_become_errors_with_the_path(
@@ -266,7 +266,7 @@ def test_system_errors_become_errors_with_the_path(
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(BankPermissionError, match="cannot write here"):
         update_file(tmp_path / "new", lambda old: b"x")
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_provenance_comes_back_in_order(bank: Bank, file: Path) -> None:

@@ -34,7 +34,7 @@ def parse(data: bytes | str) -> ParsedFile:
 
 def codes(data: bytes | str) -> list[str]:
     parsed = parse(data)
-    return [each.code for each in (*parsed.findings, *FORMAT.check(parsed))]
+    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 def line(**changes: Any) -> str:
@@ -174,12 +174,12 @@ def test_twin_that_does_not_fit_is_found(twin: bytes, message: str) -> None:
 def test_twin_of_an_empty_bank_may_be_empty_too() -> None:
     head = TWIN[:64].replace(b"AaZ\0\x06", b"AaZ\0\x00")
     assert twin_findings(head, b"") == []
-    assert [each.code for each in twin_findings(TWIN, b"")][-1:] == ["AB509"]
+    assert [finding.code for finding in twin_findings(TWIN, b"")][-1:] == ["AB509"]
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes_as_a_twin_never_raise(data: bytes) -> None:
-    assert all(each.message for each in twin_findings(data))
+    assert all(finding.message for finding in twin_findings(data))
 
 
 # -- schema -----------------------------------------------------------------------------------

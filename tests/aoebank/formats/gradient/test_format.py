@@ -34,7 +34,7 @@ def parse(data: bytes | str) -> ParsedFile:
 
 def codes(data: bytes | str) -> list[str]:
     parsed = parse(data)
-    return [each.code for each in (*parsed.findings, *FORMAT.check(parsed))]
+    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 def item(**changes: Any) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def test_finding_points_into_the_item_at_fault() -> None:
 
 def test_item_without_a_value_cannot_be_read_and_hides_no_other() -> None:
     parsed = parse(bank(item(modelhash="1"), item(modelvalue=1), item(modelhash="3")))
-    assert [each.key for each in parsed.iter_records()] == ["1", "3"]
+    assert [record.key for record in parsed.iter_records()] == ["1", "3"]
     with pytest.raises(RecordError, match="/1/modelvalue"):
         FORMAT.record(parsed, 1)
 

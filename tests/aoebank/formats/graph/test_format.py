@@ -33,7 +33,7 @@ def parse(data: bytes | str) -> ParsedFile:
 
 def codes(data: bytes | str) -> list[str]:
     parsed = parse(data)
-    return [each.code for each in (*parsed.findings, *FORMAT.check(parsed))]
+    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 def subgraph(**changes: Any) -> str:

@@ -38,13 +38,13 @@ class TestContractWithSpacesCrLfAndNoFinalNewline(FormatTests):
     format = FORMAT
     file_name = NAME
     example = b"\r\n".join(
-        json.dumps(json.loads(each), separators=(" , ", " : ")).encode()
-        for each in EXAMPLE.splitlines()
+        json.dumps(json.loads(text), separators=(" , ", " : ")).encode()
+        for text in EXAMPLE.splitlines()
     )
 
     # CR LF is a note as long as there is a line end
     def all_findings(self, data: bytes) -> list[Finding]:
-        return [each for each in super().all_findings(data) if each.code != "AB106"]
+        return [finding for finding in super().all_findings(data) if finding.code != "AB106"]
 
 
 class TestContractOfAnOperatorWithoutSchema(FormatTests):
@@ -58,10 +58,10 @@ class TestContractOfAnOperatorWithoutSchema(FormatTests):
     # an operator without a schema is a note, once per file
     def test_example_is_without_findings(self) -> None:
         found = FORMAT.check(self.parse(self.example))
-        assert [each.code for each in found] == ["AB212"]
+        assert [finding.code for finding in found] == ["AB212"]
 
     def all_findings(self, data: bytes) -> list[Finding]:
-        return [each for each in super().all_findings(data) if each.code != "AB212"]
+        return [finding for finding in super().all_findings(data) if finding.code != "AB212"]
 
 
 def test_registry_finds_it_by_name_and_by_content() -> None:
@@ -75,7 +75,7 @@ def test_first_of_two_equal_keys_is_used_and_replacing_leaves_one() -> None:
     record = FORMAT.record(parsed, 0)
     changed = replace(record, strategy={**FIRST["knowledge"], "baseM": 4})
     again = parse(FORMAT.serialize(parsed, {record.key: changed}))
-    assert [each.strategy["baseM"] for each in again.iter_records()] == [4]  # type: ignore[index, call-overload]
+    assert [stored.strategy["baseM"] for stored in again.iter_records()] == [4]  # type: ignore[index, call-overload]
 
 
 def test_new_record_is_compact_with_sorted_members_and_the_hash_as_id() -> None:
@@ -134,21 +134,23 @@ def test_file_behaves_as_a_dict_and_leaves_other_bytes_alone(
     data: bytes, steps: list[tuple[int, str, int]], crlf: bool
 ) -> None:
     data = data.replace(b"\n", b"\r\n") if crlf else data
-    expected: dict[str, Any] = {each.key: each.strategy for each in parse(data).iter_records()}
+    expected: dict[str, Any] = {
+        stored.key: stored.strategy for stored in parse(data).iter_records()
+    }
     for number, verb, tile in steps:
         record = make_runtime_record(
             op_type="MatMulV3",
             workload={**FIRST["info_dict"], "m": 16 * number},
             strategy={**FIRST["knowledge"], "baseM": tile},
         )
-        before = {each.key: each.raw for each in parse(data).iter_records()}
+        before = {stored.key: stored.raw for stored in parse(data).iter_records()}
         data = FORMAT.serialize(parse(data), {record.key: record if verb == "put" else None})
         if verb == "put":
             expected[record.key] = record.strategy
         else:
             expected.pop(record.key, None)
-        after = {each.key: each for each in parse(data).iter_records()}
-        assert {key: each.strategy for key, each in after.items()} == expected
+        after = {stored.key: stored for stored in parse(data).iter_records()}
+        assert {key: stored.strategy for key, stored in after.items()} == expected
         assert all(
             after[key].raw == raw
             for key, raw in before.items()
@@ -159,7 +161,7 @@ def test_file_behaves_as_a_dict_and_leaves_other_bytes_alone(
 def test_record_whose_bytes_are_undecodable_is_read_with_replacements() -> None:
     data = line(mine="x").encode().replace(b'"x"', b'"\xff"')
     parsed = parse(data)
-    assert [each.code for each in parsed.findings] == ["AB102"]
+    assert [finding.code for finding in parsed.findings] == ["AB102"]
     assert FORMAT.record(parsed, 0).extra["mine"] == "\ufffd"
 
 
@@ -184,9 +186,9 @@ def test_shipped_banks_come_back_byte_for_byte(shared_data: Path) -> None:
     assert files
     for path in files:
         parsed = FORMAT.parse(path.read_bytes(), path)
-        assert len(parsed) == sum(1 for each in parsed.data.splitlines() if each.strip())
+        assert len(parsed) == sum(1 for row in parsed.data.splitlines() if row.strip())
         assert FORMAT.serialize(parsed, {}) == parsed.data
-        changes = {each.key: each for each in parsed.iter_records()}
+        changes = {record.key: record for record in parsed.iter_records()}
         assert FORMAT.serialize(parsed, changes) == parsed.data
 
 
@@ -206,7 +208,7 @@ def test_recomputed_hashes_are_the_shipped_ids(
 ) -> None:
     (path,) = (shared_data / "cann_banks/v9.0.0").rglob(f"{soc}_AiCore_MatMulV3_runtime_kb.json")
     parsed = FORMAT.parse(path.read_bytes(), path)
-    ids = [each.extra["id"] for each in parsed.iter_records()]
+    ids = [record.extra["id"] for record in parsed.iter_records()]
     assert len(ids) == records
     assert sum(id_ == int(key[:8], 16) for id_, key in zip(ids, parsed.keys, strict=True)) == equal
 
@@ -223,7 +225,7 @@ def test_most_shipped_ids_are_no_hashes(
         if release in path.parts:
             parsed = FORMAT.parse(path.read_bytes(), path)
             number += len(parsed)
-            found += [each.code for each in FORMAT.check(parsed)]
+            found += [finding.code for finding in FORMAT.check(parsed)]
     assert number == records
     assert found.count("AB307") + found.count("AB308") == differ
     assert {*found} <= {

@@ -43,12 +43,12 @@ def test_hash_is_the_published_algorithm(data: bytes) -> None:
 )
 def test_many_hashes_at_once_are_the_single_ones(structs: list[bytes]) -> None:
     together = common_hashes(structs, len(structs[0]))
-    assert list(together) == [common_hash(each) for each in structs]
+    assert list(together) == [common_hash(packed) for packed in structs]
 
 
 def test_many_hashes_cross_the_border_of_a_batch() -> None:
     structs = [struct.pack("<QB", number, number % 251) for number in range(5000)]
-    assert list(common_hashes(structs, 9)) == [common_hash(each) for each in structs]
+    assert list(common_hashes(structs, 9)) == [common_hash(packed) for packed in structs]
 
 
 def test_tail_takes_its_bytes_from_the_start_of_the_buffer() -> None:

@@ -38,8 +38,8 @@ def test_key_structs_have_their_published_layout(op: str, form: str, size: int) 
     unrolled = struct.Struct("<" + "".join(field.code for field in fields.fields))
     example = list(range(1, len(fields.fields) + 1))
     values = [
-        bool(each % 2) if field.code == "?" else each
-        for each, field in zip(example, fields.fields, strict=True)
+        bool(number % 2) if field.code == "?" else number
+        for number, field in zip(example, fields.fields, strict=True)
     ]
     assert unrolled.pack(*values) == struct.pack(form, *values)
 
@@ -99,8 +99,8 @@ def test_types_the_reader_rejects_raise(c_type: str, value: Any) -> None:
 
 
 FIELDS = [
-    SchemaField(name=f"f{place}", c_type=each)
-    for place, each in enumerate(
+    SchemaField(name=f"f{place}", c_type=c_type)
+    for place, c_type in enumerate(
         ("int8_t", "uint8_t", "int32_t", "uint32_t", "int64_t", "uint64_t", "float", "bool")
     )
 ]
@@ -128,7 +128,7 @@ def documents() -> list[dict[str, Any]]:
 
 
 def test_what_a_file_says_about_the_reader_is_about_its_own_fields_and_has_a_source() -> None:
-    readers = {each["op"]: each for each in documents() if "reader" in each}
+    readers = {schema["op"]: schema for schema in documents() if "reader" in schema}
     assert {"Conv2DV2", "Conv3DV2"} <= {*readers}
     for document in readers.values():
         reader = document["reader"]

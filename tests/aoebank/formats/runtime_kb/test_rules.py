@@ -87,7 +87,7 @@ def missing(op: str, *names: str) -> list[tuple[str, str | None]]:
     record = whole_record(op)
     for name in names:
         del record["knowledge"][name]
-    return [(each.code, each.got) for each in findings(json.dumps(record), name_for(op))]
+    return [(finding.code, finding.got) for finding in findings(json.dumps(record), name_for(op))]
 
 
 @pytest.mark.parametrize("op", [*operator_schemas()])
@@ -154,7 +154,7 @@ def test_two_workloads_of_one_hash_are_two_records_and_a_warning(
     )
     parsed = parse(line(id=5) + "\n" + line(id=5, info_dict={**FIRST["info_dict"], "m": 320}))
     assert len(set(parsed.keys)) == 2
-    assert [each.code for each in FORMAT.check(parsed)] == ["AB310"]
+    assert [finding.code for finding in FORMAT.check(parsed)] == ["AB310"]
 
 
 def test_finding_points_at_line_column_and_pointer() -> None:
@@ -181,5 +181,5 @@ def test_huge_numbers_are_findings_or_nothing(number: str) -> None:
         assert text != line()
         parsed = parse(text)
         assert len(parsed) == 1
-        assert {each.code for each in FORMAT.check(parsed)} <= {"AB307", "AB405", "AB407"}
+        assert {finding.code for finding in FORMAT.check(parsed)} <= {"AB307", "AB405", "AB407"}
         FORMAT.record(parsed, 0)

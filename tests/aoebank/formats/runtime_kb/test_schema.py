@@ -136,4 +136,4 @@ def test_mutated_records_never_raise_and_never_vanish_silently(edits: list[Any])
         return
     parsed = parse(text)
     assert len(parsed) == 1 or parsed.findings
-    assert all(each.location.line == 1 for each in findings(text) if each.code != "AB114")
+    assert all(finding.location.line == 1 for finding in findings(text) if finding.code != "AB114")

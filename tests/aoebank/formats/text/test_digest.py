@@ -23,7 +23,7 @@ JSON = st.recursive(
 def _shuffled(value: object) -> object:
     if isinstance(value, dict):
         return {name: _shuffled(value[name]) for name in reversed(value)}
-    return [_shuffled(each) for each in value] if isinstance(value, list) else value
+    return [_shuffled(item) for item in value] if isinstance(value, list) else value
 
 
 @given(JSON)
@@ -31,7 +31,7 @@ def test_spelling_of_a_value_does_not_count(value: object) -> None:
     plain = json.dumps(value).encode()
     spelled = json.dumps(_shuffled(value), indent=3, ensure_ascii=False)
     assert record_digest(plain) == record_digest(spelled.encode("utf-8", "surrogatepass")) or (
-        not spelled.isascii() and any(0xD800 <= ord(each) < 0xE000 for each in spelled)
+        not spelled.isascii() and any(0xD800 <= ord(character) < 0xE000 for character in spelled)
     )
 
 

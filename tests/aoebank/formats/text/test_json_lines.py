@@ -33,7 +33,7 @@ def test_lines_come_without_white_space(data: bytes, lines: list[bytes]) -> None
 @given(st.binary(max_size=60).map(lambda data: data.replace(b"\0", b"\n")))
 def test_lines_are_those_of_split(data: bytes) -> None:
     text = data.removeprefix(b"\xef\xbb\xbf")
-    expected = [each.strip(b" \t\r\n") for each in text.split(b"\n")]
+    expected = [line.strip(b" \t\r\n") for line in text.split(b"\n")]
     if text.endswith(b"\n") or not text:
         expected.pop()
     assert [data[start:end] for start, end in iter_lines(data)] == expected

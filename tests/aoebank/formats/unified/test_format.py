@@ -36,7 +36,7 @@ def parse(text: str | bytes) -> ParsedFile:
 
 def codes(text: str | bytes) -> list[str]:
     parsed = parse(text)
-    return [each.code for each in (*parsed.findings, *FORMAT.check(parsed))]
+    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 def file_of(*candidates: Any, key: str = KEY) -> str:
@@ -88,7 +88,7 @@ class TestContractOfStringsAndSeveralCandidates(FormatTests):
     def all_findings(self, data: bytes) -> list[Any]:
         found = super().all_findings(data)
         is_example = data == self.example
-        return found if is_example else [each for each in found if each.code != "AB207"]
+        return found if is_example else [finding for finding in found if finding.code != "AB207"]
 
 
 def test_registry_holds_the_format_under_its_name() -> None:
@@ -129,7 +129,7 @@ def test_a_time_that_is_no_time_reads_as_none(cost: object) -> None:
 def test_further_candidates_are_alternatives_in_order() -> None:
     record = next(parse(file_of(candidate(), candidate(cost_time=9))).iter_records())
     assert record.cost_us == 2.5
-    assert [each.cost_us for each in record.alternatives] == [9]
+    assert [alternative.cost_us for alternative in record.alternatives] == [9]
 
 
 def test_unknown_members_survive_a_change_of_the_record() -> None:
@@ -192,8 +192,8 @@ def test_findings(text: str, expected: list[str]) -> None:
 def test_bytes_that_are_no_utf8_are_one_finding_and_hide_nothing() -> None:
     data = write(*(make_record(number) for number in range(3)))
     broken = data.replace(b"Softmax", b"Soft\xffmax", 1)
-    found = [each for each in parse(broken).findings if each.code == "AB102"]
-    assert [(each.location.line, each.got) for each in found] == [(2, "ff")]
+    found = [finding for finding in parse(broken).findings if finding.code == "AB102"]
+    assert [(finding.location.line, finding.got) for finding in found] == [(2, "ff")]
     assert len(list(parse(broken).iter_records())) == 3
 
 
@@ -249,7 +249,7 @@ def test_conflict_markers_are_reported_and_both_sides_are_read() -> None:
         [*lines[:2], "<<<<<<< ours", ours, "=======", theirs, ">>>>>>> theirs", *lines[3:]]
     )
     parsed = parse(text)
-    assert [(each.code, each.location.line) for each in parsed.findings] == [
+    assert [(finding.code, finding.location.line) for finding in parsed.findings] == [
         ("AB104", 3),
         ("AB104", 5),
         ("AB104", 7),
@@ -270,14 +270,14 @@ def test_conflict_markers_are_reported_and_both_sides_are_read() -> None:
 def test_one_damaged_record_is_one_finding_and_hides_no_other(damage: Any, line: int) -> None:
     text = damage(write(*(make_record(number) for number in range(4))).decode())
     parsed = parse(text)
-    assert [each.location.line for each in parsed.findings] == [line]
+    assert [finding.location.line for finding in parsed.findings] == [line]
     assert {make_record(number).key for number in (0, 2, 3)} <= {*parsed.keys}
 
 
 def test_two_damaged_records_are_two_findings() -> None:
     text = write(*(make_record(number) for number in range(4))).decode()
     text = text.replace("10.5", "").replace("12.5", "")
-    assert [each.location.line for each in parse(text).findings] == [2, 4]
+    assert [finding.location.line for finding in parse(text).findings] == [2, 4]
 
 
 def test_damage_in_a_file_of_one_line_hides_no_other_record() -> None:
@@ -318,15 +318,15 @@ def test_file_behaves_as_a_dict_and_leaves_other_bytes_alone(
     data = FORMAT.empty
     for number, verb, tile in steps:
         record = make_record(number, tile=tile)
-        before = {each.key: each.raw for each in parse(data).iter_records()}
+        before = {stored.key: stored.raw for stored in parse(data).iter_records()}
         data = FORMAT.serialize(parse(data), {record.key: record if verb == "put" else None})
         if verb == "put":
             expected[record.key] = record
         else:
             expected.pop(record.key, None)
-        after = {each.key: each for each in parse(data).iter_records()}
+        after = {stored.key: stored for stored in parse(data).iter_records()}
         plain = partial(replace, soc_version=None, op_type=None)
-        assert {key: plain(each) for key, each in after.items()} == expected
+        assert {key: plain(stored) for key, stored in after.items()} == expected
         assert all(
             after[key].raw == raw
             for key, raw in before.items()

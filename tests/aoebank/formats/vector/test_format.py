@@ -33,7 +33,7 @@ def parse(data: bytes | str) -> ParsedFile:
 
 def codes(data: bytes | str) -> list[str]:
     parsed = parse(data)
-    return [each.code for each in (*parsed.findings, *FORMAT.check(parsed))]
+    return [finding.code for finding in (*parsed.findings, *FORMAT.check(parsed))]
 
 
 def bank(answer: Any, feature: str = FEATURE) -> str:
@@ -101,7 +101,7 @@ def test_answers_are_written_as_they_were_read(answer: str) -> None:
 
 def test_new_file_is_indented_as_cann_writes_it() -> None:
     records = [only_record("[[1], 5]"), replace(only_record("tmpl"), key="[[2]]")]
-    data = FORMAT.serialize(parse(FORMAT.empty), {each.key: each for each in records})
+    data = FORMAT.serialize(parse(FORMAT.empty), {record.key: record for record in records})
     assert data.decode() == json.dumps({FEATURE: "[[1], 5]", "[[2]]": "tmpl"}, indent=4)
 
 
@@ -170,8 +170,8 @@ def test_bank_of_a_user_comes_back_byte_for_byte(shared_data: Path) -> None:
     parsed = FORMAT.parse(path.read_bytes(), path)
     assert len(parsed) == 141
     assert [*parsed.findings, *FORMAT.check(parsed)] == []
-    records = {each.key: each for each in parsed.iter_records()}
+    records = {record.key: record for record in parsed.iter_records()}
     assert FORMAT.serialize(parsed, {}) == parsed.data
     assert FORMAT.serialize(parsed, records) == parsed.data
-    rewritten = {key: replace(each, origin=None) for key, each in records.items()}
+    rewritten = {key: replace(record, origin=None) for key, record in records.items()}
     assert FORMAT.serialize(parsed, rewritten) == parsed.data  # every answer spelled anew

@@ -57,8 +57,8 @@ def test_changes_of_members_are_all_and_right(a: dict[str, Any], b: dict[str, An
 @given(json_values, json_values)
 def test_changes_come_sorted_and_can_be_written_as_json(a: Any, b: Any) -> None:
     changes = diff_fields({"top": a}, {"top": b})
-    assert [each.pointer for each in changes] == sorted(each.pointer for each in changes)
-    assert json.dumps([(each.a, each.b) for each in changes])
+    assert [change.pointer for change in changes] == sorted(change.pointer for change in changes)
+    assert json.dumps([(change.a, change.b) for change in changes])
 
 
 def test_field_changes_tell_absent_from_null() -> None:

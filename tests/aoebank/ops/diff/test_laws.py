@@ -54,7 +54,7 @@ def side(bank: Bank) -> StoredSide:
 
 def records_of(bank: Bank) -> dict[tuple[str, str], Record]:
     made = ((op, make_record(n, **facts)) for op, held in bank.items() for n, facts in held.items())
-    return {(file_name(op), each.key): each for op, each in made}
+    return {(file_name(op), stored.key): stored for op, stored in made}
 
 
 @given(banks)
@@ -129,7 +129,7 @@ def test_filter_takes_a_part_and_changes_nothing_in_it(a: Bank, b: Bank, number:
     key = make_record(number).key
     part = diff(side(a), side(b), DiffOptions(has_renames=False, only=RecordFilter(key=(key,))))
     whole = diff(side(a), side(b), PLAIN)
-    assert part.changes == tuple(each for each in whole.changes if each.key == key)
+    assert part.changes == tuple(change for change in whole.changes if change.key == key)
 
 
 @given(banks, banks)
@@ -154,5 +154,5 @@ def test_one_damaged_byte_never_crashes(data: st.DataObject, bank: dict[int, Any
     result = diff(make_side({NAME: whole}), make_side({NAME: broken}))
     if not result.problems and not result.changes:
         parse = UnifiedFormat().parse
-        old, new = (parse(each, Path(NAME)) for each in (whole, broken))
+        old, new = (parse(content, Path(NAME)) for content in (whole, broken))
         assert list(old.iter_records()) == list(new.iter_records())

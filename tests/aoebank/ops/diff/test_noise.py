@@ -61,7 +61,7 @@ def test_wider_recorded_spread_of_either_side_is_the_band() -> None:
 
 
 def test_times_of_different_environments_are_shown_and_never_judged() -> None:
-    log_a, log_b = (make_provenance(KEY, fingerprint=each) for each in (ONE, TWO))
+    log_a, log_b = (make_provenance(KEY, fingerprint=fingerprint) for fingerprint in (ONE, TWO))
     result = compare(10.0, 99.0, log_a=(log_a,), log_b=(log_b,))
     (change,) = result.changes
     assert change.verdict is TimeVerdict.NOT_COMPARABLE
@@ -79,8 +79,10 @@ def test_environment_is_the_one_of_the_entry_that_stored_the_record() -> None:
 
 def test_order_of_members_makes_no_other_environment() -> None:
     a, b = (
-        make_provenance(KEY, fingerprint=dict(sorted({"x": 1, "y": 2}.items(), reverse=each)))
-        for each in (False, True)
+        make_provenance(
+            KEY, fingerprint=dict(sorted({"x": 1, "y": 2}.items(), reverse=is_reversed))
+        )
+        for is_reversed in (False, True)
     )
     assert compare(10.0, 20.0, log_a=(a,), log_b=(b,)).changes[0].verdict is TimeVerdict.SLOWER
 

@@ -78,7 +78,7 @@ def test_exact_copy_goes_before_one_that_is_alike() -> None:
 
 def test_of_equal_files_those_with_the_closest_names_belong_together() -> None:
     names = ("Ascend910_9579", "Ascend910_957b"), ("Ascend950PR_9579", "Ascend950PR_957b")
-    a, b = ({file_name(soc=soc): records(0, 1) for soc in each} for each in names)
+    a, b = ({file_name(soc=soc): records(0, 1) for soc in socs} for socs in names)
     assert moves_between(a, b) == [
         (file_name(soc=old), file_name(soc=new)) for old, new in zip(*names, strict=True)
     ]

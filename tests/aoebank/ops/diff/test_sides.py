@@ -183,7 +183,7 @@ def test_large_trees_are_compared_by_several_processes_with_the_same_result(
         write(tmp_path / "b" / name, unified(*new) if number != 3 else b"{")
 
     def compared() -> DiffResult:
-        sides = [PathSide(label=each, path=tmp_path / each) for each in "ab"]
+        sides = [PathSide(label=letter, path=tmp_path / letter) for letter in "ab"]
         return diff(*sides)
 
     alone = compared()
@@ -192,5 +192,7 @@ def test_large_trees_are_compared_by_several_processes_with_the_same_result(
     assert len(alone.changes) > 10
     assert together.changes == alone.changes
     assert together.rollup == alone.rollup
-    assert [str(each) for each in together.problems] == [str(each) for each in alone.problems]
+    assert [str(problem) for problem in together.problems] == [
+        str(problem) for problem in alone.problems
+    ]
     assert len(alone.problems) == 1

@@ -17,8 +17,8 @@ def _check(tree: WorkTree, *options: str) -> dict[str, dict[str, object]]:
     result = tree.aoebank("git", "check", "--json", *options)
     problems = json.loads(result.stdout)["problems"]
     assert result.returncode == (1 if problems else 0)
-    assert len({each["code"] for each in problems}) == len(problems)
-    return {each["code"]: each for each in problems}
+    assert len({problem["code"] for problem in problems}) == len(problems)
+    return {problem["code"]: problem for problem in problems}
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_program_that_is_another_one(banks: WorkTree, command: str) -> None:
 def test_setting_that_this_version_does_not_write(banks: WorkTree, key: str, value: str) -> None:
     banks.git("config", key, value)
     document = json.loads(banks.aoebank("git", "check", "--json").stdout)
-    found = {(each["code"], each["where"]) for each in document["problems"]}
+    found = {(problem["code"], problem["where"]) for problem in document["problems"]}
     assert ("other_command", key) in found
     banks.aoebank("git", "install")
     assert _check(banks) == {}

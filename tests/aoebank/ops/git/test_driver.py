@@ -96,7 +96,7 @@ def test_document_holds_the_decisions() -> None:
     outcome = _drive(UNIFIED.data, UNIFIED.bumped(0, 1), UNIFIED.without(0), "--json")
     document = json.loads(outcome.stdout)
     assert document["schema"] == "aoebank.merge-driver/1"
-    assert [each["reason"] for each in document["decisions"]] == ["deleted-and-changed"]
+    assert [decision["reason"] for decision in document["decisions"]] == ["deleted-and-changed"]
     assert document["conflict_file"] is None  # outside of a work tree there is no place for it
 
 
@@ -204,7 +204,7 @@ def _edited(bank: SampleBank, edits: dict[int, str | int]) -> bytes:
     for number, edit in edits.items():
         if isinstance(edit, int):
             data = bank.bumped(number, edit, of=data)
-    return bank.without(*(each for each, edit in edits.items() if edit == "remove"), of=data)
+    return bank.without(*(place for place, edit in edits.items() if edit == "remove"), of=data)
 
 
 @FORMATS
@@ -223,8 +223,8 @@ def test_merge_of_ancestors_invents_nothing_and_does_not_depend_on_the_side(
         else bank.records(old)
         for a, b in ((left, right), (right, left))
     ]
-    assert {key: each.raw for key, each in results[0].items()} == {
-        key: each.raw for key, each in results[1].items()
+    assert {key: kept.raw for key, kept in results[0].items()} == {
+        key: kept.raw for key, kept in results[1].items()
     }
     sides = [bank.records(data) for data in (old, left, right)]
     for key, record in results[0].items():

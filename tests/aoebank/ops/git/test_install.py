@@ -262,13 +262,13 @@ def test_locked_settings_are_an_error(clone: WorkTree) -> None:
 def test_document_holds_every_setting_and_file(clone: WorkTree) -> None:
     document = json.loads(_install(clone, "--json"))
     assert document["schema"] == "aoebank.git-install/1"
-    assert {each["key"]: each["after"] for each in document["settings"]}[
+    assert {setting["key"]: setting["after"] for setting in document["settings"]}[
         "merge.aoebank.driver"
     ] == DRIVER
-    assert [Path(each["path"]).name for each in document["files"]] == [".gitattributes", "exclude"]
-    assert all(each["changed"] for each in document["settings"] + document["files"])
+    assert [Path(file["path"]).name for file in document["files"]] == [".gitattributes", "exclude"]
+    assert all(entry["changed"] for entry in document["settings"] + document["files"])
     again = json.loads(_install(clone, "--json"))
-    assert not any(each["changed"] for each in again["settings"] + again["files"])
+    assert not any(entry["changed"] for entry in again["settings"] + again["files"])
 
 
 def test_error_is_a_document_too(clone: WorkTree, tmp_path: Path) -> None:

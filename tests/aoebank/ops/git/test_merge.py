@@ -22,8 +22,8 @@ def test_records_added_on_both_sides_are_all_there(tree: WorkTree, bank: SampleB
     tree.git("merge", "-q", "--no-edit", "theirs")
     merged = bank.records(tree.read(bank.name))
     assert merged == bank.records(bank.data)
-    raws = {each.raw for data in (ours, theirs) for each in bank.records(data).values()}
-    assert {each.raw for each in merged.values()} <= raws
+    raws = {record.raw for data in (ours, theirs) for record in bank.records(data).values()}
+    assert {record.raw for record in merged.values()} <= raws
 
 
 @FORMATS
@@ -63,7 +63,7 @@ def test_conflict_file_has_both_records_and_stays_out_of_git(
     output = tree.try_git("merge", "--no-edit", "theirs").stdout
     assert f"{bank.name}.conflicts" in output
     document = json.loads(tree.read(f"{bank.name}.conflicts"))
-    assert [each["key"] for each in document["decisions"]] == [bank.keys[0]]
+    assert [decision["key"] for decision in document["decisions"]] == [bank.keys[0]]
     assert "conflicts" not in tree.git("status", "--porcelain")
 
 
@@ -443,7 +443,7 @@ def test_times_of_two_machines_are_not_compared(tree: WorkTree, command: tuple[s
     _fork_hosts(tree, ("a", "b"))
     assert tree.try_git(*command).returncode
     document = json.loads(tree.read(f"{UNIFIED.name}.conflicts"))
-    assert [each["reason"] for each in document["decisions"]] == ["other-machine"]
+    assert [decision["reason"] for decision in document["decisions"]] == ["other-machine"]
 
 
 def test_renamed_file_brings_its_side_car_along(tree: WorkTree) -> None:
@@ -454,7 +454,7 @@ def test_renamed_file_brings_its_side_car_along(tree: WorkTree) -> None:
     tree.commit("rename")
     assert tree.try_git("merge", "--no-edit", "theirs").returncode
     document = json.loads(tree.read(f"{new}.conflicts"))
-    assert [each["reason"] for each in document["decisions"]] == ["other-machine"]
+    assert [decision["reason"] for decision in document["decisions"]] == ["other-machine"]
 
 
 def test_broken_quarantine_stops_the_merge_of_its_banks(tree: WorkTree) -> None:

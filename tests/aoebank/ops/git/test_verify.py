@@ -27,7 +27,7 @@ def _verify(tree: WorkTree, *arguments: str) -> list[dict[str, Any]]:
 def _faults(tree: WorkTree, *arguments: str) -> list[tuple[str, str]]:
     """Return fault and key of each problem of HEAD."""
     (merge,) = _verify(tree, *arguments)
-    return [(each["fault"], each["key"]) for each in merge["problems"]]
+    return [(problem["fault"], problem["key"]) for problem in merge["problems"]]
 
 
 def _merge_as(tree: WorkTree, files: dict[str, bytes | None]) -> None:
@@ -96,7 +96,9 @@ def test_conflict_marker_is_found_at_its_line(clone: WorkTree, bank: SampleBank)
     _fork_additions(clone, bank)
     _merge_as(clone, {bank.name: b"<<<<<<< ours\n" + bank.data})
     (merge,) = _verify(clone)
-    assert [(each["fault"], each["line"]) for each in merge["problems"]] == [("markers", 1)]
+    assert [(problem["fault"], problem["line"]) for problem in merge["problems"]] == [
+        ("markers", 1)
+    ]
 
 
 def test_file_that_is_broken_is_found(clone: WorkTree) -> None:
@@ -190,7 +192,7 @@ def test_bank_file_of_no_parent_is_found(clone: WorkTree) -> None:
     _fork_additions(clone)
     _merge_as(clone, {NAME: UNIFIED.data, "new_1_AiCore_x.json": UNIFIED.data})
     (merge,) = _verify(clone)
-    assert [(each["fault"], each["path"]) for each in merge["problems"]] == [
+    assert [(problem["fault"], problem["path"]) for problem in merge["problems"]] == [
         ("file", "new_1_AiCore_x.json")
     ]
 
@@ -285,7 +287,7 @@ def test_merged_quarantine_entry_must_not_get_lost(tree: WorkTree) -> None:
     tree.fork({name: lines[0]}, {name: lines[0] + lines[1]}, {name: lines[0] + lines[2]})
     _merge_as(tree, {name: lines[0] + lines[1]})
     (merge,) = _verify(tree)
-    assert [each["fault"] for each in merge["problems"]] == ["lost"]
+    assert [problem["fault"] for problem in merge["problems"]] == ["lost"]
     tree.write(name, b"".join(sorted(lines)))
     tree.git("commit", "-q", "-a", "--amend", "--no-edit")
     assert _faults(tree) == []
@@ -323,7 +325,7 @@ def test_broken_parent_cannot_be_judged_and_fails(clone: WorkTree) -> None:
     clone.fork({NAME: UNIFIED.data}, {NAME: UNIFIED.without(0)}, {NAME: UNIFIED.data[:-20]})
     _merge_as(clone, {NAME: UNIFIED.without(0)})
     (merge,) = _verify(clone)
-    assert [each["fault"] for each in merge["problems"]] == ["broken"]
+    assert [problem["fault"] for problem in merge["problems"]] == ["broken"]
     assert "theirs of" in merge["problems"][0]["message"]
 
 

@@ -52,7 +52,7 @@ def bank(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_log_goes_by_commits(bank: Path) -> None:
     result = log(bank, wanted=ALL)
     assert result.kind is SideKind.GIT
-    assert [each.version.message for each in result.versions] == [
+    assert [version.version.message for version in result.versions] == [
         "three",
         "two\n\nwith a body",
         "one",
@@ -61,7 +61,7 @@ def test_log_goes_by_commits(bank: Path) -> None:
     assert result.versions[0].version.who == "Ann <ann@example.org>"
     assert result.versions[0].version.time.endswith("Z")
     assert [
-        each.version.message for each in log(bank, wanted=RecordFilter(op=("LRN",))).versions
+        version.version.message for version in log(bank, wanted=RecordFilter(op=("LRN",))).versions
     ] == ["three"]
 
 
@@ -169,7 +169,7 @@ def test_snapshots_beside_git_are_asked_for_by_name(bank: Path) -> None:
     assert result.is_tracked
     assert log(bank, wanted=ALL).kind is SideKind.GIT
     found = log(bank, wanted=ALL, source=HistorySource.SNAPSHOTS)
-    assert [each.version.message for each in found.versions] == ["a snapshot"]
+    assert [version.version.message for version in found.versions] == ["a snapshot"]
 
 
 def test_link_to_a_committed_bank_is_that_bank(bank: Path, tmp_path: Path) -> None:

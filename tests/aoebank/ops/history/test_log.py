@@ -36,12 +36,12 @@ def bank(tmp_path: Path) -> Path:
 
 def _messages(root: Path, wanted: RecordFilter, **options: object) -> list[str]:
     found = log(root, wanted=wanted, **options)  # type: ignore[arg-type]
-    return [each.version.message for each in found.versions]
+    return [version.version.message for version in found.versions]
 
 
 def test_log_is_newest_first_with_what_moved(bank: Path) -> None:
     result = log(bank, wanted=RecordFilter())
-    assert [(each.version.message, dict(each.moves)) for each in result.versions] == [
+    assert [(version.version.message, dict(version.moves)) for version in result.versions] == [
         ("four", {}),
         ("three", {Move.CHANGED: 1, Move.REMOVED: 1}),
         ("two", {Move.ADDED: 2}),

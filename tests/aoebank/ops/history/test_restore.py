@@ -231,7 +231,7 @@ def _quarantine(root: Path) -> None:
 def test_record_in_quarantine_does_not_come_back(bank: Path) -> None:
     _quarantine(bank)
     plan = _restore(bank, "v1", today=date(2026, 6, 30))
-    assert {each.key for each in plan.kept_out} == {make_record(1).key}
+    assert {kept.key for kept in plan.kept_out} == {make_record(1).key}
     assert len(plan.kept_out) == 4
     for op in ("Softmax", "LRN"):
         for soc in (banks.SOC, OTHER):

@@ -200,7 +200,7 @@ def test_each_record_goes_back_exactly_when_it_is_as_the_version_left_it(
         else:
             expected.pop(key)
     plan = _revert(root, identity)
-    assert {each.move.key for each in plan.conflicts} == conflicts
+    assert {conflict.move.key for conflict in plan.conflicts} == conflicts
     parsed = Path(banks.file_of(root))
     found = {}
     if parsed.exists():

@@ -129,12 +129,12 @@ def test_file_deleted_on_one_side_and_unchanged_on_the_other_is_gone(
 def test_no_record_is_invented(case: tuple[str, list[bytes]], policy: Policy) -> None:
     name, (base, ours, theirs) = case
     rules = MergeRules(policy=policy, untimed=Policy.FAIL)
-    inputs = [records_of(name, each) for each in (base, ours, theirs)]
+    inputs = [records_of(name, side) for side in (base, ours, theirs)]
     for merged in (merge3(name, base, ours, theirs, rules), merge2(name, ours, theirs, rules)):
         for key, raw in records_of(name, merged).items():
             if policy is Policy.UNION and name == "unified":
                 continue  # told of candidates in test_union.py
-            assert raw in [each.get(key) for each in inputs]
+            assert raw in [records.get(key) for records in inputs]
 
 
 @given(case=cases(), policy=POLICIES)
@@ -144,7 +144,7 @@ def test_no_record_is_lost_without_a_decision_that_says_so(
     name, (base, ours, theirs) = case
     plan = plan_of(name, base, ours, theirs, MergeRules(policy=policy))
     merged = records_of(name, merge3(name, base, ours, theirs, MergeRules(policy=policy)))
-    old, said = records_of(name, base), {each.key: each for each in plan.decisions}
+    old, said = records_of(name, base), {decision.key: decision for decision in plan.decisions}
     mine, yours = records_of(name, ours), records_of(name, theirs)
     for key in mine.keys() | yours.keys():
         for side, other in ((mine, yours), (yours, mine)):
@@ -174,7 +174,7 @@ def test_result_is_a_valid_bank_with_each_key_once(
         parsed = merge_files.get(name, merged)
         assert find_error(parsed) is None
         assert len({*parsed.keys}) == len(parsed.keys)
-        blank = [each for each in parsed.findings if each.code == "AB112"]
+        blank = [finding for finding in parsed.findings if finding.code == "AB112"]
         assert blank == []
 
 
@@ -184,7 +184,9 @@ def test_keep_best_does_not_depend_on_which_side_is_ours_without_incumbent(
 ) -> None:
     name, (a, b) = case
     rules = MergeRules(incumbent=Incumbent.NONE)
-    undecided = {each.key for each in plan_of(name, None, a, b, rules, is_two_way=True).conflicts}
+    undecided = {
+        conflict.key for conflict in plan_of(name, None, a, b, rules, is_two_way=True).conflicts
+    }
     one, other = (records_of(name, merge2(name, *pair, rules)) for pair in ((a, b), (b, a)))
     _assert_same_records(one, other, undecided)
 
@@ -194,8 +196,8 @@ def test_keep_best_with_a_base_does_not_depend_on_which_side_is_ours(
     case: tuple[str, list[bytes]],
 ) -> None:
     name, (base, a, b) = case
-    undecided = {each.key for each in plan_of(name, base, a, b).conflicts}
-    assert undecided == {each.key for each in plan_of(name, base, b, a).conflicts}
+    undecided = {conflict.key for conflict in plan_of(name, base, a, b).conflicts}
+    assert undecided == {conflict.key for conflict in plan_of(name, base, b, a).conflicts}
     one = records_of(name, merge3(name, base, a, b))
     other = records_of(name, merge3(name, base, b, a))
     _assert_same_records(one, other, undecided)

@@ -99,16 +99,16 @@ def test_nothing_is_invented_and_nothing_both_have_is_lost(
     merged = _merge(base, ours, theirs)
     left, right = parse_quarantine(ours, PATH).entries, parse_quarantine(theirs, PATH).entries
     result = parse_quarantine(merged, PATH).entries
-    assert all(each in (*left, *right) for each in result)
-    both = {each.identity for each in left} & {each.identity for each in right}
-    assert both <= {each.identity for each in result}
+    assert all(entry in (*left, *right) for entry in result)
+    both = {entry.identity for entry in left} & {entry.identity for entry in right}
+    assert both <= {entry.identity for entry in result}
     assert serialize_quarantine(result) == merged
 
 
 @given(base=FILES, ours=FILES, theirs=FILES)
 def test_sides_may_change_places(base: bytes, ours: bytes, theirs: bytes) -> None:
     identities = [
-        {each.identity for each in parse_quarantine(merged, PATH)}
+        {entry.identity for entry in parse_quarantine(merged, PATH)}
         for merged in (_merge(base, ours, theirs), _merge(base, theirs, ours))
     ]
     assert identities[0] == identities[1]

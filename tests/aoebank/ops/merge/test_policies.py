@@ -306,7 +306,7 @@ def test_union_keeps_every_candidate_of_both_sides_byte_for_byte() -> None:
     assert merged is not None
     parsed = merge_files.get(UNIFIED, merged)
     candidates = json.loads(merged)[KEY]
-    assert [each["cost_time"] for each in candidates] == [10, 20.0]
+    assert [candidate["cost_time"] for candidate in candidates] == [10, 20.0]
     for side in (ours, theirs):
         (raw,) = merge_files.records_of(UNIFIED, side).values()
         assert raw[raw.index(b"[{") + 1 : -1] in parsed.raw(0)
@@ -329,7 +329,7 @@ def test_record_that_cannot_be_read_is_a_conflict_and_stays_byte_for_byte() -> N
 
 
 def test_records_no_reader_uses_are_counted_and_go_with_the_one_they_hide_behind() -> None:
-    texts = [merge_files.record_text(UNIFIED, 0, each) for each in (A, B)]
+    texts = [merge_files.record_text(UNIFIED, 0, answer) for answer in (A, B)]
     ours = merge_files.write_file(UNIFIED, texts)  # readers use the last one
     theirs = make_file(UNIFIED, {0: Answer(tile=3, cost_us=10.0)})
     merged = merge(None, ours, theirs)

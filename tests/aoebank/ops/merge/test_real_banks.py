@@ -32,7 +32,7 @@ def run(base: Path | None, ours: Path, theirs: Path, out: Path, policy: Policy) 
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    banks = (each.path for each in iter_tree(root) if each.kind is FileKind.BANK)
+    banks = (entry.path for entry in iter_tree(root) if entry.kind is FileKind.BANK)
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in banks}
 
 

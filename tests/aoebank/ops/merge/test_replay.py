@@ -31,8 +31,8 @@ def test_merging_records_has_no_false_conflict_and_loses_and_invents_nothing(
     assert ours.merges == 25
     assert ours.false_conflicts == ours.lost == ours.invented == 0
     assert ours.duplicates == ours.broken == 0
-    for way, each in counts.items():
-        assert way == replay.OURS or each.conflicts > ours.conflicts
+    for way, total in counts.items():
+        assert way == replay.OURS or total.conflicts > ours.conflicts
     text = counts["text, one line per record"]
     assert text.false_conflicts > 0
 

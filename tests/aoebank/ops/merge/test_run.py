@@ -135,7 +135,7 @@ def test_files_of_one_side_only_come_along_or_stay_away(banks: Path) -> None:
     assert sorted(content(banks / "a")) == sorted(
         [FILE, names[0], names[3], f"{names[3]}.conflicts", names[4]]
     )
-    (conflict,) = [each for each in result.steps[0].decisions if each.conflict]
+    (conflict,) = [decision for decision in result.steps[0].decisions if decision.conflict]
     assert conflict.reason is Reason.DELETED_AND_CHANGED
     assert records_of(UNIFIED, (banks / "a" / names[3]).read_bytes()) == records_of(
         UNIFIED, unified({7: B})
@@ -171,7 +171,7 @@ def test_conflicts_of_every_step_are_in_the_conflict_file(banks: Path) -> None:
     result = run(banks, "base", "a", "b", out="out", rules=rules)
     document = json.loads((banks / "out" / f"{FILE}.conflicts").read_text())
     assert len(document["decisions"]) == result.conflicts == 3
-    texts = [each["theirs"]["record"].encode() for each in document["decisions"]]
+    texts = [decision["theirs"]["record"].encode() for decision in document["decisions"]]
     assert {*records_of(UNIFIED, unified({0: B})).values()} <= {*texts}
 
 
@@ -199,7 +199,7 @@ def test_sides_in_git_are_merged_like_those_on_disk(banks: Path) -> None:
 def test_unknown_files_are_told_of_and_left_alone(banks: Path) -> None:
     write(banks / "b", {"notes.txt": "x", "x.json.provenance.jsonl": "{}\n"})
     result = run(banks, "a", "b", out="a")
-    assert sorted(each.path.name for each in result.other_files) == [
+    assert sorted(file.path.name for file in result.other_files) == [
         "notes.txt",
         "x.json.provenance.jsonl",
     ]
@@ -323,7 +323,9 @@ def test_every_format_is_merged_in_place(name: str, tmp_path: Path) -> None:
     parsed = merge_files.get(name, merged)
     assert parsed.keys == [merge_files.key_of(name, key) for key in (0, 1, 3)]
     assert merged.startswith(b"\xef\xbb\xbf")
-    errors = [each for each in parsed.format.check(parsed) if each.severity is Severity.ERROR]
+    errors = [
+        finding for finding in parsed.format.check(parsed) if finding.severity is Severity.ERROR
+    ]
     assert errors == []
 
 

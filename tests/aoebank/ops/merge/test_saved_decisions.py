@@ -115,9 +115,9 @@ def test_every_decision_that_is_not_obvious_is_saved(tmp_path: Path) -> None:
     write_banks(tmp_path, UNIFIED)
     result = run(tmp_path)
     document = json.loads(serialize_decisions(result.steps, base=result.base, ours="a"))
-    actions = {each["key"]: each["action"] for each in document["decisions"]}
+    actions = {decision["key"]: decision["action"] for decision in document["decisions"]}
     expected = {0: "conflict", 1: "take-theirs", 2: "conflict", 3: "conflict", 5: "take-theirs"}
-    assert actions == {merge_files.key_of(UNIFIED, key): each for key, each in expected.items()}
+    assert actions == {merge_files.key_of(UNIFIED, key): action for key, action in expected.items()}
 
 
 @pytest.mark.parametrize("name", [*NAMES])
@@ -166,14 +166,14 @@ def test_decision_about_records_that_changed_since_is_refused(tmp_path: Path) ->
 
 def test_decision_about_a_file_no_side_has_is_refused(tmp_path: Path) -> None:
     write_banks(tmp_path, UNIFIED)
-    path = save(tmp_path, run(tmp_path), lambda each: each.update(file="elsewhere.json"))
+    path = save(tmp_path, run(tmp_path), lambda decision: decision.update(file="elsewhere.json"))
     with pytest.raises(HistoryError, match="no side has"):
         run(tmp_path, verdicts=path)
 
 
 def test_decisions_of_other_sides_are_refused(tmp_path: Path) -> None:
     write_banks(tmp_path, UNIFIED)
-    path = save(tmp_path, run(tmp_path), lambda each: each.update(theirs_side="c"))
+    path = save(tmp_path, run(tmp_path), lambda decision: decision.update(theirs_side="c"))
     with pytest.raises(UsageError, match="other sides"):
         run(tmp_path, verdicts=path)
 
@@ -259,7 +259,7 @@ def test_conflict_file_has_the_records_of_all_versions(
     for side, tiles in BANKS.items():
         cost = {tile: 100.0 / tile if name in TIMED else None for tile in (1, 2, 3)}
         word = {"a": "ours", "b": "theirs"}.get(side, side)
-        texts = [each[word]["record"] for each in document["decisions"] if each[word]]
+        texts = [decision[word]["record"] for decision in document["decisions"] if decision[word]]
         expected = [
             merge_files.record_text(name, key, Answer(tile=tiles[key], cost_us=cost[tiles[key]]))
             for key in (0, 2, 3)

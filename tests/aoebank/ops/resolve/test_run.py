@@ -81,7 +81,7 @@ def world(tmp_path: Path) -> World:
 
 
 def codes(hazards: list[Hazard]) -> list[str]:
-    return [each.code for each in hazards]
+    return [hazard.code for hazard in hazards]
 
 
 def exit_code(result: ResolveResult) -> int:
@@ -175,7 +175,7 @@ def test_missing_path_is_told_once_with_what_each_reader_does(world: World) -> N
 @pytest.mark.parametrize("variable", ["TUNE_BANK_PATH", "ASCEND_CACHE_PATH"])
 def test_relative_path_is_told(world: World, variable: str) -> None:
     world.env[variable] = world.folder("banks").name
-    (hazard,) = [each for each in world.hazards(Reader.HOST) if each.code == "AR102"]
+    (hazard,) = [found for found in world.hazards(Reader.HOST) if found.code == "AR102"]
     assert (hazard.path, hazard.readers) == (world.base / "banks", (Reader.HOST,))
     world.env[variable] = str(world.base / "banks")
     assert "AR102" not in codes(world.hazards(Reader.HOST))
@@ -256,8 +256,8 @@ def test_subgraph_and_gradient_banks_in_a_folder_are_told(
 ) -> None:
     world.env["TUNE_BANK_PATH"] = str(world.folder("tune"))
     hidden = world.file(f"tune/{folder}/{name}", "[]")
-    found = [each for each in world.hazards(reader, query=Query()) if each.code == "AR203"]
-    assert [each.path for each in found] == [hidden]
+    found = [hazard for hazard in world.hazards(reader, query=Query()) if hazard.code == "AR203"]
+    assert [hazard.path for hazard in found] == [hidden]
 
 
 @pytest.mark.parametrize("names", [("op", "graph"), ("op",), ("graph",)])
@@ -275,7 +275,9 @@ def test_layout_of_the_contradictory_page_is_told(world: World, names: tuple[str
 def test_bank_without_its_soc_folder_is_told(world: World, name: str) -> None:
     world.env["TUNE_BANK_PATH"] = str(world.folder("tune"))
     folder = world.folder(f"tune/{name}")
-    assert [(each.code, each.path) for each in world.hazards(Reader.HOST)] == [("AR205", folder)]
+    assert [(hazard.code, hazard.path) for hazard in world.hazards(Reader.HOST)] == [
+        ("AR205", folder)
+    ]
 
 
 def test_built_in_gradient_bank_that_is_spelt_differently_is_told(world: World) -> None:
@@ -298,14 +300,16 @@ def test_bank_for_other_cores_is_told(world: World) -> None:
 def test_folder_of_an_old_layout_is_told(world: World, reader: Reader, name: str) -> None:
     folder = world.folder(f"{LATEST}/{SOC}/{name}")
     for query in (QUERY, Query()):
-        assert [(each.code, each.path) for each in world.hazards(reader, query=query)] == [
+        assert [(hazard.code, hazard.path) for hazard in world.hazards(reader, query=query)] == [
             ("AR208", folder)
         ]
 
 
 def test_cube_bank_without_its_twin_is_told(world: World) -> None:
     file = world.file(f"{LATEST}/{SOC}/cube/repository_{SOC}_MatMulV3.json", "")
-    assert [(each.code, each.path) for each in world.hazards(Reader.CUBE)] == [("AR209", file)]
+    assert [(hazard.code, hazard.path) for hazard in world.hazards(Reader.CUBE)] == [
+        ("AR209", file)
+    ]
     file.with_suffix(".bin").touch()
     assert world.hazards(Reader.CUBE) == []
 
@@ -351,7 +355,7 @@ def test_own_built_in_record_goes_before_a_custom_one_of_a_related_soc(world: Wo
     related = world.bank(LATEST, make_record(1, cost_us=1.0), soc="Ascend910B1")
     workload = workload_from_text(text_of(make_record(1)), op_type=None)
     result = world.resolve(Reader.UNIFIED, workload=workload)
-    assert [(each.code, each.path) for each in result.hazards] == [("AR302", related)]
+    assert [(hazard.code, hazard.path) for hazard in result.hazards] == [("AR302", related)]
     own = world.bank("opp/built-in/data/op", make_record(1, cost_us=9.0))
     result = world.resolve(Reader.UNIFIED, workload=workload)
     assert result.matches[0].used is not None
@@ -384,7 +388,7 @@ def test_broken_bank_is_told_and_hides_nothing(world: World) -> None:
     result = world.resolve(Reader.UNIFIED, workload=workload)
     assert result.matches[0].used is not None
     assert result.matches[0].used.file.path == built_in
-    assert [(each.code, each.path) for each in result.hazards] == [("AR303", broken)]
+    assert [(hazard.code, hazard.path) for hazard in result.hazards] == [("AR303", broken)]
 
 
 def test_broken_file_is_empty_to_python_readers_and_good_lines_count_for_the_other(
@@ -423,7 +427,7 @@ def test_record_of_the_runtime_bank_is_found_by_what_its_reader_hashes(
     workload = workload_from_file(tmp_path / "one.json")
     assert workload.format == "runtime_kb"
     result = world.resolve(Reader.CANN_CPP, Reader.UNIFIED, query=query, workload=workload)
-    assert [(each.reader, each.used is not None) for each in result.matches] == [
+    assert [(match.reader, match.used is not None) for match in result.matches] == [
         (Reader.CANN_CPP, True)
     ]
 

@@ -46,7 +46,7 @@ def test_record_without_a_time_or_faster_is_fine(
 ) -> None:
     put(tmp_path / "opp", make_record(cost_us=built_in_us))
     custom = put(tmp_path / "custom", make_record(cost_us=custom_us))
-    assert "AB510" not in {each.code for each in check(custom, tmp_path / "opp").findings}
+    assert "AB510" not in {finding.code for finding in check(custom, tmp_path / "opp").findings}
 
 
 def test_other_operator_hides_nothing(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_variable_names_the_built_in_bank(tmp_path: Path) -> None:
     put(tmp_path / "opp/built-in/data/op", make_record(cost_us=1.0))
     custom = put(tmp_path / "custom", make_record())
     tier = find_built_in(None, env={"ASCEND_OPP_PATH": "opp"}, cwd=tmp_path)
-    assert [each.code for each in validate([custom], built_in=tier).findings] == ["AB510"]
+    assert [finding.code for finding in validate([custom], built_in=tier).findings] == ["AB510"]
 
 
 def test_variable_that_names_nothing_is_a_note(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def runtime(op: str, text: str) -> dict[str, str]:
 
 
 def graph(*lines: object) -> dict[str, str]:
-    return {E: "\n".join(json.dumps(each) for each in ({"version": "2.1"}, *lines))}
+    return {E: "\n".join(json.dumps(row) for row in ({"version": "2.1"}, *lines))}
 
 
 # code: the files of a smallest tree that has it
@@ -188,7 +188,7 @@ def found(
     path: Path, *, built_in: Path | None = None, env: dict[str, str] | None = None
 ) -> list[str]:
     tier = find_built_in(built_in, env=env or {}, cwd=path)
-    return [each.code for each in validate([path], built_in=tier).findings]
+    return [finding.code for finding in validate([path], built_in=tier).findings]
 
 
 @pytest.mark.parametrize("code", TREES)

@@ -26,12 +26,16 @@ def test_codes_and_explanations_are_the_same_lists() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_every_part_says_something(code: str) -> None:
-    each = explanations()[code]
-    for part in (each.meaning, each.why, each.example, each.way_out):
+    explanation = explanations()[code]
+    for part in (explanation.meaning, explanation.why, explanation.example, explanation.way_out):
         assert part and part == part.strip()
         assert not part.startswith("-")
-    assert each.meaning.endswith(".") and each.why.endswith(".") and each.way_out.endswith(".")
-    assert (each.title, each.severity) == (CODES[code].title, CODES[code].severity)
+    assert (
+        explanation.meaning.endswith(".")
+        and explanation.why.endswith(".")
+        and explanation.way_out.endswith(".")
+    )
+    assert (explanation.title, explanation.severity) == (CODES[code].title, CODES[code].severity)
 
 
 def test_fixes_are_told_with_the_codes_they_mend() -> None:
@@ -41,12 +45,12 @@ def test_fixes_are_told_with_the_codes_they_mend() -> None:
 
 
 def test_prefix_gives_all_its_codes_once() -> None:
-    found = [each.code for each in explain(["AB30", "ab301", "AB3"])]
+    found = [explanation.code for explanation in explain(["AB30", "ab301", "AB3"])]
     assert found == [code for code in CODES if code.startswith("AB3")]
 
 
 def test_nothing_asked_gives_all() -> None:
-    assert [each.code for each in explain([])] == list(CODES)
+    assert [explanation.code for explanation in explain([])] == list(CODES)
 
 
 def test_unknown_code_is_refused() -> None:

@@ -33,7 +33,7 @@ RUNTIME = "Ascend910B3_20_AiCore_Mine_runtime_kb.json"
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / NAME
-    records = sorted((make_record(number) for number in range(3)), key=lambda each: each.key)
+    records = sorted((make_record(number) for number in range(3)), key=lambda record: record.key)
     Bank(tmp_path).put(path, records)
     return path
 
@@ -144,13 +144,15 @@ def test_fastest_candidate_comes_first(tmp_path: Path) -> None:
     assert fix(path) == (FixClass.ORDER,)
     (fixed,) = records(path)
     assert (fixed.cost_us, fixed.strategy, fixed.origin) == (9.75, {"tile": [2]}, "me")
-    assert [each.cost_us for each in fixed.alternatives] == [12.5, 20.0]
+    assert [alternative.cost_us for alternative in fixed.alternatives] == [12.5, 20.0]
     assert codes(path) == []
 
 
 def test_records_are_sorted_by_key(tmp_path: Path) -> None:
     path = tmp_path / NAME
-    Bank(tmp_path).put(path, sorted(map(make_record, range(5)), key=lambda each: each.key)[::-1])
+    Bank(tmp_path).put(
+        path, sorted(map(make_record, range(5)), key=lambda record: record.key)[::-1]
+    )
     assert fix(path) == (FixClass.ORDER,)
     keys = [record.key for record in records(path)]
     assert keys == sorted(keys) and len(keys) == 5
@@ -158,7 +160,9 @@ def test_records_are_sorted_by_key(tmp_path: Path) -> None:
 
 def test_readers_use_the_same_of_two_equal_keys_afterwards(tmp_path: Path) -> None:
     path = tmp_path / NAME
-    Bank(tmp_path).put(path, sorted(map(make_record, range(3)), key=lambda each: each.key)[::-1])
+    Bank(tmp_path).put(
+        path, sorted(map(make_record, range(3)), key=lambda record: record.key)[::-1]
+    )
     first = path.read_text().splitlines()[1].replace("10.5", "1").replace("11.5", "1")
     text = path.read_text().replace("\n}", f",\n{first.rstrip(',').replace('12.5', '1')}\n}}")
     path.write_text(text)
@@ -220,7 +224,9 @@ def test_blank_lines_of_a_runtime_bank_go(tmp_path: Path) -> None:
 def test_id_of_a_runtime_record_becomes_its_hash(tmp_path: Path) -> None:
     path = tmp_path / RUNTIME.replace("Mine", "MatMulV3")
     schema = operator_schemas()["MatMulV3"]
-    workload = {each.name: False if each.c_type == "bool" else 0 for each in schema.workload.fields}
+    workload = {
+        field.name: False if field.c_type == "bool" else 0 for field in schema.workload.fields
+    }
     record = make_runtime_record(op_type="MatMulV3", workload=workload, strategy={})
     Bank(tmp_path).put(path, [record])
     clean = path.read_text()
@@ -308,7 +314,7 @@ def test_unreadable_file_is_no_reason_to_stop(
         return original(path)
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    assert [each.path for each in plan_fixes([tmp_path])] == [file]
+    assert [mended.path for mended in plan_fixes([tmp_path])] == [file]
 
 
 SNIPPETS = [

@@ -145,9 +145,9 @@ def test_thousands_of_bad_lines_are_counted_and_a_thousand_listed(
     tmp_path: Path, name: str, code: str, data: bytes
 ) -> None:
     (tmp_path / name).write_bytes(data)
-    found = [each for each in validate([tmp_path]).findings if each.code == code]
+    found = [finding for finding in validate([tmp_path]).findings if finding.code == code]
     assert len(found) == 1001
-    (rest,) = (each for each in found if not each.location.line)
+    (rest,) = (finding for finding in found if not finding.location.line)
     assert rest.message == "more lines like those listed"
     assert int((rest.got or "").removesuffix(" more")) >= 4000
 
@@ -159,8 +159,8 @@ def test_loops_of_links_end(tmp_path: Path) -> None:
             (tmp_path / name / target).symlink_to(tmp_path / target)
     (tmp_path / "d").symlink_to("d")
     findings = validate([tmp_path]).findings
-    assert {each.code for each in findings} == {"AB101", "AB511"}
-    links = [str(each.severity) for each in findings if each.code == "AB511"]
+    assert {finding.code for finding in findings} == {"AB101", "AB511"}
+    links = [str(finding.severity) for finding in findings if finding.code == "AB511"]
     assert (links.count("warning"), links.count("note")) == (3, 6)  # back, or beside
 
 
@@ -171,7 +171,7 @@ def test_pipe_under_any_name_is_told_and_not_waited_for(tmp_path: Path, suffix: 
     os.mkfifo(tmp_path / "repository_ascend910B3_matmul.bin")
     outcome = golden_harness.run("aoebank", ["validate", str(tmp_path), "--fix"])
     assert outcome.exit_code in (0, 1)
-    codes = {each.code for each in validate([tmp_path, *tmp_path.iterdir()]).findings}
+    codes = {finding.code for finding in validate([tmp_path, *tmp_path.iterdir()]).findings}
     assert codes <= {"AB101", "AB505"}
 
 
@@ -186,7 +186,7 @@ def test_pipe_where_a_twin_a_bank_or_a_built_in_bank_should_be_is_not_waited_for
     (tmp_path / "opp").mkdir()
     os.mkfifo(tmp_path / "opp" / cube)
     findings = validate([tmp_path], built_in=BuiltInBank(tmp_path / "opp")).findings
-    assert {"AB101", "AB508"} <= {each.code for each in findings}
+    assert {"AB101", "AB508"} <= {finding.code for finding in findings}
 
 
 @pytest.mark.parametrize("verb", ["ls", "show", "diff", "validate"])
@@ -202,7 +202,7 @@ def test_no_command_waits_for_a_pipe(tmp_path: Path, verb: str) -> None:
 def test_folder_named_like_a_file_is_a_folder(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "unified_bank" / name
     (folder / "deep.json").mkdir(parents=True)
-    assert [each.code for each in validate([tmp_path]).findings] == []
+    assert [finding.code for finding in validate([tmp_path]).findings] == []
     (folder / UNIFIED).write_bytes(b"{}")
     for paths in ([tmp_path], [folder], [folder / UNIFIED]):
         assert validate(paths).files == 1

@@ -37,7 +37,7 @@ def test_other_real_banks_have_no_error(shared_data: Path) -> None:
     paths = [shared_data / "cann_banks" / "gradient", shared_data / "modelzoo"]
     result = validate(paths)
     assert result.records > 1
-    assert [each for each in result.findings if each.severity == "error"] == []
+    assert [finding for finding in result.findings if finding.severity == "error"] == []
 
 
 def test_fixes_of_real_banks_leave_every_answer(shared_data: Path) -> None:

@@ -65,7 +65,7 @@ def test_link_to_a_folder_above_is_told_once(tmp_path: Path) -> None:
     (file.parent / "again").symlink_to(tmp_path, target_is_directory=True)
     (file.parent / "self").symlink_to(file.parent, target_is_directory=True)
     findings = validate([tmp_path]).findings
-    assert [(each.code, each.location.path.name) for each in findings] == [
+    assert [(finding.code, finding.location.path.name) for finding in findings] == [
         ("AB511", "again"),
         ("AB511", "self"),
     ]
@@ -86,7 +86,7 @@ def test_link_to_a_folder_above_the_tree_is_told_and_not_followed(tmp_path: Path
     (tmp_path / "bank" / "root").symlink_to("/", target_is_directory=True)
     result = validate([tmp_path / "bank"])
     assert result.checked == (file,)
-    assert [(each.code, each.severity) for each in result.findings] == [
+    assert [(finding.code, finding.severity) for finding in result.findings] == [
         ("AB511", Severity.WARNING),
         ("AB511", Severity.WARNING),
     ]
@@ -105,7 +105,7 @@ def test_loop_behind_a_link_is_told(tmp_path: Path) -> None:
 def test_missing_path_is_told_apart_from_an_empty_one(tmp_path: Path) -> None:
     result = validate([tmp_path, tmp_path / "gone"])
     assert result.missing == (tmp_path / "gone",)
-    assert [each.code for each in result.findings] == ["AB501"]
+    assert [finding.code for finding in result.findings] == ["AB501"]
 
 
 SAMPLES = Path(__file__).resolve().parents[4] / "sample_banks" / "ascend" / "Ascend910B2"
@@ -174,7 +174,9 @@ def test_byte_order_mark_is_as_bad_as_its_reader_takes_it(tmp_path: Path) -> Non
     for path in sorted(SAMPLES.rglob("*.json")):
         (tmp_path / path.name).write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
         parsed = load_file(tmp_path / path.name)
-        (severity,) = (each.severity for each in check_bank(parsed) if each.code == "AB105")
+        (severity,) = (
+            finding.severity for finding in check_bank(parsed) if finding.code == "AB105"
+        )
         severities[str(parsed.format.name)] = str(severity)
     assert severities == {
         "unified": "error",

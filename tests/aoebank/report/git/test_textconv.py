@@ -103,8 +103,8 @@ def test_record_that_cannot_be_read_shows_that_it_changed() -> None:
     broken = unified(make_record(), make_record(1)).replace(b'"knowledge"', b'"knowlege"', 1)
     texts = [textconv(parse(data)) for data in (broken, broken.replace(b"1000", b"1009"))]
     assert texts[0] != texts[1]
-    assert all(" problem: member knowledge is missing" in each for each in texts)
-    assert all(f"record {make_record(1).key} Softmax" in each for each in texts)
+    assert all(" problem: member knowledge is missing" in text for text in texts)
+    assert all(f"record {make_record(1).key} Softmax" in text for text in texts)
 
 
 def test_damage_outside_of_records_shows_that_it_changed() -> None:
@@ -130,7 +130,7 @@ def test_one_damaged_byte_is_seen_or_changes_no_record(data: st.DataObject) -> N
     place = data.draw(st.integers(0, len(whole) - 1))
     broken = whole[:place] + data.draw(st.binary(min_size=1, max_size=1)) + whole[place + 1 :]
     if textconv(parse(broken)) == textconv(parse(whole)):
-        old, new = (list(parse(each).iter_records()) for each in (whole, broken))
+        old, new = (list(parse(content).iter_records()) for content in (whole, broken))
         assert sorted(map(str, old)) == sorted(map(str, new)) or all(
             canonical_text(replace(a).strategy) == canonical_text(replace(b).strategy)
             for a, b in zip(old, new, strict=True)

@@ -25,9 +25,9 @@ def suite(*findings: Finding, fail_on: Severity = Severity.ERROR) -> ElementTree
     found = root.find("testsuite")
     assert found is not None
     cases = found.findall("testcase")
-    for each in (root, found):
-        assert each.get("tests") == str(len(cases))
-        assert each.get("failures") == str(len(found.findall("testcase/failure")))
+    for element in (root, found):
+        assert element.get("tests") == str(len(cases))
+        assert element.get("failures") == str(len(found.findall("testcase/failure")))
     assert all(case.get("name") and case.get("classname") for case in cases)
     return found
 

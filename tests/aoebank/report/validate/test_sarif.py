@@ -104,7 +104,7 @@ def test_every_code_makes_a_valid_log() -> None:
     run = log_of(*(make_finding(code, place, "x", hint="do it") for code in CODES))
     rules = run["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == sorted(CODES)
-    assert all(rules[each["ruleIndex"]]["id"] == each["ruleId"] for each in run["results"])
+    assert all(rules[result["ruleIndex"]]["id"] == result["ruleId"] for result in run["results"])
 
 
 def test_only_rules_with_a_result_are_listed() -> None:

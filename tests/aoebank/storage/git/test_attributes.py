@@ -27,7 +27,7 @@ NAMES = st.builds(
     core_type=st.sampled_from(CORE_TYPES),
     suffix=st.sampled_from([".json", RUNTIME_SUFFIX]),
 )
-PATTERNS = [each._NAME for each in (format, gradient, graph, vector)]
+PATTERNS = [module._NAME for module in (format, gradient, graph, vector)]
 
 
 def _is_covered(name: str) -> bool:
@@ -46,7 +46,7 @@ def test_every_name_a_format_recognises_is_covered(
 ) -> None:
     names = st.from_regex(pattern, fullmatch=True).filter(lambda name: "/" not in name)
     name = data.draw(names)
-    assert any(each.parse_name(name) for each in FORMATS)
+    assert any(format_.parse_name(name) for format_ in FORMATS)
     assert _is_covered(name)
 
 

@@ -51,8 +51,8 @@ def test_damaged_runs_are_told(damage: bytes) -> None:
 def _pieces_stored(root: Path) -> int:
     """Return how many bytes of pieces the history holds, before compression."""
     with open_history(root) as database:
-        lengths = [each for (each,) in database.conn.execute("SELECT lengths FROM chunk")]
-    return sum(sum(unpack_numbers(each)) for each in lengths)
+        lengths = [packed for (packed,) in database.conn.execute("SELECT lengths FROM chunk")]
+    return sum(sum(unpack_numbers(packed)) for packed in lengths)
 
 
 LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"\n", b"\r\n", b"long " * 9 + b"\n"]))
@@ -70,8 +70,8 @@ def test_any_bytes_come_back_whatever_was_stored_before(versions: list[bytes]) -
             stored[number] = chunk
             digests[number] = chunk.records
             packing.runs = [
-                (number, first, count) if each == -1 - place else (each, first, count)
-                for each, first, count in packing.runs
+                (number, first, count) if chunk_id == -1 - place else (chunk_id, first, count)
+                for chunk_id, first, count in packing.runs
             ]
             for position, piece in enumerate(chunk.pieces()):
                 known.setdefault(piece_name(piece), (number, position))

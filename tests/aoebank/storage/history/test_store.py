@@ -37,7 +37,7 @@ def bank(tmp_path: Path) -> Path:
 
 def _ids(root: Path) -> list[str]:
     with open_history(root) as database:
-        return [each.id for each in list_snapshots(database)]
+        return [snapshot.id for snapshot in list_snapshots(database)]
 
 
 # ---- references ----

@@ -48,8 +48,8 @@ def test_concurrent_snapshots_form_one_chain(tmp_path: Path) -> None:
     assert [process.exitcode for process in processes] == [0] * WRITERS
     banks.snap(tmp_path, "last")
     found = _snapshots(tmp_path)
-    parents = ["", *(each.id for each in found[:-1])]
-    assert [each.parent for each in found] == parents
+    parents = ["", *(snapshot.id for snapshot in found[:-1])]
+    assert [snapshot.parent for snapshot in found] == parents
     assert found[-1].records == WRITERS * EACH
     assert verify_history(tmp_path).problems == ()
 
@@ -80,7 +80,7 @@ def test_snapshot_beside_a_writer_has_every_file_whole(tmp_path: Path) -> None:
 
 def _record_for_ever(root: Path, told: int, number: int) -> None:
     while True:
-        banks.put(root, *(make_record(each, tile=number) for each in range(BATCH)))
+        banks.put(root, *(make_record(place, tile=number) for place in range(BATCH)))
         banks.snap(root, f"number {number}", tag=f"t{number % 5}", force=True)
         os.write(told, b".")
         number += 1

@@ -37,7 +37,7 @@ def test_tune_bank_path_wins(tmp_path: Path, places: Callable[[str], str]) -> No
         Tier.CUSTOM,
     )
     assert found.exists
-    assert [(each.variable, each.taken) for each in found.tried] == [
+    assert [(attempt.variable, attempt.taken) for attempt in found.tried] == [
         ("TUNE_BANK_PATH", True),
         ("ASCEND_CACHE_PATH", False),
         ("HOME", False),

@@ -170,7 +170,7 @@ def test_which_variable_decides(world: World, reader: Reader, column: int) -> No
     answer = world.ask(reader)
     assert answer.variable == SOURCES[winner]
     assert answer.root == world.base / root
-    assert [each.path for each in answer.files] == [file]
+    assert [found.path for found in answer.files] == [file]
     assert answer.files[0].tier is Tier.CUSTOM
     assert answer.outcome is ReaderOutcome.CUSTOM
     assert answer.troubles == ()
@@ -228,11 +228,11 @@ def test_path_that_does_not_exist(world: World, reader: Reader, variable: str) -
     world.env[variable] = str(world.base / "gone")
     answer = world.ask(reader)
     failure = MISSING[variable][reader]
-    assert [each.failure for each in answer.troubles] == ([failure] if failure else [])
+    assert [found.failure for found in answer.troubles] == ([failure] if failure else [])
     assert (answer.outcome is ReaderOutcome.STOPS) == (failure is Failure.STOP)
     if failure in (Failure.SILENT, Failure.WARN, Failure.UNKNOWN):
         assert answer.ignores_custom
-        assert [each.path for each in answer.files] == [built_in]
+        assert [found.path for found in answer.files] == [built_in]
     for trouble in answer.troubles:
         assert trouble.error.path == world.base / "gone"
         assert trouble.error.variable == variable
@@ -247,7 +247,7 @@ def test_no_falling_through_from_a_variable_that_is_set_but_unusable(
     """Only the gradient reader goes on to HOME; nobody else reads the good bank there."""
     world.env["TUNE_BANK_PATH"] = str(world.base / "gone")
     good = world.file(custom_file(reader, f"home/{ROOTS[reader]}"))
-    found = [each.path for each in world.ask(reader).files]
+    found = [file.path for file in world.ask(reader).files]
     assert found == ([good] if reader is Reader.GRADIENT else [])
 
 
@@ -271,14 +271,14 @@ DENIED = {
 def test_directory_without_one_permission(world: World, reader: Reader, mode: int) -> None:
     world.set("TUNE_BANK_PATH")
     world.forbidden[world.base / "tune"] = mode
-    failures = [each.failure for each in world.ask(reader).troubles]
+    failures = [trouble.failure for trouble in world.ask(reader).troubles]
     assert failures == ([DENIED[reader]] if DENIED[reader] else [])
 
 
 def test_unified_names_the_code_of_cann_for_directories(world: World) -> None:
     world.set("TUNE_BANK_PATH")
     world.forbidden[world.base / "tune"] = os.W_OK
-    assert [each.cann_code for each in world.ask(Reader.UNIFIED).troubles] == ["EC0006"]
+    assert [trouble.cann_code for trouble in world.ask(Reader.UNIFIED).troubles] == ["EC0006"]
 
 
 def test_tuner_wants_the_directory_of_the_files_and_only_if_it_exists(world: World) -> None:
@@ -312,12 +312,12 @@ def test_read_only_runtime_bank_drops_the_built_in_one_too_unless_it_is_the_defa
     world.set(variable)
     built_in = world.file(f"{BUILT_IN[Reader.CANN_CPP]}/{NAMES['runtime_kb']}")
     file = world.file(custom_file(Reader.CANN_CPP, root))
-    assert [each.path for each in world.ask(Reader.CANN_CPP).files] == [file, built_in]
+    assert [found.path for found in world.ask(Reader.CANN_CPP).files] == [file, built_in]
     world.forbidden[file] = os.W_OK
     answer = world.ask(Reader.CANN_CPP)
-    assert [each.failure for each in answer.troubles] == [failure]
+    assert [trouble.failure for trouble in answer.troubles] == [failure]
     is_dropped = failure is Failure.DROP_ALL
-    assert [each.path for each in answer.files] == ([] if is_dropped else [built_in])
+    assert [found.path for found in answer.files] == ([] if is_dropped else [built_in])
     assert answer.outcome is (ReaderOutcome.NOTHING if is_dropped else ReaderOutcome.BUILT_IN)
     assert answer.ignores_custom
 
@@ -346,7 +346,7 @@ def test_no_home(world: World, reader: Reader, text: str | None) -> None:
     }.get(reader, Failure.UNKNOWN)
     answer = world.ask(reader)
     assert answer.root is None
-    assert [each.failure for each in answer.troubles] == ([expected] if expected else [])
+    assert [trouble.failure for trouble in answer.troubles] == ([expected] if expected else [])
     world.set("TUNE_BANK_PATH")
     world.file(custom_file(reader, "tune"))  # without it gradient goes on to HOME
     assert world.ask(reader).troubles == ()
@@ -365,13 +365,13 @@ def test_unified_stops_without_the_variable_of_the_built_in_bank(world: World) -
 def test_built_in_bank_comes_after_the_custom_one(world: World, reader: Reader) -> None:
     built_in = world.file(f"{BUILT_IN[reader]}/{NAMES[RULES[reader].format]}")
     answer = world.ask(reader)
-    assert ([each.path for each in answer.files], answer.outcome) == (
+    assert ([found.path for found in answer.files], answer.outcome) == (
         [built_in],
         ReaderOutcome.BUILT_IN if RULES[reader].is_reader else ReaderOutcome.CUSTOM,
     )
     custom = world.file(custom_file(reader, f"home/{ROOTS[reader]}"))
     answer = world.ask(reader)
-    assert ([each.path for each in answer.files], answer.outcome) == (
+    assert ([found.path for found in answer.files], answer.outcome) == (
         [custom, built_in],
         ReaderOutcome.CUSTOM,
     )
@@ -387,12 +387,12 @@ def test_gradient_falls_through_a_root_without_its_file_or_with_an_empty_one(
 ) -> None:
     world.set("TUNE_BANK_PATH")
     default = world.file(f"home/{GRAPH}/{SOC}/{NAMES['gradient']}")
-    assert [each.path for each in world.ask(Reader.GRADIENT).files] == [default]
+    assert [found.path for found in world.ask(Reader.GRADIENT).files] == [default]
     assert world.ask(Reader.GRADIENT_WRITER).files == ()
     named = world.file(f"tune/{NAMES['gradient']}", "")
-    assert [each.path for each in world.ask(Reader.GRADIENT).files] == [default]
+    assert [found.path for found in world.ask(Reader.GRADIENT).files] == [default]
     named.write_text("[]")
-    assert [each.path for each in world.ask(Reader.GRADIENT).files] == [named]
+    assert [found.path for found in world.ask(Reader.GRADIENT).files] == [named]
 
 
 def test_packages_of_their_own_hide_the_built_in_file_of_the_same_name(world: World) -> None:
@@ -404,16 +404,16 @@ def test_packages_of_their_own_hide_the_built_in_file_of_the_same_name(world: Wo
     ]
     for place in places:
         file = world.file(place)
-        assert [each.path for each in world.ask(Reader.CANN_CPP).files] == [file]
+        assert [found.path for found in world.ask(Reader.CANN_CPP).files] == [file]
     other = world.file(places[0].replace("MatMulV3", "Conv3D"))
     query = Query(soc_version=SOC)
-    names = {each.path for each in world.ask(Reader.CANN_CPP, query).files}
+    names = {found.path for found in world.ask(Reader.CANN_CPP, query).files}
     assert names == {file, other}
 
 
 def test_unified_takes_the_first_built_in_directory_whole(world: World) -> None:
     second = world.file(f"opp/data/built_in/op/{SOC}/unified_bank/{NAMES['unified']}")
-    assert [each.path for each in world.ask(Reader.UNIFIED).files] == [second]
+    assert [found.path for found in world.ask(Reader.UNIFIED).files] == [second]
     world.folder("opp/built-in/data/op")
     assert world.ask(Reader.UNIFIED).files == ()
 
@@ -434,9 +434,9 @@ def test_own_soc_of_both_tiers_goes_before_related_ones(world: World) -> None:
         place(custom, SOC),
     ]
     answer = world.ask(Reader.UNIFIED)
-    assert [each.path for each in answer.files] == files[::-1]
-    assert [each.soc_version for each in answer.files] == [SOC, SOC, "Ascend910B1", "Ascend910B1"]
-    assert [each.path for each in world.ask(Reader.HOST).files] == [files[3]]
+    assert [found.path for found in answer.files] == files[::-1]
+    assert [found.soc_version for found in answer.files] == [SOC, SOC, "Ascend910B1", "Ascend910B1"]
+    assert [found.path for found in world.ask(Reader.HOST).files] == [files[3]]
 
 
 def test_vector_reads_the_first_of_its_three_folders_that_has_banks(world: World) -> None:
@@ -446,7 +446,7 @@ def test_vector_reads_the_first_of_its_three_folders_that_has_banks(world: World
         for folder in ("Ascend910B/rl", "Ascend910B/custom", f"{SOC}/vector")
     ]
     for file in reversed(files):
-        assert [each.path for each in world.ask(Reader.VECTOR).files] == [file]
+        assert [found.path for found in world.ask(Reader.VECTOR).files] == [file]
         file.unlink()
 
 
@@ -458,10 +458,10 @@ def test_custom_subgraph_bank_of_any_name_is_told_by_its_content(world: World) -
     )
     world.file("tune/notes.json", "[1, 2]")
     world.file(f"tune/{SOC}/{NAMES['graph']}")
-    assert [each.path for each in world.ask(Reader.GRAPH).files] == [bank]
+    assert [found.path for found in world.ask(Reader.GRAPH).files] == [bank]
 
 
-@pytest.mark.parametrize("reader", [each for each in Reader if RULES[each].is_operator])
+@pytest.mark.parametrize("reader", [reader for reader in Reader if RULES[reader].is_operator])
 def test_other_soc_and_other_cores_are_other_files(world: World, reader: Reader) -> None:
     world.set("TUNE_BANK_PATH")
     file = world.file(custom_file(reader, "tune"))
@@ -472,10 +472,10 @@ def test_other_soc_and_other_cores_are_other_files(world: World, reader: Reader)
     ):
         assert world.ask(reader, query).files == ()
     for query in (Query(), Query(soc_version=SOC), Query(core_num=24), QUERY):
-        assert [each.path for each in world.ask(reader, query).files] == [file]
+        assert [found.path for found in world.ask(reader, query).files] == [file]
 
 
-@pytest.mark.parametrize("reader", [each for each in Reader if RULES[each].is_operator])
+@pytest.mark.parametrize("reader", [reader for reader in Reader if RULES[reader].is_operator])
 def test_file_in_the_folder_of_another_soc_is_not_found(world: World, reader: Reader) -> None:
     world.set("TUNE_BANK_PATH")
     world.file(custom_file(reader, "tune").replace(f"{SOC}/", "Ascend310/", 1))
@@ -567,9 +567,9 @@ def test_any_environment_has_one_answer_and_no_traceback(
     )
     answer = find_answer(reader, around, query)
     assert repr(find_answer(reader, around, query)) == repr(answer)
-    assert sum(each.taken for each in answer.tried if each.tier is Tier.CUSTOM) <= 1
+    assert sum(attempt.taken for attempt in answer.tried if attempt.tier is Tier.CUSTOM) <= 1
     assert (answer.outcome is ReaderOutcome.STOPS) == (answer.stop is not None)
-    assert all(each.path.is_file() for each in answer.files)
+    assert all(found.path.is_file() for found in answer.files)
 
 
 @given(env=VARIABLES)
