@@ -45,11 +45,6 @@ LAYERS = {
     ),
 }
 
-# names two classes still share; the list only gets shorter
-SHARED_NAMES = {
-    "Workload",
-}
-
 
 @cache
 def _sources(package: str) -> tuple[Path, ...]:
@@ -266,10 +261,8 @@ def test_a_class_name_means_one_thing_in_the_whole_product() -> None:
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(path.relative_to(ROOT).as_posix())
-    shared = {name: found for name, found in places.items() if len(found) > 1}
-    new = [f"{name}: {', '.join(shared[name])}" for name in shared.keys() - SHARED_NAMES]
-    assert not new, "\n".join(sorted(new))
-    assert not SHARED_NAMES - shared.keys(), "unique by now: take them off SHARED_NAMES"
+    shared = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
+    assert not shared, "\n".join(sorted(shared))
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -13,7 +13,7 @@ from aoebank.storage.readers.environment import current_environment, surrounding
 
 if TYPE_CHECKING:
     from aoebank.ops.ls import ListResult
-    from aoebank.ops.resolve.records import Workload
+    from aoebank.ops.resolve.records import WantedWorkload
     from aoebank.ops.resolve.run import ResolveResult
     from aoebank.ops.show import ShowResult
 
@@ -70,7 +70,7 @@ def resolve(
     )
 
 
-def _workload(shape: str | None, record: AnyPath | None, op: str | None) -> Workload | None:
+def _workload(shape: str | None, record: AnyPath | None, op: str | None) -> WantedWorkload | None:
     from aoebank.ops.resolve.records import workload_from_file, workload_from_text
 
     if shape is not None and record is not None:

@@ -26,7 +26,7 @@ from aoebank.formats.registry import format_of, get_format
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
-from aoebank.storage.tree import FileKind, TreeEntry, iter_tree
+from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, iter_tree
 from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.lock import read_settled
 from aoebank.storage.writing.staged import update_file
@@ -151,7 +151,7 @@ class Bank:
 
         def edit(old: bytes | None) -> bytes:
             if old is not None and not old.strip():
-                _demand_no_backup(file)
+                demand_no_backup(file)
             data = old if old and old.strip() else format_.empty
             parsed = format_.parse(data, file)
             raise_if_broken(parsed)
@@ -208,9 +208,9 @@ def _parse(path: Path) -> ParsedFile | None:
     return format_of(path, settled).parse(settled, path)
 
 
-def _demand_no_backup(file: Path) -> None:
-    """Raise if a file is empty because a writer of CANN died over it."""
-    backup = file.with_name(f"{file.name}.aoe")
+def demand_no_backup(file: Path) -> None:
+    """Raise `BankFormatError` if CANN's backup of an empty file stayed: its writer died."""
+    backup = file.with_name(file.name.removesuffix(".json") + BACKUP_SUFFIX)
     if (read_file(backup) or b"").strip():
         raise BankFormatError(
             "file is empty, its content is in the backup of a write that died",

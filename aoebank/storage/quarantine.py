@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 
-from aoebank.errors import BankFormatError, BankPathError, BankPermissionError
+from aoebank.errors import BankFormatError, BankPathError, BankPermissionError, RecordError
+from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import get_format
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM
@@ -76,6 +77,19 @@ def load_quarantine(root: Path) -> Quarantine:
     """
     path = quarantine_path(root)
     return parse_quarantine(_read(path) or b"", path)
+
+
+def find_entry(
+    parsed: ParsedFile, number: int, quarantine: Quarantine, *, today: date
+) -> QuarantineEntry | None:
+    """Return the entry that keeps a record of a file out; None for one that cannot be read."""
+    if not quarantine.holds_key(parsed.keys[number]):
+        return None
+    try:
+        record = parsed.format.record(parsed, number)
+    except RecordError:
+        return None
+    return quarantine.find(record, today=today)
 
 
 def parse_quarantine(data: bytes, path: Path) -> Quarantine:

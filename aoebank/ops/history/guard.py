@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 
-from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
+from aoebank.storage.quarantine import find_entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +38,10 @@ def entry_for(
     parsed: ParsedFile | None, key: str, quarantine: Quarantine, today: date
 ) -> QuarantineEntry | None:
     """Return the entry that keeps the record of a key out, or None."""
-    if parsed is None or not quarantine.holds_key(key):
+    number = parsed.find(key) if parsed is not None else None
+    if parsed is None or number is None:
         return None
-    number = parsed.find(key)
-    try:
-        record = None if number is None else parsed.format.record(parsed, number)
-    except RecordError:
-        return None
-    return None if record is None else quarantine.find(record, today=today)
+    return find_entry(parsed, number, quarantine, today=today)
 
 
 def without(parsed: ParsedFile, kept_out: list[KeptOut]) -> bytes:

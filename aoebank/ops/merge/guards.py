@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from aoebank.errors import BankFormatError, BankNotFoundError, RecordError
+from aoebank.errors import BankFormatError, BankNotFoundError
 from aoebank.formats.names import plain_soc
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
@@ -18,6 +18,7 @@ from aoebank.ops.validate.built_in import BuiltInBank, find_built_in
 from aoebank.storage.quarantine import (
     FILE,
     FOLDER,
+    find_entry,
     find_quarantine_root,
     load_quarantine,
     parse_quarantine,
@@ -48,11 +49,12 @@ class Exclusions:
         filled = [quarantine for quarantine in self.quarantines if len(quarantine)]
         if parsed is None or not filled:
             return found
-        for number, key in enumerate(parsed.keys):
+        for number in range(len(parsed)):
             for quarantine in filled:
-                if quarantine.holds_key(key):
-                    reason = self._reason(parsed, number, quarantine)
-                    found |= {} if reason is None else {number: reason}
+                entry = find_entry(parsed, number, quarantine, today=self.today)
+                if entry is not None:
+                    ticket = f" ({entry.ticket})" if entry.ticket else ""
+                    found[number] = f"{entry.reason}{ticket}"
         return found
 
     def find_slower(self, parsed: ParsedFile) -> Mapping[int, str]:
@@ -64,16 +66,6 @@ class Exclusions:
             numbers[finding.location.start]: f"{finding.got}, {finding.expected} in the built-in"
             for finding in self.built_in.check(parsed)
         }
-
-    def _reason(self, parsed: ParsedFile, number: int, quarantine: Quarantine) -> str | None:
-        try:
-            record = parsed.format.record(parsed, number)
-        except RecordError:
-            return None
-        entry = quarantine.find(record, today=self.today)
-        if entry is None:
-            return None
-        return f"{entry.reason} ({entry.ticket})" if entry.ticket else entry.reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

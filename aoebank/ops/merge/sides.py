@@ -24,8 +24,9 @@ from aoebank.ops.merge.plan import Source, Three
 from aoebank.ops.merge.verdicts import PersonalVerdict
 from aoebank.ops.merge.versions import Versions
 from aoebank.processes import count_processes, map_in_order
+from aoebank.storage.bank import demand_no_backup
 from aoebank.storage.sides.side import PathSide, Side, SideKind, StoredSide, size_on_disk
-from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, iter_tree
+from aoebank.storage.tree import FileKind, TreeEntry, iter_tree
 from aoebank.storage.twins import BY_TUNER_ONLY, bank_of_twin
 
 _BOTH = (Source.OURS, Source.THEIRS)
@@ -234,7 +235,8 @@ def _load(side: Side | None, *, name: str, like: ParsedFile | None) -> ParsedFil
         raise BankFormatError(
             "is no bank file", path=path, expected="a file of a format of docs/formats.md"
         )
-    _demand_no_backup(side, parsed)
+    if is_blank(parsed.data) and side.kind in (SideKind.FILE, SideKind.TREE):
+        demand_no_backup(path)
     return parsed
 
 
@@ -308,17 +310,3 @@ def _demand_readable(side: Side, entry: TreeEntry) -> None:
         path=entry.path,
         expected=f"all of {side.label} to be readable: what is missing would count as removed",
     )
-
-
-def _demand_no_backup(side: Side, parsed: ParsedFile) -> None:
-    """Raise if a file is empty because a writer of CANN died over it."""
-    if not is_blank(parsed.data) or side.kind not in (SideKind.FILE, SideKind.TREE):
-        return
-    backup = parsed.path.with_name(parsed.path.name.removesuffix(".json") + BACKUP_SUFFIX)
-    if backup.exists() and backup.stat().st_size:
-        raise BankFormatError(
-            "file is empty, its content is in the backup of a write that died",
-            path=parsed.path,
-            got=backup.name,
-            hint=f"mv {backup} {parsed.path}, or remove the backup",
-        )

@@ -18,7 +18,7 @@ from aoebank.storage.readers.rules import RULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class WantedWorkload:
     """What to look for: keys where they are known, else the workload itself.
 
     Attributes:
@@ -31,7 +31,7 @@ class Workload:
     format: str | None = None
 
 
-def workload_from_text(text: str, *, op_type: str | None) -> Workload:
+def workload_from_text(text: str, *, op_type: str | None) -> WantedWorkload:
     """Return the workload a text spells: an `info_dict`, or a feature text of its own.
 
     Raises:
@@ -50,10 +50,10 @@ def workload_from_text(text: str, *, op_type: str | None) -> Workload:
         for known in registry.FORMATS
         if (keys := frozenset(known.iter_keys(text, value, op_type)))
     }
-    return Workload(value=value, keys=found)
+    return WantedWorkload(value=value, keys=found)
 
 
-def workload_from_file(path: Path) -> Workload:
+def workload_from_file(path: Path) -> WantedWorkload:
     """Return the workload of the one record a file holds.
 
     Raises:
@@ -71,10 +71,10 @@ def workload_from_file(path: Path) -> Workload:
         )
     (record,) = records
     keys = {record.format: frozenset({record.key})}
-    return Workload(value=record.workload, keys=keys, format=record.format)
+    return WantedWorkload(value=record.workload, keys=keys, format=record.format)
 
 
-def find_matches(answers: Iterable[ReaderAnswer], workload: Workload) -> Iterator[Match]:
+def find_matches(answers: Iterable[ReaderAnswer], workload: WantedWorkload) -> Iterator[Match]:
     """Yield, per reader whose format can hold the workload, what it finds."""
     for answer in answers:
         rules = RULES[answer.reader]
@@ -162,7 +162,7 @@ def _load(path: Path) -> ParsedFile | None:
         return None
 
 
-def _find(parsed: ParsedFile, workload: Workload) -> Record | None:
+def _find(parsed: ParsedFile, workload: WantedWorkload) -> Record | None:
     numbers = (parsed.find(key) for key in workload.keys.get(parsed.format.name, ()))
     number = next((place for place in numbers if place is not None), None)
     try:

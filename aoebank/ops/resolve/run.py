@@ -17,7 +17,7 @@ from aoebank.model.resolution import (
     Tier,
 )
 from aoebank.ops.resolve.hazards import find_hazards
-from aoebank.ops.resolve.records import Workload, find_matches, record_hazards
+from aoebank.ops.resolve.records import WantedWorkload, find_matches, record_hazards
 from aoebank.storage.readers.environment import find_answer
 from aoebank.storage.readers.places import Surroundings
 from aoebank.storage.readers.rules import RULES
@@ -83,7 +83,7 @@ def resolve(
     query: Query = ANYTHING,
     readers: Sequence[Reader] = (),
     writers: bool = False,
-    workload: Workload | None = None,
+    workload: WantedWorkload | None = None,
 ) -> ResolveResult:
     """Return what each reader would use; a bank that cannot be used is a result too.
 

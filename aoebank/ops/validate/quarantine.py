@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
-from aoebank.errors import BankFormatError, BankPathError, RecordError
+from aoebank.errors import BankFormatError, BankPathError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
-from aoebank.model.record import Record
 from aoebank.ops.selection import parts_of
 from aoebank.storage.bank import Bank
 from aoebank.storage.quarantine import (
+    find_entry,
     find_quarantine_root,
     load_quarantine,
     quarantine_path,
@@ -39,8 +39,9 @@ class QuarantineCheck:
         if not len(quarantine):
             return
         for number, key in enumerate(parsed.keys):
-            if quarantine.holds_key(key) and parsed.find(key) == number:
-                yield from self._check_record(parsed, number, quarantine)
+            entry = find_entry(parsed, number, quarantine, today=self._today)
+            if entry is not None and parsed.find(key) == number:
+                yield _kept_in(parsed, number, entry)
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong with the quarantines themselves."""
@@ -49,24 +50,6 @@ class QuarantineCheck:
             targets = [*_targets(root)] if len(quarantine) else []
             for entry in quarantine:
                 yield from self._stale(entry, targets)
-
-    def _check_record(
-        self, parsed: ParsedFile, number: int, quarantine: Quarantine
-    ) -> Iterator[Finding]:
-        try:
-            record = parsed.format.record(parsed, number)
-        except RecordError:
-            return  # told already
-        entry = quarantine.find(record, today=self._today)
-        if entry is not None:
-            yield make_finding(
-                "AB513",
-                _place(record, parsed),
-                "record is in quarantine",
-                got=_words(entry),
-                hint=f"aoebank restore, or tune again; `aoebank quarantine rm {entry.key}` if the "
-                "record is good after all",
-            )
 
     def _of(self, path: Path) -> Quarantine:
         folder = path.parent
@@ -124,8 +107,15 @@ def _may_hold(entry: QuarantineEntry, socs: frozenset[str], op_type: str | None)
     return None in (entry.op_type, op_type) or entry.op_type == op_type
 
 
-def _place(record: Record, parsed: ParsedFile) -> Location:
-    return record.location or Location(path=parsed.path)
+def _kept_in(parsed: ParsedFile, number: int, entry: QuarantineEntry) -> Finding:
+    return make_finding(
+        "AB513",
+        parsed.format.record(parsed, number).location or Location(path=parsed.path),
+        "record is in quarantine",
+        got=_words(entry),
+        hint=f"aoebank restore, or tune again; `aoebank quarantine rm {entry.key}` if the "
+        "record is good after all",
+    )
 
 
 def _words(entry: QuarantineEntry) -> str:

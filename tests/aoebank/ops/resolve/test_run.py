@@ -15,7 +15,7 @@ from aoebank.errors import UsageError
 from aoebank.formats.runtime_kb.format import make_runtime_record
 from aoebank.model.record import Record
 from aoebank.model.resolution import HAZARDS, Hazard, Query, ReaderOutcome
-from aoebank.ops.resolve.records import Workload, workload_from_file, workload_from_text
+from aoebank.ops.resolve.records import WantedWorkload, workload_from_file, workload_from_text
 from aoebank.ops.resolve.run import ResolveResult, default_readers, resolve
 from aoebank.report.resolve import ResolveReport
 from aoebank.storage.bank import load_file
@@ -57,7 +57,7 @@ class World:
         self,
         *readers: Reader,
         query: Query = QUERY,
-        workload: Workload | None = None,
+        workload: WantedWorkload | None = None,
         writers: bool = False,
         **options: str,
     ) -> ResolveResult:
