@@ -87,15 +87,23 @@ ACTIVATIONS: dict[str, tuple[int, Callable[[hl.Expr, Sequence[float]], hl.Expr]]
 """Fused activations of ONNX Runtime's blocked convolution: parameters needed, function."""
 
 
+def refuse_activation(operation: Operation) -> str:
+    """Return why the activation of a blocked convolution cannot be computed; "" if it can."""
+    activation = str(operation.attributes.get("activation", ""))
+    if activation not in ACTIVATIONS:
+        return f"Conv with activation {activation}"
+    parameters = operation.attributes.get("activation_params", ())
+    if not isinstance(parameters, tuple) or len(parameters) < ACTIVATIONS[activation][0]:
+        return f"Conv with activation {activation} without its parameters"
+    return ""
+
+
 def refuse_channel_scale(operation: Operation) -> str:
     """Only a depthwise 1x1 convolution with stride 1 and nothing added is per element."""
     attributes = operation.attributes
-    activation = str(attributes.get("activation", ""))
-    if activation not in ACTIVATIONS:
-        return f"Conv with activation {activation}"
-    parameters = attributes.get("activation_params", ())
-    if not isinstance(parameters, tuple) or len(parameters) < ACTIVATIONS[activation][0]:
-        return f"Conv with activation {activation} without its parameters"
+    refused = refuse_activation(operation)
+    if refused:
+        return refused
     if attributes.get("group", 1) == 1:
         return "Conv that sums over channels"
     if len(operation.inputs) > 3:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aoe.kernels.family import Support
-from aoe.kernels.normalization_ops import ACTIVATIONS
+from aoe.kernels.normalization_ops import refuse_activation
 from aoe.operators import BLOCKED_CONVOLUTION, op_key
-from aoe.workload import AttributeValue, Layout, Operation, TensorSpec, Workload
+from aoe.workload import Layout, Operation, TensorSpec, Workload
 
 X, WEIGHTS, BIAS, SUM = range(4)
 """Positions of the operator's inputs. Source: `com.microsoft.nchwc.Conv`, version 1."""
@@ -80,7 +80,7 @@ def read_convolution(workload: Workload) -> ConvolutionShape | Support:
         height=x.shape[2],
         width=x.shape[3],
         kernel=(weights.shape[2], weights.shape[3]),
-        strides=_pair(operation, "strides", 1),
+        strides=_pair(operation, "strides"),
         pads=_pads(operation),
         block=x.block,
     )
@@ -99,7 +99,7 @@ def _refusal(operation: Operation, workload: Workload) -> str:
     x, weights, bias, added = (*specs, None, None)[:4]
     if x is None or x.layout is not Layout.BLOCKED or weights is None or not weights.constant:
         return "Conv of a plain tensor or with computed weights"
-    if weights.shape[1] != x.shape[1] or _number(operation, "group", 1) != 1:
+    if weights.shape[1] != x.shape[1] or operation.attributes.get("group", 1) != 1:
         return "Conv in groups"
     if weights.shape[0] % x.block or len(weights.shape) != 4:
         return f"Conv with weights {weights.shape} in blocks of {x.block}"
@@ -107,21 +107,11 @@ def _refusal(operation: Operation, workload: Workload) -> str:
         return "Conv with a computed bias"
     if added is not None and not _is_like(added, workload.output):
         return "Conv that adds a tensor of another shape"
-    if any(item != 1 for item in _pair(operation, "dilations", 1)):
+    if any(item != 1 for item in _pair(operation, "dilations")):
         return "Conv with dilated filters"
     if str(operation.attributes.get("auto_pad", "NOTSET")) not in ("NOTSET", ""):
         return "Conv with automatic padding"
-    return _activation_refusal(operation)
-
-
-def _activation_refusal(operation: Operation) -> str:
-    activation = str(operation.attributes.get("activation", ""))
-    if activation not in ACTIVATIONS:
-        return f"Conv with activation {activation}"
-    parameters = operation.attributes.get("activation_params", ())
-    if not isinstance(parameters, tuple) or len(parameters) < ACTIVATIONS[activation][0]:
-        return f"Conv with activation {activation} without its parameters"
-    return ""
+    return refuse_activation(operation)
 
 
 def _is_like(spec: TensorSpec, output: TensorSpec) -> bool:
@@ -136,12 +126,8 @@ def _pads(operation: Operation) -> tuple[int, int, int, int]:
     return top, left, bottom, right
 
 
-def _pair(operation: Operation, name: str, default: int) -> tuple[int, int]:
+def _pair(operation: Operation, name: str) -> tuple[int, int]:
     value = operation.attributes.get(name, ())
-    if not isinstance(value, tuple) or len(value) != 2:
-        return default, default
-    return int(value[0]), int(value[1])
-
-
-def _number(operation: Operation, name: str, default: int) -> AttributeValue:
-    return operation.attributes.get(name, default)
+    return (
+        (int(value[0]), int(value[1])) if isinstance(value, tuple) and len(value) == 2 else (1, 1)
+    )
