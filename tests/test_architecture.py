@@ -309,3 +309,10 @@ def _long_functions(path: Path) -> Iterator[str]:
         length = (node.end_lineno or 0) - first.lineno + 1
         if length > FUNCTION_CAP_LINES:
             yield f"{path}:{node.lineno}: {node.name} is {length} lines"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_tests_stand_where_the_code_stands(package: str) -> None:
+    tests = ROOT / "tests" / package
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("*.py")}
+    assert not [str(folder) for folder in folders if not (ROOT / package / folder).is_dir()]
