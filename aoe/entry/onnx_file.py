@@ -88,7 +88,7 @@ def _check(path: Path, proto: onnx.ModelProto) -> None:
     except onnx.checker.ValidationError as error:
         # Operators of other domains are ONNX Runtime's business: it says so when it loads them.
         if "No Op registered" not in str(error) and "No opset import" not in str(error):
-            first = str(error).strip().splitlines()[0]
+            first = (str(error).strip().splitlines() or ["the checker does not say why"])[0]
             raise ModelImportError(f"--model={path}", f"not a valid model: {first}") from error
     except UnicodeDecodeError as error:
         raise ModelImportError(f"--model={path}", f"not a valid model: {error}") from error

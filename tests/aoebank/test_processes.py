@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,12 +110,29 @@ def test_no_piece_is_worked_on_long_before_its_turn(tmp_path: Path) -> None:
     found.close()  # type: ignore[attr-defined]
 
 
-def test_every_core_gets_its_share_of_a_large_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
-    assert count_processes(LARGE) == 16
-    assert count_processes(30 << 20) == 3
-    assert count_processes((16 << 20) - 1) == 1
-    assert count_processes(0) == 1
+def _in_a_process_of_its_own(cores: int, code: str) -> list[int]:
+    """Return the numbers a program prints that has one thread, unlike this one with its libraries.
+
+    Args:
+        cores: Which that program takes itself to have.
+        code: Prints; `count` is `count_processes`, `threading` is imported.
+    """
+    program = (
+        "import os, threading\n"
+        f"os.sched_getaffinity = lambda _: set(range({cores}))\n"
+        "from aoebank.processes import count_processes as count\n"
+        f"{code}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_every_core_gets_its_share_of_a_large_job() -> None:
+    sizes = [LARGE, 30 << 20, (16 << 20) - 1, 0]
+    code = f"print(*map(count, {sizes}))"
+    assert _in_a_process_of_its_own(16, code) == [16, 3, 1, 1]
 
 
 def test_one_core_works_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,17 +140,17 @@ def test_one_core_works_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count_processes(LARGE) == 1
 
 
-def test_process_with_threads_does_not_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    done = threading.Event()
-    thread = threading.Thread(target=done.wait)
-    thread.start()
-    try:
-        assert count_processes(LARGE) == 1
-    finally:
-        done.set()
-        thread.join()
-    assert count_processes(LARGE) == 2
+def test_process_with_threads_does_not_fork() -> None:
+    code = f"""
+done = threading.Event()
+thread = threading.Thread(target=done.wait)
+thread.start()
+print(count({LARGE}))
+done.set()
+thread.join()
+print(count({LARGE}))
+"""
+    assert _in_a_process_of_its_own(2, code) == [1, 2]
 
 
 def test_those_who_work_do_not_fork_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,18 @@ def test_damaged_model_is_refused_or_loaded_and_never_a_bug(
         assert str(error)
 
 
+def test_complaint_without_words_is_still_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def complain(proto: onnx.ModelProto) -> None:
+        raise onnx.checker.ValidationError("")
+
+    file = save_model(chain_model(["Exp"]), tmp_path / "odd.onnx")
+    monkeypatch.setattr(onnx.checker, "check_model", complain)
+    with pytest.raises(ModelImportError, match="does not say why"):
+        load_onnx(file, {})
+
+
 def test_model_without_nodes_is_refused(tmp_path: Path) -> None:
     file = save_model(make_model([], {"x": [1]}, ["x"]), tmp_path / "empty.onnx")
     with pytest.raises(ModelImportError, match="one without any operator"):
