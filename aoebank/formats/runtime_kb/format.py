@@ -140,7 +140,7 @@ def runtime_key(op_type: str, workload: JsonObject) -> str:
     if schema is None:
         return _json_key(op_type, workload)
     packed = schema.workload.pack(workload)
-    return _struct_key(common_hash(packed), _digest(schema, packed))
+    return _struct_key(common_hash(packed), packed, _start_digest(schema))
 
 
 def make_runtime_record(*, op_type: str, workload: JsonObject, strategy: JsonObject) -> Record:
@@ -227,13 +227,15 @@ def _json_key(op_type: str, workload: JsonValue) -> str:
     return hashlib.md5(text.encode("ascii"), usedforsecurity=False).hexdigest()
 
 
-def _digest(schema: OperatorSchema, packed: bytes) -> str:
-    text = schema.op.encode("utf-8") + b"\0" + packed
-    return hashlib.blake2b(text, digest_size=12).hexdigest()
+def _start_digest(schema: OperatorSchema) -> hashlib.blake2b:
+    """Return the digest of a key, the struct still to come."""
+    return hashlib.blake2b(schema.op.encode("utf-8") + b"\0", digest_size=12)
 
 
-def _struct_key(hash_: int, digest: str) -> str:
-    return f"{hash_:08x}{digest}"
+def _struct_key(hash_: int, packed: bytes, start: hashlib.blake2b) -> str:
+    digest = start.copy()
+    digest.update(packed)
+    return f"{hash_:08x}{digest.hexdigest()}"
 
 
 class _Batch:
@@ -269,7 +271,10 @@ class _Batch:
         return True
 
     def _add_packed(self, op: str, packed: bytes) -> None:
-        numbers, structs = self._pending.setdefault(op, ([], []))
+        pending = self._pending.get(op)
+        if pending is None:
+            pending = self._pending[op] = ([], [])
+        numbers, structs = pending
         numbers.append(len(self._keys))
         structs.append(packed)
         self._keys.append("")
@@ -286,9 +291,11 @@ class _Batch:
 
     def flush(self) -> None:
         """Compute the keys that are still to come."""
+        keys = self._keys
         for op, (numbers, structs) in self._pending.items():
             schema = self._schemas[op]
             hashes = common_hashes(structs, schema.workload.size)
+            start = _start_digest(schema)
             for number, packed, hash_ in zip(numbers, structs, hashes, strict=True):
-                self._keys[number] = _struct_key(hash_, _digest(schema, packed))
+                keys[number] = _struct_key(hash_, packed, start)
         self._pending.clear()
