@@ -94,6 +94,9 @@ RULES: list[tuple[Structure, Callable[[Any], Iterator[Problem]], Any]] = [
 ]
 
 
+NAMES = ("unified", "vector", "cube", "gradient", "graph")
+
+
 def _near(value: Any) -> st.SearchStrategy[Any]:
     """Return values like one that is right, with a part left out or replaced."""
     if isinstance(value, dict):
@@ -104,7 +107,7 @@ def _near(value: Any) -> st.SearchStrategy[Any]:
     return st.just(value) | leaves
 
 
-@pytest.mark.parametrize(("structure", "rules", "right"), RULES, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(("structure", "rules", "right"), RULES, ids=NAMES)
 @given(data=st.data())
 def test_schema_and_reader_take_the_same_records(
     structure: Structure, rules: Callable[[Any], Iterator[Problem]], right: Any, data: Any
