@@ -20,7 +20,6 @@ from statistics import median
 
 from aoebank.formats.provenance import ProvenanceLog
 from aoebank.model.digest import canonical_text
-from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Event, Provenance
 from aoebank.model.record import Alternative, Record
 from aoebank.model.timing import (
@@ -103,7 +102,7 @@ def choose(answers: TwoAnswers, policy: Policy, rules: MergeRules) -> Choice:
     known = _by_time(answers, rules)
     if isinstance(known, Choice):
         return known
-    if _text(answers.ours.strategy) == _text(answers.theirs.strategy):
+    if canonical_text(answers.ours.strategy) == canonical_text(answers.theirs.strategy):
         return Choice(action=_timed(answers) or _incumbent(answers), reason=Reason.SAME_STRATEGY)
     return _by_policy(rules.untimed, fail=known)
 
@@ -154,8 +153,11 @@ def _incumbent(answers: TwoAnswers) -> Action:
     if answers.incumbent is not None:
         return answers.incumbent
     if answers.base is not None:
-        old = _text(answers.base.strategy)
-        has_old = (_text(answers.ours.strategy) == old, _text(answers.theirs.strategy) == old)
+        old = canonical_text(answers.base.strategy)
+        has_old = (
+            canonical_text(answers.ours.strategy) == old,
+            canonical_text(answers.theirs.strategy) == old,
+        )
         if has_old[0] != has_old[1]:
             return Action.KEEP_OURS if has_old[0] else Action.TAKE_THEIRS
     smaller = _rank(answers.ours) <= _rank(answers.theirs)
@@ -165,7 +167,7 @@ def _incumbent(answers: TwoAnswers) -> Action:
 def _rank(record: Record) -> tuple[bool, float, str, str]:
     """Return what records are ordered by: nothing in it depends on how they are spelled."""
     time = record.cost_us or 0.0
-    return record.cost_us is None, time, _text(record.strategy), _meaning(record)
+    return record.cost_us is None, time, canonical_text(record.strategy), _meaning(record)
 
 
 def _meaning(record: Record) -> str:
@@ -176,15 +178,12 @@ def _meaning(record: Record) -> str:
         origin=record.origin,
         extra=record.extra,
     )
-    return _text([_members(answer) for answer in (first, *record.alternatives)])
-
-
-def _members(answer: Alternative) -> list[JsonValue]:
-    return [answer.workload, answer.strategy, answer.extra, answer.cost_us, answer.origin]
-
-
-def _text(value: JsonValue) -> str:
-    return canonical_text(value)
+    return canonical_text(
+        [
+            [answer.workload, answer.strategy, answer.extra, answer.cost_us, answer.origin]
+            for answer in (first, *record.alternatives)
+        ]
+    )
 
 
 def _is_time_of(entry: Provenance, record: Record) -> bool:
