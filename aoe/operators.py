@@ -125,15 +125,15 @@ def _first(operation: Operation, shapes: Sequence[Shape]) -> Shape:
     return shapes[0]
 
 
-def _convolved(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+def convolved(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
     """Return (N, O, rows, columns, ...) of a convolution with explicit padding."""
     data, weights = shapes[0], shapes[1]
     kernel = weights[2:]
     rank = len(kernel)
     if len(data) != rank + 2:
         return None
-    strides, dilations = (_integers(operation, name, rank, 1) for name in ("strides", "dilations"))
-    pads = _integers(operation, "pads", 2 * rank, 0)
+    strides, dilations = (integers(operation, name, rank, 1) for name in ("strides", "dilations"))
+    pads = integers(operation, "pads", 2 * rank, 0)
     extents = tuple(
         (data[2 + at] + pads[at] + pads[rank + at] - dilations[at] * (kernel[at] - 1) - 1)
         // strides[at]
@@ -143,7 +143,8 @@ def _convolved(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
     return (data[0], weights[0], *extents)
 
 
-def _integers(operation: Operation, name: str, count: int, default: int) -> tuple[int, ...]:
+def integers(operation: Operation, name: str, count: int, default: int) -> tuple[int, ...]:
+    """Return an attribute of `count` integers; `default` for each if it is not given so."""
     given = operation.attributes.get(name, ())
     if not isinstance(given, tuple) or len(given) != count:
         return (default,) * count
@@ -238,7 +239,7 @@ _SOFTMAX = OperatorFacts(
 _DENSE_CONVOLUTION = OperatorFacts(
     kind=OperatorKind.PRODUCT,
     inputs=(2, 4),
-    shape=_convolved,
+    shape=convolved,
     specials=Specials.MODERATE,
     rounding=Rounding.SCALE,
     summed=_filter_size,

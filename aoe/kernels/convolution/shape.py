@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aoe.kernels.family import Support
 from aoe.kernels.normalization_ops import refuse_activation
-from aoe.operators import BLOCKED_CONVOLUTION, op_key
+from aoe.operators import BLOCKED_CONVOLUTION, convolved, integers, op_key
 from aoe.workload import Layout, Operation, TensorSpec, Workload
 
 X, WEIGHTS, BIAS, SUM = range(4)
@@ -23,6 +23,8 @@ class ConvolutionShape:
         channels_out: Channels written, likewise.
         height: Rows of an image read.
         width: Columns of an image read.
+        rows: Rows of a result.
+        columns: Columns of a result.
         kernel: Rows and columns of a filter.
         strides: Rows and columns from one result to the next.
         pads: Zeros above, left, below, right.
@@ -34,6 +36,8 @@ class ConvolutionShape:
     channels_out: int
     height: int
     width: int
+    rows: int
+    columns: int
     kernel: tuple[int, int]
     strides: tuple[int, int]
     pads: tuple[int, int, int, int]
@@ -49,18 +53,6 @@ class ConvolutionShape:
         """Blocks of channels written."""
         return self.channels_out // self.block
 
-    @property
-    def rows(self) -> int:
-        """Rows of a result."""
-        padded = self.height + self.pads[0] + self.pads[2]
-        return (padded - self.kernel[0]) // self.strides[0] + 1
-
-    @property
-    def columns(self) -> int:
-        """Columns of a result."""
-        padded = self.width + self.pads[1] + self.pads[3]
-        return (padded - self.kernel[1]) // self.strides[1] + 1
-
 
 def read_convolution(workload: Workload) -> ConvolutionShape | Support:
     """Return the shape of a workload that is one dense convolution, or why it is none."""
@@ -73,21 +65,24 @@ def read_convolution(workload: Workload) -> ConvolutionShape | Support:
     if refused:
         return Support(refused)
     x, weights = (workload.inputs[int(operation.inputs[at][1:])] for at in (X, WEIGHTS))
-    shape = ConvolutionShape(
+    result = convolved(operation, (x.shape, weights.shape))
+    if result is None or result != workload.output.shape:
+        return Support(f"the result has shape {workload.output.shape}, not {result}")
+    top, left, bottom, right = integers(operation, "pads", 4, 0)
+    down, along = integers(operation, "strides", 2, 1)
+    return ConvolutionShape(
         batch=x.shape[0],
         channels_in=x.shape[1],
         channels_out=weights.shape[0],
         height=x.shape[2],
         width=x.shape[3],
+        rows=result[2],
+        columns=result[3],
         kernel=(weights.shape[2], weights.shape[3]),
-        strides=_pair(operation, "strides"),
-        pads=_pads(operation),
+        strides=(down, along),
+        pads=(top, left, bottom, right),
         block=x.block,
     )
-    expected = (shape.batch, shape.channels_out, shape.rows, shape.columns)
-    if expected != workload.output.shape:
-        return Support(f"the result has shape {workload.output.shape}, not {expected}")
-    return shape
 
 
 def _refusal(operation: Operation, workload: Workload) -> str:
@@ -107,7 +102,7 @@ def _refusal(operation: Operation, workload: Workload) -> str:
         return "Conv with a computed bias"
     if added is not None and not _is_like(added, workload.output):
         return "Conv that adds a tensor of another shape"
-    if any(item != 1 for item in _pair(operation, "dilations")):
+    if any(item != 1 for item in integers(operation, "dilations", 2, 1)):
         return "Conv with dilated filters"
     if str(operation.attributes.get("auto_pad", "NOTSET")) not in ("NOTSET", ""):
         return "Conv with automatic padding"
@@ -116,18 +111,3 @@ def _refusal(operation: Operation, workload: Workload) -> str:
 
 def _is_like(spec: TensorSpec, output: TensorSpec) -> bool:
     return (spec.shape, spec.layout, spec.block) == (output.shape, output.layout, output.block)
-
-
-def _pads(operation: Operation) -> tuple[int, int, int, int]:
-    pads = operation.attributes.get("pads", ())
-    if not isinstance(pads, tuple) or len(pads) != 4:
-        return (0, 0, 0, 0)
-    top, left, bottom, right = (int(item) for item in pads)
-    return top, left, bottom, right
-
-
-def _pair(operation: Operation, name: str) -> tuple[int, int]:
-    value = operation.attributes.get(name, ())
-    return (
-        (int(value[0]), int(value[1])) if isinstance(value, tuple) and len(value) == 2 else (1, 1)
-    )
