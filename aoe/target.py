@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-_BUILTIN_NAMES = {"sse4_1": "sse4.1"}  # spelling of GCC's and Clang's __builtin_cpu_supports
+from aoe.workload import Precision
+
+TILES_SUFFIX = "_tiles"
+"""Ends the name of an algorithm that computes in the CPU's matrix tiles (AMX)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstructionSet:
+    """Instructions that only some kernels use.
+
+    Attributes:
+        features: Halide target features which make the compiler use them.
+        cpu_features: CPU features such a kernel needs beyond those every kernel needs.
+    """
+
+    features: tuple[str, ...] = ()
+    cpu_features: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,13 +31,15 @@ class Target:
         soc_version: Stable readable name without `_`, for example `x86-64-zen5`.
         core_num: Threads of the tuned model.
         architecture: Halide's name of the instruction set, for example `x86-64`.
-        features: Halide target features, in Halide's order.
-        cpu_features: CPU features a machine needs to run the kernels.
+        features: Halide target features of every kernel, in Halide's order.
+        cpu_features: CPU features a machine needs to run any kernel.
         vector_lanes: float32 elements of one vector register.
         l1_bytes: Data cache of one core.
         l2_bytes: Second-level cache of one core.
         cpu_model: Marketing name, for people.
         doubt: Why `soc_version` is only the best guess, empty if it is certain.
+        bf16_dot: Vectors of bfloat16 pairs multiplied and summed in float32; None without.
+        bf16_tiles: The same for whole matrix tiles; None without.
     """
 
     soc_version: str
@@ -34,6 +52,8 @@ class Target:
     l2_bytes: int
     cpu_model: str
     doubt: str = ""
+    bf16_dot: InstructionSet | None = None
+    bf16_tiles: InstructionSet | None = None
 
     @property
     def halide_name(self) -> str:
@@ -41,6 +61,28 @@ class Target:
         return "-".join((self.architecture, "linux", *self.features))
 
     @property
-    def builtin_names(self) -> tuple[str, ...]:
-        """CPU features as the C compiler's `__builtin_cpu_supports` spells them."""
-        return tuple(_BUILTIN_NAMES.get(name, name) for name in self.cpu_features)
+    def precisions(self) -> tuple[Precision, ...]:
+        """Precisions this processor has instructions for, the highest first."""
+        lower = (Precision.BFLOAT16,) if self.bf16_dot or self.bf16_tiles else ()
+        return (Precision.FLOAT32, *lower)
+
+    def for_kernel(self, precision: Precision, algorithm: str = "") -> Target:
+        """Return the target a kernel is compiled for, with what it needs beyond the others.
+
+        Args:
+            precision: Of its workload.
+            algorithm: Of its schedule; a name that ends in `_tiles` asks for matrix tiles.
+        """
+        if precision is Precision.FLOAT32:
+            return self
+        tiles = self.bf16_tiles if algorithm.endswith(TILES_SUFFIX) else None
+        found = [known for known in (self.bf16_dot, tiles) if known is not None]
+        return replace(
+            self,
+            features=_joined(self.features, *(known.features for known in found)),
+            cpu_features=_joined(self.cpu_features, *(known.cpu_features for known in found)),
+        )
+
+
+def _joined(*parts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for part in parts for name in part))

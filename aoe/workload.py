@@ -23,6 +23,14 @@ class Layout(StrEnum):
     """Shape (N, C, H, W), memory (N, C/block, H, W, block): ONNX Runtime's NCHWc."""
 
 
+class Precision(StrEnum):
+    """The least precise numbers a kernel may multiply; tensors and sums stay float32."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    """8 bits of mantissa, the exponents of float32."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
     """Shape, type and layout of a tensor.
@@ -106,6 +114,8 @@ class Workload:
         scalars: Constants of one element, known when the kernel is compiled; `s<i>`.
         operations: The operators in topological order; the last one makes the result.
         output: The result.
+        precision: The lowest precision in which products may be computed. Tensors read and
+            written stay float32 whatever it is, and a kernel may be more precise.
     """
 
     op_type: str
@@ -113,6 +123,7 @@ class Workload:
     scalars: tuple[float, ...] = ()
     operations: tuple[Operation, ...]
     output: TensorSpec
+    precision: Precision = Precision.FLOAT32
 
     def __post_init__(self) -> None:
         known = {f"x{i}" for i in range(len(self.inputs))}
@@ -144,15 +155,19 @@ class Workload:
 def workload_to_json(workload: Workload) -> dict[str, Any]:
     """Return the JSON value that stands for `workload` in a record (CANN `info_dict`).
 
-    Member order is fixed: a record key is a hash over this value's text.
+    Member order is fixed: a record key is a hash over this value's text. `precision` is there
+    only if it is not float32, so that it tells keys apart and leaves those of float32 alone.
     """
-    return {
+    value: dict[str, Any] = {
         "op_type": workload.op_type,
         "inputs": [_spec_to_json(spec) for spec in workload.inputs],
         "scalars": list(workload.scalars),
         "operations": [_operation_to_json(operation) for operation in workload.operations],
         "output": _spec_to_json(workload.output),
     }
+    if workload.precision is not Precision.FLOAT32:
+        value["precision"] = workload.precision.value
+    return value
 
 
 def workload_from_json(value: Mapping[str, Any]) -> Workload:
@@ -168,6 +183,7 @@ def workload_from_json(value: Mapping[str, Any]) -> Workload:
             scalars=tuple(float(item) for item in value["scalars"]),
             operations=tuple(_operation_from_json(item) for item in value["operations"]),
             output=_spec_from_json(value["output"]),
+            precision=Precision(value.get("precision", Precision.FLOAT32)),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a workload of this engine: {error!r}") from error

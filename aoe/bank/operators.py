@@ -11,7 +11,7 @@ from typing import Any
 from aoe.bank.journal import CHANGES, ENGINE, BankJournal, Note
 from aoe.measurement import Measurement, SpeedupEstimate
 from aoe.schedule import Configuration, Schedule, schedule_from_json, schedule_to_json
-from aoe.workload import Workload, workload_from_json, workload_to_json
+from aoe.workload import Precision, Workload, workload_from_json, workload_to_json
 from aoebank import (
     Event,
     Provenance,
@@ -154,7 +154,7 @@ class OperatorBank:
         for record in self._bank.iter_records(file):
             other = _workload_of(record)
             answer = self._answer(record, file)
-            if other is None or answer is None or _operators(other) != _operators(workload):
+            if other is None or answer is None or _kind(other) != _kind(workload):
                 continue
             distance = abs(math.log(other.output.size / workload.output.size))
             ranked.append((distance, record.key, answer.configuration, record))
@@ -289,8 +289,9 @@ def _workload_of(record: Record) -> Workload | None:
         return None
 
 
-def _operators(workload: Workload) -> tuple[tuple[str, str], ...]:
-    return tuple((op.domain, op.op_type) for op in workload.operations)
+def _kind(workload: Workload) -> tuple[Precision, tuple[tuple[str, str], ...]]:
+    """Return what workloads must share for the knobs of one to be a guess for the other."""
+    return workload.precision, tuple((op.domain, op.op_type) for op in workload.operations)
 
 
 def _note(workload: Workload, verdict: OperatorVerdict) -> Note:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from aoe.device.feature_check import feature_check
 from aoe.device.toolchain import INSTALL_HINT, Toolchain, halide_include
 from aoe.errors import BuildError, ScheduleError
 from aoe.kernels.family import Pipeline
@@ -43,6 +44,14 @@ def kernel_name(workload: Workload, schedule: Schedule) -> str:
     return f"{workload.op_type}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
+def required_features(sources: Sequence[KernelSource], target: Target) -> tuple[str, ...]:
+    """Return the CPU features a machine needs to run these kernels of `target`."""
+    needed = dict.fromkeys(target.cpu_features)
+    for source in sources:
+        needed |= dict.fromkeys(_target_of(source, target).cpu_features)
+    return tuple(needed)
+
+
 def compile_kernel(source: KernelSource, target: Target, directory: Path) -> Path:
     """Compile one kernel to an object file; what packs its inputs comes to lie beside it.
 
@@ -58,7 +67,8 @@ def compile_kernel(source: KernelSource, target: Target, directory: Path) -> Pat
     apply_schedule(pipeline, source.schedule)
     set_extents(pipeline)
     file = directory / f"{source.name}.o"
-    halide_target = hl.Target("-".join((target.halide_name, *_BUILD_FEATURES)))
+    features = (_target_of(source, target).halide_name, *_BUILD_FEATURES)
+    halide_target = hl.Target("-".join(features))
     symbol = _symbol(source.name)
     try:
         pipeline.output.compile_to_object(
@@ -96,7 +106,7 @@ def build_library(
     Args:
         sources: The kernels, in the order of `objects`.
         objects: What `compile_kernel` wrote.
-        target: Says which CPU features the library demands when it is loaded.
+        target: What they are compiled for; the library asks for its CPU features when loaded.
         toolchain: The C compiler.
         file: The library to write.
 
@@ -164,15 +174,13 @@ def kernel_table(sources: Sequence[KernelSource], target: Target) -> str:
         entries.append(_entry(source, pipeline))
     lines += ["const aoe_kernel aoe_kernel_table[] = {", *entries, "};"]
     lines.append(f"const int aoe_kernel_count = {len(sources)};")
-    lines.append("const char *aoe_missing_cpu_feature(void) {")
-    if "x86" in target.halide_name:
-        lines.append("  __builtin_cpu_init();")
-        lines += [
-            f'  if (!__builtin_cpu_supports("{name}")) return "{name}";'
-            for name in target.builtin_names
-            if name != "f16c"  # GCC before 11 does not know the name; AVX2 machines have it
-        ]
-    return "\n".join([*lines, "  return NULL;", "}", ""])
+    needed = required_features(sources, target)
+    lines.append(feature_check(needed, x86="x86" in target.halide_name))
+    return "\n".join([*lines, ""])
+
+
+def _target_of(source: KernelSource, target: Target) -> Target:
+    return target.for_kernel(source.workload.precision, source.schedule.algorithm)
 
 
 def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:

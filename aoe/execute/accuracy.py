@@ -11,7 +11,7 @@ import numpy as np
 
 from aoe.kernels.halide.shapes import reduction_length
 from aoe.operators import Rounding, facts_of
-from aoe.workload import Workload
+from aoe.workload import Precision, Workload
 
 Array = np.ndarray[Any, Any]
 
@@ -22,6 +22,10 @@ good for a few, and a chain adds up. Source: error bounds stated in aoe.kernels.
 _SCALE_SHARE = 3e-5
 """Error of one result, as a share of the largest: Winograd's F(4x4, 3x3) makes up to 1.2e-5 with
 512 channels (max over 10^5 results of normal data), direct sums 1e-6."""
+_BFLOAT16_SHARE = 1.2e-2
+"""Error of one result of products in bfloat16, as a share of the largest, and of 1, the spread of
+the sums that are compared. Convolutions and matrix products that sum up to 4608 of them make
+2e-3 to 4e-3 (max over 10^5 results against float64, Zen 4): three times as much for other CPUs."""
 _MODEL_RELATIVE = 1e-3
 """Largest error of a model result, relative to the largest magnitude of that result: float32
 rounding of a hundred layers in another order of summation."""
@@ -60,7 +64,8 @@ def kernel_tolerance(workload: Workload, reference: Array) -> Tolerance:
 
     Nothing is tolerated where no operator rounds. Else rounding grows with the square root of
     the operators in the chain, and of the elements summed up into one result. Operators whose
-    sums may be put together in another way are allowed a share of the largest result.
+    sums may be put together in another way are allowed a share of the largest result, and so
+    are products of lower precision.
 
     Args:
         workload: What the kernel computes.
@@ -76,6 +81,8 @@ def kernel_tolerance(workload: Workload, reference: Array) -> Tolerance:
     absolute = relative * min(max(typical, 1e-3), 1.0)
     if any(facts_of(operation).rounding is Rounding.SCALE for operation in operations):
         absolute = max(absolute, _SCALE_SHARE * float(finite.max(initial=0.0)))
+    if workload.precision is Precision.BFLOAT16:
+        absolute = max(absolute, _BFLOAT16_SHARE * float(finite.max(initial=1.0)))
     return Tolerance(relative=relative, absolute=absolute)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from aoe.operators import OperatorFacts, Specials, facts_of
-from aoe.workload import Operation, Workload
+from aoe.kernels.halide.shapes import infer_shapes
+from aoe.operators import OperatorFacts, OperatorKind, Specials, facts_of
+from aoe.workload import Operation, Precision, Workload
 
 Array = np.ndarray[Any, Any]
 
@@ -69,7 +70,8 @@ def workload_model(workload: Workload, *, seed: int) -> onnx.ModelProto:
 def random_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
     """Return seeded values of the inputs that are not constant, by name: float32, their shape.
 
-    Standard normal; positive or away from zero where an operator needs it.
+    Standard normal; positive or away from zero where an operator needs it. Where products may
+    be of lower precision, one factor is scaled so that their sums are standard normal too.
     """
     values = _values(workload, seed)
     return {name: values[name] for name in _variable_inputs(workload)}
@@ -79,7 +81,8 @@ def special_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
     """Return inputs sprinkled with values on which implementations part company.
 
     NaN, infinities, signed zeros, denormals, exact integers and halves, very large and very small
-    magnitudes; for LRN only those that ONNX Runtime's running sum survives.
+    magnitudes; for LRN only those that ONNX Runtime's running sum survives, and only finite
+    and moderate ones for products in bfloat16, which rounds 3.39e38 up to infinity.
     """
     values = dict(random_inputs(workload, seed))
     specials, sparse = _specials(workload)
@@ -97,7 +100,7 @@ def special_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
 def _specials(workload: Workload) -> tuple[tuple[float, ...], bool]:
     """Return special values, and whether one of them reaches many results."""
     wanted = {facts_of(operation).specials for operation in workload.operations}
-    if Specials.MODERATE in wanted:
+    if Specials.MODERATE in wanted or workload.precision is not Precision.FLOAT32:
         large = tuple(value for value in _LARGE_SPECIALS if abs(value) <= _MODERATE_MAX)
         return _FINITE_SPECIALS + large, True
     return _NON_FINITE + _FINITE_SPECIALS + _LARGE_SPECIALS, Specials.FEW in wanted
@@ -111,6 +114,7 @@ def _values(workload: Workload, seed: int) -> dict[str, Array]:
     """Return values of all inputs, constants included."""
     positive = _read_as(workload, lambda facts: facts.positive)
     nonzero = _read_as(workload, lambda facts: facts.nonzero)
+    scales = _scales(workload)
     values = {}
     for number, spec in enumerate(workload.inputs):
         name = f"x{number}"
@@ -120,8 +124,23 @@ def _values(workload: Workload, seed: int) -> dict[str, Array]:
             array = np.abs(array) + 0.1
         elif name in nonzero:
             array += np.copysign(0.5, array)
-        values[name] = np.asarray(array, dtype=np.float32)
+        values[name] = np.asarray(array * scales.get(name, 1.0), dtype=np.float32)
     return values
+
+
+def _scales(workload: Workload) -> dict[str, float]:
+    """Return by how much the second factor of every sum of products is made smaller."""
+    if workload.precision is Precision.FLOAT32:
+        return {}
+    shapes = infer_shapes(workload)
+    if isinstance(shapes, str):
+        return {}
+    summed = {
+        operation.inputs[1]: facts_of(operation).summed(operation, shapes[operation.inputs[0]])
+        for operation in workload.operations
+        if facts_of(operation).kind is OperatorKind.PRODUCT
+    }
+    return {name: count**-0.5 for name, count in summed.items()}
 
 
 def _read_as(workload: Workload, role: Callable[[OperatorFacts], Collection[int]]) -> set[str]:

@@ -27,12 +27,16 @@ class KernelTarget:
         threads: Threads the tuned model runs with.
         l1_bytes: Data cache of one core.
         l2_bytes: Second-level cache of one core.
+        bf16_dot: True if it multiplies pairs of bfloat16 and sums in float32 (AVX512-BF16).
+        bf16_tiles: True if it does so with matrix tiles (AMX).
     """
 
     vector_lanes: int
     threads: int
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
+    bf16_dot: bool = False
+    bf16_tiles: bool = False
 
     @classmethod
     def of(cls, target: Target) -> KernelTarget:
@@ -42,6 +46,8 @@ class KernelTarget:
             threads=target.core_num,
             l1_bytes=target.l1_bytes,
             l2_bytes=target.l2_bytes,
+            bf16_dot=target.bf16_dot is not None,
+            bf16_tiles=target.bf16_tiles is not None,
         )
 
 

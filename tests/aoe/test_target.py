@@ -6,12 +6,12 @@ import platform
 
 import pytest
 
+from aoe.target import InstructionSet
 from aoe.testing.fakes import make_target
+from aoe.workload import Precision
 
-
-def test_builtin_names_are_spelled_as_the_c_compiler_wants_them() -> None:
-    target = make_target(cpu_features=("sse4_1", "avx2"))
-    assert target.builtin_names == ("sse4.1", "avx2")
+_DOT = InstructionSet(features=("avx512_zen4",), cpu_features=("avx2", "avx512_bf16"))
+_TILES = InstructionSet(cpu_features=("amx_tile",))
 
 
 def test_halide_name_is_the_target_s_own_whatever_machine_asks(
@@ -20,3 +20,26 @@ def test_halide_name_is_the_target_s_own_whatever_machine_asks(
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert make_target(features=("avx", "fma")).halide_name == "x86-64-linux-avx-fma"
     assert make_target(architecture="arm-64", features=()).halide_name == "arm-64-linux"
+
+
+def test_float32_kernels_are_compiled_as_ever_whatever_the_cpu_can() -> None:
+    target = make_target(bf16_dot=_DOT, bf16_tiles=_TILES)
+    assert target.for_kernel(Precision.FLOAT32, "gemm_tiles") is target
+
+
+def test_kernels_of_lower_precision_get_what_they_need_once() -> None:
+    target = make_target(bf16_dot=_DOT, bf16_tiles=_TILES)
+    dot = target.for_kernel(Precision.BFLOAT16, "direct_bf16")
+    assert dot.halide_name == "x86-64-linux-avx2-avx512_zen4"
+    assert dot.cpu_features == ("avx2", "avx512_bf16")
+    tiles = target.for_kernel(Precision.BFLOAT16, "gemm_tiles")
+    assert (tiles.features, tiles.cpu_features) == (dot.features, (*dot.cpu_features, "amx_tile"))
+
+
+def test_precisions_are_those_there_are_instructions_for() -> None:
+    both = (Precision.FLOAT32, Precision.BFLOAT16)
+    assert make_target().precisions == (Precision.FLOAT32,)
+    assert make_target(bf16_dot=_DOT).precisions == make_target(bf16_tiles=_TILES).precisions
+    assert make_target(bf16_dot=_DOT).precisions == both
+    plain = make_target()
+    assert plain.for_kernel(Precision.BFLOAT16) == plain

@@ -7,7 +7,7 @@ import platform
 
 from aoe.device.cpu.cpuinfo import read_cpuinfo
 from aoe.device.cpu.microarchitectures import name_cpu
-from aoe.target import Target
+from aoe.target import InstructionSet, Target
 
 _HALIDE_FEATURES = {
     # kernel feature -> CPU features it needs, as /proc/cpuinfo names them;
@@ -21,7 +21,27 @@ _HALIDE_FEATURES = {
     "avx512_skylake": ("avx512vl", "avx512bw", "avx512dq"),
 }
 """Features kernels are compiled with. Later ones (VNNI, bf16, AMX) add nothing to float32 and
-would only make tuned models less portable, so they are left out."""
+would only make tuned models less portable, so only kernels of lower precision have them."""
+
+_AVX512_OF_BF16 = (
+    *(_HALIDE_FEATURES["avx512"] + _HALIDE_FEATURES["avx512_skylake"]),
+    *("avx512_bf16", "avx512_vnni", "avx512ifma", "avx512vbmi"),
+    *("avx512_vbmi2", "avx512_bitalg", "avx512_vpopcntdq", "gfni"),
+)
+_BF16_DOT: dict[str, InstructionSet] = {
+    "avx512_sapphirerapids": InstructionSet(
+        features=("avx512_sapphirerapids",),
+        cpu_features=(*_AVX512_OF_BF16, "avx512_fp16", "avx_vnni"),
+    ),
+    "avx512_zen4": InstructionSet(
+        features=("avx512_zen4",), cpu_features=(*_AVX512_OF_BF16, "sse4a")
+    ),
+    "bf16": InstructionSet(cpu_features=("bf16",)),
+}
+"""Either x86 feature makes Halide emit `vdpbf16ps`, and either lets LLVM use what else such a
+processor has (`-mcpu=znver4` knows SSE4a, which no Intel has). Source: Halide 21,
+CodeGen_X86::mcpu_target; checked in the attributes of what it emits."""
+_BF16_TILES = InstructionSet(cpu_features=("amx_tile", "amx_bf16"))
 
 _HALIDE_ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "arm-64"}
 _CACHE_ROOT = "/sys/devices/system/cpu/cpu0/cache"
@@ -38,6 +58,8 @@ def describe_host(core_num: int | None = None) -> Target:
         name for name, needed in _HALIDE_FEATURES.items() if info.features.issuperset(needed)
     )
     name = name_cpu(info)
+    dots = (known for known in _BF16_DOT.values() if info.features.issuperset(known.cpu_features))
+    tiles = info.features.issuperset(_BF16_TILES.cpu_features)
     return Target(
         soc_version=name.soc_version,
         core_num=core_num or usable_cores(),
@@ -49,6 +71,8 @@ def describe_host(core_num: int | None = None) -> Target:
         l2_bytes=_cache_bytes(2, 1 << 20),
         cpu_model=info.name or platform.processor() or platform.machine(),
         doubt=name.doubt,
+        bf16_dot=next(dots, None),
+        bf16_tiles=_BF16_TILES if tiles else None,
     )
 
 

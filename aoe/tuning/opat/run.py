@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from aoe.bank.operators import OperatorBank, OperatorVerdict
-from aoe.device.compiler import KernelSource, kernel_name
+from aoe.device.compiler import KernelSource, kernel_name, required_features
 from aoe.errors import OptionError
 from aoe.graph.model_graph import ModelGraph
 from aoe.om.file import KernelUse, Manifest, write_offline_model
@@ -217,7 +217,7 @@ def _write_model(
         model_sha256=bench.model.sha256,
         soc_version=target.soc_version,
         core_num=target.core_num,
-        cpu_features=target.cpu_features,
+        cpu_features=required_features([kernel.source for kernel in judgement.kept], target),
         nchwc_block=bench.runner.device.channel_block(),
         versions=dict(bench.versions),
         kernels=tuple(_use(kernel, bank) for kernel in judgement.kept),

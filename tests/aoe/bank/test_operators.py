@@ -12,7 +12,7 @@ from support.engine.tuning import guess_of, guesses_of, make_bank, make_verdict
 
 from aoe.bank.operators import OperatorBank, bank_root, key_of
 from aoe.schedule import Configuration, Schedule
-from aoe.workload import Workload
+from aoe.workload import Precision, Workload
 from aoebank import (
     Bank,
     BankFormatError,
@@ -261,3 +261,13 @@ def test_root_follows_the_bank_layer_s_rules(tmp_path: Path) -> None:
     assert bank_root({"TUNE_BANK_PATH": str(tmp_path)}, tmp_path) == tmp_path
     with pytest.raises(BankNotFoundError, match="TUNE_BANK_PATH"):
         bank_root({"TUNE_BANK_PATH": str(tmp_path / "gone")}, tmp_path)
+
+
+def test_precisions_share_neither_records_nor_guesses(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    lower = replace(_EXP, precision=Precision.BFLOAT16)
+    _save(bank, lower)
+    assert make_bank(tmp_path).find(_EXP) is None
+    assert make_bank(tmp_path).nearest(_EXP) == ()
+    assert make_bank(tmp_path).find(lower) is not None
+    assert len(make_bank(tmp_path).nearest(lower)) == 1

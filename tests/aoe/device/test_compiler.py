@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from aoe.device.compiler import (
     compile_kernel,
     kernel_name,
     kernel_table,
+    required_features,
 )
 from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, ScheduleError
@@ -25,9 +27,9 @@ from aoe.execute.candidates import candidate_model
 from aoe.graph.workload_model import workload_model
 from aoe.ort.sessions import random_feed, run_session, session_options
 from aoe.schedule import ComputeRoot, Schedule, Split, Vectorize
-from aoe.target import Target
+from aoe.target import InstructionSet, Target
 from aoe.testing.fakes import make_target
-from aoe.workload import TensorSpec, Workload
+from aoe.workload import Precision, TensorSpec, Workload
 
 _EXP = chain_workload(("Exp",))
 
@@ -132,6 +134,44 @@ def test_table_lists_shapes_as_onnxruntime_and_as_the_kernel_see_them() -> None:
     assert '__builtin_cpu_supports("avx2")' in text
     assert '__builtin_cpu_supports("fma")' in text
     assert "f16c" not in text
+
+
+def test_table_asks_for_what_its_most_demanding_kernel_needs() -> None:
+    dot = InstructionSet(features=("avx512_zen4",), cpu_features=("avx2", "avx512_bf16"))
+    tiles = InstructionSet(cpu_features=("amx_tile",))
+    target = make_target(bf16_dot=dot, bf16_tiles=tiles)
+    exact, lower = _source(_EXP), _source(replace(_EXP, precision=Precision.BFLOAT16))
+    in_tiles = replace(lower, schedule=Schedule(algorithm="product_tiles"))
+    assert required_features([exact], target) == required_features([], target) == ("avx2",)
+    assert required_features([exact, lower], target) == ("avx2", "avx512_bf16")
+    assert required_features([in_tiles, exact], target)[-1] == "amx_tile"
+    assert kernel_table([exact], target) == kernel_table([exact], make_target())
+    assert 'return "avx512_bf16"' in kernel_table([exact, lower], target)
+
+
+def test_kernel_of_lower_precision_may_use_what_the_cpu_has_for_it(tmp_path: Path) -> None:
+    plain = make_target(features=("sse41",), cpu_features=(), vector_lanes=4)
+    later = InstructionSet(features=("avx", "avx2", "fma", "f16c"), cpu_features=("avx2",))
+    lower = replace(_EXP, precision=Precision.BFLOAT16)
+    sizes = {
+        name: _size_compiled(
+            KernelSource(name="same", workload=workload, schedule=Schedule()),
+            replace(plain, bf16_dot=dot),
+            tmp_path,
+        )
+        for name, workload, dot in (
+            ("float32", _EXP, None),
+            ("float32 where there is more", _EXP, later),
+            ("lower where there is no more", lower, None),
+            ("lower", lower, later),
+        )
+    }
+    assert len(set(list(sizes.values())[:3])) == 1
+    assert sizes["lower"] != sizes["float32"]
+
+
+def _size_compiled(source: KernelSource, target: Target, directory: Path) -> int:
+    return compile_kernel(source, target, directory).stat().st_size
 
 
 def test_table_of_a_scalar_kernel_is_valid_c(

@@ -19,7 +19,7 @@ from aoe.execute.accuracy import (
     kernel_tolerance,
     worse_of,
 )
-from aoe.workload import Operation
+from aoe.workload import Operation, Precision
 
 _EXACT = Tolerance(relative=0.0, absolute=0.0)
 _LOOSE = Tolerance(relative=1e-3, absolute=1e-3)
@@ -209,3 +209,13 @@ def test_worse_deviation_wins_and_the_larger_error_is_kept() -> None:
     second = Deviation(max_abs_err=1.0, excess=2.0, detail="x")
     expected = Deviation(max_abs_err=5.0, excess=2.0, detail="x")
     assert worse_of(first, second) == worse_of(second, first) == expected
+
+
+def test_lower_precision_is_allowed_a_share_of_the_largest_result() -> None:
+    lower = replace(chain_workload(("Exp",)), precision=Precision.BFLOAT16)
+    assert kernel_tolerance(lower, _array(0.01, 40.0)).absolute == pytest.approx(0.48)
+    assert kernel_tolerance(lower, _array(0.01, 0.02)).absolute == pytest.approx(0.012)
+    assert kernel_tolerance(lower, _array(np.nan)).absolute == pytest.approx(0.012)
+    exact = kernel_tolerance(chain_workload(("Exp",)), _array(0.01, 40.0))
+    assert exact.absolute < 1e-3
+    assert kernel_tolerance(lower, _array(1.0)).relative == exact.relative

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,7 @@ from support.engine.cpu import open_session
 
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.ort.sessions import session_options
-from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Workload
+from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, Precision, TensorSpec, Workload
 
 
 def spec(*shape: int, constant: bool = False) -> TensorSpec:
@@ -191,3 +193,41 @@ def test_softmax_columns_are_not_all_poisoned(kind: str) -> None:
     )
     clean = ~np.isnan(special_inputs(workload, 1)["x0"]).any(axis=1)
     assert 0.5 < clean.mean() < 1
+
+
+def convolved(precision: Precision = Precision.FLOAT32) -> Workload:
+    """Return a convolution that sums 16 * 3 * 3 products behind a Relu."""
+    product = Operation(
+        op_type="Conv",
+        domain=NCHWC_DOMAIN,
+        inputs=("t0", "x1"),
+        output="t1",
+        attributes={"kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "group": 1},
+    )
+    return Workload(
+        op_type="convolution",
+        inputs=(spec(1, 16, 8, 8), spec(16, 16, 3, 3, constant=True)),
+        operations=(make_operation("Relu", "x0", "t0"), product),
+        output=spec(1, 16, 8, 8),
+        precision=precision,
+    )
+
+
+def test_sums_of_lower_precision_are_standard_normal_too() -> None:
+    """Else a bound relative to the largest sum means nothing behind a Sigmoid."""
+    weights = {
+        precision: onnx.numpy_helper.to_array(
+            workload_model(convolved(precision), seed=1).graph.initializer[0]
+        )
+        for precision in Precision
+    }
+    np.testing.assert_allclose(
+        weights[Precision.BFLOAT16], weights[Precision.FLOAT32] / 12, rtol=1e-6
+    )
+
+
+def test_lower_precision_is_compared_on_finite_moderate_values() -> None:
+    x = special_inputs(replace(NORMALISED, precision=Precision.BFLOAT16), 1)["x0"]
+    assert np.abs(x).max() <= 50
+    assert np.any((x != 0) & (np.abs(x) < 1.2e-38))
+    assert not np.isfinite(special_inputs(NORMALISED, 1)["x0"]).all()

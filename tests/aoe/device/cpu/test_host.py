@@ -6,10 +6,18 @@ import os
 from pathlib import Path
 
 import pytest
-from support.engine.processors import MASKED_ZEN4, NEOVERSE_N1, ZEN4
+from support.engine.processors import (
+    COOPER_LAKE,
+    MASKED_ZEN4,
+    NEOVERSE_N1,
+    NEOVERSE_V1,
+    SAPPHIRE_RAPIDS,
+    ZEN4,
+)
 
 from aoe.device.cpu import cpuinfo, host
 from aoe.device.cpu.host import describe_host, missing_features, usable_cores
+from aoe.workload import Precision
 
 
 @pytest.fixture
@@ -115,3 +123,43 @@ def test_unreadable_caches_fall_back_to_defaults(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(host, "_CACHE_ROOT", "/nowhere")
     target = describe_host()
     assert (target.l1_bytes, target.l2_bytes) == (32 << 10, 1 << 20)
+
+
+def test_bf16_is_compiled_for_the_processor_that_has_it(cpu: Path) -> None:
+    """LLVM's Zen 4 knows SSE4a, its Sapphire Rapids half precision: neither knows the other's."""
+    cpu.write_text(ZEN4)
+    zen4 = describe_host(2)
+    cpu.write_text(SAPPHIRE_RAPIDS)
+    xeon = describe_host(2)
+    assert zen4.bf16_dot is not None
+    assert xeon.bf16_dot is not None
+    assert (zen4.bf16_dot.features, zen4.bf16_tiles) == (("avx512_zen4",), None)
+    assert missing_features(zen4.bf16_dot.cpu_features) == ("sse4a",)
+    assert xeon.bf16_dot.features == ("avx512_sapphirerapids",)
+    assert xeon.bf16_tiles is not None
+    assert xeon.features == zen4.features
+
+
+def test_without_what_kernels_may_use_there_is_no_bf16(cpu: Path) -> None:
+    for text in (MASKED_ZEN4, COOPER_LAKE):
+        cpu.write_text(text)
+        target = describe_host(2)
+        assert (target.bf16_dot, target.bf16_tiles) == (None, None)
+
+
+def test_arm_has_bf16_where_the_cpu_says_so(cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    cpu.write_text(NEOVERSE_N1)
+    assert describe_host(1).bf16_dot is None
+    cpu.write_text(NEOVERSE_V1)
+    found = describe_host(1).bf16_dot
+    assert found is not None
+    assert found.cpu_features == ("bf16",)
+
+
+def test_halide_accepts_the_targets_of_bf16(cpu: Path) -> None:
+    hl = pytest.importorskip("halide")
+    for text in (ZEN4, SAPPHIRE_RAPIDS):
+        cpu.write_text(text)
+        name = describe_host(1).for_kernel(Precision.BFLOAT16).halide_name
+        assert hl.Target(name).natural_vector_size(hl.Float(32)) == 16
