@@ -107,7 +107,7 @@ class _Extraction:
     def _spec(self, name: str) -> TensorSpec | str:
         info = self._graph.find_info(name)
         if info is None:
-            return f"the shape of {name} is unknown"
+            return f"the shape of {name} may differ from run to run"
         if info.dtype not in KERNEL_DTYPES:
             return f"{name} is {info.dtype}, kernels compute in float32"
         if len(info.shape) > _MAX_RANK:

@@ -16,7 +16,7 @@ from aoe.workload import NCHWC_DOMAIN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorInfo:
-    """Element type (NumPy spelling) and shape of a tensor, as a run of the model showed them."""
+    """Element type (NumPy spelling) and shape of a tensor, the same in every run of the model."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class ModelGraph:
 
     Args:
         proto: A model whose nodes have distinct names.
-        tensors: Type and shape of node results by name, see `aoe.ort.profile`.
+        tensors: Type and shape of node results by name, see `aoe.ort.static_shapes`.
         block: Channels per block of the blocked layout, see `aoe.ort.blocking`.
     """
 
@@ -76,7 +76,7 @@ class ModelGraph:
         return 1
 
     def find_info(self, name: str) -> TensorInfo | None:
-        """Return type and shape of a tensor, or None if no run has shown them."""
+        """Return type and shape of a tensor, or None if its shape may differ from run to run."""
         tensor = self.initializers.get(name)
         if tensor is not None:
             dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)

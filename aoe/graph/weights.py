@@ -46,7 +46,7 @@ class WeightStore:
         """Return a copy of `proto` whose larger initializers point into the store."""
         light = onnx.ModelProto()
         weights = list(proto.graph.initializer)
-        light.CopyFrom(_without_initializers(proto))
+        light.CopyFrom(without_initializers(proto))
         for tensor in weights:
             light.graph.initializer.append(self._moved(tensor))
         self._sink.flush()
@@ -59,16 +59,7 @@ class WeightStore:
         if len(data) <= _SMALL_BYTES:
             return tensor
         offset, length = self._place(data)
-        moved = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-        moved.data_location = TensorProto.EXTERNAL
-        for key, value in (
-            ("location", self.file.name),
-            ("offset", str(offset)),
-            ("length", str(length)),
-        ):
-            entry = moved.external_data.add()
-            entry.key, entry.value = key, value
-        return moved
+        return point_into(self.file.name, tensor, offset, length)
 
     def _place(self, data: bytes) -> tuple[int, int]:
         digest = hashlib.sha256(data).digest()
@@ -79,7 +70,24 @@ class WeightStore:
         return self._offsets[digest]
 
 
-def _without_initializers(proto: onnx.ModelProto) -> onnx.ModelProto:
+def point_into(location: str, tensor: TensorProto, offset: int, length: int) -> TensorProto:
+    """Return a tensor of the same name, type and shape whose data lies in a file.
+
+    Args:
+        location: Name of the file, beside the model.
+        tensor: The tensor with its data.
+        offset: Where the data begins, in bytes.
+        length: How many bytes it has.
+    """
+    moved = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    moved.data_location = TensorProto.EXTERNAL
+    where = {"location": location, "offset": str(offset), "length": str(length)}
+    for key, value in where.items():
+        moved.external_data.add(key=key, value=value)
+    return moved
+
+
+def without_initializers(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy of `proto` without initializers, without copying them on the way."""
     bare = onnx.ModelProto()
     for name in ("ir_version", "producer_name", "producer_version", "domain", "model_version"):

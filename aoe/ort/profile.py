@@ -1,4 +1,4 @@
-"""Per-node times and result shapes of a model, from ONNX Runtime's profiler."""
+"""Per-node times of a model, from ONNX Runtime's profiler."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from typing import Any
 
 import onnx
 
-from aoe.graph.model_graph import TensorInfo
-from aoe.ort.sessions import OpenSession, random_feed, session_options
+from aoe.ort.sessions import OpenSession, random_feed, run_session, session_options
 
 _SUFFIX = "_kernel_time"
-_NUMPY_NAMES = {"float": "float32", "double": "float64"}  # others are spelled as NumPy does
 _WARMUP_RUNS = 3
 
 
@@ -27,12 +25,10 @@ class ModelProfile:
     Attributes:
         node_us: Median time of each node in microseconds, by node name.
         model_us: Median time of a whole run, profiler on.
-        tensors: Type and shape of every node result that is a tensor, by name.
     """
 
     node_us: Mapping[str, float]
     model_us: float
-    tensors: Mapping[str, TensorInfo]
 
 
 def profile_model(
@@ -63,7 +59,7 @@ def profile_model(
     session = open_session(source, options)
     feed = random_feed(session, seed)
     for _ in range(_WARMUP_RUNS + runs):
-        session.run(None, feed)
+        run_session(session, feed)
     trace = Path(session.end_profiling())
     events = json.loads(trace.read_text())
     trace.unlink()
@@ -72,28 +68,17 @@ def profile_model(
 
 
 def _read_trace(events: list[dict[str, Any]], proto: onnx.ModelProto, runs: int) -> ModelProfile:
-    outputs = {node.name: node.output for node in proto.graph.node}
+    nodes = {node.name for node in proto.graph.node}
     samples: dict[str, list[float]] = defaultdict(list)
-    tensors: dict[str, TensorInfo] = {}
     whole: list[float] = []
     for event in events:
         name = event.get("name", "")
+        node = name.removesuffix(_SUFFIX)
         if name == "model_run":
             whole.append(float(event["dur"]))
-        if not name.endswith(_SUFFIX) or name.removesuffix(_SUFFIX) not in outputs:
-            continue
-        node = name.removesuffix(_SUFFIX)
-        samples[node].append(float(event["dur"]))
-        shapes = event["args"].get("output_type_shape", [])
-        present = [result for result in outputs[node] if result]  # omitted results are not listed
-        for result, typed in zip(present, shapes, strict=False):
-            if len(typed) == 1:
-                dtype, shape = next(iter(typed.items()))
-                tensors[result] = TensorInfo(
-                    dtype=_NUMPY_NAMES.get(dtype, dtype), shape=tuple(shape)
-                )
+        elif name.endswith(_SUFFIX) and node in nodes:
+            samples[node].append(float(event["dur"]))
     return ModelProfile(
         node_us={name: statistics.median(values[-runs:]) for name, values in samples.items()},
         model_us=statistics.median(whole[-runs:]),
-        tensors=tensors,
     )

@@ -21,6 +21,7 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.ort.profile import profile_model
 from aoe.ort.sessions import random_feed, session_options
+from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Configuration
 from aoe.testing.networks import shipped_network
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
@@ -82,7 +83,7 @@ def _kernels(proto: onnx.ModelProto, directory: Path) -> tuple[ModelGraph, list[
     target = CPU.describe()
     optimized = CPU.optimize(proto, directory / "optimized.onnx", threads=2)
     profile = profile_model(optimized, directory, open_session, threads=2, runs=1)
-    graph = ModelGraph(optimized, profile.tensors, block=CPU.channel_block())
+    graph = ModelGraph(optimized, infer_tensors(optimized, open_session), block=CPU.channel_block())
     seen = KernelTarget(
         vector_lanes=target.vector_lanes,
         threads=2,

@@ -18,6 +18,7 @@ from aoe.errors import OptionError
 from aoe.graph.model_graph import ModelGraph
 from aoe.om.file import KernelUse, Manifest, write_offline_model
 from aoe.ort.profile import ModelProfile, profile_model
+from aoe.ort.static_shapes import infer_tensors
 from aoe.results.files import TuningResult, write_json
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.tuning.live_report import LiveReport
@@ -120,7 +121,8 @@ def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     profile = profile_model(
         proto, bench.scratch, device.open_session, threads=threads, seed=bench.settings.seed
     )
-    return ModelGraph(proto, profile.tensors, block=device.channel_block()), profile
+    tensors = infer_tensors(proto, device.open_session)
+    return ModelGraph(proto, tensors, block=device.channel_block()), profile
 
 
 # ---- one operator ----

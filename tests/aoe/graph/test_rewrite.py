@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.engine.cpu import CPU, open_session
 from support.engine.graphs import BLOCK, meaning
-from support.engine.models import conv_net, if_net, make_model, slow_chain_net
+from support.engine.models import compress_net, conv_net, if_net, make_model, slow_chain_net
 from support.engine.offline import first_guess, regions_of, view_of
 
 from aoe.device.compiler import build_library, compile_kernel
@@ -35,6 +35,26 @@ def _run(model: onnx.ModelProto, library: Path | None = None) -> list[np.ndarray
     options = session_options(threads=2, optimize=False, library=library)
     session = open_session(model.SerializeToString(), options)
     return list(session.run(None, random_feed(session, 7)))
+
+
+def _with_kernels(
+    graph: ModelGraph, target: Target, toolchain: Toolchain, folder: Path
+) -> tuple[onnx.ModelProto, Path]:
+    """Return the model with the first guess of every region in it, and their library."""
+    replacements, sources = [], {}
+    for region in regions_of(graph):
+        source = first_guess(region, target)
+        sources[source.name] = source
+        replacements.append(Replacement(region=region, kernel=source.name))
+    objects = [compile_kernel(source, target, folder) for source in sources.values()]
+    library = build_library(
+        list(sources.values()),
+        objects,
+        target=target,
+        toolchain=toolchain,
+        file=folder / "kernels.so",
+    )
+    return rewrite(graph, replacements), library
 
 
 @pytest.fixture(scope="module")
@@ -70,22 +90,27 @@ def test_without_a_library_the_function_bodies_give_the_same_bits(optimized: Mod
 def test_with_the_library_its_kernels_give_the_same_results(
     optimized: ModelGraph, target: Target, toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    replacements, sources = [], {}
-    for region in regions_of(optimized):
-        source = first_guess(region, target)
-        sources[source.name] = source
-        replacements.append(Replacement(region=region, kernel=source.name))
-    objects = [compile_kernel(source, target, tmp_path) for source in sources.values()]
-    library = build_library(
-        list(sources.values()),
-        objects,
-        target=target,
-        toolchain=toolchain,
-        file=tmp_path / "kernels.so",
-    )
-    tuned = rewrite(optimized, replacements)
+    tuned, library = _with_kernels(optimized, target, toolchain, tmp_path)
     for found, expected in zip(_run(tuned, library), _run(optimized.proto), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_shapes_that_depend_on_data_may_differ_from_run_to_run(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    graph = view_of(compress_net(), tmp_path, target)
+    tuned, library = _with_kernels(graph, target, toolchain, tmp_path)
+    options = session_options(threads=2, optimize=False, library=library)
+    session = open_session(tuned.SerializeToString(), options)
+    plain = open_session(
+        compress_net().SerializeToString(), session_options(threads=2, optimize=True)
+    )
+    feed = random_feed(plain, 0)
+    for rows in (0, 1, 7, 16):
+        feed["keep"] = np.arange(16) < rows
+        (found,), (expected,) = session.run(None, feed), plain.run(None, feed)
+        assert found.shape == (1, 8, rows, 16)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_equal_regions_share_one_function(tmp_path: Path, target: Target) -> None:

@@ -8,12 +8,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from support.engine.cpu import CPU, open_session
 from support.engine.models import chain_model, conv_net, make_model
 
 from aoe.errors import RunError
-from aoe.graph.model_graph import TensorInfo
 from aoe.ort.blocking import nchwc_block
 from aoe.ort.profile import profile_model
 from aoe.ort.sessions import random_feed, session_options
@@ -72,70 +71,24 @@ def test_block_size_is_known_here_and_zero_where_there_is_no_such_layout() -> No
     assert nchwc_block(refuse) == 0
 
 
-def test_profile_has_time_type_and_shape_of_every_node(tmp_path: Path) -> None:
+def test_profile_has_the_time_of_every_node(tmp_path: Path) -> None:
     optimized = _optimized(tmp_path)
     profile = profile_model(optimized, tmp_path, open_session, threads=2, runs=3)
     assert set(profile.node_us) == {node.name for node in optimized.graph.node}
     assert all(us >= 0 for us in profile.node_us.values())
     assert sum(profile.node_us.values()) > 0
     assert profile.model_us > 0
-    assert profile.tensors["scores"] == TensorInfo(dtype="float32", shape=(1, 10))
-    assert profile.tensors.keys() >= {n for node in optimized.graph.node for n in node.output if n}
 
 
 def test_profile_of_a_file_is_that_of_its_model(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     optimized = _optimized(tmp_path)
     file.write_bytes(optimized.SerializeToString())
-    tensors = profile_model(file, tmp_path, open_session, threads=1, runs=1).tensors
-    assert tensors == profile_model(optimized, tmp_path, open_session, threads=1, runs=1).tensors
+    of_file = profile_model(file, tmp_path, open_session, threads=1, runs=1)
+    of_model = profile_model(optimized, tmp_path, open_session, threads=1, runs=1)
+    assert of_file.node_us.keys() == of_model.node_us.keys()
 
 
 def test_profile_leaves_no_trace_file_behind(tmp_path: Path) -> None:
     profile_model(chain_model(["Exp"]), tmp_path, open_session, threads=1, runs=1)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_types_are_spelled_as_numpy_does(tmp_path: Path) -> None:
-    kinds = {
-        "f": TensorProto.FLOAT,
-        "d": TensorProto.DOUBLE,
-        "h": TensorProto.FLOAT16,
-        "i": TensorProto.INT64,
-        "j": TensorProto.INT32,
-        "u": TensorProto.UINT8,
-        "b": TensorProto.BOOL,
-    }
-    nodes = [helper.make_node("Cast", ["x"], [name], name, to=kind) for name, kind in kinds.items()]
-    model = make_model(nodes, {"x": [2, 3]}, list(kinds), types=kinds)
-    tensors = profile_model(model, tmp_path, open_session, threads=1, runs=1).tensors
-    assert {name: info.dtype for name, info in tensors.items()} == {
-        "f": "float32",
-        "d": "float64",
-        "h": "float16",
-        "i": "int64",
-        "j": "int32",
-        "u": "uint8",
-        "b": "bool",
-    }
-
-
-def test_omitted_results_do_not_shift_the_shapes_of_the_others(tmp_path: Path) -> None:
-    """An LSTM without its first result: the trace lists the other two only."""
-    hidden, features = 4, 3
-    weights = {
-        "w": np.ones((1, 4 * hidden, features), np.float32),
-        "r": np.ones((1, 4 * hidden, hidden), np.float32),
-    }
-    node = helper.make_node("LSTM", ["x", "w", "r"], ["", "h", "c"], "lstm", hidden_size=hidden)
-    size = helper.make_node("Size", ["c"], ["n"], "size")
-    model = make_model(
-        [node, size],
-        {"x": [5, 2, features]},
-        ["h", "n"],
-        weights=weights,
-        types={"n": TensorProto.INT64},
-    )
-    tensors = profile_model(model, tmp_path, open_session, threads=1, runs=1).tensors
-    assert tensors["h"] == tensors["c"] == TensorInfo(dtype="float32", shape=(1, 2, hidden))
-    assert "" not in tensors

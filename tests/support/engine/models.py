@@ -182,6 +182,23 @@ def if_net() -> onnx.ModelProto:
     return make_model(nodes, {"x": [16, 16], "flag": []}, ["y"], types=types)
 
 
+def compress_net(*, extent: int = 16) -> onnx.ModelProto:
+    """Return a chain, a choice of rows by the input `keep`, and the same chain again.
+
+    Rows behind the choice are as many as `keep` says: their shape is known in a run only.
+    """
+    nodes = []
+    for source, result in (("x", "first"), ("chosen", "y")):
+        nodes += [
+            helper.make_node("Softplus", [source], [f"s_{result}"], name=f"softplus_{result}"),
+            helper.make_node("Tanh", [f"s_{result}"], [f"t_{result}"], name=f"tanh_{result}"),
+            helper.make_node("Mul", [source, f"t_{result}"], [result], name=f"mul_{result}"),
+        ]
+    nodes.insert(3, helper.make_node("Compress", ["first", "keep"], ["chosen"], "choice", axis=2))
+    inputs: dict[str, Shape | None] = {"x": [1, 8, extent, extent], "keep": [extent]}
+    return make_model(nodes, inputs, ["y"], types={"keep": TensorProto.BOOL})
+
+
 def old_format_net(seed: int = 0) -> onnx.ModelProto:
     """Return a model of IR version 3: its initializers are listed as inputs too."""
     weights = {"w": _normal(np.random.default_rng(seed), 8, 3, 3, 3)}

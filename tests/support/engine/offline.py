@@ -17,7 +17,7 @@ from aoe.graph.weights import WeightStore
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, KernelUse, Manifest
-from aoe.ort.profile import profile_model
+from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Configuration
 from aoe.target import Target
 from support.engine.cpu import CPU, open_session
@@ -41,8 +41,7 @@ def regions_of(graph: ModelGraph) -> tuple[Region, ...]:
 def view_of(model: onnx.ModelProto, scratch: Path, target: Target) -> ModelGraph:
     """Return a model as ONNX Runtime optimises it on this machine."""
     proto = CPU.optimize(model, scratch / "optimized.onnx", threads=target.core_num)
-    profile = profile_model(proto, scratch, open_session, threads=target.core_num, runs=1)
-    return ModelGraph(proto, profile.tensors, block=CPU.channel_block())
+    return ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
 
 
 def write_parts(

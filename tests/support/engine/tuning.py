@@ -166,7 +166,7 @@ def make_opat_result(*tuned: TunedOperator, max_abs_err: float = 1e-6) -> OpatRe
     )
     kernel = make_kernel(1)
     kept = (replace(kernel, key=tuned[0].operator.key),) if tuned else ()
-    profile = ModelProfile(node_us={"a": 30.0, "b": 70.0}, model_us=110.0, tensors={})
+    profile = ModelProfile(node_us={"a": 30.0, "b": 70.0}, model_us=110.0)
     return OpatResult(
         model={"name": "net", "path": "net.onnx", "sha256": "0" * 64},
         target=make_target(),

@@ -11,6 +11,7 @@ from support.engine.models import conv_net, make_model, matmul_net, slow_chain_n
 from aoe.bank.operators import key_of
 from aoe.graph.model_graph import ModelGraph
 from aoe.ort.profile import ModelProfile, profile_model
+from aoe.ort.static_shapes import infer_tensors
 from aoe.target import Target
 from aoe.tuning.opat.operators import FoundOperators, find_operators
 
@@ -18,9 +19,8 @@ from aoe.tuning.opat.operators import FoundOperators, find_operators
 def _found(model: object, scratch: Path, target: Target) -> tuple[FoundOperators, ModelProfile]:
     proto = CPU.optimize(model, scratch / "o.onnx", threads=target.core_num)  # type: ignore[arg-type]
     profile = profile_model(proto, scratch, open_session, threads=target.core_num, runs=3)
-    return find_operators(
-        ModelGraph(proto, profile.tensors, block=CPU.channel_block()), profile
-    ), profile
+    graph = ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
+    return find_operators(graph, profile), profile
 
 
 def test_equal_places_are_one_operator(tmp_path: Path, target: Target) -> None:
