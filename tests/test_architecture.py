@@ -41,7 +41,7 @@ LAYERS = {
     "aoe": (
         *("cli", "report", "torch", "tuning", "entry", "om", "execute", "device", "ort", "graph"),
         *("kernels", "bank", "results", "gradients", "settings", "target", "operators"),
-        *("workload", "schedule", "measurement", "errors"),
+        *("workload", "schedule", "measurement", "folders", "errors"),
     ),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,17 +41,19 @@ def benchmark(
     """Time a model against another one, interleaved, with a confidence interval."""
     from aoe.device.toolchain import Toolchain
     from aoe.execute.runner import Runner
+    from aoe.folders.scratch import ScratchFolder, sweep_scratch
     from aoe.measurement import MeasurePolicy
     from aoe.report.answers import BenchmarkReport
 
-    with tempfile.TemporaryDirectory(prefix="aoe_bench_") as scratch:
-        tuned = model_part(model, Path(scratch) / "a", input_shape)
+    sweep_scratch()
+    with ScratchFolder("bench") as scratch:
+        tuned = model_part(model, scratch / "a", input_shape)
         if versus is None and _is_om(model):
             from aoe.om.file import FALLBACK
 
-            baseline, name = _part(Path(scratch) / "a" / FALLBACK), "untuned model inside"
+            baseline, name = _part(scratch / "a" / FALLBACK), "untuned model inside"
         else:
-            baseline = model_part(versus or model, Path(scratch) / "b", input_shape)
+            baseline = model_part(versus or model, scratch / "b", input_shape)
             name = str(versus or model)
         device = _device(model)
         target = device.describe(threads)

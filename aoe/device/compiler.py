@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -13,6 +12,7 @@ from pathlib import Path
 from aoe.device.feature_check import feature_check
 from aoe.device.toolchain import INSTALL_HINT, Toolchain, halide_include
 from aoe.errors import BuildError, ScheduleError
+from aoe.folders.scratch import ScratchFolder
 from aoe.kernels.family import Pipeline
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.target import Target
@@ -137,8 +137,8 @@ def check_toolchain(toolchain: Toolchain, target: Target) -> None:
     Raises:
         BuildError: the compiler cannot do it.
     """
-    with tempfile.TemporaryDirectory(prefix="aoe_cc_") as scratch:
-        file = Path(scratch) / "empty.so"
+    with ScratchFolder("cc") as scratch:
+        file = scratch / "empty.so"
         try:
             build_library([], [], target=target, toolchain=toolchain, file=file)
         except BuildError as error:

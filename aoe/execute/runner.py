@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
-import shutil
 import subprocess
 import sys
-import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +16,7 @@ from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import Reply, Request, WorkerSetup
+from aoe.folders.scratch import ScratchFolder
 from aoe.target import Target
 
 _LOG_BYTES = 2000
@@ -42,7 +41,7 @@ class Runner:
         self.device = device
         self.target = target
         self.toolchain = toolchain
-        self._directory = Path(tempfile.mkdtemp(prefix="aoe_worker_"))
+        self._scratch = ScratchFolder("worker")
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._generation = 0
@@ -97,7 +96,7 @@ class Runner:
     def close(self) -> None:
         """End the worker and remove its files."""
         self._stop(kill=False)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._scratch.remove()
 
     def _ready(self) -> Connection:
         if self._process is not None and self._connection is not None:
@@ -105,7 +104,7 @@ class Runner:
                 return self._connection
             self._stop(kill=True)
         self._generation += 1
-        directory = self._directory / str(self._generation)
+        directory = self._scratch.path / str(self._generation)
         directory.mkdir()
         ours, theirs = multiprocessing.Pipe()
         with theirs, self._log().open("wb") as log:
@@ -148,7 +147,7 @@ class Runner:
         return None
 
     def _log(self) -> Path:
-        return self._directory / f"log_{self._generation}.txt"
+        return self._scratch.path / f"log_{self._generation}.txt"
 
     def _obituary(self) -> str:
         code = self._wait(timeout_s=5)

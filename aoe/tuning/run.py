@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from aoe.folders.scratch import ScratchFolder
 from aoe.settings import environment, with_bank
 from aoe.settings import repeat_tune as repeat_tune_of
 from aoe.tuning.mode import ModeResult, TuneContext, TuneSettings
@@ -168,7 +168,7 @@ def _subject(
 
     if not isinstance(model, onnx.ModelProto):
         return model
-    folder = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="aoe_model_")))
+    folder = scratch.enter_context(ScratchFolder("model"))
     name = "".join(char if char.isalnum() else "_" for char in model.graph.name) or "model"
     file = folder / f"{name}.onnx"
     file.write_bytes(model.SerializeToString(deterministic=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
+from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.results.files import result_name, timestamp_of
 from aoe.settings import work_path
 from aoe.target import Target
@@ -114,8 +114,10 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
         context.progress.step(f"named {target.soc_version} after its features: {target.doubt}")
     versions = library_versions()
     places = _places(context, model.name, job)
+    for folder in sweep_scratch():
+        context.progress.step(f"removed {folder}, left by a run that was killed")
     with (
-        tempfile.TemporaryDirectory(prefix="aoe_", ignore_cleanup_errors=True) as scratch,
+        ScratchFolder("run") as scratch,
         Runner(device, target, toolchain) as runner,
     ):
         yield Workbench(
@@ -125,7 +127,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             journal=_journal(root, target, model, versions),
             versions=versions,
             places=places,
-            scratch=Path(scratch),
+            scratch=scratch,
             progress=context.progress,
             stopwatch=start_stopwatch(context.clock, settings.tuning_time_limit_s),
         )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
 from aoe.execute.accuracy import compare_model_results
+from aoe.folders.scratch import ScratchFolder
 from aoe.settings import environment, repeat_tune, with_bank
 from aoe.torch.modules.calls import CallConvention, FlatCall
 from aoe.torch.modules.compiled import OptimizedModule
@@ -171,15 +170,16 @@ def _tune(
     progress: Progress,
     engine: Engine,
 ) -> ServedModel:
-    with ExitStack() as undo, tempfile.TemporaryDirectory(prefix="aoe_torch_") as scratch:
-        owned = None
-        if options.output is None:
-            owned = Path(tempfile.mkdtemp(prefix="aoe_torch_"))
-            undo.callback(shutil.rmtree, owned, ignore_errors=True)
+    with ExitStack() as undo, ScratchFolder("torch") as scratch:
+        owned, output = None, options.output
+        if output is None:
+            owned = ScratchFolder("torch")
+            undo.callback(owned.remove)
+            output = owned.path
         name = re.sub(r"\W+", "_", type(module).__name__).lower()
-        file = Path(scratch) / f"{name}.onnx"
+        file = scratch / f"{name}.onnx"
         _save(exported.proto, file, module_place(module, ""))
-        settings = _settings(options, file, owned)
+        settings = _settings(options, file, Path(output))
         om_file = engine(settings, _environment(options), progress)
         served = ServedModel(
             om_file, exported.interface, exported.state, threads=options.core_num, owned=owned
@@ -188,11 +188,11 @@ def _tune(
     return served
 
 
-def _settings(options: OptimizeOptions, file: Path, owned: Path | None) -> TuneSettings:
+def _settings(options: OptimizeOptions, file: Path, output: Path) -> TuneSettings:
     return TuneSettings(
         model=file,
         job_types=parse_job_types(str(options.job_type)),
-        output=owned if options.output is None else Path(options.output),
+        output=output,
         core_num=options.core_num,
         repeat_tune=repeat_tune(environment()),
         trials=options.trials,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import shutil
-import tempfile
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from aoe.folders.scratch import ScratchFolder
 from aoe.om.loading import OfflineModel, load
 from aoe.ort.sessions import run_session
 from aoe.torch.modules.calls import FlatCall
@@ -41,10 +40,10 @@ class ServedModel:
         state: ModuleState,
         *,
         threads: int | None = None,
-        owned: Path | None = None,
+        owned: ScratchFolder | None = None,
     ) -> None:
         if owned is not None:
-            weakref.finalize(self, _remove, owned, os.getpid())
+            weakref.finalize(self, owned.remove)
         self._process = os.getpid()
         self.om_file = om_file
         self.form = exported.form
@@ -101,18 +100,13 @@ class ServedModel:
     @classmethod
     def unpacked(cls, packed: Mapping[str, Any], module: torch.nn.Module) -> ServedModel:
         """Return what was packed, for the module it was packed with."""
-        folder = Path(tempfile.mkdtemp(prefix="aoe_torch_"))
-        file = folder / packed["name"]
+        folder = ScratchFolder("torch")
+        file = folder.path / packed["name"]
         file.write_bytes(packed["om"])
         state = ModuleState(module, modes=packed["modes"], change=packed["change"])
         with _quiet_pytrees():
             interface = pickle.loads(packed["interface"])
         return cls(file, interface, state, threads=packed["threads"], owned=folder)
-
-
-def _remove(directory: Path, process: int) -> None:
-    if os.getpid() == process:  # a forked child leaves it to its parent
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _pickled(interface: Interface) -> bytes:

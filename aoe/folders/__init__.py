@@ -1,0 +1,1 @@
+"""Folders of our own: locks that say who uses them, and scratch folders that never stay."""

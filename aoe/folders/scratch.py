@@ -1,0 +1,101 @@
+"""Scratch folders: gone with their owner, or with the next run if the owner was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from aoe.errors import OutputError
+from aoe.folders.locks import FileLock, take_lock
+
+PREFIX = "aoe_"
+OWNER = ".owner"
+"""The file in a scratch folder whose lock its owner holds."""
+
+
+class ScratchFolder:
+    """An empty folder below `TMPDIR`, removed by `remove` or at the end of a `with`.
+
+    Attributes:
+        path: Where it is; it holds a hidden file that says it is in use.
+
+    Raises:
+        OutputError: no folder can be made there.
+    """
+
+    def __init__(self, purpose: str) -> None:
+        self._process = os.getpid()
+        try:
+            self.path, self._lock = _new_folder(f"{PREFIX}{purpose}_")
+        except OSError as error:
+            raise OutputError(
+                tempfile.gettempdir(),
+                f"no scratch folder can be made: {error.strerror or error}",
+                hint="set TMPDIR to a directory you may write to",
+            ) from error
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the folder with all in it; a forked child leaves that to its parent."""
+        if os.getpid() == self._process:
+            shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.release()
+
+
+def sweep_scratch() -> tuple[Path, ...]:
+    """Remove the scratch folders below `TMPDIR` whose owners were killed; return them.
+
+    A folder is left alone while anybody holds its lock, and where it has none to take.
+    """
+    return tuple(path for path in _own_folders() if _was_removed(path))
+
+
+def _new_folder(prefix: str) -> tuple[Path, FileLock | None]:
+    """Return a new folder with the lock of its owner file, None where there are no locks."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=prefix))
+        try:
+            lock = take_lock(path / OWNER)
+        except OSError:
+            if not path.is_dir():  # swept between its making and its locking
+                continue
+            (path / OWNER).unlink(missing_ok=True)
+            return path, None
+        if lock is not None:
+            return path, lock
+
+
+def _own_folders() -> list[Path]:
+    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        return [
+            Path(entry.path)
+            for entry in entries
+            if entry.name.startswith(PREFIX)
+            and entry.is_dir(follow_symlinks=False)
+            and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+        ]
+    return []
+
+
+def _was_removed(path: Path) -> bool:
+    """Remove a folder that says whose it is, if its owner is no more; return whether it was."""
+    if not (path / OWNER).exists():
+        return False
+    try:
+        lock = take_lock(path / OWNER)
+    except OSError:
+        return False
+    if lock is None:
+        return False
+    with lock:  # until it is gone: its owner may just be taking it
+        shutil.rmtree(path, ignore_errors=True)
+    return True

@@ -1,0 +1,134 @@
+"""Scratch folders: removed by their owner, swept after one that was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from aoe.errors import OutputError
+from aoe.folders.scratch import OWNER, ScratchFolder, sweep_scratch
+
+_OWNER_PROGRAM = """
+import sys
+from aoe.folders.scratch import ScratchFolder
+folder = ScratchFolder("run")
+(folder.path / "large").write_bytes(b"x" * 1000)
+print(folder.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder scratch folders are made in, here and in child processes."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@contextmanager
+def _another_run() -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", _OWNER_PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        yield process, Path(process.stdout.readline().strip())
+        process.kill()
+
+
+def test_folder_is_there_for_the_with_block_only(temporary: Path) -> None:
+    with ScratchFolder("run") as folder:
+        assert folder.parent == temporary
+        assert folder.name.startswith("aoe_run_")
+        (folder / "deep").mkdir()
+        (folder / "deep" / "file").write_text("x")
+    assert list(temporary.iterdir()) == []
+
+
+def test_removing_twice_is_no_mistake() -> None:
+    folder = ScratchFolder("run")
+    folder.remove()
+    folder.remove()
+    assert not folder.path.exists()
+
+
+def test_folder_of_a_living_run_stays() -> None:
+    with _another_run() as (_, path):
+        assert sweep_scratch() == ()
+        assert (path / "large").exists()
+
+
+def test_own_folder_stays() -> None:
+    with ScratchFolder("run") as path:
+        assert sweep_scratch() == ()
+        assert path.exists()
+
+
+def test_folder_of_a_killed_run_goes() -> None:
+    with _another_run() as (process, path):
+        process.kill()
+        process.wait()
+        assert path.exists()
+        assert sweep_scratch() == (path,)
+        assert not path.exists()
+
+
+def test_folder_that_does_not_say_whose_it_is_stays(temporary: Path) -> None:
+    (temporary / "aoe_mine").mkdir()
+    (temporary / "other").mkdir()
+    (temporary / "other" / OWNER).touch()
+    (temporary / "aoe_file").touch()
+    assert sweep_scratch() == ()
+    assert {path.name for path in temporary.iterdir()} == {"aoe_mine", "other", "aoe_file"}
+
+
+def test_link_to_a_folder_is_not_followed(temporary: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / OWNER).touch()
+    (temporary / "aoe_link").symlink_to(tmp_path / "precious")
+    assert sweep_scratch() == ()
+    assert (tmp_path / "precious").exists()
+
+
+def test_forked_child_leaves_the_folder_to_its_parent() -> None:
+    folder = ScratchFolder("run")
+    folder._process = os.getpid() + 1
+    folder.remove()
+    assert folder.path.exists()
+
+
+def test_without_locks_there_is_a_folder_that_is_never_swept(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", unsupported)
+        folder = ScratchFolder("run")
+    assert list(folder.path.iterdir()) == []
+    assert sweep_scratch() == ()
+    folder.remove()
+    assert list(temporary.iterdir()) == []
+
+
+def test_no_place_for_scratch_is_one_clear_error(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(temporary / "none"))
+    with pytest.raises(OutputError, match="no scratch folder can be made: No such file") as caught:
+        ScratchFolder("run")
+    assert "TMPDIR" in str(caught.value.hint)
+    assert sweep_scratch() == ()
