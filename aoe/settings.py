@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from aoe.errors import OptionError, OutputError
+
+_CACHE_SIZE = "10G"
 
 
 def environment() -> Mapping[str, str]:
@@ -73,3 +76,18 @@ def cache_path(env: Mapping[str, str]) -> Path | None:
     if env.get("XDG_CACHE_HOME"):
         return Path(env["XDG_CACHE_HOME"]) / "aoe"
     return Path(env["HOME"]) / ".cache" / "aoe" if env.get("HOME") else None
+
+
+def cache_limit(env: Mapping[str, str]) -> int:
+    """Return how many bytes of unpacked `.om` files are kept: `AOE_CACHE_SIZE`, 0 for none.
+
+    Raises:
+        OptionError: not a size.
+    """
+    text = env.get("AOE_CACHE_SIZE") or _CACHE_SIZE
+    match = re.fullmatch(r"(\d{1,15})([KMGT]?)B?", text.strip().upper())
+    if match is None:
+        raise OptionError(
+            "AOE_CACHE_SIZE", "not a size", got=repr(text), expected="bytes, or 500M, 10G; 0 is off"
+        )
+    return int(match[1]) << 10 * " KMGT".index(match[2] or " ")

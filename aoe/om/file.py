@@ -88,7 +88,7 @@ def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None
         OutputError: no permission, no space, not a directory.
     """
     parts = [name for name in PARTS if (directory / name).exists()]
-    digests = {name: _digest_file(directory / name) for name in parts}
+    digests = {name: digest_of(directory / name) for name in parts}
     text = json.dumps({"schema": SCHEMA, **asdict(manifest), "parts": digests}, indent=1)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -205,6 +205,7 @@ def _chunks(file: Path, name: str) -> Iterator[bytes]:
         raise OfflineModelError(f"{file}:{name}", f"damaged part: {error}") from error
 
 
-def _digest_file(file: Path) -> str:
+def digest_of(file: Path) -> str:
+    """Return the sha256 of a file in hexadecimal digits."""
     with file.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()

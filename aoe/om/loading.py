@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import shutil
-import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 from aoe.device.registry import device_of
 from aoe.errors import AoeError, OfflineModelError
 from aoe.execute.messages import ModelPart
+from aoe.folders.locks import FileLock
+from aoe.folders.scratch import ScratchFolder
+from aoe.om.cache import take_parts
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, Manifest, read_manifest, unpack_part
-from aoe.settings import cache_path, environment
+from aoe.settings import cache_limit, cache_path, environment
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,23 +72,16 @@ def load(file: str | Path, *, threads: int | None = None) -> OfflineModel:
     Raises:
         OfflineModelError: the file is not a tuned model, or its untuned model is damaged too.
     """
-    from aoe.ort.sessions import session_options
-
     path = Path(file)
-    with _unpacked(path) as parts:
+    with ExitStack() as cleanup:
+        parts = _unpacked(path, read_manifest(path), cleanup)
         device = device_of(parts.manifest.soc_version)
         count = threads or min(parts.manifest.core_num, device.describe().core_num)
-        reason = parts.damage or unfit_reason(parts.manifest)
-        if not reason:
-            try:
-                session = _tuned_session(parts, count)
-                return OfflineModel(parts.manifest, session, "")
-            except AoeError as error:
-                reason = str(error)
+        session, reason = _session(parts, count)
+        parts.keep_with(session)
+    if reason:
         warnings.warn(f"{path}: running the untuned model: {reason}", FallbackWarning, stacklevel=2)
-        options = session_options(threads=count, optimize=True)
-        session = device.open_session(parts.directory / FALLBACK, options)
-        return OfflineModel(parts.manifest, session, reason)
+    return OfflineModel(parts.manifest, session, reason)
 
 
 def tuned_part(directory: Path, manifest: Manifest) -> ModelPart:
@@ -106,68 +98,58 @@ def tuned_part(directory: Path, manifest: Manifest) -> ModelPart:
     )
 
 
-def _tuned_session(parts: UnpackedModel, threads: int) -> ort.InferenceSession:
+def _session(parts: UnpackedModel, threads: int) -> tuple[ort.InferenceSession, str]:
+    """Return the session of the tuned model, or of the untuned one and why."""
     from aoe.ort.sessions import session_options
 
-    part = tuned_part(parts.directory, parts.manifest)
-    options = session_options(threads=threads, optimize=part.optimize, library=part.library)
-    return device_of(parts.manifest.soc_version).open_session(part.model, options)
+    device = device_of(parts.manifest.soc_version)
+    reason = parts.damage or unfit_reason(parts.manifest)
+    if not reason:
+        try:
+            part = tuned_part(parts.directory, parts.manifest)
+            options = session_options(threads=threads, optimize=part.optimize, library=part.library)
+            return device.open_session(part.model, options), ""
+        except AoeError as error:
+            reason = str(error)
+    options = session_options(threads=threads, optimize=True)
+    return device.open_session(parts.directory / FALLBACK, options), reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackedModel:
-    """An unpacked `.om`; `damage` says what is wrong with its tuned half."""
+    """An unpacked `.om`.
+
+    Attributes:
+        damage: What is wrong with its tuned half, or the empty string.
+        use: Keeps the parts in the cache; None where they are not in it.
+    """
 
     manifest: Manifest
     directory: Path
-    damage: str
+    damage: str = ""
+    use: FileLock | None = None
+
+    def keep_with(self, session: ort.InferenceSession) -> None:
+        """Keep the parts as long as there is the session: it may be opened again from them."""
+        if self.use is not None:
+            weakref.finalize(session, self.use.release)
 
 
-@contextmanager
-def _unpacked(file: Path) -> Iterator[UnpackedModel]:
-    """Yield the parts of an `.om`: kept in the cache if that can be, else gone afterwards.
+def _unpacked(file: Path, manifest: Manifest, cleanup: ExitStack) -> UnpackedModel:
+    """Return the parts of an `.om`: kept in the cache if that can be, else until `cleanup`.
 
     A session has read or mapped its files once it is created, so they may go then.
     """
-    manifest = read_manifest(file)
-    home = _home(manifest)
-    if home is not None and all((home / name).exists() for name in manifest.parts):
-        yield UnpackedModel(manifest=manifest, directory=home, damage="")
-        return
-    scratch = Path(tempfile.mkdtemp(prefix="aoe_om_", dir=_writable(home)))
-    try:
-        damage = _unpack_parts(file, manifest, scratch)
-        kept = home is not None and not damage and _moved(scratch, home)
-        directory = home if home is not None and kept else scratch
-        yield UnpackedModel(manifest=manifest, directory=directory, damage=damage)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _home(manifest: Manifest) -> Path | None:
-    """Return where the parts are cached, named by their contents; None without a cache."""
-    digest = hashlib.sha256(json.dumps(dict(manifest.parts), sort_keys=True).encode()).hexdigest()
-    root = cache_path(environment())
-    return root / "om" / digest[:32] if root else None
-
-
-def _moved(scratch: Path, home: Path) -> bool:
-    """Move unpacked parts into the cache; return False if they have to stay where they are."""
-    try:
-        scratch.replace(home)
-    except OSError:  # not there to be written, or another process was first
-        return all((home / part.name).exists() for part in scratch.iterdir())
-    return True
-
-
-def _writable(home: Path | None) -> Path | None:
-    if home is None:
-        return None
-    try:
-        home.parent.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return home.parent if os.access(home.parent, os.W_OK) else None
+    root, limit_bytes = cache_path(environment()), cache_limit(environment())
+    if root is not None and limit_bytes:
+        try:
+            cached = take_parts(file, manifest, root=root / "om", limit_bytes=limit_bytes)
+            return UnpackedModel(manifest=manifest, directory=cached.directory, use=cached.use)
+        except (OSError, OfflineModelError):
+            pass  # no room, no permission, or a damaged part: what is whole of it is used below
+    scratch = cleanup.enter_context(ScratchFolder("om"))
+    damage = _unpack_parts(file, manifest, scratch)
+    return UnpackedModel(manifest=manifest, directory=scratch, damage=damage)
 
 
 def _unpack_parts(file: Path, manifest: Manifest, directory: Path) -> str:

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from aoe.errors import OptionError, OutputError
-from aoe.settings import cache_path, environment, parse_switch, repeat_tune, work_path
+from aoe.settings import (
+    cache_limit,
+    cache_path,
+    environment,
+    parse_switch,
+    repeat_tune,
+    work_path,
+)
 
 
 @pytest.mark.parametrize("word", ["on", "true", "True", "TRUE", "1"])
@@ -65,6 +72,29 @@ def test_cache_follows_xdg_then_home() -> None:
     assert cache_path({"XDG_CACHE_HOME": "/c", "HOME": "/h"}) == Path("/c/aoe")
     assert cache_path({"HOME": "/h"}) == Path("/h/.cache/aoe")
     assert cache_path({}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("", 10 << 30),
+        ("0", 0),
+        ("123", 123),
+        ("5k", 5 << 10),
+        ("500M", 500 << 20),
+        ("2GB", 2 << 30),
+    ],
+)
+def test_cache_has_a_limit(text: str, size: int) -> None:
+    assert cache_limit({"AOE_CACHE_SIZE": text}) == size
+    assert cache_limit({}) == 10 << 30
+
+
+@pytest.mark.parametrize("text", ["-1", "much", "1.5G", "5X", "G"])
+def test_cache_limit_that_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="AOE_CACHE_SIZE: not a size") as caught:
+        cache_limit({"AOE_CACHE_SIZE": text})
+    assert repr(text) in str(caught.value)
 
 
 def test_environment_is_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:

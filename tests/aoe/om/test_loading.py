@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from support.engine.models import conv_net
 
 import aoe
 from aoe.errors import AoeError, OfflineModelError, OutputError
+from aoe.om import cache as cache_module
 from aoe.om import loading
+from aoe.om.cache import prune
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, Manifest, write_offline_model
 from aoe.ort.sessions import random_feed, session_options
 
@@ -93,12 +96,13 @@ def test_second_load_uses_the_cache(
 ) -> None:
     aoe.load(tuned_net.file)
     (home,) = (cache / "aoe" / "om").iterdir()
-    assert {file.name for file in home.iterdir()} == {MODEL, FALLBACK, WEIGHTS, LIBRARY}
+    assert {file.name for file in home.iterdir()} > {MODEL, FALLBACK, WEIGHTS, LIBRARY}
 
     def unwanted(*_: object) -> None:
         raise AssertionError("unpacked again")
 
-    monkeypatch.setattr(loading, "unpack_part", unwanted)
+    monkeypatch.setattr(cache_module, "unpack_part", unwanted)
+    monkeypatch.setattr(cache_module, "digest_of", unwanted)
     assert aoe.load(tuned_net.file).run(None, expected[0])
 
 
@@ -216,8 +220,6 @@ def test_cache_that_cannot_be_written_is_done_without(
     monkeypatch: pytest.MonkeyPatch,
     expected: Expected,
 ) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)
-
     def denied(self: Path, target: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -235,17 +237,86 @@ def test_no_home_means_no_cache(
     assert not cache.exists()
 
 
+def _full(*_: object) -> None:
+    raise OutputError("part", "cannot be written: No space left on device")
+
+
 def test_full_disk_is_an_error_and_leaves_nothing(
     tuned_net: Any, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OutputError("part", "cannot be written: No space left on device")
-
-    monkeypatch.setattr(loading, "unpack_part", full)
+    monkeypatch.setattr(cache_module, "unpack_part", _full)
+    monkeypatch.setattr(loading, "unpack_part", _full)
     with pytest.raises(OutputError, match="No space left"):
         aoe.load(tuned_net.file)
     assert _left_in(cache) + _left_in(tmp_path / "scratch") == []
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_full_disk_of_the_cache_is_got_round_by_the_scratch_folder(
+    tuned_net: Any,
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    expected: Expected,
+) -> None:
+    monkeypatch.setattr(cache_module, "unpack_part", _full)
+    model = aoe.load(tuned_net.file)
+    assert model.fallback_reason == ""
+    np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-4, atol=1e-6)
+    assert _left_in(cache) + _left_in(tmp_path / "scratch") == []
+
+
+def test_no_size_means_no_cache(
+    tuned_net: Any, cache: Path, monkeypatch: pytest.MonkeyPatch, expected: Expected
+) -> None:
+    monkeypatch.setenv("AOE_CACHE_SIZE", "0")
+    assert aoe.load(tuned_net.file).run(None, expected[0])
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("part", [WEIGHTS, LIBRARY, MODEL])
+def test_part_that_changed_in_the_cache_is_unpacked_again(
+    tuned_net: Any, cache: Path, expected: Expected, part: str
+) -> None:
+    del expected  # its session has no file of the cache open
+    aoe.load(tuned_net.file)
+    (home,) = (cache / "aoe" / "om").iterdir()
+    content = bytearray((home / part).read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    (home / part).write_bytes(content)
+    model = aoe.load(tuned_net.file)
+    assert model.fallback_reason == ""
+    assert (home / part).read_bytes() == (tuned_net.parts / part).read_bytes()
+
+
+def test_model_that_is_loaded_is_in_use_until_its_session_goes(tuned_net: Any, cache: Path) -> None:
+    model = aoe.load(tuned_net.file)
+    prune(cache / "aoe" / "om", 0)
+    (home,) = (cache / "aoe" / "om").iterdir()
+    session = model.session
+    del model
+    gc.collect()
+    prune(cache / "aoe" / "om", 0)
+    assert home.exists()
+    del session
+    gc.collect()
+    prune(cache / "aoe" / "om", 0)
+    assert not home.exists()
+
+
+def test_model_that_cannot_be_loaded_is_not_in_use(
+    tuned_net: Any, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loading, "_session", broken)
+        with pytest.raises(RuntimeError, match="broken"):
+            aoe.load(tuned_net.file)
+    gc.collect()
+    prune(cache / "aoe" / "om", 0)
+    assert _left_in(cache) == []
 
 
 def test_concurrent_first_loads_all_succeed(
@@ -259,17 +330,6 @@ def test_concurrent_first_loads_all_succeed(
     assert all(np.array_equal(result, results[0]) for result in results)
     homes = list((cache / "aoe" / "om").iterdir())
     assert len(homes) == 1
-
-
-def test_moving_into_a_taken_place_is_no_failure(tmp_path: Path) -> None:
-    """Another process was first, with the same bytes."""
-    for name in ("scratch", "home"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / MODEL).write_bytes(b"same")
-    assert loading._moved(tmp_path / "scratch", tmp_path / "home")
-    (tmp_path / "home" / MODEL).unlink()
-    (tmp_path / "home" / "other").write_bytes(b"")
-    assert not loading._moved(tmp_path / "scratch", tmp_path / "home")
 
 
 _SCRIPT = """

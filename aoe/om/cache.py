@@ -1,0 +1,240 @@
+"""Unpacked parts of `.om` files, kept for the next load and never trusted unseen.
+
+A folder for each distinct model, `<digest of the parts' digests>`, with the parts and
+
+- `verified.json`: what each part looked like (size, times, inode) when its sha256 was checked
+  last. A part that looks different is hashed again, and unpacked again if it is another one.
+- `use.lock`: shared by everybody who has the model loaded; its time is that of the last use.
+- `write.lock`: held while parts are checked or replaced. A part is replaced under its name, so
+  that whoever has the old one open or mapped keeps it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from aoe.folders.locks import FileLock, take_lock
+from aoe.om.file import Manifest, digest_of, unpack_part
+from aoe.results.files import write_json
+
+VERIFIED = "verified.json"
+_USE_LOCK = "use.lock"
+_WRITE_LOCK = "write.lock"
+_STAGING = "new"
+_GOING = ".going_"
+_SCHEMA = "aoe.cache/1"
+_PATIENCE_S = 60.0
+"""How long another process may take to unpack the same model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What a file looks like from outside; no change of its contents leaves all of it alone."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedParts:
+    """Verified parts of a model; they stay at least as long as `use` is held."""
+
+    directory: Path
+    use: FileLock
+
+
+def take_parts(file: Path, manifest: Manifest, *, root: Path, limit_bytes: int) -> CachedParts:
+    """Return the parts of an `.om` from the cache, unpacked anew where they are not what they were.
+
+    Args:
+        file: The `.om`.
+        root: Folder of the cache, made if it is missing.
+        limit_bytes: Models not used for the longest time go until the rest is no larger; models
+            in use stay.
+
+    Raises:
+        OSError: the cache cannot be used: no permission, no space, no locks, somebody busy in it.
+        OfflineModelError: a part that has to be unpacked is damaged.
+    """
+    home = root / _name_of(manifest)
+    use = _use(home)
+    try:
+        if not _is_verified(home, manifest):
+            _renew(file, manifest, home)
+            prune(root, limit_bytes)
+    except BaseException:
+        use.release()
+        _forget_empty(home, manifest)
+        raise
+    use.touch()
+    return CachedParts(directory=home, use=use)
+
+
+def prune(root: Path, limit_bytes: int) -> None:
+    """Remove models not in use, longest unused first, until the rest is within the limit."""
+    for path in root.glob(f"{_GOING}*"):  # of a process that was killed while it removed it
+        shutil.rmtree(path, ignore_errors=True)
+    sizes = {path: _size_of(path) for path in root.iterdir() if path.is_dir()}
+    total = sum(sizes.values())
+    for home in sorted(sizes, key=_last_use):
+        if total <= limit_bytes:
+            return
+        if _remove(home):
+            total -= sizes[home]
+
+
+def _name_of(manifest: Manifest) -> str:
+    digests = json.dumps(dict(manifest.parts), sort_keys=True)
+    return hashlib.sha256(digests.encode()).hexdigest()[:32]
+
+
+def _use(home: Path) -> FileLock:
+    """Return the shared lock of a model's folder, which is made if it is missing."""
+    while True:
+        home.mkdir(parents=True, exist_ok=True)
+        try:
+            return _taken(home / _USE_LOCK, shared=True)
+        except FileNotFoundError:  # pruned this very moment
+            continue
+
+
+def _taken(file: Path, *, shared: bool = False) -> FileLock:
+    lock = take_lock(file, shared=shared, wait_s=_PATIENCE_S)
+    if lock is None:
+        raise TimeoutError(f"{file} is held by another process")
+    return lock
+
+
+# ---- what is verified ----
+
+
+def _is_verified(home: Path, manifest: Manifest) -> bool:
+    known = _verified(home)
+    return all(
+        known.get(name) == (digest, _look_of(home / name))
+        for name, digest in manifest.parts.items()
+    )
+
+
+def _verified(home: Path) -> Mapping[str, tuple[str, _Look]]:
+    """Return digests and looks as they were verified last; nothing if that is not known."""
+    try:
+        value = json.loads((home / VERIFIED).read_text("utf-8"))
+        if value["schema"] != _SCHEMA:
+            return {}
+        return {
+            name: (part["sha256"], _Look(**part["look"])) for name, part in value["parts"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _look_of(file: Path) -> _Look | None:
+    try:
+        facts = file.stat()
+    except OSError:
+        return None
+    return _Look(
+        size=facts.st_size,
+        mtime_ns=facts.st_mtime_ns,
+        ctime_ns=facts.st_ctime_ns,
+        inode=facts.st_ino,
+    )
+
+
+def _renew(file: Path, manifest: Manifest, home: Path) -> None:
+    """Hash what looks different, unpack what is different, and note how all of it looks now."""
+    with _taken(home / _WRITE_LOCK):
+        known = _verified(home)
+        looks = {
+            name: _sound_look(home / name, digest, known.get(name))
+            for name, digest in manifest.parts.items()
+        }
+        wrong = [name for name, look in looks.items() if look is None]
+        if wrong:
+            _unpack(file, manifest, wrong, home)
+            looks |= {name: _look_of(home / name) for name in wrong}
+        parts = {
+            name: {"sha256": manifest.parts[name], "look": asdict(look)}
+            for name, look in looks.items()
+            if look is not None
+        }
+        write_json(home / VERIFIED, {"schema": _SCHEMA, "parts": parts})
+
+
+def _sound_look(file: Path, digest: str, known: tuple[str, _Look] | None) -> _Look | None:
+    """Return how a part looks, None if it is missing or another one."""
+    look = _look_of(file)  # before its bytes are read: a later change will show
+    if look is None or known == (digest, look):
+        return look
+    try:
+        return look if digest_of(file) == digest else None
+    except OSError:
+        return None
+
+
+def _unpack(file: Path, manifest: Manifest, names: Iterable[str], home: Path) -> None:
+    """Put parts into a model's folder, each whole and synced, all of them or none."""
+    staging = home / _STAGING
+    shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
+    staging.mkdir()
+    try:
+        for name in names:
+            unpack_part(file, manifest, name, staging)
+            _sync(staging / name)
+        for path in staging.iterdir():
+            path.replace(home / path.name)
+        _sync(home)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ---- what goes ----
+
+
+def _forget_empty(home: Path, manifest: Manifest) -> None:
+    if not any((home / name).exists() for name in manifest.parts):
+        _remove(home)
+
+
+def _remove(home: Path) -> bool:
+    """Remove a model's folder unless somebody uses it; return whether it is gone."""
+    going = home.with_name(f"{_GOING}{secrets.token_hex(8)}")
+    try:
+        use = take_lock(home / _USE_LOCK)
+        if use is None:
+            return False
+        with use:
+            home.rename(going)  # whoever waits for the lock finds it has lost its name
+    except OSError:
+        return False
+    shutil.rmtree(going, ignore_errors=True)
+    return True
+
+
+def _size_of(home: Path) -> int:
+    files = [Path(folder, name) for folder, _, names in os.walk(home) for name in names]
+    return sum(look.size for look in map(_look_of, files) if look is not None)
+
+
+def _last_use(home: Path) -> int:
+    """Return when a model was used last; folders of older versions have no lock file."""
+    look = _look_of(home / _USE_LOCK) or _look_of(home)
+    return look.mtime_ns if look is not None else 0

@@ -1,0 +1,326 @@
+"""The cache of unpacked parts: verified, healed, bounded, and shared by processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support.engine.offline import make_manifest
+
+from aoe.errors import OfflineModelError
+from aoe.folders.locks import take_lock
+from aoe.om import cache
+from aoe.om.cache import VERIFIED, CachedParts, prune, take_parts
+from aoe.om.file import PARTS, WEIGHTS, Manifest, digest_of, read_manifest, write_offline_model
+
+_LARGE = 1 << 30
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return the folder of a cache that does not exist yet."""
+    return tmp_path / "cache" / "om"
+
+
+def _om(folder: Path, name: str = "net", size: int = 100) -> Path:
+    """Return an `.om` whose parts are a few bytes, different for every name."""
+    parts = folder / f"{name}_parts"
+    parts.mkdir()
+    for part in PARTS:
+        (parts / part).write_bytes(f"{name} {part} ".encode() * size)
+    file = folder / f"{name}.om"
+    write_offline_model(file, parts, make_manifest(name=name))
+    return file
+
+
+def _take(file: Path, root: Path, limit_bytes: int = _LARGE) -> CachedParts:
+    return take_parts(file, read_manifest(file), root=root, limit_bytes=limit_bytes)
+
+
+def _assert_whole(file: Path, directory: Path) -> None:
+    manifest = read_manifest(file)
+    assert {name: digest_of(directory / name) for name in manifest.parts} == manifest.parts
+
+
+def _count(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Count how often parts are unpacked and hashed from now on."""
+    counts = {"unpack_part": 0, "digest_of": 0}
+
+    def counted(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def called(*arguments: object) -> object:
+            counts[name] += 1
+            return real(*arguments)
+
+        return called
+
+    for name in counts:
+        monkeypatch.setattr(cache, name, counted(name, getattr(cache, name)))
+    return counts
+
+
+def test_parts_are_unpacked_once_and_not_even_hashed_again(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, file = _count(monkeypatch), _om(tmp_path)
+    for _ in range(3):
+        parts = _take(file, root)
+        _assert_whole(file, parts.directory)
+        parts.use.release()
+    assert counts == {"unpack_part": len(PARTS), "digest_of": 0}
+
+
+def _flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[3] ^= 1
+    content[-3] ^= 1
+    file.write_bytes(content)
+
+
+def _flip_and_set_the_time_back(file: Path) -> None:
+    facts = file.stat()
+    _flip(file)
+    os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def _truncate(file: Path) -> None:
+    os.truncate(file, 10)
+
+
+def _swap(file: Path) -> None:
+    other = file.with_name("other")
+    other.write_bytes(bytes(file.stat().st_size))
+    other.replace(file)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "damage", [_flip, _flip_and_set_the_time_back, _truncate, _swap, Path.unlink]
+)
+def test_damaged_part_is_unpacked_again(
+    tmp_path: Path,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+    damage: Callable[[Path], None],
+) -> None:
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    counts = _count(monkeypatch)
+    damage(home / part)
+    _assert_whole(file, _take(file, root).directory)
+    assert counts["unpack_part"] == 1
+    _take(file, root)
+    assert counts["unpack_part"] == 1
+
+
+def test_part_that_only_looks_different_is_hashed_and_kept(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    counts = _count(monkeypatch)
+    os.utime(home / WEIGHTS)
+    for _ in range(2):
+        _take(file, root)
+    assert counts == {"unpack_part": 0, "digest_of": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"schema": "aoe.cache/1", "parts": 1}', '{"schema": "aoe.cache/9"}', "\xff"],
+)
+def test_unreadable_notes_mean_that_all_is_hashed(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    (home / VERIFIED).write_text(text, "latin-1")
+    counts = _count(monkeypatch)
+    _take(file, root)
+    assert counts == {"unpack_part": 0, "digest_of": len(PARTS)}
+    assert json.loads((home / VERIFIED).read_text())["schema"] == "aoe.cache/1"
+
+
+def test_notes_of_other_parts_are_not_believed(tmp_path: Path, root: Path) -> None:
+    """The digest must be that of the model, not merely one that was checked."""
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    (home / WEIGHTS).write_bytes(b"another model's")
+    notes = json.loads((home / VERIFIED).read_text())
+    facts = (home / WEIGHTS).stat()
+    notes["parts"][WEIGHTS] = {
+        "sha256": digest_of(home / WEIGHTS),
+        "look": {
+            "size": facts.st_size,
+            "mtime_ns": facts.st_mtime_ns,
+            "ctime_ns": facts.st_ctime_ns,
+            "inode": facts.st_ino,
+        },
+    }
+    (home / VERIFIED).write_text(json.dumps(notes))
+    _assert_whole(file, _take(file, root).directory)
+
+
+def test_whoever_has_a_damaged_part_open_keeps_it(tmp_path: Path, root: Path) -> None:
+    """A part is replaced under its name, never written in place: it may be mapped."""
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    with (home / WEIGHTS).open("rb") as opened:
+        _flip(home / WEIGHTS)
+        before = opened.read()
+        _take(file, root)
+        opened.seek(0)
+        assert opened.read() == before
+
+
+def test_parts_are_synced_before_they_get_their_names(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, synced, real = _om(tmp_path), [], cache._sync
+    monkeypatch.setattr(cache, "_sync", lambda path: (synced.append(path), real(path)))
+    home = _take(file, root).directory
+    assert synced == [*(home / "new" / part for part in read_manifest(file).parts), home]
+
+
+def test_what_a_killed_process_left_is_in_nobody_s_way(tmp_path: Path, root: Path) -> None:
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    (home / "new").mkdir()
+    (home / "new" / "half").write_bytes(b"x")
+    (home / WEIGHTS).unlink()
+    _assert_whole(file, _take(file, root).directory)
+    assert not (home / "new").exists()
+
+
+def test_damaged_file_is_an_error_and_leaves_nothing(tmp_path: Path, root: Path) -> None:
+    file = _om(tmp_path)
+    good = read_manifest(file)
+    manifest = make_manifest(parts={**good.parts, WEIGHTS: "0" * 64})
+    with pytest.raises(OfflineModelError, match="damaged part"):
+        take_parts(file, manifest, root=root, limit_bytes=_LARGE)
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_room")
+def test_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, root: Path) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda _: None)
+        file = _om(tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        _take(file, root)
+    assert list(root.iterdir()) == []
+
+
+def test_longest_unused_model_goes_first(tmp_path: Path, root: Path) -> None:
+    files = [_om(tmp_path, name) for name in ("a", "b", "c")]
+    homes = []
+    for number, file in enumerate(files):
+        parts = _take(file, root)
+        homes.append(parts.directory)
+        parts.use.release()
+        os.utime(parts.directory / "use.lock", (number, number))
+    _take(files[0], root).use.release()  # used again: now the latest
+    size = sum(path.stat().st_size for path in homes[0].iterdir())
+    prune(root, size * 2 + size // 2)
+    assert [home.exists() for home in homes] == [True, False, True]
+    prune(root, 0)
+    assert list(root.iterdir()) == []
+
+
+def test_unpacking_keeps_the_cache_within_its_limit(tmp_path: Path, root: Path) -> None:
+    for name in ("a", "b", "c"):
+        parts = _take(_om(tmp_path, name), root, limit_bytes=1)
+        assert list(root.iterdir()) == [parts.directory]
+        parts.use.release()
+
+
+def test_model_in_use_is_never_pruned(tmp_path: Path, root: Path) -> None:
+    file = _om(tmp_path)
+    first, second = _take(file, root), _take(file, root)
+    first.use.release()
+    prune(root, 0)
+    _assert_whole(file, second.directory)
+    second.use.release()
+    prune(root, 0)
+    assert not second.directory.exists()
+
+
+def test_folder_of_an_older_version_is_taken_over_or_pruned(tmp_path: Path, root: Path) -> None:
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    for name in (VERIFIED, "use.lock", "write.lock"):
+        (home / name).unlink()
+    _take(file, root).use.release()
+    assert (home / VERIFIED).exists()
+    (home / "use.lock").unlink()
+    (root / ".going_1").mkdir()
+    prune(root, 0)
+    assert list(root.iterdir()) == []
+
+
+def test_another_process_that_is_busy_for_too_long_is_an_error(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    monkeypatch.setattr(cache, "_PATIENCE_S", 0.02)
+    (home / WEIGHTS).unlink()
+    with take_lock(home / "write.lock") or pytest.fail("held"), pytest.raises(TimeoutError):
+        _take(file, root)
+    _assert_whole(file, _take(file, root).directory)
+
+
+def test_threads_share_the_work(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, file = _count(monkeypatch), _om(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(lambda _: _take(file, root), range(32)))
+    assert counts["unpack_part"] == len(PARTS)
+    assert len({parts.directory for parts in taken}) == 1
+
+
+_LOADER = """
+import sys
+from pathlib import Path
+from aoe.om.cache import prune, take_parts
+from aoe.om.file import digest_of, read_manifest
+root, names, turns = Path(sys.argv[1]), sys.argv[3:], int(sys.argv[2])
+for turn in range(turns):
+    file = Path(names[turn % len(names)])
+    manifest = read_manifest(file)
+    parts = take_parts(file, manifest, root=root, limit_bytes=1)
+    found = {name: digest_of(parts.directory / name) for name in manifest.parts}
+    assert found == dict(manifest.parts), (turn, file)
+    parts.use.release()
+    prune(root, 0)
+"""
+
+
+def test_processes_that_load_and_prune_at_once_never_lose_a_part(
+    tmp_path: Path, root: Path
+) -> None:
+    files = [str(_om(tmp_path, name, size=2000)) for name in ("a", "b")]
+    command = [sys.executable, "-c", _LOADER, str(root), "40"]
+    started = [
+        subprocess.Popen([*command, *files[:: 1 - 2 * (number % 2)]], stderr=subprocess.PIPE)
+        for number in range(3)
+    ]
+    for process in started:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors.decode()
+
+
+def test_same_parts_have_one_place_whatever_the_file_is_called(tmp_path: Path, root: Path) -> None:
+    file = _om(tmp_path)
+    copy = file.with_name("copy.om")
+    copy.write_bytes(file.read_bytes())
+    assert _take(file, root).directory == _take(copy, root).directory
+    manifest: Manifest = read_manifest(_om(tmp_path, "other"))
+    assert manifest.parts != read_manifest(file).parts
