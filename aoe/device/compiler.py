@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from aoe.device.feature_check import feature_check
+from aoe.device.feature_check import TILES_FEATURE, feature_check
 from aoe.device.toolchain import INSTALL_HINT, Toolchain, halide_include
 from aoe.errors import BuildError, ScheduleError
 from aoe.folders.scratch import ScratchFolder
@@ -117,11 +117,14 @@ def build_library(
     table.write_text(kernel_table(sources, target))
     glue = resources.files("aoe.kernels") / "glue"
     with resources.as_file(glue) as folder:
-        glue_object = _compile_glue(folder, toolchain, file.parent)
+        parts = [
+            _compile_glue(folder, part, toolchain, file.parent)
+            for part in _glue_parts(required_features(sources, target))
+        ]
         toolchain.run(
             [
                 *(*_C_FLAGS, *_LINK_FLAGS, *_include_flags(folder), "-o", str(file)),
-                *(str(table), str(glue_object)),
+                *(str(table), *(str(part) for part in parts)),
                 *(str(part) for file_ in objects for part in objects_of(file_)),
                 "-lm",
             ],
@@ -154,11 +157,16 @@ def check_toolchain(toolchain: Toolchain, target: Target) -> None:
             )
 
 
-def _compile_glue(folder: Path, toolchain: Toolchain, directory: Path) -> Path:
-    file = directory / "aoe_glue.o"
+def _glue_parts(features: Collection[str]) -> tuple[str, ...]:
+    """Return the C files, without suffix, of kernels that need these CPU features."""
+    return ("glue", "scratch", "tiles") if TILES_FEATURE in features else ("glue", "scratch")
+
+
+def _compile_glue(folder: Path, part: str, toolchain: Toolchain, directory: Path) -> Path:
+    file = directory / f"aoe_{part}.o"
     if not file.exists():
         toolchain.run(
-            [*_C_FLAGS, "-c", *_include_flags(folder), "-o", str(file), str(folder / "glue.c")],
+            [*_C_FLAGS, "-c", *_include_flags(folder), "-o", str(file), str(folder / f"{part}.c")],
             what="compiling the glue",
         )
     return file
@@ -186,7 +194,11 @@ def _target_of(source: KernelSource, target: Target) -> Target:
 def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
     symbol = _symbol(source.name)
     tensors = zip(source.workload.inputs, pipeline.argument_extents, strict=True)
-    inputs = ", ".join(_tensor(spec, extents) for spec, extents in tensors)
+    packed = {number: packing.dtype for number, packing in pipeline.packings.items()}
+    inputs = ", ".join(
+        _tensor(spec, extents, packed.get(number, "float32"))
+        for number, (spec, extents) in enumerate(tensors)
+    )
     lines = [
         f"int {symbol}_argv(void **);",
         f"static const aoe_tensor {symbol}_inputs[] = {{ {inputs or '{0}'} }};",
@@ -206,7 +218,7 @@ def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
 
 def _entry(source: KernelSource, pipeline: Pipeline) -> str:
     symbol = _symbol(source.name)
-    output = _tensor(source.workload.output, pipeline.output_extents)
+    output = _tensor(source.workload.output, pipeline.output_extents, "float32")
     packings = f"{symbol}_packings" if pipeline.packings else "NULL"
     inputs = f"{len(source.workload.inputs)}, {symbol}_inputs"
     return (
@@ -233,9 +245,10 @@ def _packing_symbol(symbol: str, number: int) -> str:
     return f"{symbol}_pack{number}"
 
 
-def _tensor(spec: TensorSpec, extents: Sequence[int]) -> str:
+def _tensor(spec: TensorSpec, extents: Sequence[int], dtype: str) -> str:
     shape, extent = _listed(spec.shape), _listed(extents)
-    return f"{{ {len(spec.shape)}, {{ {shape} }}, {len(extents)}, {{ {extent} }} }}"
+    element = f"AOE_{dtype.upper()}"
+    return f"{{ {len(spec.shape)}, {{ {shape} }}, {len(extents)}, {{ {extent} }}, {element} }}"
 
 
 def _include_flags(folder: Path) -> tuple[str, str]:

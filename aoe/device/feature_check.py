@@ -23,6 +23,9 @@ _LEAF_7 = {
 }
 """Features asked of `cpuid`, leaf 7, as subleaf, register and bit: compilers in use (GCC 9 to 11,
 older Clangs) do not know their names. Source: Intel SDM, volume 2A, CPUID."""
+TILES_FEATURE = "amx_tile"
+"""The feature whose registers a process has to ask the operating system for."""
+_REQUEST_TILES = '  if (aoe_request_tiles()) return "amx_tile (the system keeps it back)";'
 _ASK_LEAF_7 = """\
 static int aoe_leaf_7(unsigned subleaf, int in_edx, int bit) {
   unsigned eax, ebx, ecx, edx;
@@ -40,10 +43,14 @@ def feature_check(features: Sequence[str], *, x86: bool) -> str:
     """
     asked = [name for name in features if name != _UNCHECKED] if x86 else []
     helper = ["#include <cpuid.h>", _ASK_LEAF_7] if set(asked) & set(_LEAF_7) else []
+    if TILES_FEATURE in asked:
+        helper.append("int aoe_request_tiles(void);")
     lines = [*helper, "const char *aoe_missing_cpu_feature(void) {"]
     if x86:
         lines.append("  __builtin_cpu_init();")
     lines += [_refusal(name) for name in asked]
+    if TILES_FEATURE in asked:
+        lines.append(_REQUEST_TILES)
     return "\n".join([*lines, "  return NULL;", "}"])
 
 

@@ -89,14 +89,16 @@ class PackedInput:
     """How a constant input is rearranged once, when the kernel is created.
 
     Attributes:
-        output: Function of the packed values, float32, scheduled.
-        argument: The input as the model has it.
+        output: Function of the packed values, scheduled.
+        argument: The input as the model has it, float32.
         argument_extents: Its extents, innermost first; dense.
+        dtype: Element type of the packed values, "float32" or "bfloat16".
     """
 
     output: hl.Func
     argument: hl.ImageParam
     argument_extents: tuple[int, ...]
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

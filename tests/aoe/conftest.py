@@ -77,7 +77,7 @@ def build_abi(toolchain: Toolchain) -> BuildAbi:
             [
                 *("-std=gnu11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", *flags),
                 *("-Wl,-z,defs", f"-I{glue}", f"-I{halide_include()}", "-o", str(file)),
-                *(str(source), str(glue / "glue.c"), "-lm", "-lpthread"),
+                *(str(source), str(glue / "glue.c"), str(glue / "scratch.c"), "-lm", "-lpthread"),
             ],
             what="building",
         )

@@ -8,11 +8,14 @@
 #define AOE_MAX_ARGUMENTS 64
 #define AOE_MAX_PACKINGS 4
 
+typedef enum { AOE_FLOAT32 = 0, AOE_BFLOAT16 = 1 } aoe_element;
+
 typedef struct {
-  int32_t rank;                  /* of the ONNX tensor */
+  int32_t rank;                  /* of the ONNX tensor, which holds float32 */
   int64_t shape[AOE_MAX_RANK];   /* as ONNX Runtime reports it */
   int32_t view_rank;             /* of the buffer the kernel sees, dense */
   int32_t extent[AOE_MAX_RANK];  /* innermost first */
+  aoe_element element;           /* of that buffer; float32 unless the input is packed */
 } aoe_tensor;
 
 /* An input the kernel reads in another form, made once of a constant. */

@@ -56,16 +56,6 @@ int halide_do_par_for(void *user_context, halide_task_t task, int min, int size,
   return status ? halide_error_code_generic_error : range.failed;
 }
 
-void *halide_malloc(void *user_context, size_t size) {
-  (void)user_context;
-  return aligned_alloc(64, (size + 63) / 64 * 64);
-}
-
-void halide_free(void *user_context, void *pointer) {
-  (void)user_context;
-  free(pointer);
-}
-
 /* ---- custom operator callbacks ---- */
 
 static OrtStatus *fail(const OrtApi *api, int code, const char *format, const char *name) {
@@ -75,7 +65,7 @@ static OrtStatus *fail(const OrtApi *api, int code, const char *format, const ch
 }
 
 static void bind_view(halide_buffer_t *buffer, halide_dimension_t *dims, int rank,
-                      const int32_t *extent, void *data) {
+                      const int32_t *extent, aoe_element element, void *data) {
   int64_t stride = 1;
   memset(buffer, 0, sizeof *buffer);
   for (int d = 0; d < rank; d++) {
@@ -86,8 +76,8 @@ static void bind_view(halide_buffer_t *buffer, halide_dimension_t *dims, int ran
     stride *= extent[d];
   }
   buffer->host = (uint8_t *)data;
-  buffer->type.code = halide_type_float;
-  buffer->type.bits = 32;
+  buffer->type.code = element == AOE_BFLOAT16 ? halide_type_bfloat : halide_type_float;
+  buffer->type.bits = element == AOE_BFLOAT16 ? 16 : 32;
   buffer->type.lanes = 1;
   buffer->dimensions = rank;
   buffer->dim = dims;
@@ -95,7 +85,7 @@ static void bind_view(halide_buffer_t *buffer, halide_dimension_t *dims, int ran
 
 static void bind(halide_buffer_t *buffer, halide_dimension_t *dims, const aoe_tensor *tensor,
                  void *data) {
-  bind_view(buffer, dims, tensor->view_rank, tensor->extent, data);
+  bind_view(buffer, dims, tensor->view_rank, tensor->extent, tensor->element, data);
 }
 
 /* Returns the packed form of an input, to be freed by the caller, or NULL. */
@@ -104,11 +94,11 @@ static void *pack(const aoe_kernel *kernel, const aoe_packing *packing, void *ra
   halide_buffer_t buffers[2];
   halide_dimension_t dims[2][AOE_MAX_RANK];
   void *user_context = NULL; /* packing runs on the calling thread alone */
-  size_t bytes = sizeof(float);
+  size_t bytes = wanted->element == AOE_BFLOAT16 ? 2 : 4;
   for (int d = 0; d < wanted->view_rank; d++) bytes *= (size_t)wanted->extent[d];
-  void *packed = halide_malloc(NULL, bytes);
+  void *packed = aligned_alloc(64, (bytes + 63) / 64 * 64); /* kept as long as the session */
   if (!packed) return NULL;
-  bind_view(&buffers[0], dims[0], packing->view_rank, packing->extent, raw);
+  bind_view(&buffers[0], dims[0], packing->view_rank, packing->extent, AOE_FLOAT32, raw);
   bind(&buffers[1], dims[1], wanted, packed);
   void *arguments[3] = {&user_context, &buffers[0], &buffers[1]};
   if (packing->run(arguments) == 0) return packed;

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import aoe.kernels
 from aoe.device.cpu.cpuinfo import read_cpuinfo
-from aoe.device.feature_check import feature_check
-from aoe.device.toolchain import Toolchain
+from aoe.device.feature_check import TILES_FEATURE, feature_check
+from aoe.device.toolchain import Toolchain, halide_include
 
 _OF_BF16 = (
     *("avx512_bf16", "avx512_vnni", "avx512_vbmi2", "avx512_bitalg", "avx512_vpopcntdq"),
@@ -21,7 +22,10 @@ def _missing(features: tuple[str, ...], toolchain: Toolchain, directory: Path) -
     source, library = directory / "check.c", directory / "check.so"
     source.write_text("#include <stddef.h>\n" + feature_check(features, x86=True) + "\n")
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    toolchain.run([*flags, "-o", str(library), str(source)], what="feature check")
+    flags += [f"-I{halide_include()}", "-o", str(library)]
+    tiles = Path(aoe.kernels.__file__).parent / "glue" / "tiles.c"  # asks the operating system
+    parts = [str(source), *([str(tiles)] if TILES_FEATURE in features else [])]
+    toolchain.run([*flags, *parts], what="feature check")
     function = ctypes.CDLL(str(library)).aoe_missing_cpu_feature
     function.restype = ctypes.c_char_p
     found: bytes | None = function()
