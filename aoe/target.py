@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from aoe.workload import Precision
 
 TILES_SUFFIX = "_tiles"
-"""Ends the name of an algorithm that computes in the CPU's matrix tiles (AMX)."""
+"""Ends the name of an algorithm that multiplies bfloat16 in the CPU's matrix tiles (AMX)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Target:
             precision: Of its workload.
             algorithm: Of its schedule; a name that ends in `_tiles` asks for matrix tiles.
         """
-        if precision is Precision.FLOAT32:
+        if not precision.is_lower:
             return self
         tiles = self.bf16_tiles if algorithm.endswith(TILES_SUFFIX) else None
         found = [known for known in (self.bf16_dot, tiles) if known is not None]

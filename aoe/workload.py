@@ -24,11 +24,18 @@ class Layout(StrEnum):
 
 
 class Precision(StrEnum):
-    """The least precise numbers a kernel may multiply; tensors and sums stay float32."""
+    """How the products of a workload may be computed; tensors and sums are always float32."""
 
+    STRICT_FLOAT32 = "strict_float32"
+    """As ONNX Runtime does, but for the order of sums: nothing is transformed before or after."""
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
-    """8 bits of mantissa, the exponents of float32."""
+    """Factors rounded to 8 bits of mantissa, with the exponents of float32."""
+
+    @property
+    def is_lower(self) -> bool:
+        """True if factors are rounded."""
+        return self is Precision.BFLOAT16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +121,9 @@ class Workload:
         scalars: Constants of one element, known when the kernel is compiled; `s<i>`.
         operations: The operators in topological order; the last one makes the result.
         output: The result.
-        precision: The lowest precision in which products may be computed. Tensors read and
-            written stay float32 whatever it is, and a kernel may be more precise.
+        precision: How products may be computed. The tuner weighs a workload of lower precision
+            against the same one in float32, so a family offers for either only algorithms of
+            that precision; their names tell, see `aoe.kernels.algorithms`.
     """
 
     op_type: str

@@ -79,9 +79,10 @@ def kernel_tolerance(workload: Workload, reference: Array) -> Tolerance:
     typical = float(np.median(finite)) if finite.size else 0.0
     relative = steps * _FLOAT32_EPS
     absolute = relative * min(max(typical, 1e-3), 1.0)
-    if any(facts_of(operation).rounding is Rounding.SCALE for operation in operations):
+    strict = workload.precision is Precision.STRICT_FLOAT32
+    if not strict and any(facts_of(op).rounding is Rounding.SCALE for op in operations):
         absolute = max(absolute, _SCALE_SHARE * float(finite.max(initial=0.0)))
-    if workload.precision is Precision.BFLOAT16:
+    if workload.precision.is_lower:
         absolute = max(absolute, _BFLOAT16_SHARE * float(finite.max(initial=1.0)))
     return Tolerance(relative=relative, absolute=absolute)
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.operators import OperatorFacts, OperatorKind, Specials, facts_of
-from aoe.workload import Operation, Precision, Workload
+from aoe.workload import Operation, Workload
 
 Array = np.ndarray[Any, Any]
 
@@ -100,7 +100,7 @@ def special_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
 def _specials(workload: Workload) -> tuple[tuple[float, ...], bool]:
     """Return special values, and whether one of them reaches many results."""
     wanted = {facts_of(operation).specials for operation in workload.operations}
-    if Specials.MODERATE in wanted or workload.precision is not Precision.FLOAT32:
+    if Specials.MODERATE in wanted or workload.precision.is_lower:
         large = tuple(value for value in _LARGE_SPECIALS if abs(value) <= _MODERATE_MAX)
         return _FINITE_SPECIALS + large, True
     return _NON_FINITE + _FINITE_SPECIALS + _LARGE_SPECIALS, Specials.FEW in wanted
@@ -130,7 +130,7 @@ def _values(workload: Workload, seed: int) -> dict[str, Array]:
 
 def _scales(workload: Workload) -> dict[str, float]:
     """Return by how much the second factor of every sum of products is made smaller."""
-    if workload.precision is Precision.FLOAT32:
+    if not workload.precision.is_lower:
         return {}
     shapes = infer_shapes(workload)
     if isinstance(shapes, str):

@@ -17,6 +17,7 @@ from aoe.device.registry import default_device
 from aoe.errors import ScheduleError
 from aoe.execute.accuracy import Tolerance, compare, kernel_tolerance
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
+from aoe.kernels.algorithms import allowed_space, precision_of
 from aoe.kernels.family import KernelFamily, KernelTarget, Pipeline
 from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.registry import get_family
@@ -36,7 +37,6 @@ from aoe.workload import (
     AttributeValue,
     Layout,
     Operation,
-    Precision,
     TensorSpec,
     Workload,
     workload_from_json,
@@ -139,7 +139,7 @@ def assert_close(
     workload: Workload, actual: Array, expected: Array, what: str, *, share: float = STRICTNESS
 ) -> None:
     """Fail unless equal within a share of what a tuning tolerates (`kernel_tolerance`)."""
-    if workload.precision is Precision.BFLOAT16:
+    if workload.precision.is_lower:
         share = max(share, BFLOAT16_STRICTNESS)
     tolerated = kernel_tolerance(workload, expected)
     tolerance = Tolerance(relative=share * tolerated.relative, absolute=share * tolerated.absolute)
@@ -277,6 +277,14 @@ class KernelFamilyTests:
         for configuration in space.configurations():
             schedule = self.family.schedule(workload, configuration, kernel_target())
             assert schedule_from_json(schedule_to_json(schedule)) == schedule
+
+    def test_factors_are_rounded_only_where_that_is_allowed(self, workload: Workload) -> None:
+        if workload.precision.is_lower:
+            assert allowed_space(self.family, workload, kernel_target()) is not None
+            return
+        for configuration in self.family.space(workload, kernel_target()).configurations():
+            schedule = self.family.schedule(workload, configuration, kernel_target())
+            assert not precision_of(schedule.algorithm).is_lower
 
     def test_every_configuration_can_be_applied(self, workload: Workload) -> None:
         space = self.family.space(workload, kernel_target())

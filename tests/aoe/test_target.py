@@ -24,7 +24,8 @@ def test_halide_name_is_the_target_s_own_whatever_machine_asks(
 
 def test_float32_kernels_are_compiled_as_ever_whatever_the_cpu_can() -> None:
     target = make_target(bf16_dot=_DOT, bf16_tiles=_TILES)
-    assert target.for_kernel(Precision.FLOAT32, "gemm_tiles") is target
+    for precision in (Precision.FLOAT32, Precision.STRICT_FLOAT32):
+        assert target.for_kernel(precision, "gemm_tiles") is target
 
 
 def test_kernels_of_lower_precision_get_what_they_need_once() -> None:

@@ -24,10 +24,15 @@ def test_lower_precision_is_the_last_member_and_another_key() -> None:
     assert key_of(_BFLOAT16) != key_of(_FLOAT32)
 
 
-@pytest.mark.parametrize("workload", [_FLOAT32, _BFLOAT16])
-def test_precision_survives_the_record(workload: object) -> None:
-    assert workload in (_FLOAT32, _BFLOAT16)
-    assert workload_from_json(workload_to_json(workload)) == workload  # type: ignore[arg-type]
+@pytest.mark.parametrize("precision", list(Precision))
+def test_precision_survives_the_record(precision: Precision) -> None:
+    workload = replace(_FLOAT32, precision=precision)
+    assert workload_from_json(workload_to_json(workload)) == workload
+
+
+def test_every_precision_has_keys_of_its_own() -> None:
+    keys = {key_of(replace(_FLOAT32, precision=precision)) for precision in Precision}
+    assert len(keys) == len(Precision)
 
 
 def test_unknown_precision_is_not_a_workload() -> None:

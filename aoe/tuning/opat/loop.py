@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.runner import Runner
+from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.family import KernelFamily, KernelTarget
 from aoe.measurement import (
     Measurement,
@@ -116,9 +117,12 @@ def search_workload(
         report: Is told trials done and the best speed-up after each batch.
     """
     settings = task.settings
+    space = allowed_space(task.family, task.workload, task.kernel_target)
+    if space is None:
+        return SearchResult()
     search = make_search(
         settings.method,
-        task.family.space(task.workload, task.kernel_target),
+        space,
         budget=settings.budget,
         seed=settings.seed,
         warm_starts=settings.warm_starts,

@@ -19,7 +19,7 @@ from aoe.execute.accuracy import (
     kernel_tolerance,
     worse_of,
 )
-from aoe.workload import Operation, Precision
+from aoe.workload import NCHWC_DOMAIN, Operation, Precision, TensorSpec, Workload
 
 _EXACT = Tolerance(relative=0.0, absolute=0.0)
 _LOOSE = Tolerance(relative=1e-3, absolute=1e-3)
@@ -219,3 +219,21 @@ def test_lower_precision_is_allowed_a_share_of_the_largest_result() -> None:
     exact = kernel_tolerance(chain_workload(("Exp",)), _array(0.01, 40.0))
     assert exact.absolute < 1e-3
     assert kernel_tolerance(lower, _array(1.0)).relative == exact.relative
+
+
+def test_strict_float32_leaves_no_room_for_other_sums() -> None:
+    product = Operation(
+        op_type="Conv",
+        domain=NCHWC_DOMAIN,
+        inputs=("x0", "x1"),
+        output="t0",
+        attributes={"kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "group": 1},
+    )
+    image, filters = TensorSpec(shape=(1, 16, 8, 8)), TensorSpec(shape=(16, 16, 3, 3))
+    usual = Workload(
+        op_type="convolution", inputs=(image, filters), operations=(product,), output=image
+    )
+    strict = replace(usual, precision=Precision.STRICT_FLOAT32)
+    result = _array(0.001, 0.001, 100.0)
+    assert kernel_tolerance(strict, result).absolute < kernel_tolerance(usual, result).absolute
+    assert kernel_tolerance(strict, result).relative == kernel_tolerance(usual, result).relative

@@ -221,6 +221,7 @@ def test_sums_of_lower_precision_are_standard_normal_too() -> None:
         )
         for precision in Precision
     }
+    assert (weights[Precision.STRICT_FLOAT32] == weights[Precision.FLOAT32]).all()
     np.testing.assert_allclose(
         weights[Precision.BFLOAT16], weights[Precision.FLOAT32] / 12, rtol=1e-6
     )

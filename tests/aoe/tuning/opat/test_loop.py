@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from aoe.measurement import MeasurePolicy, Outcome
 from aoe.schedule import Configuration, Schedule, schedule_from_json
 from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.opat.loop import SearchResult, SearchSettings, SearchTask, search_workload
+from aoe.workload import Precision
 
 _WORKLOAD = chain_workload(("Softplus", "Tanh"), shape=(1, 16, 64, 64))
 _FAMILY = Elementwise()
@@ -240,3 +242,17 @@ def test_schedules_cross_the_process_boundary_as_json() -> None:
     assert isinstance(schedule_from_json(call.arguments["schedules"][0]), Schedule)
     assert call.arguments["workload"]["op_type"] == "elementwise"
     assert call.timeout_s > 0
+
+
+def test_nothing_is_measured_where_a_family_offers_no_such_precision() -> None:
+    runner = ScriptedRunner()
+    task = SearchTask(
+        runner=runner,  # type: ignore[arg-type]
+        family=_FAMILY,
+        workload=replace(_WORKLOAD, precision=Precision.BFLOAT16),
+        kernel_target=KernelTarget.of(runner.target),
+        settings=_settings(),
+    )
+    found = search_workload(task, out_of_time=lambda: False, report=lambda done, best: None)
+    assert found == SearchResult()
+    assert not runner.calls

@@ -1,0 +1,68 @@
+"""What the name of an algorithm says about its numbers, and the part of a space that is allowed.
+
+`winograd` anywhere in a name: inputs and weights are transformed, which spreads rounding errors,
+infinities and NaN over a tile. `bf16` anywhere, or `_tiles` at the end: factors are rounded to
+bfloat16. Any other name, and none: sums of float32 products in some order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from aoe.kernels.family import KernelFamily, KernelTarget
+from aoe.schedule import Choice, Configuration, Space
+from aoe.target import TILES_SUFFIX
+from aoe.workload import Precision, Workload
+
+KNOB = "algorithm"
+"""Name of the knob that chooses the algorithm, in families that have such a knob."""
+
+
+def precision_of(algorithm: str) -> Precision:
+    """Return the highest precision whose workloads an algorithm may compute.
+
+    >>> precision_of("direct_bf16").value, precision_of("winograd_4x4").value
+    ('bfloat16', 'float32')
+    """
+    if "bf16" in algorithm or algorithm.endswith(TILES_SUFFIX):
+        return Precision.BFLOAT16
+    return Precision.FLOAT32 if "winograd" in algorithm else Precision.STRICT_FLOAT32
+
+
+def is_allowed(algorithm: str, precision: Precision) -> bool:
+    """Return whether an algorithm may compute workloads of a precision.
+
+    What multiplies float32 is no answer to a workload of lower precision: it is one to the same
+    workload in float32, under a key that says so.
+    """
+    found = precision_of(algorithm)
+    if precision is Precision.FLOAT32:
+        return not found.is_lower
+    return found is precision
+
+
+def allowed_space(family: KernelFamily, workload: Workload, target: KernelTarget) -> Space | None:
+    """Return what a family offers for a workload in its precision, None if that is nothing."""
+    space = family.space(workload, target)
+
+    def algorithm(values: Mapping[str, Choice]) -> str:
+        if KNOB in values:
+            return str(values[KNOB])
+        return family.schedule(workload, Configuration(values), target).algorithm
+
+    def allowed(values: Mapping[str, Choice]) -> bool:
+        return is_allowed(algorithm(values), workload.precision)
+
+    guesses = tuple(guess for guess in space.first_guesses if allowed(guess))
+    if not guesses:
+        return None
+    named = {str(choice) for knob in space.knobs if knob.name == KNOB for choice in knob.choices}
+    named = named or {algorithm(guess) for guess in space.first_guesses}
+    if all(is_allowed(name, workload.precision) for name in named):
+        return space
+    return replace(
+        space,
+        constraint=lambda values: space.constraint(values) and allowed(values),
+        first_guesses=guesses,
+    )
