@@ -30,6 +30,7 @@ from aoe.execute.tasks import ModelComparison
 from aoe.measurement import MeasurePolicy, estimate_speedup
 from aoe.om.file import unpack
 from aoe.om.loading import tuned_part
+from aoe.ort.inputs import ModelInputs
 from aoe.testing.networks import NETWORKS, shipped_network
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.workbench import library_versions
@@ -92,7 +93,7 @@ def _row(name: str, model: Path, result: OpatResult, output: Path, pairs: int) -
             baseline=ModelPart(model=plain, optimize=True),
             tuned=part,
             policy=policy,
-            seed=1,
+            inputs=ModelInputs(seed=1),
         )
     plain.unlink()
     estimate = estimate_speedup(found.measurement)

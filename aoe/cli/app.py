@@ -10,7 +10,15 @@ import typer
 
 from aoe.cli.errors import run_app
 from aoe.cli.gdat_command import run_script, split_script
-from aoe.cli.options import JsonFlag, QuietFlag, SeedOption, finish
+from aoe.cli.options import (
+    InputFiles,
+    InputSets,
+    JsonFlag,
+    QuietFlag,
+    SeedOption,
+    finish,
+    given_inputs,
+)
 from aoe.cli.registry import COMMANDS
 from aoe.errors import OptionError
 from aoe.settings import environment, parse_switch, repeat_tune
@@ -53,6 +61,8 @@ def tune(
     input_shape: Annotated[
         str | None, typer.Option("--input_shape", help='"name:1,3,224,224;other:1,16"')
     ] = None,
+    inputs: InputFiles = None,
+    input_sets: InputSets = None,
     soc_version: Annotated[
         str | None, typer.Option("--soc_version", help="Target; default is this CPU.")
     ] = None,
@@ -124,6 +134,7 @@ def tune(
         weight=weight,
         job_types=jobs,
         input_shape=input_shape,
+        inputs=given_inputs(inputs, input_sets),
         output=output,
         soc_version=soc_version,
         core_num=aicore_num,

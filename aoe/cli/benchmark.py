@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aoe.cli.options import JsonFlag, SeedOption, finish
+from aoe.cli.options import (
+    InputFiles,
+    InputSets,
+    JsonFlag,
+    SeedOption,
+    finish,
+    given_inputs,
+)
 from aoe.errors import RunError
 
 if TYPE_CHECKING:
@@ -35,6 +42,8 @@ def benchmark(
     input_shape: Annotated[
         str | None, typer.Option("--input_shape", help="For .onnx files with open shapes.")
     ] = None,
+    inputs: InputFiles = None,
+    input_sets: InputSets = None,
     seed: SeedOption = 0,
     as_json: JsonFlag = False,
 ) -> None:
@@ -43,8 +52,10 @@ def benchmark(
     from aoe.execute.runner import Runner
     from aoe.folders.scratch import ScratchFolder, sweep_scratch
     from aoe.measurement import MeasurePolicy
+    from aoe.ort.inputs import ModelInputs
     from aoe.report.answers import BenchmarkReport
 
+    sets = given_inputs(inputs, input_sets)
     sweep_scratch()
     with ScratchFolder("bench") as scratch:
         tuned = model_part(model, scratch / "a", input_shape)
@@ -71,7 +82,7 @@ def benchmark(
                 baseline=baseline,
                 tuned=tuned,
                 policy=policy,
-                seed=seed,
+                inputs=ModelInputs(sets=sets, seed=seed),
             )
     report = BenchmarkReport(
         model=model, baseline=name, threads=target.core_num, comparison=comparison

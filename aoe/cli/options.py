@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aoe.errors import OptionError
 from aoe.settings import environment
 from aoebank import Report, emit
+
+if TYPE_CHECKING:
+    from aoe.ort.inputs import InputSet
 
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output.")
@@ -18,6 +23,35 @@ Threads = Annotated[
     typer.Option("--threads", min=1, help="Threads; default is what the model was tuned for."),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of random inputs and of the search.")]
+InputFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", help="NAME:x.npy, x.npy or random (default); once for each input of the model."
+    ),
+]
+InputSets = Annotated[
+    Path | None,
+    typer.Option(
+        "--inputs", help="Directory of several input sets: SET/NAME.npy or SET.npz.", metavar="DIR"
+    ),
+]
+
+
+def given_inputs(files: list[str] | None, directory: Path | None) -> tuple[InputSet, ...]:
+    """Return the input sets of `--input` and `--inputs`; none for made-up inputs.
+
+    Raises:
+        OptionError: both are given, or one cannot be meant.
+    """
+    if not files and directory is None:
+        return ()
+    from aoe.ort.inputs import parse_inputs, read_input_sets
+
+    if directory is None:
+        return parse_inputs(files or ())
+    if files:
+        raise OptionError("--inputs", "given together with --input", got=files[0])
+    return read_input_sets(directory)
 
 
 def finish(report: Report, *, as_json: bool) -> int:

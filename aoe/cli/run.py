@@ -9,22 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aoe.cli.options import JsonFlag, SeedOption, Threads, finish
-from aoe.errors import OptionError, OutputError, RunError
+from aoe.cli.options import InputFiles, JsonFlag, SeedOption, Threads, finish, given_inputs
+from aoe.errors import OutputError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from aoe.om.loading import OfflineModel
     from aoe.report.answers import Output
 
 
 def run(
     om: Annotated[Path, typer.Argument(help="Tuned model, an .om file.")],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", help="x.npy, NAME=x.npy or random (default); once for each input."),
-    ] = None,
+    inputs: InputFiles = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Directory for the results, NAME.npy each.")
     ] = None,
@@ -34,6 +28,7 @@ def run(
 ) -> None:
     """Run a tuned model once and say what came out."""
     import aoe
+    from aoe.ort.inputs import ModelInputs
     from aoe.ort.sessions import run_session
     from aoe.report.answers import RunReport
 
@@ -42,7 +37,8 @@ def run(
         model = aoe.load(om, threads=threads)
     for warning in caught:
         print(f"warning: {warning.message}", file=sys.stderr)
-    results = run_session(model.session, make_feed(model, inputs or ["random"], seed))
+    given = ModelInputs(sets=given_inputs(inputs, None), seed=seed)
+    results = run_session(model.session, given.first(model.session))
     names = [value.name for value in model.get_outputs()]
     if output is not None:
         _save(output, names, results)
@@ -53,54 +49,6 @@ def run(
         fallback_reason=model.fallback_reason,
     )
     finish(report, as_json=as_json)
-
-
-def make_feed(model: OfflineModel, inputs: list[str], seed: int) -> dict[str, Any]:
-    """Return the inputs a command line describes.
-
-    Raises:
-        OptionError: a name is unknown, or files do not match the inputs.
-    """
-
-    from aoe.ort.sessions import random_feed
-
-    specs = model.get_inputs()
-    if inputs == ["random"]:
-        return random_feed(model.session, seed)
-    names = [spec.name for spec in specs]
-    feed: dict[str, np.ndarray[Any, Any]] = {}
-    for position, text in enumerate(inputs):
-        name, equals, file = text.partition("=")
-        if not equals:
-            name, file = names[position] if position < len(names) else "", text
-        if name not in names:
-            raise OptionError("--input", "the model has no such input", got=text, expected=names)
-        feed[name] = _load(Path(file))
-    missing = [name for name in names if name not in feed]
-    if missing:
-        raise OptionError("--input", "inputs without a value", got=missing, expected=names)
-    for spec in specs:
-        found = list(feed[spec.name].shape)
-        if found != list(spec.shape):
-            raise OptionError(
-                f"--input {spec.name}",
-                "the array has another shape",
-                got=found,
-                expected=spec.shape,
-            )
-    return feed
-
-
-def _load(file: Path) -> np.ndarray[Any, Any]:
-    import numpy as np
-
-    try:
-        array = np.load(file, allow_pickle=False)
-    except (OSError, EOFError, ValueError) as error:
-        raise RunError(str(file), f"not a NumPy array file: {error}") from error
-    if not isinstance(array, np.ndarray):
-        raise RunError(str(file), "holds several arrays", expected="an .npy file with one")
-    return array
 
 
 def _save(directory: Path, names: list[str], results: list[Any]) -> None:

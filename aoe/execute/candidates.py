@@ -21,7 +21,7 @@ from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
 from aoe.operators import facts_of
-from aoe.ort.sessions import bind, run_session, session_options
+from aoe.ort.sessions import bound_run, run_session, session_options
 from aoe.schedule import Schedule
 from aoe.target import Target
 from aoe.workload import Workload
@@ -38,7 +38,6 @@ class _Baseline:
     run: Callable[[], object]
     feeds: tuple[Mapping[str, Array], ...]
     results: tuple[Array, ...]
-    kept: tuple[Any, ...]
 
 
 class CandidateMeasurer:
@@ -129,8 +128,7 @@ class CandidateMeasurer:
             return Measurement.failure(Outcome.RUNTIME, str(error))
         if not deviation.acceptable:
             return Measurement.failure(Outcome.CORRECTNESS, deviation.detail)
-        binding, _kept = bind(session, dict(baseline.feeds[0]))
-        run = _bound(session, binding)
+        run = bound_run(session, baseline.feeds[0])
         samples = run_pairs(
             self._device.timer(baseline.run, minimum_us=policy.sample_min_us),
             self._device.timer(run, minimum_us=policy.sample_min_us),
@@ -148,14 +146,12 @@ class CandidateMeasurer:
         options = session_options(threads=self._target.core_num, optimize=False, shared_pool=True)
         session = self._device.open_session(model.SerializeToString(), options)
         feeds = (random_inputs(workload, seed), special_inputs(workload, seed))
-        binding, kept = bind(session, dict(feeds[0]))
         found = _Baseline(
             model=model,
             session=session,
-            run=_bound(session, binding),
+            run=bound_run(session, feeds[0]),
             feeds=feeds,
             results=tuple(run_session(session, feed)[0] for feed in feeds),
-            kept=(binding, kept),
         )
         self._baseline = (workload, seed, found)
         return found
@@ -201,7 +197,3 @@ def _nan_inputs(workload: Workload, feed: Mapping[str, Array]) -> Array:
         else:
             mask |= np.broadcast_to(nan, shape)
     return mask
-
-
-def _bound(session: ort.InferenceSession, binding: ort.IOBinding) -> Callable[[], object]:
-    return lambda: session.run_with_iobinding(binding)

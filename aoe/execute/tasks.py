@@ -19,9 +19,9 @@ from aoe.execute.accuracy import Deviation, compare_model_results, worse_of
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
+from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import (
-    bind,
-    random_feed,
+    bound_run,
     run_session,
     session_options,
     use_shared_pool,
@@ -67,9 +67,9 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         )
 
     def compare_models(
-        baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, seed: int
+        baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, inputs: ModelInputs
     ) -> ModelComparison:
-        return _compare_models(setup, baseline, tuned, policy, seed)
+        return _compare_models(setup, baseline, tuned, policy, inputs)
 
     def compile_kernels(
         kernels: Sequence[tuple[str, Mapping[str, Any], Any]], directory: Path
@@ -106,7 +106,11 @@ def _compile_kernels(
 
 
 def _compare_models(
-    setup: WorkerSetup, baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, seed: int
+    setup: WorkerSetup,
+    baseline: ModelPart,
+    tuned: ModelPart,
+    policy: MeasurePolicy,
+    inputs: ModelInputs,
 ) -> ModelComparison:
     """Compare two models in two rounds: the model loaded first in one is second in the other.
 
@@ -121,7 +125,7 @@ def _compare_models(
         pairs_max=math.ceil(policy.pairs_max / rounds),
     )
     found = [
-        _compare_once(setup, baseline, tuned, share, seed, tuned_first=bool(number))
+        _compare_once(setup, baseline, tuned, share, inputs, tuned_first=bool(number))
         for number in range(rounds)
     ]
     deviation = reduce(worse_of, (comparison.deviation for comparison in found))
@@ -139,7 +143,7 @@ def _compare_once(
     baseline: ModelPart,
     tuned: ModelPart,
     policy: MeasurePolicy,
-    seed: int,
+    inputs: ModelInputs,
     *,
     tuned_first: bool,
 ) -> ModelComparison:
@@ -149,12 +153,17 @@ def _compare_once(
     else:
         first = _open(setup, baseline)
         second = _open(setup, tuned)
-    feed = random_feed(first, seed)
-    deviation = compare_model_results(run_session(first, feed), run_session(second, feed))
-    bound = [bind(session, feed) for session in (first, second)]
+    deviation = reduce(
+        worse_of,
+        (
+            compare_model_results(run_session(first, feed), run_session(second, feed))
+            for feed in inputs.feeds(first)
+        ),
+    )
+    feed = inputs.first(first)
     timed = [
-        setup.device.timer(_runner(session, binding), minimum_us=policy.sample_min_us)
-        for session, (binding, _) in zip((first, second), bound, strict=True)
+        setup.device.timer(bound_run(session, feed), minimum_us=policy.sample_min_us)
+        for session in (first, second)
     ]
     samples = run_pairs(timed[0], timed[1], policy)
     measurement = Measurement(
@@ -174,7 +183,3 @@ def _open(setup: WorkerSetup, part: ModelPart) -> ort.InferenceSession:
         library=part.library,
     )
     return setup.device.open_session(part.model, options)
-
-
-def _runner(session: ort.InferenceSession, binding: ort.IOBinding) -> Callable[[], object]:
-    return lambda: session.run_with_iobinding(binding)

@@ -12,7 +12,8 @@ from typing import Any
 
 import onnx
 
-from aoe.ort.sessions import OpenSession, random_feed, run_session, session_options
+from aoe.ort.inputs import MADE_UP, ModelInputs
+from aoe.ort.sessions import OpenSession, run_session, session_options
 
 _SUFFIX = "_kernel_time"
 _WARMUP_RUNS = 3
@@ -38,7 +39,7 @@ def profile_model(
     *,
     threads: int,
     runs: int = 10,
-    seed: int = 0,
+    inputs: ModelInputs = MADE_UP,
     library: Path | None = None,
 ) -> ModelProfile:
     """Run an optimised model under ONNX Runtime's profiler.
@@ -49,15 +50,18 @@ def profile_model(
         open_session: Loads a model on the device that is profiled.
         threads: Intra-op threads.
         runs: Runs that count; a few more warm up.
-        seed: Of the random inputs.
+        inputs: What it is run on; of several sets, the first.
         library: Kernel library of a tuned model.
+
+    Raises:
+        RunError: the model cannot be run on these inputs.
     """
     options = session_options(threads=threads, optimize=False, library=library)
     options.enable_profiling = True
     options.profile_file_prefix = str(directory / "ort_profile")
     source = model if isinstance(model, Path) else model.SerializeToString()
     session = open_session(source, options)
-    feed = random_feed(session, seed)
+    feed = inputs.first(session)
     for _ in range(_WARMUP_RUNS + runs):
         run_session(session, feed)
     trace = Path(session.end_profiling())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +102,47 @@ _NUMPY_TYPES = {
     "tensor(uint32)": np.uint32,
     "tensor(uint64)": np.uint64,
     "tensor(bool)": np.bool_,
+    "tensor(string)": np.object_,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSpec:
+    """What an input of a model takes.
+
+    Attributes:
+        name: Of the input.
+        type: Its type in ONNX Runtime's words, `tensor(float)`.
+        shape: Its extents, None where they are open.
+    """
+
+    name: str
+    type: str
+    shape: tuple[int | None, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """NumPy's element type, object for strings; None for what NumPy does not have."""
+        known = _NUMPY_TYPES.get(self.type)
+        return None if known is None else np.dtype(known)
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Return whether an array of that shape fits."""
+        return len(shape) == len(self.shape) and all(
+            wanted in (None, extent) for wanted, extent in zip(self.shape, shape, strict=True)
+        )
+
+
+def input_specs(session: ort.InferenceSession) -> list[InputSpec]:
+    """Return what the inputs of a session take, in their order."""
+    return [
+        InputSpec(
+            name=value.name,
+            type=value.type,
+            shape=tuple(extent if isinstance(extent, int) else None for extent in value.shape),
+        )
+        for value in session.get_inputs()
+    ]
 
 
 def random_feed(session: ort.InferenceSession, seed: int) -> dict[str, np.ndarray[Any, Any]]:
@@ -110,42 +152,61 @@ def random_feed(session: ort.InferenceSession, seed: int) -> dict[str, np.ndarra
         RunError: an input has an element type or an open shape nothing can be made up for.
     """
     rng = np.random.default_rng(seed)
-    feed: dict[str, np.ndarray[Any, Any]] = {}
-    for value in session.get_inputs():
-        dtype = _NUMPY_TYPES.get(value.type)
-        if dtype is None or not all(isinstance(d, int) and d > 0 for d in value.shape):
-            raise RunError(
-                f"input {value.name}",
-                "no random value can be made up for it",
-                got=f"{value.type} {value.shape}",
-                hint="give a file: --input x.npy",
-            )
-        if np.issubdtype(dtype, np.floating):
-            feed[value.name] = rng.standard_normal(value.shape).astype(dtype)
-        else:
-            feed[value.name] = np.zeros(value.shape, dtype)
-    return feed
+    return {spec.name: made_up_array(spec, rng) for spec in input_specs(session)}
 
 
-def bind(
-    session: ort.InferenceSession, feed: dict[str, np.ndarray[Any, Any]]
-) -> tuple[ort.IOBinding, Sequence[Any]]:
+def made_up_array(spec: InputSpec, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Return one input as `random_feed` makes it.
+
+    Raises:
+        RunError: nothing can be made up for it.
+    """
+    shape = [extent for extent in spec.shape if extent is not None and extent > 0]
+    if spec.dtype is None or spec.dtype == object or len(shape) < len(spec.shape):
+        raise RunError(
+            f"input {spec.name}",
+            "no random value can be made up for it",
+            got=f"{spec.type} {['?' if extent is None else extent for extent in spec.shape]}",
+            hint=f"give a file: --input {spec.name}:x.npy",
+        )
+    if np.issubdtype(spec.dtype, np.floating):
+        return rng.standard_normal(shape).astype(spec.dtype)
+    return np.zeros(shape, spec.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRun:
+    """A run of a session on fixed inputs; `held` keeps their memory."""
+
+    session: ort.InferenceSession
+    binding: ort.IOBinding
+    held: Sequence[Any]
+
+    def __call__(self) -> object:
+        """Compute the outputs into the memory they are bound to."""
+        return self.session.run_with_iobinding(self.binding)
+
+
+def bound_run(
+    session: ort.InferenceSession, feed: Mapping[str, np.ndarray[Any, Any]]
+) -> Callable[[], object]:
     """Bind inputs and preallocated outputs, so that a run allocates and copies nothing.
 
-    Returns:
-        The binding, and what has to stay alive with it.
+    Strings cannot be bound: with them a run is an ordinary one.
     """
+    if any(array.dtype.kind in "OUS" for array in feed.values()):
+        return partial(session.run, None, dict(feed))
     binding = session.io_binding()
-    kept: list[Any] = []
+    held: list[Any] = []
     for name, array in feed.items():
         value = ort.OrtValue.ortvalue_from_numpy(array)
         binding.bind_ortvalue_input(name, value)
-        kept.append(value)
+        held.append(value)
     for value, array in zip(session.get_outputs(), run_session(session, feed), strict=True):
         if isinstance(array, np.ndarray) and array.dtype != object:
-            held = ort.OrtValue.ortvalue_from_numpy(array)
-            binding.bind_ortvalue_output(value.name, held)
-            kept.append(held)
+            result = ort.OrtValue.ortvalue_from_numpy(array)
+            binding.bind_ortvalue_output(value.name, result)
+            held.append(result)
         else:
             binding.bind_output(value.name)
-    return binding, kept
+    return BoundRun(session, binding, held)

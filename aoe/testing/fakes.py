@@ -17,6 +17,7 @@ from aoe.execute.accuracy import Deviation
 from aoe.execute.messages import ModelPart
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
+from aoe.ort.inputs import ModelInputs
 from aoe.schedule import Schedule, schedule_from_json
 from aoe.target import Target
 from aoe.testing.fake_runner import FakeRunner
@@ -150,7 +151,7 @@ class ScriptedRunner:
         return [self._measured(answer, policy, best_ratio) for answer in scripted]
 
     def _compare_models(
-        self, baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, seed: int
+        self, baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, inputs: ModelInputs
     ) -> ModelComparison:
         scripted = self.model(baseline, tuned)
         if isinstance(scripted, RunError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from aoe.gradients.training import TrainingProgram
+    from aoe.ort.inputs import InputSet
     from aoe.tuning.progress import Progress
 
 
@@ -53,6 +54,7 @@ class TuneSettings:
         weight: Second file, for frameworks that keep the weights apart.
         job_types: Modes, in order.
         input_shape: Text of `--input_shape`, or None.
+        inputs: Arrays the model is run on; none for made-up ones.
         output: Directory or `.om` file for the results; None for the workspace.
         soc_version: Requested target, or None for this machine.
         core_num: Threads, or None for every usable core.
@@ -68,6 +70,7 @@ class TuneSettings:
     weight: Path | None = None
     job_types: tuple[JobType, ...] = (JobType.OPAT,)
     input_shape: str | None = None
+    inputs: tuple[InputSet, ...] = ()
     output: Path | None = None
     soc_version: str | None = None
     core_num: int | None = None

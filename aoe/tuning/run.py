@@ -19,8 +19,13 @@ from aoe.tuning.registry import get_mode, parse_job_types
 
 if TYPE_CHECKING:
     import onnx
+    from numpy.typing import ArrayLike
 
     from aoe.gradients.training import TrainingProgram
+    from aoe.ort.inputs import InputSet
+
+    InputArrays = Mapping[str, ArrayLike]
+    GivenInputs = str | os.PathLike[str] | InputArrays | Sequence[InputArrays]
 
 R = TypeVar("R")
 
@@ -69,6 +74,7 @@ def tune(
     framework: int | None = 5,
     weight: str | os.PathLike[str] | None = None,
     input_shape: str | Mapping[str, Sequence[int]] | None = None,
+    inputs: GivenInputs | None = None,
     bank: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
     soc_version: str | None = None,
@@ -91,6 +97,8 @@ def tune(
         weight: Second file, for frameworks that keep the weights apart.
         input_shape: Shapes of inputs the model leaves open: by name, or as the command takes
             them, `"images:1,3,224,224;mask:1,128"`.
+        inputs: What the model is run on while it is judged: arrays by input name, a sequence of
+            such sets, or a directory of them as `--inputs` takes it; None for made-up values.
         bank: Root of the bank, made if it is missing; None for what `TUNE_BANK_PATH` and the
             other variables say.
         output: Directory or `.om` file for the results; None for the workspace.
@@ -119,6 +127,7 @@ def tune(
             weight=Path(weight) if weight is not None else None,
             job_types=parse_job_types(str(job_type)),
             input_shape=_shape_text(input_shape),
+            inputs=_input_sets(inputs, scratch),
             output=Path(output) if output is not None else None,
             soc_version=soc_version,
             core_num=core_num,
@@ -173,6 +182,17 @@ def _subject(
     file = folder / f"{name}.onnx"
     file.write_bytes(model.SerializeToString(deterministic=True))
     return file
+
+
+def _input_sets(given: GivenInputs | None, scratch: ExitStack) -> tuple[InputSet, ...]:
+    """Return the sets of input arrays; those in memory become files."""
+    if given is None:
+        return ()
+    from aoe.ort.inputs import read_input_sets, save_input_sets
+
+    if isinstance(given, str | os.PathLike):
+        return read_input_sets(Path(given), "inputs")
+    return save_input_sets(given, scratch.enter_context(ScratchFolder("inputs")))
 
 
 def _shape_text(shapes: str | Mapping[str, Sequence[int]] | None) -> str | None:

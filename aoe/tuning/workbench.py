@@ -21,6 +21,7 @@ from aoe.entry.registry import find_entry
 from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
+from aoe.ort.inputs import ModelInputs
 from aoe.results.files import result_name, timestamp_of
 from aoe.settings import work_path
 from aoe.target import Target
@@ -53,6 +54,7 @@ class Workbench:
     Attributes:
         settings: Options of the run.
         model: The imported model.
+        inputs: What it is run on.
         runner: The measuring worker; its target is tuned for.
         journal: Of the custom bank.
         versions: Of aoe, halide, onnxruntime.
@@ -64,6 +66,7 @@ class Workbench:
 
     settings: TuneSettings
     model: ImportedModel
+    inputs: ModelInputs
     runner: Runner
     journal: BankJournal
     versions: Mapping[str, str]
@@ -110,6 +113,8 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     toolchain = find_toolchain(env)
     check_toolchain(toolchain, target)
     model = entry.load(source)
+    inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
+    inputs.check(model.proto)
     if target.doubt:
         context.progress.step(f"named {target.soc_version} after its features: {target.doubt}")
     versions = library_versions()
@@ -123,6 +128,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
         yield Workbench(
             settings=settings,
             model=model,
+            inputs=inputs,
             runner=runner,
             journal=_journal(root, target, model, versions),
             versions=versions,

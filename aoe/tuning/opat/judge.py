@@ -10,6 +10,7 @@ from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import MeasurePolicy, SpeedupEstimate, accepts, estimate_speedup
+from aoe.ort.inputs import ModelInputs
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 
 ACCEPT_MODEL_SPEEDUP = 1.01
@@ -43,7 +44,7 @@ class Judge:
         runner: Measures them.
         screen: Policy for comparing variants.
         final: Policy for the last, reported comparison.
-        seed: Of the inputs.
+        inputs: What models are run on; results are compared on every set.
     """
 
     def __init__(
@@ -53,13 +54,13 @@ class Judge:
         *,
         screen: MeasurePolicy,
         final: MeasurePolicy,
-        seed: int,
+        inputs: ModelInputs,
     ) -> None:
         self._assembly = assembly
         self._runner = runner
         self._screen = screen
         self._final = final
-        self._seed = seed
+        self._inputs = inputs
         self._comparisons = 0
         self.dropped: dict[str, str] = {}
 
@@ -198,6 +199,6 @@ class Judge:
             baseline=baseline,
             tuned=tuned,
             policy=policy,
-            seed=self._seed,
+            inputs=self._inputs,
         )
         return found

@@ -119,7 +119,7 @@ def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     file.unlink(missing_ok=True)
     bench.progress.step("measuring the default, node by node")
     profile = profile_model(
-        proto, bench.scratch, device.open_session, threads=threads, seed=bench.settings.seed
+        proto, bench.scratch, device.open_session, threads=threads, inputs=bench.inputs
     )
     tensors = infer_tensors(proto, device.open_session)
     return ModelGraph(proto, tensors, block=device.channel_block()), profile
@@ -164,7 +164,7 @@ def _judge(
         bench.runner,
         screen=screen_policy(bench.runner.target.core_num),
         final=final_policy(bench.runner.target.core_num),
-        seed=bench.settings.seed,
+        inputs=bench.inputs,
     )
     verify = judge.confirm if known else judge.judge
     judgement = verify(kernels, bench.progress.step)
@@ -202,7 +202,7 @@ def _profile_tuned(
         bench.scratch,
         bench.runner.device.open_session,
         threads=bench.runner.target.core_num,
-        seed=bench.settings.seed,
+        inputs=bench.inputs,
         library=part.library,
     )
 

@@ -348,6 +348,10 @@ def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--model=net.onnx", "-w", "w.caffemodel"), 2, "only Caffe models have a weight file"),
         (("--model=net.onnx", "--soc_version=Ascend310P3"), 3, "set_env.sh"),
         (("--model=net.onnx", "--search=nonsense"), 2, "bayesian"),
+        (("--model=net.onnx", "--input=z:gone.npy"), 2, "no such input (got z, expected ['x'])"),
+        (("--model=net.onnx", "--input=x:gone.npy"), 3, "gone.npy: not a NumPy array file"),
+        (("--model=net.onnx", "--inputs=gone"), 2, "--inputs gone: no such directory"),
+        (("--model=net.onnx", "--inputs=.", "--input=a.npy"), 2, "given together with --input"),
     ],
 )
 def test_bad_input_gives_one_clear_message(

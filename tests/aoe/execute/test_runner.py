@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from onnx import helper
 from support.engine.cpu import CPU
@@ -21,6 +22,7 @@ from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import MeasurePolicy, Outcome
+from aoe.ort.inputs import MADE_UP, ModelInputs, save_input_sets
 from aoe.target import Target
 
 _POLICY = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, sample_min_us=0)
@@ -41,14 +43,20 @@ def _kernel_model(folder: Path, kernel: str) -> Path:
     )
 
 
-def _compare(runner: Runner, baseline: Path, tuned: ModelPart, timeout_s: float = _LONG_S) -> Any:
+def _compare(
+    runner: Runner,
+    baseline: Path,
+    tuned: ModelPart,
+    timeout_s: float = _LONG_S,
+    inputs: ModelInputs = MADE_UP,
+) -> Any:
     return runner.call(
         "compare_models",
         timeout_s=timeout_s,
         baseline=ModelPart(model=baseline),
         tuned=tuned,
         policy=_POLICY,
-        seed=0,
+        inputs=inputs,
     )
 
 
@@ -109,7 +117,7 @@ def test_error_keeps_got_expected_and_hint(runner: Runner, tmp_path: Path) -> No
     model = save_model(chain_model(["Exp"], ("n",)), tmp_path / "open.onnx")
     with pytest.raises(RunError, match=r"input x: no random value .*got tensor\(float\)") as caught:
         _compare(runner, model, ModelPart(model=model))
-    assert caught.value.hint == "give a file: --input x.npy"
+    assert caught.value.hint == "give a file: --input x:x.npy"
 
 
 def test_unknown_error_arrives_with_its_traceback(runner: Runner, plain_model: Path) -> None:
@@ -286,3 +294,15 @@ def test_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert _ends(int(done.stdout))
+
+
+def test_results_are_compared_on_every_input_set(runner: Runner, tmp_path: Path) -> None:
+    relu, magnitude = (
+        save_model(chain_model([op_type], (2,)), tmp_path / f"{op_type}.onnx")
+        for op_type in ("Relu", "Abs")
+    )
+    positive, negative = np.array([1, 2], np.float32), np.array([-1, 2], np.float32)
+    for last, outcome in ((positive, Outcome.CORRECT), (negative, Outcome.CORRECTNESS)):
+        sets = save_input_sets([{"x": positive}, {"x": last}], tmp_path)
+        found = _compare(runner, relu, ModelPart(model=magnitude), inputs=ModelInputs(sets=sets))
+        assert found.measurement.outcome is outcome

@@ -11,7 +11,7 @@ from support.engine.cpu import open_session
 from support.engine.models import Shape, chain_model, conv_net, make_model
 
 from aoe.errors import RunError
-from aoe.ort.sessions import bind, random_feed, run_session, session_options
+from aoe.ort.sessions import BoundRun, bound_run, random_feed, run_session, session_options
 
 
 def _session(kinds: dict[str, int], shape: Shape) -> object:
@@ -94,11 +94,18 @@ def test_bound_run_computes_the_same_into_the_same_memory() -> None:
     options = session_options(threads=2, optimize=True)
     session = open_session(conv_net().SerializeToString(), options)
     feed = random_feed(session, 5)
-    binding, _kept = bind(session, feed)
+    run = bound_run(session, feed)
+    assert isinstance(run, BoundRun)
     expected = run_session(session, feed)[0]
     for _ in range(3):
-        session.run_with_iobinding(binding)
-        assert np.array_equal(binding.copy_outputs_to_cpu()[0], expected)
+        run()
+        assert np.array_equal(run.binding.copy_outputs_to_cpu()[0], expected)
+
+
+def test_strings_are_run_without_binding() -> None:
+    session = _session({"s": TensorProto.STRING}, (2,))
+    (found,) = bound_run(session, {"s": np.array(["a", "bc"], object)})()  # type: ignore[misc]
+    assert list(found) == ["a", "bc"]
 
 
 def test_results_that_are_no_arrays_or_empty_are_bound_too() -> None:
@@ -119,9 +126,9 @@ def test_results_that_are_no_arrays_or_empty_are_bound_too() -> None:
     sequence = helper.make_sequence_type_proto(element)
     model.graph.output.append(helper.make_value_info("many", sequence))
     session = open_session(model.SerializeToString(), session_options(threads=1, optimize=False))
-    binding, _kept = bind(session, random_feed(session, 0))
+    run = bound_run(session, random_feed(session, 0))
     for _ in range(2):
-        session.run_with_iobinding(binding)
+        run()
 
 
 def test_optimising_is_off_when_the_graph_is_run_as_written(tmp_path: Path) -> None:

@@ -18,8 +18,10 @@ from aoe.errors import (
     ModelImportError,
     OptionError,
     OutputError,
+    RunError,
     TargetError,
 )
+from aoe.ort.inputs import parse_inputs
 from aoe.testing.fakes import RecordingProgress, make_target
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.run import tune_with
@@ -93,6 +95,8 @@ def test_a_name_that_is_a_guess_is_told(
         ({"soc_version": "Cortex-A53"}, TargetError, "another target"),
         ({"input_shape": "x"}, OptionError, "--input_shape"),
         ({"input_shape": "z:1"}, ModelImportError, "no such input"),
+        ({"inputs": parse_inputs(["z:gone.npy"])}, OptionError, "--input: .*no such input"),
+        ({"inputs": parse_inputs(["gone.npy"])}, RunError, r"gone\.npy: not a NumPy array file"),
         ({"search": "annealing"}, OptionError, "--search: unknown search"),
         ({"model": Path("gone.onnx")}, ModelImportError, "no such file"),
     ],

@@ -7,11 +7,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.engine.models import chain_model
 
 import aoe
 from aoe.errors import OptionError
+from aoe.ort.inputs import read_input_sets
 from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.run import TuneResult
 
@@ -112,6 +114,18 @@ def test_model_in_memory_is_a_file_while_the_run_goes_on(
     file = log[-1][1].settings.model
     assert isinstance(file, Path)
     assert file.name == "my_net_1.onnx" and not file.exists()
+
+
+def test_arrays_in_memory_are_files_while_the_run_goes_on(
+    log: list[tuple[str, TuneContext]], tmp_path: Path
+) -> None:
+    aoe.tune(chain_model(["Exp"]), inputs={"x": [1.0, 2.0]})
+    (given,) = log[-1][1].settings.inputs
+    assert list(given.files) == ["x"]
+    assert not given.files["x"].path.exists()
+    np.save(tmp_path / "x.npy", np.ones(2))
+    aoe.tune(chain_model(["Exp"]), inputs=tmp_path)
+    assert log[-1][1].settings.inputs == read_input_sets(tmp_path, "inputs")
 
 
 def test_all_modes_are_asked_before_the_first_one_runs(

@@ -12,6 +12,7 @@ from support.engine.tuning import make_kernel
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import MeasurePolicy, Outcome
+from aoe.ort.inputs import MADE_UP
 from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.judge import Judge, Judgement
@@ -100,7 +101,8 @@ def _case(
         together=frozenset(names[i] for i in together),
     )
     runner = ScriptedRunner(model=machine, jitter=jitter)
-    judge = Judge(assembly, runner, screen=_SCREEN, final=_FINAL, seed=0)  # type: ignore[arg-type]
+    policies = {"screen": _SCREEN, "final": _FINAL}
+    judge = Judge(assembly, runner, **policies, inputs=MADE_UP)  # type: ignore[arg-type]
     return Case(kernels, judge, runner, assembly)
 
 
