@@ -37,6 +37,7 @@ class StoredAnswer:
         configuration: The knobs it came from.
         cost_us: Its time when it was measured.
         speedup: Its measured speed-up over the default then, or None.
+        speedup_low: Lower end of the interval of that.
         file: Bank file it is in.
         old_name: The target's name in that file, empty if it is the present one.
     """
@@ -46,6 +47,7 @@ class StoredAnswer:
     configuration: Configuration
     cost_us: float | None
     speedup: float | None
+    speedup_low: float | None
     file: Path
     old_name: str = ""
 
@@ -252,6 +254,7 @@ class OperatorBank:
             configuration=configuration,
             cost_us=record.cost_us,
             speedup=last.speedup if last is not None else None,
+            speedup_low=last.speedup_low if last is not None else None,
             file=file,
         )
 

@@ -74,6 +74,7 @@ class ScriptedRunner:
         target: What is tuned for.
         toolchain: Never run.
         jitter: Noise of one sample, see `FakeRunner`.
+        drift: Drift of the machine's load between two samples, see `FakeRunner`.
         calls: What was asked for, in order.
         restarts: How often a fresh worker was asked for.
         closed: True once `close` was called.
@@ -87,6 +88,7 @@ class ScriptedRunner:
     target: Target = field(default_factory=make_target)
     toolchain: Toolchain = field(default_factory=lambda: Toolchain(command=("cc",)))
     jitter: float = 0.002
+    drift: float = 0.02
     calls: list[Call] = field(default_factory=list)
     restarts: int = 0
     closed: bool = False
@@ -190,6 +192,7 @@ class ScriptedRunner:
             baseline_us=BASELINE_US,
             tuned_us=BASELINE_US / scripted,
             jitter=self.jitter,
+            drift=self.drift,
             spike_chance=0.0,
         )
         samples = run_pairs(fake.baseline, fake.tuned, policy, best)

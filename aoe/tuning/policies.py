@@ -10,6 +10,11 @@ def screen_policy(threads: int) -> MeasurePolicy:
     return MeasurePolicy(pairs_min=7, pairs_max=15, threads=threads)
 
 
+def variant_policy(threads: int) -> MeasurePolicy:
+    """Return the policy for a model with and without some kernels: a percent has to show."""
+    return MeasurePolicy(pairs_min=12, pairs_max=24, target_half_width=0.005, threads=threads)
+
+
 def final_policy(threads: int) -> MeasurePolicy:
     """Return the policy for figures that are kept: fresh pairs for a winner, whole models."""
     return MeasurePolicy(

@@ -6,17 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aoe.errors import RunError
-from aoe.execute.messages import ModelPart
-from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
-from aoe.measurement import MeasurePolicy, SpeedupEstimate, accepts, estimate_speedup
-from aoe.ort.inputs import ModelInputs
-from aoe.tuning.opat.assembly import Assembly, ChosenKernel
-
-ACCEPT_MODEL_SPEEDUP = 1.01
-"""Lower bound of the speed-up a tuned model needs. Source: DESIGN D7."""
-_TIMEOUT_S = 600.0
-_MOST_COMPARISONS = 24
+from aoe.measurement import SpeedupEstimate
+from aoe.tuning.opat.assembly import ChosenKernel
+from aoe.tuning.opat.comparing import ModelComparer, ModelGain
+from aoe.tuning.opat.group_tests import Drop, GroupTests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,180 +19,108 @@ class Judgement:
 
     Attributes:
         kept: Kernels that stay.
-        dropped: Kernels that go, with the reason by kernel name.
-        comparison: Untuned against final model, fresh pairs.
-        estimate: The speed-up it proves.
+        drops: Kernels that go, with the reason, by kernel name.
+        comparison: Untuned against final model, pairs that chose nothing.
+        estimate: The speed-up they prove.
     """
 
     kept: tuple[ChosenKernel, ...]
-    dropped: dict[str, str]
+    drops: dict[str, Drop]
     comparison: ModelComparison
     estimate: SpeedupEstimate
 
+    @property
+    def dropped(self) -> dict[str, str]:
+        """Kernels that go, with the reason in words."""
+        return {name: drop.reason for name, drop in self.drops.items()}
+
 
 class Judge:
-    """Compares whole models.
+    """Decides which kernels stay in a model.
 
     Args:
-        assembly: Writes the variants.
-        runner: Measures them.
-        screen: Policy for comparing variants.
-        final: Policy for the last, reported comparison.
-        inputs: What models are run on; results are compared on every set.
+        comparer: Compares models with and without them.
+        step: Is told what is dropped.
     """
 
-    def __init__(
-        self,
-        assembly: Assembly,
-        runner: Runner,
-        *,
-        screen: MeasurePolicy,
-        final: MeasurePolicy,
-        inputs: ModelInputs,
-    ) -> None:
-        self._assembly = assembly
-        self._runner = runner
-        self._screen = screen
-        self._final = final
-        self._inputs = inputs
-        self._comparisons = 0
-        self.dropped: dict[str, str] = {}
+    def __init__(self, comparer: ModelComparer, step: Callable[[str], None]) -> None:
+        self._comparer = comparer
+        self._step = step
+        self._drops: dict[str, Drop] = {}
 
-    def judge(self, kernels: Sequence[ChosenKernel], step: Callable[[str], None]) -> Judgement:
+    def judge(self, kernels: Sequence[ChosenKernel]) -> Judgement:
         """Drop what computes wrongly or slows the model down, then measure what is left.
 
-        Groups are tested by leaving them out, the least promising together; a group without
-        which the model is faster is halved until the culprit is alone.
+        A kernel stays unless leaving it out shows a loss beyond noise, so that small gains add
+        up; whether they do is decided by the last comparison, for all kernels together.
 
         Args:
             kernels: Kernels in the library.
-            step: Is told what is dropped.
         """
-        kept = self._correct(list(kernels), step)
-        ordered = sorted(kept, key=lambda kernel: kernel.gain_us)
-        half = len(ordered) // 2
-        for group in (ordered[:half], ordered[half:]):
-            kept = self._pruned(kept, group, step)
-        return self._concluded(kept, self._final, least_speedup=ACCEPT_MODEL_SPEEDUP)
+        tests = GroupTests(self._correct(list(kernels)), self._comparer.without, self._step)
+        tests.run()
+        self._drops |= tests.dropped
+        return self._concluded(tests.kept, self._for_the_record, demand_gain=True)
 
-    def confirm(self, kernels: Sequence[ChosenKernel], step: Callable[[str], None]) -> Judgement:
+    def confirm(self, kernels: Sequence[ChosenKernel]) -> Judgement:
         """Measure the kernels an earlier run has kept; noise undoes nothing, wrong results do.
 
         Args:
             kernels: Kernels in the library.
-            step: Is told what is dropped.
         """
-        # the figures that count were taken in that earlier run: the screening policy will do
-        found = self._concluded(list(kernels), self._screen, least_speedup=0.0)
+        # the figures that count were taken in that earlier run: one process will do
+        found = self._concluded(kernels, self._comparer.once, demand_gain=False)
         if found.kept or len(kernels) < 2:
             return found
-        self.dropped.clear()
-        right = self._correct(list(kernels), step)
-        return self._concluded(right, self._screen, least_speedup=0.0)
+        self._drops.clear()
+        right = self._correct(list(kernels))
+        return self._concluded(right, self._comparer.once, demand_gain=False)
+
+    def _for_the_record(self, kept: Sequence[ChosenKernel]) -> ModelGain:
+        # a model without kernels is only timed, nothing is claimed about it
+        return self._comparer.for_the_record(kept) if kept else self._comparer.once(kept)
 
     def _concluded(
-        self, kept: list[ChosenKernel], policy: MeasurePolicy, *, least_speedup: float
+        self,
+        kept: Sequence[ChosenKernel],
+        compare: Callable[[Sequence[ChosenKernel]], ModelGain],
+        *,
+        demand_gain: bool,
     ) -> Judgement:
         """Return the judgement on `kept`, all or nothing."""
         try:
-            final = self._final_comparison(kept, policy)
+            gain = compare(kept)
         except RunError as error:
             if not kept:
                 raise
-            return self._all_dropped(kept, policy, f"the model cannot be run with it: {error}")
-        estimate = estimate_speedup(final.measurement)
-        if kept and not final.deviation.acceptable:
-            reason = f"the model computes something else with it: {final.deviation.detail}"
-            return self._all_dropped(kept, policy, reason)
-        if kept and not accepts(estimate, least_speedup):
-            return self._all_dropped(kept, policy, "the whole model is not faster with it")
+            return self._all_dropped(kept, Drop(reason=f"the model cannot be run with it: {error}"))
+        deviation = gain.comparison.deviation
+        if kept and not deviation.acceptable:
+            reason = f"the model computes something else with it: {deviation.detail}"
+            return self._all_dropped(kept, Drop(reason=reason))
+        if kept and demand_gain and gain.surely <= 1:
+            reason = "the whole model is not faster with it"
+            return self._all_dropped(kept, Drop(reason=reason, estimate=gain.estimate))
         return Judgement(
             kept=tuple(sorted(kept, key=lambda kernel: kernel.source.name)),
-            dropped=self.dropped,
-            comparison=final,
-            estimate=estimate,
+            drops=self._drops,
+            comparison=gain.comparison,
+            estimate=gain.estimate,
         )
 
-    def _all_dropped(
-        self, kernels: Sequence[ChosenKernel], policy: MeasurePolicy, reason: str
-    ) -> Judgement:
-        self.dropped |= {kernel.source.name: reason for kernel in kernels}
-        return self._concluded([], policy, least_speedup=0.0)
+    def _all_dropped(self, kernels: Sequence[ChosenKernel], drop: Drop) -> Judgement:
+        self._drops |= {kernel.source.name: drop for kernel in kernels}
+        return self._concluded((), self._comparer.once, demand_gain=False)
 
-    def _correct(
-        self, kernels: list[ChosenKernel], step: Callable[[str], None]
-    ) -> list[ChosenKernel]:
+    def _correct(self, kernels: list[ChosenKernel]) -> list[ChosenKernel]:
         """Return the kernels with which the model computes what it did before."""
-        if not kernels or self._agrees(kernels):
+        if not kernels or self._comparer.agrees(kernels):
             return kernels
         if len(kernels) == 1:
             name = kernels[0].source.name
-            self.dropped[name] = "the model computes something else with it"
-            step(f"dropped {name}: {self.dropped[name]}")
+            self._drops[name] = Drop(reason="the model computes something else with it")
+            self._step(f"dropped {name}: {self._drops[name].reason}")
             return []
         half = len(kernels) // 2
-        parts = [self._correct(part, step) for part in (kernels[:half], kernels[half:])]
+        parts = [self._correct(part) for part in (kernels[:half], kernels[half:])]
         return parts[0] + parts[1]
-
-    def _agrees(self, kernels: Sequence[ChosenKernel]) -> bool:
-        tuned = self._assembly.write_model(kernels, "variant.onnx")
-        quick = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, threads=self._screen.threads)
-        try:
-            found = self._compare(self._assembly.untuned, tuned, quick)
-        except RunError:
-            return False
-        return found.deviation.acceptable
-
-    def _pruned(
-        self,
-        kept: list[ChosenKernel],
-        group: Sequence[ChosenKernel],
-        step: Callable[[str], None],
-    ) -> list[ChosenKernel]:
-        """Return `kept` without those members of `group` that slow the model down."""
-        group = [kernel for kernel in group if kernel in kept]
-        if not group or self._comparisons >= _MOST_COMPARISONS:
-            return kept
-        estimate = self._gain_of(kept, group)
-        if estimate.low > 1:
-            return kept
-        if len(group) == 1:
-            if estimate.median >= 1:
-                return kept
-            name = group[0].source.name
-            self.dropped[name] = f"the model is {1 / estimate.median:.3f}x as fast without it"
-            step(f"dropped {name}: {self.dropped[name]}")
-            return [kernel for kernel in kept if kernel is not group[0]]
-        half = len(group) // 2
-        for part in (group[:half], group[half:]):
-            kept = self._pruned(kept, part, step)
-        return kept
-
-    def _gain_of(
-        self, kept: Sequence[ChosenKernel], group: Sequence[ChosenKernel]
-    ) -> SpeedupEstimate:
-        """Return how many times faster the model is with `group` than without it."""
-        self._comparisons += 1
-        with_group = self._assembly.write_model(kept, "variant.onnx")
-        rest = [kernel for kernel in kept if kernel not in group]
-        without = self._assembly.write_model(rest, "variant_without.onnx")
-        return estimate_speedup(self._compare(without, with_group, self._screen).measurement)
-
-    def _final_comparison(
-        self, kept: Sequence[ChosenKernel], policy: MeasurePolicy
-    ) -> ModelComparison:
-        tuned = self._assembly.write_model(kept)
-        return self._compare(self._assembly.untuned, tuned, policy)
-
-    def _compare(
-        self, baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy
-    ) -> ModelComparison:
-        found: ModelComparison = self._runner.call(
-            "compare_models",
-            timeout_s=_TIMEOUT_S,
-            baseline=baseline,
-            tuned=tuned,
-            policy=policy,
-            inputs=self._inputs,
-        )
-        return found

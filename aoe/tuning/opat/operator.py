@@ -43,7 +43,9 @@ class TunedOperator:
         outcome: What became of it in the bank.
         reason: In words.
         schedule: Strategy to use; None leaves the operator to ONNX Runtime.
-        estimate: Speed-up measured in this run or read from the bank's provenance.
+        speedup: Measured in this run or read from the bank's provenance.
+        proven_speedup: Lower end of its interval.
+        estimate: Speed-up measured in this run, None if there was nothing to measure.
         before_us: Time of the default for one place, microseconds.
         after_us: Time of the strategy.
         search: What was tried, None if nothing was.
@@ -54,6 +56,7 @@ class TunedOperator:
     reason: str
     schedule: Schedule | None = None
     speedup: float | None = None
+    proven_speedup: float | None = None
     estimate: SpeedupEstimate | None = None
     before_us: float | None = None
     after_us: float | None = None
@@ -186,6 +189,7 @@ def _from_bank(operator: Operator, stored: StoredAnswer | None, reason: str) -> 
         reason=reason,
         schedule=stored.schedule,
         speedup=stored.speedup,
+        proven_speedup=stored.speedup_low,
         before_us=_times(stored.cost_us, stored.speedup),
         after_us=stored.cost_us,
     )
@@ -213,6 +217,7 @@ def _won(
         reason="better than the default",
         schedule=result.schedule,
         speedup=result.estimate.median,
+        proven_speedup=result.estimate.low,
         estimate=result.estimate,
         before_us=before_us,
         after_us=before_us / result.estimate.median,

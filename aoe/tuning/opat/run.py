@@ -24,11 +24,12 @@ from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.opat.comparing import ModelComparer
 from aoe.tuning.opat.judge import Judge, Judgement
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoe.tuning.opat.operators import Operator, find_operators
 from aoe.tuning.opat.result import OpatResult, write_details
-from aoe.tuning.policies import final_policy, screen_policy
+from aoe.tuning.policies import final_policy, variant_policy
 from aoe.tuning.search.registry import SEARCHES
 from aoe.tuning.workbench import Workbench, model_path, open_workbench
 from aoebank import Event
@@ -159,15 +160,15 @@ def _judge(
     known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels)
     kernels = _compiled(bench, assembly, kernels)
     bench.progress.step("judging the whole model")
-    judge = Judge(
+    comparer = ModelComparer(
         assembly,
         bench.runner,
-        screen=screen_policy(bench.runner.target.core_num),
+        screen=variant_policy(bench.runner.target.core_num),
         final=final_policy(bench.runner.target.core_num),
         inputs=bench.inputs,
     )
-    verify = judge.confirm if known else judge.judge
-    judgement = verify(kernels, bench.progress.step)
+    judge = Judge(comparer, bench.progress.step)
+    judgement = judge.confirm(kernels) if known else judge.judge(kernels)
     if not known or judgement.dropped:
         bank.note([(k.source.workload, _model_verdict(k, judgement)) for k in kernels])
     if len(judgement.kept) < len(kernels):
@@ -252,7 +253,7 @@ def _finished(report: LiveReport[OpatReport], judgement: Judgement) -> OpatRepor
 def _chosen(tuned: TunedOperator) -> ChosenKernel:
     assert tuned.schedule is not None
     workload = tuned.operator.workload
-    saved = (tuned.before_us or 0.0) - (tuned.after_us or 0.0)
+    saved = (tuned.before_us or 0.0) * (1 - 1 / (tuned.proven_speedup or 1.0))
     return ChosenKernel(
         source=KernelSource(
             name=kernel_name(workload, tuned.schedule), workload=workload, schedule=tuned.schedule

@@ -181,7 +181,7 @@ def make_opat_result(*tuned: TunedOperator, max_abs_err: float = 1e-6) -> OpatRe
         operators=tuned,
         refusals=(Refusal(node="r", op_type="Relu", reason="touches 8 elements only"),),
         judgement=Judgement(
-            kept=kept, dropped={}, comparison=comparison, estimate=make_estimate(1.5)
+            kept=kept, drops={}, comparison=comparison, estimate=make_estimate(1.5)
         ),
         profile=profile,
         tuned_profile=replace(profile, node_us={"a": 5.0}),

@@ -28,6 +28,7 @@ def _stored() -> StoredAnswer:
         configuration=configuration,
         cost_us=10.0,
         speedup=2.0,
+        speedup_low=2.0,
         file=Path("bank.json"),
     )
 

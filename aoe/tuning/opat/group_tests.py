@@ -1,0 +1,177 @@
+"""Finds the kernels that slow a model down by leaving groups of them out.
+
+All kernels together are held against the sum of what each has proven alone. A group that saves
+less than it promised is halved until what loses is alone: about log2(n) comparisons for one bad
+kernel among n. Nothing is left out for saving too little to be seen, only for a loss that shows
+in two comparisons.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from aoe.errors import RunError
+from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
+from aoe.tuning.opat.assembly import ChosenKernel
+
+MOST_COMPARISONS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """Why a kernel does not stay in the model.
+
+    Attributes:
+        reason: In words.
+        estimate: Speed-up of the model with it over the one without, None where that is not the
+            reason: what computes wrongly is not timed.
+    """
+
+    reason: str
+    estimate: SpeedupEstimate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """Time a group of kernels saves: a share of the model's time with all kernels.
+
+    Attributes:
+        middle: Estimate; negative where the group costs time.
+        half_width: Of its interval.
+        measured: False if it follows from those of other groups.
+    """
+
+    middle: float
+    half_width: float
+    measured: bool = True
+
+    @classmethod
+    def of(cls, estimate: SpeedupEstimate) -> Saving:
+        """Return what the speed-up over the model without the group means."""
+        middle = (estimate.low + estimate.high) / 2 - 1
+        return cls(middle=middle, half_width=(estimate.high - estimate.low) / 2)
+
+    @property
+    def is_loss(self) -> bool:
+        """True if the whole interval costs time."""
+        return self.middle + self.half_width < 0
+
+    def reaches(self, promise: float) -> bool:
+        """True unless the whole interval falls short of what was promised."""
+        return self.middle + self.half_width >= promise
+
+    def is_doubtful(self, promise: float) -> bool:
+        """True if it reaches what was promised only because it was not measured itself."""
+        well_within = self.middle + self.half_width / 2 >= promise
+        return not self.measured and self.reaches(promise) and not well_within
+
+    def less(self, part: Saving) -> Saving:
+        """Return what the rest of the group saves if times add up."""
+        return Saving(
+            middle=self.middle - part.middle,
+            half_width=math.hypot(self.half_width, part.half_width),
+            measured=False,
+        )
+
+
+class GroupTests:
+    """The group tests of one model.
+
+    Args:
+        kernels: Kernels that compute rightly together.
+        without: Measures the model without a group against the one with all that are kept.
+        step: Is told what is dropped.
+    """
+
+    def __init__(
+        self,
+        kernels: Sequence[ChosenKernel],
+        without: Callable[[Sequence[ChosenKernel], Sequence[ChosenKernel]], Measurement],
+        step: Callable[[str], None],
+    ) -> None:
+        self.kept = tuple(kernels)
+        self.dropped: dict[str, Drop] = {}
+        self.comparisons = 0
+        self._without = without
+        self._step = step
+        self._model_us = math.inf
+
+    def run(self) -> None:
+        """Leave out what loses; what stays and what does not is in `kept` and `dropped`."""
+        if len(self.kept) < 2:
+            return
+        # kernels of one family lose for one reason: side by side, they are found together
+        group = sorted(self.kept, key=lambda k: (k.source.workload.op_type, k.gain_us))
+        whole = self._measure(group)
+        if whole is None:
+            return
+        self._model_us = whole.latency_us
+        if Saving.of(estimate_speedup(whole)).reaches(self._promise(group)):
+            return
+        # ONNX Runtime optimises the model without any kernel once more, so that what the whole
+        # lacks may be no kernel's fault: nothing follows from it about a half
+        for half in _halves(group):
+            self._examine(half, self._saving(half))
+
+    def _examine(self, group: Sequence[ChosenKernel], saving: Saving | None) -> None:
+        """Leave out what loses in a group that does not keep its promise."""
+        if saving is None or saving.reaches(self._promise(group)):
+            return
+        before = len(self.dropped)
+        if len(group) > 1:
+            self._examine_halves(group, saving)
+        if len(self.dropped) == before and (len(group) == 1 or saving.is_loss):
+            self._drop_if_loss(group, saving)
+
+    def _examine_halves(self, group: Sequence[ChosenKernel], saving: Saving) -> None:
+        first, second = _halves(group)
+        of_first = self._saving(first)
+        if of_first is None:
+            return
+        halves = [(first, of_first), (second, saving.less(of_first))]
+        halves.sort(key=lambda half: half[1].middle - self._promise(half[0]))
+        for half, its_saving in halves:
+            doubtful = its_saving.is_doubtful(self._promise(half))
+            self._examine(half, self._saving(half) if doubtful else its_saving)
+
+    def _drop_if_loss(self, group: Sequence[ChosenKernel], saving: Saving) -> None:
+        """Drop a group whose loss shows twice; one that loses without any part that does, whole."""
+        found = saving if saving.measured else self._saving(group)
+        again = self._measure(group) if found is not None and found.is_loss else None
+        estimate = estimate_speedup(again) if again is not None else None
+        if estimate is None or not Saving.of(estimate).is_loss:
+            return
+        drop = Drop(
+            reason=f"the model is {1 / estimate.median:.3f}x as fast without it", estimate=estimate
+        )
+        for kernel in group:
+            self.dropped[kernel.source.name] = drop
+            self._step(f"dropped {kernel.source.name}: {drop.reason}")
+        self.kept = tuple(kernel for kernel in self.kept if kernel not in group)
+
+    def _saving(self, group: Sequence[ChosenKernel]) -> Saving | None:
+        found = self._measure(group)
+        return Saving.of(estimate_speedup(found)) if found is not None else None
+
+    def _measure(self, group: Sequence[ChosenKernel]) -> Measurement | None:
+        """Compare without a group, None if comparisons are used up or this one cannot be had."""
+        if self.comparisons >= MOST_COMPARISONS:
+            return None
+        self.comparisons += 1
+        try:
+            return self._without(self.kept, group)
+        except RunError:  # whether the model can be run at all is seen in the end
+            return None
+
+    def _promise(self, group: Sequence[ChosenKernel]) -> float:
+        """Return what the kernels of a group have proven alone; a loss binds nobody."""
+        return max(0.0, sum(kernel.gain_us for kernel in group) / self._model_us)
+
+
+def _halves(
+    group: Sequence[ChosenKernel],
+) -> tuple[Sequence[ChosenKernel], Sequence[ChosenKernel]]:
+    half = len(group) // 2
+    return group[:half], group[half:]

@@ -1,0 +1,163 @@
+"""A machine on which kernels save or cost known times, and models with them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+from aoe.errors import RunError
+from aoe.execute.messages import ModelPart
+from aoe.measurement import MeasurePolicy, Outcome
+from aoe.ort.inputs import MADE_UP
+from aoe.testing.fakes import ScriptedRunner
+from aoe.tuning.opat.assembly import ChosenKernel
+from aoe.tuning.opat.comparing import ModelComparer
+from aoe.tuning.opat.judge import Judge, Judgement
+from support.engine.tuning import make_kernel
+
+SCREEN = MeasurePolicy(pairs_min=7, pairs_max=7, warmup=0)
+FINAL = MeasurePolicy(pairs_min=20, pairs_max=20, warmup=0)
+
+
+@dataclass
+class FakeAssembly:
+    """Remembers which kernels each model file holds."""
+
+    contents: dict[str, frozenset[str]] = field(default_factory=dict)
+    untuned: ModelPart = field(default_factory=lambda: ModelPart(model=Path("fallback.onnx")))
+
+    def write_model(self, kernels: Sequence[ChosenKernel], name: str = "model.onnx") -> ModelPart:
+        self.contents[name] = frozenset(kernel.source.name for kernel in kernels)
+        return ModelPart(model=Path(name), optimize=False)
+
+
+def _costs_nothing(numbers: frozenset[int]) -> float:
+    return 0.0
+
+
+@dataclass
+class Machine:
+    """What each kernel does to the time of the model, and which ones are wrong or deadly.
+
+    Attributes:
+        assembly: Knows which kernels a model holds.
+        numbers: Number of a kernel by its name.
+        saves: Share of the model's time each kernel saves; negative costs time.
+        wrong: Kernels with which the model computes something else.
+        deadly: Kernels the worker dies of.
+        together: Kernels that are wrong only together.
+        cost: Share of the time that kernels cost together, such as reorders between them.
+        placing: Standard deviation of what the place of its memory does to a session.
+        rng: Source of those places.
+    """
+
+    assembly: FakeAssembly
+    numbers: dict[str, int]
+    saves: Sequence[float]
+    wrong: frozenset[int] = frozenset()
+    deadly: frozenset[int] = frozenset()
+    together: frozenset[int] = frozenset()
+    cost: Callable[[frozenset[int]], float] = _costs_nothing
+    placing: float = 0.0
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def __call__(self, baseline: ModelPart, tuned: ModelPart) -> float | Outcome | RunError:
+        held = self._held(tuned)
+        if held & self.deadly:
+            return RunError("compare_models", "the worker ended with signal 11")
+        if held & self.wrong or (self.together and self.together <= held):
+            return Outcome.CORRECTNESS
+        ratio = self.time(self._held(baseline)) / self.time(held)
+        return ratio * math.exp(self.rng.gauss(0.0, self.placing))
+
+    def time(self, held: frozenset[int]) -> float:
+        """Return the true time of the model with some kernels; 1 without any."""
+        return 1.0 - sum(self.saves[number] for number in held) + self.cost(held)
+
+    def _held(self, part: ModelPart) -> frozenset[int]:
+        names = self.assembly.contents.get(str(part.model), frozenset())
+        return frozenset(self.numbers[name] for name in names)
+
+
+@dataclass
+class JudgedModel:
+    """A judge with its kernels and what it said."""
+
+    kernels: list[ChosenKernel]
+    judge: Judge
+    runner: ScriptedRunner
+    assembly: FakeAssembly
+    machine: Machine
+    steps: list[str] = field(default_factory=list)
+
+    def judged(self) -> Judgement:
+        return self.judge.judge(self.kernels)
+
+    def confirmed(self) -> Judgement:
+        return self.judge.confirm(self.kernels)
+
+    def numbers(self, kernels: Sequence[ChosenKernel]) -> list[int]:
+        return sorted(self.kernels.index(kernel) for kernel in kernels)
+
+    def true_speedup(self, kernels: Sequence[ChosenKernel]) -> float:
+        return 1 / self.machine.time(frozenset(self.numbers(kernels)))
+
+
+def model_of(
+    *saves: float,
+    promised: Sequence[float] | None = None,
+    wrong: Sequence[int] = (),
+    deadly: Sequence[int] = (),
+    together: Sequence[int] = (),
+    cost: Callable[[frozenset[int]], float] = _costs_nothing,
+    jitter: float = 0.0005,
+    drift: float = 0.0,
+    placing: float = 0.0,
+    seed: int = 0,
+    screen: MeasurePolicy = SCREEN,
+    final: MeasurePolicy = FINAL,
+) -> JudgedModel:
+    """Return a model whose kernels save these shares of its time.
+
+    Args:
+        saves: What each kernel does in the model.
+        promised: What each has proven alone; the same unless given.
+        wrong: Kernels that compute something else.
+        deadly: Kernels the worker dies of.
+        together: Kernels that are wrong only together.
+        cost: What kernels cost together.
+        jitter: Noise of one sample.
+        drift: Drift of the machine's load between two samples.
+        placing: Noise of one session.
+        seed: Of all noise.
+        screen: Policy for variants.
+        final: Policy for the record.
+    """
+    gains = saves if promised is None else promised
+    kernels = [replace(_kernel(number), gain_us=1000 * gain) for number, gain in enumerate(gains)]
+    assembly = FakeAssembly()
+    machine = Machine(
+        assembly,
+        {kernel.source.name: number for number, kernel in enumerate(kernels)},
+        saves,
+        wrong=frozenset(wrong),
+        deadly=frozenset(deadly),
+        together=frozenset(together),
+        cost=cost,
+        placing=placing,
+        rng=random.Random(seed),
+    )
+    runner = ScriptedRunner(model=machine, jitter=jitter, drift=drift, seed=1000 * seed)
+    policies = {"screen": screen, "final": final}
+    comparer = ModelComparer(assembly, runner, **policies, inputs=MADE_UP)  # type: ignore[arg-type]
+    steps: list[str] = []
+    return JudgedModel(kernels, Judge(comparer, steps.append), runner, assembly, machine, steps)
+
+
+@cache
+def _kernel(number: int) -> ChosenKernel:
+    return make_kernel(number)
