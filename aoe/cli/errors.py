@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from aoe.errors import EngineNotInstalledError
+from aoe.errors import EngineNotInstalledError, RunError
 from aoebank import AoebankError, Program, run_program
 
 ENGINE_MODULES = frozenset({"archspec", "halide", "numpy", "onnx", "onnxruntime", "sklearn"})
@@ -32,4 +32,6 @@ def _explain(error: Exception) -> AoebankError | None:
             f"the engine's dependency {error.name} is not installed",
             hint="python -m pip install 'aoebank[engine]'",
         )
+    if isinstance(error, MemoryError):
+        return RunError("aoe", f"not enough memory: {error or 'the system gives no more'}")
     return None

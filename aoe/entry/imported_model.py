@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
+from aoe.errors import ModelImportError
+
+MAX_BYTES = 2**31 - 1
+"""Protobuf's limit for one message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,10 +23,33 @@ class ImportedModel:
         name: Model name, used in file names.
         path: File the user gave.
         sha256: Digest of the model as it is tuned (shapes fixed), hexadecimal.
-        proto: The ONNX model; initializers are constants, inputs have static shapes.
+        proto: The ONNX model; inputs have static shapes, initializers that are none of them are
+            constants.
+        doubt: What the model says that is seldom meant; empty if there is nothing.
     """
 
     name: str
     path: Path
     sha256: str
     proto: onnx.ModelProto
+    doubt: str = ""
+
+
+def digest_of(proto: onnx.ModelProto, where: str) -> str:
+    """Return the sha256 of a model, hexadecimal; see `written_model`."""
+    return hashlib.sha256(written_model(proto, where)).hexdigest()
+
+
+def written_model(proto: onnx.ModelProto, where: str) -> bytes:
+    """Return the bytes of a model, the same for equal models.
+
+    Raises:
+        ModelImportError: it is too large to be written.
+    """
+    try:
+        written: bytes = proto.SerializeToString(deterministic=True)
+    except EncodeError as error:
+        raise ModelImportError(
+            where, "the model with its weights is too large", expected=f"at most {MAX_BYTES} bytes"
+        ) from error
+    return written

@@ -8,6 +8,7 @@ import onnx
 
 from aoe.errors import ModelImportError, OptionError
 
+_MOST = 2**63 - 1  # what the format holds
 _EXAMPLE = 'for example --input_shape="input:1,3,224,224"; separate several inputs with ;'
 
 
@@ -15,7 +16,7 @@ def parse_input_shape(text: str | None) -> dict[str, tuple[int, ...]]:
     """Return the shapes of an `--input_shape` value by input name.
 
     Raises:
-        OptionError: an entry is not `name:extents` or an extent is not a positive integer.
+        OptionError: an entry is not `name:extents` or an extent is no integer from 0 to 2**63 - 1.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for item in filter(None, (part.strip() for part in (text or "").split(";"))):
@@ -24,10 +25,10 @@ def parse_input_shape(text: str | None) -> dict[str, tuple[int, ...]]:
         try:
             shape = tuple(int(extent) for extent in extents.split(",")) if extents else ()
         except ValueError:
-            shape = (0,)
-        if not colon or not name or any(extent < 1 for extent in shape):
+            shape = (-1,)
+        if not colon or not name or not all(0 <= extent <= _MOST for extent in shape):
             raise OptionError(
-                "--input_shape", "not a name with positive extents", got=repr(item), hint=_EXAMPLE
+                "--input_shape", "not a name with extents", got=repr(item), hint=_EXAMPLE
             )
         if name in shapes:
             raise OptionError("--input_shape", "input given twice", got=name, hint=_EXAMPLE)
@@ -38,11 +39,16 @@ def parse_input_shape(text: str | None) -> dict[str, tuple[int, ...]]:
 def fix_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Write `shapes` into the graph inputs of `proto` and check that all are static then.
 
+    An input with an initializer has the shape of that default.
+
     Raises:
         ModelImportError: an unknown name, another rank, a contradiction of a fixed extent, or
             an input whose shape is still open.
     """
     inputs = {value.name: value for value in proto.graph.input}
+    for tensor in proto.graph.initializer:
+        if tensor.name in inputs and not _is_static(inputs[tensor.name]):
+            _fix(inputs[tensor.name], tuple(tensor.dims))
     for name, shape in shapes.items():
         if name not in inputs:
             raise ModelImportError(
@@ -69,7 +75,7 @@ def _fix(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
             expected=f"{len(dims)}: {_written(value)}",
         )
     for dim, extent in zip(dims, shape, strict=True):
-        if dim.dim_value > 0 and dim.dim_value != extent:  # 0 and -1 are written for "open"
+        if dim.dim_value > 0 and dim.dim_value != extent:  # some write 0 for "open"
             raise ModelImportError(
                 "--input_shape",
                 f"input {value.name} has a fixed extent in the model",
@@ -91,17 +97,20 @@ def _check_tensor(value: onnx.ValueInfoProto) -> None:
 
 def _check_static(value: onnx.ValueInfoProto) -> None:
     _check_tensor(value)
-    tensor = value.type.tensor_type
-    static = tensor.HasField("shape") and all(
-        dim.HasField("dim_value") and dim.dim_value > 0 for dim in tensor.shape.dim
-    )
-    if not static:
+    if not _is_static(value):
         raise ModelImportError(
             f"input {value.name}",
             "its shape is not static, and tuning needs one",
             got=_written(value),
             hint=f'--input_shape="{value.name}:{_suggestion(value)}"',
         )
+
+
+def _is_static(value: onnx.ValueInfoProto) -> bool:
+    tensor = value.type.tensor_type
+    return tensor.HasField("shape") and all(
+        dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim
+    )
 
 
 def _written(value: onnx.ValueInfoProto) -> str:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from aoe.entry.imported_model import ImportedModel
+from aoe.entry.external_weights import external_tensors, load_external, stored_bytes
+from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of
 from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.protocol import Entry
 from aoe.errors import ModelImportError, ModelNotFoundError
 
 _MIN_IR_VERSION = 4  # from here on an initializer need not be a graph input, so it is a constant
-_MAX_BYTES = 2**31 - 1  # protobuf's limit for one message
 
 
 def load_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ImportedModel:
@@ -31,23 +30,38 @@ def load_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ImportedMode
     return ImportedModel(
         name=path.stem,
         path=path,
-        sha256=hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest(),
+        sha256=digest_of(proto, f"--model={path}"),
         proto=proto,
+        doubt=_doubt(proto),
     )
 
 
 def make_initializers_constant(proto: onnx.ModelProto) -> None:
-    """Take initializers out of the graph inputs, in place.
+    """Take initializers out of the graph inputs of an old model, in place.
 
-    Before IR version 4 every initializer had to be listed as an input; ONNX Runtime then takes
-    it for a value that may be overridden and leaves many optimisations out.
+    Before IR version 4 every initializer had to be listed as an input and was a constant all the
+    same. From then on one that is listed is a default, which a caller may override: it stays an
+    input.
     """
+    if proto.ir_version >= _MIN_IR_VERSION:
+        return
     weights = {tensor.name for tensor in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in weights]
-    if len(inputs) != len(proto.graph.input):
-        del proto.graph.input[:]
-        proto.graph.input.extend(inputs)
-    proto.ir_version = max(proto.ir_version, _MIN_IR_VERSION)
+    del proto.graph.input[:]
+    proto.graph.input.extend(inputs)
+    proto.ir_version = _MIN_IR_VERSION
+
+
+def _doubt(proto: onnx.ModelProto) -> str:
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    names = [value.name for value in proto.graph.input if value.name in weights]
+    if not names:
+        return ""
+    return (
+        f"{len(names)} weights are inputs too, {names[0]} for one: callers may override them, so "
+        "ONNX Runtime and the kernels cannot take them for constants; if nobody does, export the "
+        "model without them in its inputs"
+    )
 
 
 def _read(path: Path) -> onnx.ModelProto:
@@ -55,24 +69,32 @@ def _read(path: Path) -> onnx.ModelProto:
         raise ModelNotFoundError(f"--model={path}", "no such file")
     if path.is_dir():
         raise ModelImportError(f"--model={path}", "is a directory", expected="an .onnx file")
+    _check_size(path.stat().st_size, path)  # before minutes go into reading it
     try:
-        proto = onnx.load(str(path), format="protobuf")
-        size = proto.ByteSize()
+        proto = onnx.load(str(path), format="protobuf", load_external_data=False)
     except DecodeError as error:
         raise ModelImportError(
             f"--model={path}", "not an ONNX model, or a truncated one", hint=str(error)
         ) from error
-    except (OSError, onnx.checker.ValidationError) as error:
+    except OSError as error:
         raise ModelImportError(f"--model={path}", f"cannot be read: {error}") from error
-    if size > _MAX_BYTES:
+    outside = external_tensors(proto)
+    _check_size(proto.ByteSize() + sum(stored_bytes(t, path) for t in outside), path)
+    for tensor in outside:
+        load_external(tensor, path)
+    _check(path, proto)
+    return proto
+
+
+def _check_size(size: int, path: Path) -> None:
+    if size > MAX_BYTES:
         raise ModelImportError(
             f"--model={path}",
             "the model with its weights is too large",
             got=f"{size} bytes",
-            expected=f"at most {_MAX_BYTES} bytes",
+            expected=f"at most {MAX_BYTES} bytes",
+            hint="tune it in parts, cut with onnx.utils.extract_model",
         )
-    _check(path, proto)
-    return proto
 
 
 def _check(path: Path, proto: onnx.ModelProto) -> None:

@@ -7,7 +7,6 @@ occurs in several of them is tuned once.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -15,14 +14,13 @@ from typing import Any
 
 import onnx
 
-from aoe.entry.imported_model import ImportedModel
+from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of
 from aoe.entry.onnx_file import load_onnx
 from aoe.entry.protocol import Entry
 from aoe.errors import ModelImportError, ModelNotFoundError
 
 SCHEMA = "aoe.torch_dump/1"
 DUMP_FILE = "dump.json"
-_MAX_BYTES = 2**31 - 1  # protobuf's limit for one message
 _HINT = "collect one with aoe.torch.set_aoe(DIR)"
 
 
@@ -48,7 +46,7 @@ def load_torch_dump(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Import
     return ImportedModel(
         name=path.resolve().name,
         path=path,
-        sha256=hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest(),
+        sha256=digest_of(proto, where),
         proto=proto,
     )
 
@@ -90,7 +88,7 @@ def _graph_files(path: Path, where: str) -> list[str]:
 
 def _add(whole: onnx.ModelProto, part: onnx.ModelProto, number: int, where: str) -> None:
     """Add a graph to the model; its names get a prefix, so that nothing meets."""
-    if whole.ByteSize() + part.ByteSize() > _MAX_BYTES:
+    if whole.ByteSize() + part.ByteSize() > MAX_BYTES:
         raise ModelImportError(
             where,
             "the graphs with their weights are too large for one model",

@@ -59,7 +59,8 @@ class ModelGraph:
         self.proto = proto
         self.block = block
         self.nodes: tuple[onnx.NodeProto, ...] = tuple(graph.node)
-        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        inputs = {value.name for value in graph.input}  # a default may be overridden
+        self.initializers = {t.name: t for t in graph.initializer if t.name not in inputs}
         self.output_names = frozenset(value.name for value in graph.output)
         self.producer = {
             name: index for index, node in enumerate(self.nodes) for name in node.output if name
@@ -129,8 +130,12 @@ def _declared(graph: onnx.GraphProto) -> dict[str, TensorInfo]:
     found = {}
     for value in graph.input:
         tensor = value.type.tensor_type
-        if tensor.elem_type and all(dim.dim_value > 0 for dim in tensor.shape.dim):
+        if tensor.elem_type and all(map(_is_static, tensor.shape.dim)):
             dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
             shape = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
             found[value.name] = TensorInfo(dtype=dtype, shape=shape)
     return found
+
+
+def _is_static(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    return dim.HasField("dim_value") and dim.dim_value >= 0

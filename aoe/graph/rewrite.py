@@ -131,7 +131,7 @@ def _domains(nodes: Iterable[onnx.NodeProto]) -> set[str]:
 
 def _drop_unused_initializers(graph: onnx.GraphProto) -> None:
     used = set().union(*(names_read(node) for node in graph.node))
-    used |= {value.name for value in graph.output}
+    used |= {value.name for value in (*graph.output, *graph.input)}  # a default stays one
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     if len(kept) != len(graph.initializer):
         del graph.initializer[:]

@@ -149,7 +149,8 @@ def random_feed(session: ort.InferenceSession, seed: int) -> dict[str, np.ndarra
     """Return seeded inputs: standard normal floats, zeros for integers (valid as indices).
 
     Raises:
-        RunError: an input has an element type or an open shape nothing can be made up for.
+        RunError: an input has an element type or an open shape nothing can be made up for, or
+            is too large for the memory.
     """
     rng = np.random.default_rng(seed)
     return {spec.name: made_up_array(spec, rng) for spec in input_specs(session)}
@@ -159,9 +160,9 @@ def made_up_array(spec: InputSpec, rng: np.random.Generator) -> np.ndarray[Any, 
     """Return one input as `random_feed` makes it.
 
     Raises:
-        RunError: nothing can be made up for it.
+        RunError: nothing can be made up for it, or it is too large for the memory.
     """
-    shape = [extent for extent in spec.shape if extent is not None and extent > 0]
+    shape = [extent for extent in spec.shape if extent is not None and extent >= 0]
     if spec.dtype is None or spec.dtype == object or len(shape) < len(spec.shape):
         raise RunError(
             f"input {spec.name}",
@@ -169,9 +170,17 @@ def made_up_array(spec: InputSpec, rng: np.random.Generator) -> np.ndarray[Any, 
             got=f"{spec.type} {['?' if extent is None else extent for extent in spec.shape]}",
             hint=f"give a file: --input {spec.name}:x.npy",
         )
-    if np.issubdtype(spec.dtype, np.floating):
-        return rng.standard_normal(shape).astype(spec.dtype)
-    return np.zeros(shape, spec.dtype)
+    try:
+        if np.issubdtype(spec.dtype, np.floating):
+            return rng.standard_normal(shape).astype(spec.dtype)
+        return np.zeros(shape, spec.dtype)
+    except (MemoryError, ValueError) as error:  # the latter of more elements than NumPy counts
+        raise RunError(
+            f"input {spec.name}",
+            "a tensor of its shape does not fit into the memory",
+            got=f"{spec.type} {list(spec.shape)}",
+            hint="--input_shape with smaller extents",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

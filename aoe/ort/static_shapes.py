@@ -8,13 +8,13 @@ what one run shows may be another in the next.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
 from onnx import TensorProto, helper
 
+from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import TensorInfo, subgraphs
 from aoe.graph.weights import point_into, without_initializers
 from aoe.ort.sessions import OpenSession, session_options
@@ -36,12 +36,14 @@ def infer_tensors(proto: onnx.ModelProto, open_session: OpenSession) -> dict[str
         RunError: ONNX Runtime cannot load the model.
     """
     made = [name for node in proto.graph.node for name in node.output if name]
-    with tempfile.TemporaryDirectory(prefix="aoe_shapes_") as folder:
-        bare = _bare(proto, Path(folder))
-        found = _load(bare, made, Path(folder), open_session)
+    if not made:
+        return {}
+    with ScratchFolder("shapes") as folder:
+        bare = _bare(proto, folder)
+        found = _load(bare, made, folder, open_session)
         # ONNX Runtime spells "no shape" as it spells the shape of a scalar
         doubtful = [name for name, info in found.items() if info.shape == ()]
-        scalars = _scalars(bare, doubtful, Path(folder), open_session)
+        scalars = _scalars(bare, doubtful, folder, open_session)
     return {name: info for name, info in found.items() if info.shape or name in scalars}
 
 

@@ -175,12 +175,14 @@ def _subject(
         return Path(model)
     import onnx
 
+    from aoe.entry.imported_model import written_model
+
     if not isinstance(model, onnx.ModelProto):
         return model
     folder = scratch.enter_context(ScratchFolder("model"))
     name = "".join(char if char.isalnum() else "_" for char in model.graph.name) or "model"
     file = folder / f"{name}.onnx"
-    file.write_bytes(model.SerializeToString(deterministic=True))
+    file.write_bytes(written_model(model, "model"))
     return file
 
 

@@ -117,6 +117,8 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     inputs.check(model.proto)
     if target.doubt:
         context.progress.step(f"named {target.soc_version} after its features: {target.doubt}")
+    if model.doubt:
+        context.progress.warn(model.doubt)
     versions = library_versions()
     places = _places(context, model.name, job)
     for folder in sweep_scratch():

@@ -255,6 +255,13 @@ def test_error_of_the_file_system_exits_with_three(
     assert str(error.strerror) in run("--model=m", "--json").document["error"]["message"]
 
 
+def test_too_little_memory_is_no_bug(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    _raising(monkeypatch, MemoryError("Unable to allocate 4.00 EiB"))
+    done = run("--model=m")
+    assert done.code == 3
+    assert "aoe: not enough memory: Unable to allocate 4.00 EiB" in done.err
+
+
 def test_bug_exits_with_four_and_leaves_its_traceback(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

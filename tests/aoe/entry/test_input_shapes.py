@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.engine.models import chain_model, make_model, onnx_shape
+from onnx import helper
+from support.engine.models import Shape, chain_model, make_model, onnx_shape
 
 from aoe.entry.input_shapes import fix_input_shapes, parse_input_shape
 from aoe.errors import ModelImportError, OptionError
@@ -25,6 +28,8 @@ def test_nothing_given_is_no_shape(text: str | None) -> None:
         ("x:0:1,8", {"x:0": (1, 8)}),
         ("scope/in:0:16", {"scope/in:0": (16,)}),
         ("scalar:", {"scalar": ()}),
+        ("empty:0,3", {"empty": (0, 3)}),
+        (f"long:{2**63 - 1}", {"long": (2**63 - 1,)}),
     ],
 )
 def test_shapes_are_read_by_name(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
@@ -32,10 +37,11 @@ def test_shapes_are_read_by_name(text: str, shapes: dict[str, tuple[int, ...]]) 
 
 
 @pytest.mark.parametrize(
-    "text", ["1,3,224,224", "input", "input:1,x", "input:1,,3", "input:0,3", "input:-1", ":1,3"]
+    "text",
+    ["1,3,224,224", "input", "input:1,x", "input:1,,3", f"input:{2**63}", "input:-1", ":1,3"],
 )
 def test_what_is_no_shape_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(OptionError, match="--input_shape: not a name with positive") as caught:
+    with pytest.raises(OptionError, match="--input_shape: not a name with extents") as caught:
         parse_input_shape(text)
     assert repr(text) in str(caught.value)
     assert "1,3,224,224" in str(caught.value.hint)
@@ -65,8 +71,19 @@ def test_open_dimensions_are_fixed() -> None:
     assert onnx_shape(model.graph.input[0]) == (2, 3, 8, 9)
 
 
+def test_zero_is_an_extent_like_any_other() -> None:
+    model = chain_model(["Exp"], (0, 3))
+    fix_input_shapes(model, {})
+    assert onnx_shape(model.graph.input[0]) == (0, 3)
+
+
+def test_minus_one_in_a_model_means_open() -> None:
+    with pytest.raises(ModelImportError, match="not static"):
+        fix_input_shapes(chain_model(["Exp"], (-1, 3)), {})
+
+
 @pytest.mark.parametrize("open_extent", [0, -1])
-def test_zero_and_minus_one_in_a_model_mean_open(open_extent: int) -> None:
+def test_zero_and_minus_one_in_a_model_give_way_to_an_extent(open_extent: int) -> None:
     model = chain_model(["Exp"], (open_extent, 3))
     fix_input_shapes(model, {"x": (2, 3)})
     assert onnx_shape(model.graph.input[0]) == (2, 3)
@@ -122,3 +139,21 @@ def test_repeating_a_fixed_extent_is_fine() -> None:
     model = chain_model(["Exp"], (1, 4))
     fix_input_shapes(model, {"x": (1, 4)})
     assert onnx_shape(model.graph.input[0]) == (1, 4)
+
+
+def _with_default(shape: Shape | None) -> onnx.ModelProto:
+    node = helper.make_node("Add", ["x", "bias"], ["y"])
+    weights = {"bias": np.ones((1, 4), np.float32)}
+    return make_model([node], {"x": (2, 4), "bias": shape}, ["y"], weights=weights)
+
+
+@pytest.mark.parametrize("shape", [None, ("n", 4), (1, 4)])
+def test_input_with_a_default_has_its_shape(shape: Shape | None) -> None:
+    model = _with_default(shape)
+    fix_input_shapes(model, {})
+    assert onnx_shape(model.graph.input[1]) == (1, 4)
+
+
+def test_shape_that_contradicts_the_default_is_refused() -> None:
+    with pytest.raises(ModelImportError, match=r"bias has a fixed extent.*got 2,4, expected 1,4"):
+        fix_input_shapes(_with_default(("n", 4)), {"bias": (2, 4)})

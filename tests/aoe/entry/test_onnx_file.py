@@ -15,6 +15,7 @@ from support.engine.models import chain_model, conv_net, make_model, old_format_
 
 from aoe.entry.onnx_file import load_onnx, make_initializers_constant
 from aoe.errors import ModelImportError, ModelNotFoundError
+from aoe.graph.weights import point_into
 
 
 def test_model_with_static_shapes_is_loaded_with_its_name_and_digest(tmp_path: Path) -> None:
@@ -149,10 +150,94 @@ def test_weights_in_another_file_are_read(tmp_path: Path) -> None:
 def test_model_too_large_for_one_message_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aoe.entry.onnx_file._MAX_BYTES", 1000)
+    monkeypatch.setattr("aoe.entry.onnx_file.MAX_BYTES", 1000)
     file = save_model(conv_net(), tmp_path / "net.onnx")
     with pytest.raises(ModelImportError, match=r"too large .*expected at most 1000 bytes"):
         load_onnx(file, {})
+
+
+def test_too_large_weights_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both files are sparse: there is nothing in them, and nothing of them is read."""
+    file = save_model(conv_net(), tmp_path / "net.onnx", external_data=True)
+    model = onnx.load(str(file), load_external_data=False)
+    entries = {entry.key: entry for entry in model.graph.initializer[0].external_data}
+    entries["length"].value = str(2**31)
+    file.write_bytes(model.SerializeToString())
+    with (tmp_path / "net.weights").open("r+b") as weights:
+        weights.truncate(2**32)
+    monkeypatch.setattr("aoe.entry.onnx_file.load_external", pytest.fail)
+    with pytest.raises(ModelImportError, match=r"too large \(got \d{10} bytes"):
+        load_onnx(file, {})
+
+    with (tmp_path / "huge.onnx").open("wb") as huge:
+        huge.truncate(2**31)
+    monkeypatch.setattr(onnx, "load", pytest.fail)
+    with pytest.raises(ModelImportError, match="too large"):
+        load_onnx(tmp_path / "huge.onnx", {})
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_truncated_weights_are_refused_by_name(tmp_path: Path, share: float) -> None:
+    file = save_model(conv_net(), tmp_path / "net.onnx", external_data=True)
+    weights = tmp_path / "net.weights"
+    weights.write_bytes(weights.read_bytes()[: int(weights.stat().st_size * share)])
+    with pytest.raises(ModelImportError, match=r"weights of \w+: .*net\.weights ends before"):
+        load_onnx(file, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("offset", "-1"), ("length", "many"), ("location", "../w"), ("location", "")],
+)
+def test_weights_at_an_impossible_place_are_refused(tmp_path: Path, key: str, value: str) -> None:
+    (tmp_path / "w").write_bytes(bytes(10**6))
+    (tmp_path / "inner").mkdir()
+    file = save_model(conv_net(), tmp_path / "inner" / "net.onnx", external_data=True)
+    model = onnx.load(str(file), load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        if entry.key == key:
+            entry.value = value
+    file.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelImportError, match="weights of w0"):
+        load_onnx(file, {})
+
+
+def test_weights_of_subgraphs_and_attributes_may_lie_outside(tmp_path: Path) -> None:
+    values = np.arange(6, dtype=np.float32)
+    (tmp_path / "w").write_bytes(values.tobytes() * 2)
+    inner, constant = (
+        point_into("w", numpy_helper.from_array(values, name), 24 * at, 24)
+        for at, name in enumerate(("inner", "constant"))
+    )
+    result = helper.make_tensor_value_info("r", TensorProto.FLOAT, [6])
+    branch = helper.make_graph(
+        [helper.make_node("Identity", ["inner"], ["r"])], "branch", [], [result], [inner]
+    )
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=constant),
+        helper.make_node("If", ["flag"], ["y"], then_branch=branch, else_branch=branch),
+    ]
+    model = make_model(nodes, {"flag": []}, ["y", "c"], types={"flag": TensorProto.BOOL})
+    file = tmp_path / "net.onnx"
+    file.write_bytes(model.SerializeToString())
+    constant, choice = load_onnx(file, {}).proto.graph.node
+    found = [constant.attribute[0].t, choice.attribute[0].g.initializer[0]]
+    assert [numpy_helper.to_array(tensor).tolist() for tensor in found] == [values.tolist()] * 2
+    (tmp_path / "w").write_bytes(values.tobytes())
+    with pytest.raises(ModelImportError, match="weights of constant"):
+        load_onnx(file, {})
+
+
+def test_default_that_a_caller_may_override_stays_an_input(tmp_path: Path) -> None:
+    node = helper.make_node("Add", ["x", "bias"], ["y"])
+    weights = {"bias": np.ones((1, 4), np.float32)}
+    model = make_model([node], {"x": (2, 4), "bias": ("n", 4)}, ["y"], weights=weights)
+    loaded = load_onnx(save_model(model, tmp_path / "net.onnx"), {})
+    assert [value.name for value in loaded.proto.graph.input] == ["x", "bias"]
+    assert "1 weights are inputs too, bias for one" in loaded.doubt
+    assert not load_onnx(save_model(conv_net(), tmp_path / "plain.onnx"), {}).doubt
 
 
 def test_initializers_of_an_old_model_become_constants(tmp_path: Path) -> None:

@@ -98,3 +98,19 @@ def test_attributes_are_plain_hashable_values() -> None:
         "ints": (1, 2),
         "floats": (0.5,),
     }
+
+
+def test_default_that_may_be_overridden_is_no_constant() -> None:
+    weights = {"w": np.ones((2, 3), np.float32), "half": np.full((), 0.5, np.float32)}
+    nodes = [helper.make_node("Sum", ["x", "w", "half"], ["y"])]
+    model = make_model(nodes, {"x": [2, 3], "w": [2, 3], "half": []}, ["y"], weights=weights)
+    graph = ModelGraph(model, {}, block=BLOCK)
+    assert not graph.initializers
+    assert graph.find_scalar("half") is None
+    assert graph.find_info("w") == TensorInfo(dtype="float32", shape=(2, 3))
+
+
+def test_empty_input_has_a_shape() -> None:
+    model = make_model([helper.make_node("Exp", ["x"], ["y"])], {"x": [0, 3]}, ["y"])
+    graph = ModelGraph(model, {}, block=BLOCK)
+    assert graph.find_info("x") == TensorInfo(dtype="float32", shape=(0, 3))

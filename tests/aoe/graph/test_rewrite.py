@@ -169,6 +169,15 @@ def test_initializer_that_is_a_graph_output_stays() -> None:
     assert [tensor.name for tensor in tuned.graph.initializer] == ["w"]
 
 
+def test_default_of_an_input_stays_though_nobody_reads_it() -> None:
+    """Without it the input would have to be given."""
+    nodes = [helper.make_node("Exp", ["x"], ["y"], "e")]
+    weights = {"unused": np.ones(4, np.float32)}
+    model = make_model(nodes, X | {"unused": (4,)}, ["y"], weights=weights)
+    tuned = rewrite(_view(model), [])
+    assert [tensor.name for tensor in tuned.graph.initializer] == ["unused"]
+
+
 def test_names_used_in_branches_stay_alive() -> None:
     model = if_net()
     graph = _view(model, (16, 16))

@@ -69,6 +69,22 @@ def test_open_shape_cannot_be_made_up(shape: Shape) -> None:
     assert "--input" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("kind", ["float32", "int64"])
+@pytest.mark.parametrize("shape", [(2**62,), (2**40, 2**40)])
+def test_shape_that_fits_into_no_memory_is_refused(kind: str, shape: Shape) -> None:
+    with pytest.raises(RunError, match=f"input {kind}: .*does not fit into the memory") as caught:
+        random_feed(_session({kind: _KINDS[kind]}, shape), 0)
+    assert "--input_shape" in str(caught.value.hint)
+
+
+def test_empty_input_is_made_up() -> None:
+    session = _session({"float32": TensorProto.FLOAT}, (0, 3))
+    feed = random_feed(session, 0)
+    assert feed["float32"].shape == (0, 3)
+    run_session(session, feed)
+    bound_run(session, feed)()
+
+
 def test_strings_cannot_be_made_up() -> None:
     with pytest.raises(RunError, match=r"got tensor\(string\)"):
         random_feed(_session({"s": TensorProto.STRING}, (1,)), 0)

@@ -199,3 +199,17 @@ def test_region_ends_where_shapes_begin_to_depend_on_data(tmp_path: Path, target
     names = {graph.nodes[index].name for index in region.nodes}
     assert names == {"softplus_first", "tanh_first", "mul_first"}
     assert any("may differ from run to run" in refusal.reason for refusal in cut.refusals)
+
+
+def test_default_that_may_be_overridden_proves_nothing() -> None:
+    weights = {"shape": np.array([8, 4], np.int64)}
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    types = {"shape": INT}
+    model = make_model([node], {"x": SHAPE, "shape": [2]}, ["y"], weights=weights, types=types)
+    assert infer_tensors(model, open_session) == {}
+    del model.graph.input[1]
+    assert infer_tensors(model, open_session) == {"y": _float32(8, 4)}
+
+
+def test_graph_without_nodes_has_no_results() -> None:
+    assert infer_tensors(make_model([], {"x": SHAPE}, ["x"]), open_session) == {}

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from support.engine.models import chain_model, save_model
 
 from aoe.device.cpu.device import Cpu
@@ -84,6 +86,18 @@ def test_a_name_that_is_a_guess_is_told(
         _tune(place, progress=progress)
     told = [text for text in progress.texts("step") if text.startswith("named ")]
     assert told == ([f"named x86-64-test after its features: {doubt}"] if doubt else [])
+
+
+def test_what_a_model_seldom_means_is_told(place: Path) -> None:
+    model = chain_model(["PRelu"])
+    model.graph.node[0].input.append("slope")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(1, np.float32), "slope"))
+    model.graph.input.append(helper.make_tensor_value_info("slope", TensorProto.FLOAT, [1]))
+    progress = RecordingProgress()
+    with pytest.raises(AssertionError, match="the run began"):
+        _tune(place, model=save_model(model, place / "old.onnx"), progress=progress)
+    (told,) = progress.texts("warn")
+    assert "1 weights are inputs too, slope for one" in told
 
 
 @pytest.mark.parametrize(

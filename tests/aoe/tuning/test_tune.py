@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from support.engine.models import chain_model
 
 import aoe
-from aoe.errors import OptionError
+from aoe.errors import ModelImportError, OptionError
 from aoe.ort.inputs import read_input_sets
 from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.run import TuneResult
@@ -103,6 +105,18 @@ def test_variable_decides_about_tuning_again_unless_it_is_said(
     assert log[-1][1].settings.repeat_tune
     aoe.tune(model, repeat_tune=False)
     assert not log[-1][1].settings.repeat_tune
+
+
+def test_model_in_memory_that_no_file_can_hold_is_refused(
+    log: list[tuple[str, TuneContext]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_large(model: onnx.ModelProto, **_: object) -> bytes:
+        raise EncodeError("over 2 GiB")
+
+    monkeypatch.setattr(onnx.ModelProto, "SerializeToString", too_large)
+    with pytest.raises(ModelImportError, match=r"model: .*too large"):
+        aoe.tune(chain_model(["Exp"]))
+    assert not log
 
 
 def test_model_in_memory_is_a_file_while_the_run_goes_on(
