@@ -9,6 +9,7 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Refusal, Region, partition
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.ort.profile import ModelProfile
+from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.workload import Workload
 
 _LEAST_ELEMENTS = 16384
@@ -50,17 +51,28 @@ class FoundOperators:
     refusals: tuple[Refusal, ...]
 
 
-def find_operators(graph: ModelGraph, profile: ModelProfile) -> FoundOperators:
-    """Cut the model into regions and group equal ones."""
-    parts = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+def find_operators(
+    graph: ModelGraph, profile: ModelProfile, plan: PrecisionPlan | None = None
+) -> FoundOperators:
+    """Cut the model into regions and group equal ones.
+
+    Args:
+        graph: ONNX Runtime's optimised model.
+        profile: Where its time goes.
+        plan: In which precisions regions are tuned, each as an operator of its own; without one
+            all keep float32.
+    """
+    chosen = classify if plan is None else plan.classify
+    parts = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=chosen)
+    regions, refused = (parts.regions, ()) if plan is None else plan.variants(graph, parts.regions)
     grouped: dict[str, list[Region]] = {}
-    for region in parts.regions:
+    for region in regions:
         grouped.setdefault(key_of(region.workload), []).append(region)
     total_us = sum(profile.node_us.values()) or 1.0
-    operators, refusals = [], list(parts.refusals)
-    for key, regions in grouped.items():
-        operator = _operator(graph, profile, key, regions, total_us)
-        elements = _touched_elements(operator.workload) * len(regions)
+    operators, refusals = [], [*parts.refusals, *refused]
+    for key, equal in grouped.items():
+        operator = _operator(graph, profile, key, equal, total_us)
+        elements = _touched_elements(operator.workload) * len(equal)
         if elements >= _LEAST_ELEMENTS:
             operators.append(operator)
             continue

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import halide as hl
+
+from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.elementwise import Elementwise
-from aoe.kernels.family import KernelTarget, Pipeline
-from aoe.schedule import Configuration, Schedule
+from aoe.kernels.family import KernelTarget, PackedInput, Pipeline
+from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
 from aoe.target import Target
 from aoe.workload import Operation, TensorSpec, Workload
 
@@ -63,3 +66,60 @@ class Substituted(Elementwise):
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the algorithm of the other operators."""
         return Elementwise.pipeline(self, replace(workload, operations=self.operations))
+
+
+_LOWER = "_bf16"
+
+
+class RoundedConvolution(Convolution):
+    """Winograd's F(2x2, 3x3), with weights rounded to bfloat16 where the precision is lower.
+
+    Stands for families whose kernels of lower precision need a CPU that has it.
+    """
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the algorithm; the names of lower precision end in `_bf16`."""
+        found = Convolution.pipeline(self, workload, algorithm.removesuffix(_LOWER))
+        if not algorithm.endswith(_LOWER):
+            return found
+        packings = {number: _rounded(packing) for number, packing in found.packings.items()}
+        return replace(found, packings=packings)
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return the space of float32, under other names where the precision is lower."""
+        found = Convolution.space(self, workload, target)
+        if not workload.precision.is_lower:
+            return found
+
+        def legal(values: Mapping[str, Choice]) -> bool:
+            return found.is_legal(_named(values, lower=False))
+
+        knobs = [k if k.name != "algorithm" else Knob(k.name, _LOWER_NAMES) for k in found.knobs]
+        guesses = [_named(guess, lower=True) for guess in found.first_guesses]
+        allowed = tuple(guess for guess in guesses if guess["algorithm"] in _LOWER_NAMES)
+        return Space(knobs=tuple(knobs), constraint=legal, first_guesses=allowed)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of the algorithm in float32, under the name of this one."""
+        exact = Configuration(_named(configuration, lower=False))
+        found = Convolution.schedule(self, workload, exact, target)
+        return replace(found, algorithm=str(configuration["algorithm"]))
+
+
+_LOWER_NAMES = (f"winograd_2x2{_LOWER}",)
+
+
+def _named(values: Mapping[str, Choice], *, lower: bool) -> dict[str, Choice]:
+    name = str(values["algorithm"]).removesuffix(_LOWER)
+    return {**values, "algorithm": f"{name}{_LOWER}" if lower else name}
+
+
+def _rounded(packing: PackedInput) -> PackedInput:
+    exact = packing.output
+    exact.compute_root()
+    rounded = hl.Func("rounded")
+    place = exact.args()
+    rounded[place] = hl.cast(hl.Float(32), hl.cast(hl.BFloat(16), exact[place]))
+    return replace(packing, output=rounded)

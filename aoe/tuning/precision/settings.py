@@ -1,0 +1,116 @@
+"""What a user allows: `--precision_mode`, `--modify_mixlist`, `--strict_fp32`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from aoe.errors import OptionError, TargetError
+from aoe.target import Target
+from aoe.tuning.precision.mixlist import NO_LISTS, MixLists, read_mix_lists
+from aoe.workload import Precision
+
+MODE_OPTION, LISTS_OPTION, STRICT_OPTION = "--precision_mode", "--modify_mixlist", "--strict_fp32"
+
+
+class PrecisionMode(StrEnum):
+    """How far the tuner may go below float32. Source: CANN's `--precision_mode`."""
+
+    KEEP = "must_keep_origin_dtype"
+    BFLOAT16 = "allow_fp32_to_bf16"
+    """Products in bfloat16 wherever the lists allow it and there is a kernel."""
+    MIXED_BFLOAT16 = "allow_mix_precision_bf16"
+    """Both are measured, operator by operator, and bfloat16 has to be faster."""
+
+    @property
+    def lowest(self) -> Precision:
+        """The lowest precision that is allowed."""
+        return Precision.FLOAT32 if self is PrecisionMode.KEEP else Precision.BFLOAT16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionSettings:
+    """What precision a run may use.
+
+    Attributes:
+        mode: How far it may go.
+        lists: Which operators are exempt.
+        strict: True to leave out what spreads rounding errors or special values (Winograd).
+    """
+
+    mode: PrecisionMode = PrecisionMode.KEEP
+    lists: MixLists = NO_LISTS
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        if self.strict and self.mode is not PrecisionMode.KEEP:
+            raise OptionError(
+                STRICT_OPTION,
+                "contradicts a lower precision",
+                got=f"{MODE_OPTION}={self.mode.value}",
+                expected=f"{MODE_OPTION}={PrecisionMode.KEEP.value}",
+            )
+
+    def check(self, target: Target) -> None:
+        """Refuse a precision the processor has no instructions for.
+
+        Raises:
+            TargetError: it has none.
+        """
+        if self.mode.lowest in target.precisions or not self.mode.lowest.is_lower:
+            return
+        raise TargetError(
+            MODE_OPTION,
+            f"this CPU has no {self.mode.lowest.value} instructions that kernels could use",
+            got=f"{self.mode.value} on {target.cpu_model}",
+            expected="AVX512-BF16 with what Zen 4 or Sapphire Rapids have besides; on Arm bf16",
+            hint=f"leave {MODE_OPTION} out to compute in float32",
+        )
+
+
+def parse_precision(
+    mode: str | None = None, lists: Path | None = None, *, strict: bool = False
+) -> PrecisionSettings:
+    """Return the settings of a command line.
+
+    Args:
+        mode: Text of `--precision_mode`, None for the default.
+        lists: File of `--modify_mixlist`.
+        strict: Whether `--strict_fp32` is given.
+
+    Raises:
+        OptionError: a value that cannot be meant, or options that contradict each other.
+    """
+    chosen = _parse_mode(mode) if mode else PrecisionMode.KEEP
+    if lists is not None and chosen is PrecisionMode.KEEP:
+        raise OptionError(
+            LISTS_OPTION,
+            "says nothing while float32 is kept",
+            got=lists,
+            hint=f"{MODE_OPTION}={PrecisionMode.MIXED_BFLOAT16.value}",
+        )
+    return PrecisionSettings(
+        mode=chosen,
+        lists=read_mix_lists(lists) if lists is not None else NO_LISTS,
+        strict=strict,
+    )
+
+
+def _parse_mode(text: str) -> PrecisionMode:
+    if text in tuple(PrecisionMode):
+        return PrecisionMode(text)
+    raise OptionError(
+        MODE_OPTION,
+        "not available here" if text in _OF_CANN else "unknown",
+        got=text,
+        expected=", ".join(PrecisionMode),
+    )
+
+
+_OF_CANN = {
+    *("allow_mix_precision_int8", "allow_mix_precision", "allow_mix_precision_fp16"),
+    *("allow_fp32_to_fp16", "force_fp16", "force_fp32", "cube_fp16in_fp32out"),
+    *("cube_hif8", "mixed_hif8", "fp16", "origin", "mixed_float16", "mixed_bfloat16"),
+}
+"""Modes CANN has, or that are planned, and this CPU engine has not."""

@@ -1,0 +1,158 @@
+"""Which places of a model are tuned in which precisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from support.engine.cpu import CPU, open_session
+from support.engine.families import RoundedConvolution
+from support.engine.models import conv_net
+
+from aoe.graph.model_graph import ModelGraph
+from aoe.kernels.family import KernelTarget, Support
+from aoe.kernels.registry import FAMILIES
+from aoe.ort.profile import profile_model
+from aoe.ort.static_shapes import infer_tensors
+from aoe.testing.kernels import block_size
+from aoe.tuning.opat.operators import FoundOperators, find_operators
+from aoe.tuning.precision.mixlist import NO_LISTS, Listing, MixLists
+from aoe.tuning.precision.plan import PrecisionPlan
+from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
+from aoe.workload import Precision, Workload
+
+pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
+
+_BF16, _FP32, _STRICT = Precision.BFLOAT16, Precision.FLOAT32, Precision.STRICT_FLOAT32
+
+
+class LowerOnly(RoundedConvolution):
+    """Has no kernel in float32."""
+
+    def supports(self, workload: Workload) -> Support:
+        if not workload.precision.is_lower:
+            return Support("float32")
+        return RoundedConvolution.supports(self, workload)
+
+
+@pytest.fixture(autouse=True)
+def family(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the convolution family offer kernels of lower precision on any CPU."""
+    monkeypatch.setitem(FAMILIES, "convolution", RoundedConvolution())
+
+
+@pytest.fixture(scope="module")
+def net() -> onnx.ModelProto:
+    return conv_net(extent=24)
+
+
+@pytest.fixture(scope="module")
+def graph(net: onnx.ModelProto, tmp_path_factory: pytest.TempPathFactory) -> ModelGraph:
+    proto = CPU.optimize(net, tmp_path_factory.mktemp("graph") / "o.onnx", threads=1)
+    return ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
+
+
+def _found(
+    net: onnx.ModelProto,
+    graph: ModelGraph,
+    directory: Path,
+    mode: PrecisionMode = PrecisionMode.KEEP,
+    *,
+    lists: MixLists = NO_LISTS,
+    strict: bool = False,
+) -> FoundOperators:
+    plan = PrecisionPlan(
+        settings=PrecisionSettings(mode=mode, lists=lists, strict=strict),
+        target=KernelTarget(vector_lanes=block_size(), threads=1),
+        imported=net,
+    )
+    profile = profile_model(graph.proto, directory, open_session, threads=1, runs=1)
+    return find_operators(graph, profile, plan)
+
+
+def _convolutions(found: FoundOperators) -> dict[Precision, int]:
+    """Return how many places are convolved in each precision."""
+    counted: dict[Precision, int] = {}
+    for operator in found.operators:
+        if operator.workload.op_type == "convolution":
+            precision = operator.workload.precision
+            counted[precision] = counted.get(precision, 0) + len(operator.regions)
+    return counted
+
+
+def test_default_keeps_every_operator_and_key(
+    net: onnx.ModelProto, graph: ModelGraph, tmp_path: Path
+) -> None:
+    found = _found(net, graph, tmp_path)
+    plain = find_operators(graph, profile_model(graph.proto, tmp_path, open_session, threads=1))
+    assert {operator.key for operator in found.operators} == {o.key for o in plain.operators}
+    assert _convolutions(found) == {_FP32: 2}
+
+
+@pytest.mark.parametrize(
+    ("mode", "places"),
+    [(PrecisionMode.BFLOAT16, {_BF16: 2}), (PrecisionMode.MIXED_BFLOAT16, {_FP32: 2, _BF16: 2})],
+)
+def test_only_products_are_tuned_below_float32(
+    net: onnx.ModelProto,
+    graph: ModelGraph,
+    tmp_path: Path,
+    mode: PrecisionMode,
+    places: dict[Precision, int],
+) -> None:
+    found = _found(net, graph, tmp_path, mode)
+    assert _convolutions(found) == places
+    others = {o.workload.precision for o in found.operators if o.workload.op_type != "convolution"}
+    assert others == {_FP32}
+
+
+@pytest.mark.parametrize(
+    ("listings", "places"),
+    [
+        ({"Conv": Listing.DENIED}, {_FP32: 2}),
+        ({"conv1": Listing.DENIED}, {_FP32: 1, _BF16: 1}),
+        ({"conv*": Listing.DENIED, "conv2": Listing.ALLOWED}, {_FP32: 1, _BF16: 1}),
+        ({"MatMul": Listing.DENIED}, {_BF16: 2}),
+        ({"conv2": Listing.FOLLOWS, "conv1": Listing.DENIED}, {_FP32: 2}),
+        ({"conv2": Listing.FOLLOWS}, {_BF16: 2}),
+        ({"Conv": Listing.FOLLOWS}, {_FP32: 2}),
+        ({"Conv": Listing.FOLLOWS, "conv0": Listing.ALLOWED}, {_BF16: 2}),
+    ],
+)
+def test_lists_name_types_and_nodes_of_the_imported_model(
+    net: onnx.ModelProto,
+    graph: ModelGraph,
+    tmp_path: Path,
+    listings: dict[str, Listing],
+    places: dict[Precision, int],
+) -> None:
+    lists = MixLists(listings=listings)
+    found = _found(net, graph, tmp_path, PrecisionMode.BFLOAT16, lists=lists)
+    assert _convolutions(found) == places
+
+
+def test_place_with_a_lower_kernel_only_is_left_out_where_the_lists_say_so(
+    net: onnx.ModelProto, graph: ModelGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAMILIES, "convolution", LowerOnly())
+    mode = PrecisionMode.MIXED_BFLOAT16
+    assert _convolutions(_found(net, graph, tmp_path, mode)) == {_BF16: 2}
+    lists = MixLists(listings={"conv1": Listing.DENIED})
+    found = _found(net, graph, tmp_path, mode, lists=lists)
+    assert _convolutions(found) == {_BF16: 1}
+    assert any("the lists keep it in float32" in refusal.reason for refusal in found.refusals)
+    kept = _found(net, graph, tmp_path)
+    assert _convolutions(kept) == {}
+    assert any("convolution: float32" in refusal.reason for refusal in kept.refusals)
+
+
+def test_strict_float32_leaves_out_what_spreads_special_values(
+    net: onnx.ModelProto, graph: ModelGraph, tmp_path: Path
+) -> None:
+    found = _found(net, graph, tmp_path, strict=True)
+    assert "lrn" not in {operator.workload.op_type for operator in found.operators}
+    assert _convolutions(found) == {}
+    reasons = " ".join(refusal.reason for refusal in found.refusals)
+    assert "strict float32: infinities and NaN" in reasons
+    assert "convolution: no algorithm in strict_float32" in reasons
