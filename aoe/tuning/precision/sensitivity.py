@@ -1,0 +1,90 @@
+"""Which operators go back to float32, so that a model stays as accurate as it has to be.
+
+If all of them lowered are too inaccurate, each is lowered alone, and the most harmful go back,
+as few as will do: their number is found by bisection, about log2(n) runs of the model more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aoe.tuning.precision.constraint import AccuracyConstraint
+
+Evaluate = Callable[[frozenset[str]], float]
+"""Gives the metric of the model with these operators lowered, and no others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trade:
+    """What holding a constraint came to.
+
+    Attributes:
+        lowered: Operators that stay in the lower precision.
+        put_back: Operators that go back, most harmful first.
+        value: Metric of the model as it is now.
+        at_first: With all operators lowered.
+        alone: With one of them lowered alone; empty where all could stay.
+        holds: False if not even the model without any lowered operator keeps the bound.
+    """
+
+    lowered: frozenset[str]
+    put_back: tuple[str, ...] = ()
+    value: float
+    at_first: float
+    alone: Mapping[str, float] = field(default_factory=dict)
+    holds: bool = True
+
+
+def hold(names: Sequence[str], evaluate: Evaluate, constraint: AccuracyConstraint) -> Trade:
+    """Return which operators may be lowered.
+
+    Raises:
+        AccuracyError: the metric fails.
+    """
+    everything = frozenset(names)
+    at_first = evaluate(everything)
+    if not everything or constraint.holds(at_first):
+        return Trade(
+            lowered=everything,
+            value=at_first,
+            at_first=at_first,
+            holds=constraint.holds(at_first),
+        )
+    exact = evaluate(frozenset())
+    alone = {name: evaluate(frozenset({name})) for name in names}
+    ranked = sorted(names, key=lambda name: (-_harm(exact, alone[name]), name))
+    values = {0: at_first, len(ranked): exact}
+    count = _fewest(ranked, values, evaluate, constraint)
+    return Trade(
+        lowered=frozenset(ranked[count:]),
+        put_back=tuple(ranked[:count]),
+        value=values[count],
+        at_first=at_first,
+        alone=alone,
+        holds=constraint.holds(values[count]),
+    )
+
+
+def _fewest(
+    ranked: Sequence[str],
+    values: dict[int, float],
+    evaluate: Evaluate,
+    constraint: AccuracyConstraint,
+) -> int:
+    """Return how many of `ranked` go back, noting in `values` what every tried number gives."""
+    low, high = 0, len(ranked)
+    while high - low > 1:
+        middle = (low + high) // 2
+        values[middle] = evaluate(frozenset(ranked[middle:]))
+        if constraint.holds(values[middle]):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _harm(exact: float, value: float) -> float:
+    harm = abs(exact - value)
+    return math.inf if math.isnan(harm) else harm
