@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from aoe.bank.journal import CHANGES, ENGINE, BankJournal, Note
 from aoe.measurement import Measurement, SpeedupEstimate
@@ -25,6 +25,10 @@ from aoebank import (
 STRATEGY_VERSION = 1
 _COMPARED = ("cpu_model", "onnxruntime", "halide", "core_num")
 """Parts of the fingerprint that must agree before an earlier verdict is believed."""
+SETTLED_HALF_WIDTH = 0.01
+"""Half-width of the interval, relative to its middle, up to which later runs believe a verdict that
+was a matter of time: what is judged are percents."""
+_MODEL_SPEEDUP = "model_speedup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,28 @@ class OperatorVerdict:
     estimate: SpeedupEstimate | None = None
     measurement: Measurement | None = None
     search: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_model(
+        cls,
+        event: Event,
+        op_names: tuple[str, ...],
+        *,
+        reason: str,
+        estimate: SpeedupEstimate | None,
+    ) -> Self:
+        """Return what a whole model made of a kernel.
+
+        Args:
+            event: `kept` or `dropped`.
+            op_names: Nodes of the model.
+            reason: In words.
+            estimate: Speed-up of the model that decided, None if no time did: what computes
+                wrongly is out for good.
+        """
+        bounds = [round(bound, 4) for bound in (estimate.low, estimate.high)] if estimate else []
+        measured = {_MODEL_SPEEDUP: bounds} if bounds else {}
+        return cls(event=event, op_names=op_names, search={"reason": reason, **measured})
 
 
 class OperatorBank:
@@ -167,17 +193,28 @@ class OperatorBank:
                 nearest[configuration] = None
         return tuple(nearest)
 
-    def is_hopeless(self, workload: Workload, trials: int) -> bool:
-        """Return True if a search here, as large or larger, found only the default best."""
+    def is_hopeless(self, workload: Workload, trials: int, *, threshold: float) -> bool:
+        """Return True if a search here, as large or larger, found nothing better than the default.
+
+        Args:
+            workload: What was searched.
+            trials: Least size of that search.
+            threshold: Speed-up that was asked for; a wide interval around it proves nothing.
+        """
         file = self.file(workload.op_type)
         last = self._journal.last_failure(file, key_of(workload), where=self._here)
-        limit = last.search.get("limit") if last is not None else None
+        if last is None:
+            return False
+        limit, low, high = last.search.get("limit"), last.speedup_low, last.speedup_high
+        if low is not None and high is not None and high > threshold and not _is_narrow(low, high):
+            return False
         return isinstance(limit, int) and limit >= trials
 
     def model_verdict(self, workload: Workload) -> Event | None:
-        """Return whether this very model kept or dropped the workload's kernel, if it is known.
+        """Return whether this very model kept or dropped the workload's kernel, if it is settled.
 
-        A record that was replaced since has not been judged yet.
+        A record that was replaced since has not been judged yet, and one that was judged by a
+        wide interval is to be judged again.
         """
         verdict = None
         file = self.file(workload.op_type)
@@ -185,7 +222,7 @@ class OperatorBank:
             if entry.event in CHANGES:
                 verdict = None
             elif entry.event in (Event.KEPT, Event.DROPPED) and self._is_own(entry):
-                verdict = entry.event
+                verdict = entry.event if _is_settled(entry) else None
         return verdict
 
     def save(
@@ -295,6 +332,20 @@ def _workload_of(record: Record) -> Workload | None:
 def _kind(workload: Workload) -> tuple[Precision, tuple[tuple[str, str], ...]]:
     """Return what workloads must share for the knobs of one to be a guess for the other."""
     return workload.precision, tuple((op.domain, op.op_type) for op in workload.operations)
+
+
+def _is_settled(verdict: Provenance) -> bool:
+    """True if what a model made of a kernel was no matter of noise."""
+    match verdict.search.get(_MODEL_SPEEDUP):
+        case [float(low), float(high)] if 0 < low <= high:
+            return _is_narrow(low, high)
+        case None:
+            return isinstance(verdict.search.get("reason"), str)
+    return False
+
+
+def _is_narrow(low: float, high: float) -> bool:
+    return high - low <= SETTLED_HALF_WIDTH * (low + high)
 
 
 def _note(workload: Workload, verdict: OperatorVerdict) -> Note:

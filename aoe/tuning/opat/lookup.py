@@ -40,8 +40,8 @@ def look_up(bank: OperatorBank, workload: Workload, *, repeat_tune: bool, trials
     """Return whether to tune a workload.
 
     An earlier search that found nothing better than the default is believed when it was at
-    least as large and made on the same machine with the same versions. A record in quarantine
-    is a miss.
+    least as large and made on the same machine with the same versions, and noise did not decide
+    it. A record in quarantine is a miss.
 
     Raises:
         BankFormatError: the bank file is corrupt.
@@ -55,7 +55,7 @@ def look_up(bank: OperatorBank, workload: Workload, *, repeat_tune: bool, trials
     quarantined = bank.quarantine_reason(workload)
     if quarantined is not None:
         return Lookup(stored=None, tune=True, reason=f"its record is {quarantined}")
-    if bank.is_hopeless(workload, trials):
+    if bank.is_hopeless(workload, trials, threshold=ACCEPT_SPEEDUP):
         return Lookup(stored=None, tune=False, reason="default was best in an earlier search")
     return Lookup(stored=None, tune=True, reason="not in the bank")
 

@@ -9,11 +9,10 @@ The page to read first: `_tune_model` is the chart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 
-from aoe.bank.operators import OperatorBank, OperatorVerdict
-from aoe.device.compiler import KernelSource, kernel_name, required_features
+from aoe.bank.operators import OperatorBank
+from aoe.device.compiler import required_features
 from aoe.errors import OptionError
 from aoe.graph.model_graph import ModelGraph
 from aoe.om.file import KernelUse, Manifest, write_offline_model
@@ -24,15 +23,13 @@ from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
-from aoe.tuning.opat.comparing import ModelComparer
-from aoe.tuning.opat.judge import Judge, Judgement
+from aoe.tuning.opat.judge import Judgement
+from aoe.tuning.opat.model import judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoe.tuning.opat.operators import Operator, find_operators
 from aoe.tuning.opat.result import OpatResult, write_details
-from aoe.tuning.policies import final_policy, variant_policy
 from aoe.tuning.search.registry import SEARCHES
 from aoe.tuning.workbench import Workbench, model_path, open_workbench
-from aoebank import Event
 
 
 def check(context: TuneContext) -> None:
@@ -83,7 +80,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     tuned = tuple(_tune_next(operator, tools, report) for operator in found.operators)
     parts = bench.scratch / "parts"
     with closing(Assembly(parts, bench.model.proto, graph, bench.runner)) as assembly:
-        judgement = _judge(bench, bank, assembly, tuned)
+        judgement = judge_model(bench, bank, assembly, tuned)
         tuned_profile = _profile_tuned(bench, assembly, judgement, profile)
     _write_model(bench, bank, assembly, judgement)
     result = OpatResult(
@@ -149,49 +146,6 @@ def _tune_next(
 # ---- the whole model ----
 
 
-def _judge(
-    bench: Workbench, bank: OperatorBank, assembly: Assembly, tuned: Sequence[TunedOperator]
-) -> Judgement:
-    """Return what holds up in the whole model; the library of just that is built."""
-    verdicts = {t.operator.key: bank.model_verdict(t.operator.workload) for t in tuned}
-    candidates = [_chosen(item) for item in tuned if item.schedule is not None]
-    candidates.sort(key=lambda kernel: kernel.source.name)  # shares are noisy, names are not
-    kernels = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
-    known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels)
-    kernels = _compiled(bench, assembly, kernels)
-    bench.progress.step("judging the whole model")
-    comparer = ModelComparer(
-        assembly,
-        bench.runner,
-        screen=variant_policy(bench.runner.target.core_num),
-        final=final_policy(bench.runner.target.core_num),
-        inputs=bench.inputs,
-    )
-    judge = Judge(comparer, bench.progress.step)
-    judgement = judge.confirm(kernels) if known else judge.judge(kernels)
-    if not known or judgement.dropped:
-        bank.note([(k.source.workload, _model_verdict(k, judgement)) for k in kernels])
-    if len(judgement.kept) < len(kernels):
-        assembly.build(judgement.kept)  # the library a second run will build
-    return judgement
-
-
-def _compiled(
-    bench: Workbench, assembly: Assembly, kernels: Sequence[ChosenKernel]
-) -> list[ChosenKernel]:
-    bench.progress.step(f"compiling {len(kernels)} kernels for the model")
-    errors = assembly.build(kernels)
-    for name, error in errors.items():
-        bench.progress.warn(f"kernel {name} left out: {error}")
-    return [kernel for kernel in kernels if kernel.source.name not in errors]
-
-
-def _model_verdict(kernel: ChosenKernel, judgement: Judgement) -> OperatorVerdict:
-    """Return what this model did with a kernel; a second run then makes the same choice."""
-    event = Event.KEPT if kernel in judgement.kept else Event.DROPPED
-    return OperatorVerdict(event=event, op_names=kernel.op_names)
-
-
 def _profile_tuned(
     bench: Workbench, assembly: Assembly, judgement: Judgement, untuned: ModelProfile
 ) -> ModelProfile:
@@ -248,18 +202,3 @@ def _finished(report: LiveReport[OpatReport], judgement: Judgement) -> OpatRepor
         result=TuningResult.SUCCESSFUL,
     )
     return report.value
-
-
-def _chosen(tuned: TunedOperator) -> ChosenKernel:
-    assert tuned.schedule is not None
-    workload = tuned.operator.workload
-    saved = (tuned.before_us or 0.0) * (1 - 1 / (tuned.proven_speedup or 1.0))
-    return ChosenKernel(
-        source=KernelSource(
-            name=kernel_name(workload, tuned.schedule), workload=workload, schedule=tuned.schedule
-        ),
-        key=tuned.operator.key,
-        regions=tuned.operator.regions,
-        op_names=tuned.operator.op_names,
-        gain_us=saved * len(tuned.operator.regions),
-    )

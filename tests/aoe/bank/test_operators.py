@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.engine.families import chain_workload
-from support.engine.tuning import guess_of, guesses_of, make_bank, make_verdict
+from support.engine.tuning import guess_of, guesses_of, make_bank, make_estimate, make_verdict
 
-from aoe.bank.operators import OperatorBank, bank_root, key_of
+from aoe.bank.operators import OperatorBank, OperatorVerdict, bank_root, key_of
 from aoe.schedule import Configuration, Schedule
 from aoe.workload import Precision, Workload
 from aoebank import (
@@ -32,6 +32,12 @@ def _save(
     event: Event = Event.ADD,
 ) -> None:
     bank.save(workload, *guess_of(workload), make_verdict(event, speedup, limit=8))
+
+
+def _judged(event: Event, low: float = 0.995, high: float = 1.0) -> OperatorVerdict:
+    """Return what a whole model made of a kernel."""
+    estimate = replace(make_estimate(1.0), low=low, high=high)
+    return OperatorVerdict.of_model(event, ("n0",), reason="measured", estimate=estimate)
 
 
 def test_file_is_named_after_target_and_family(tmp_path: Path) -> None:
@@ -62,7 +68,7 @@ def test_empty_bank_is_a_miss_and_is_not_created(tmp_path: Path) -> None:
     assert bank.find(_EXP) is None
     assert bank.nearest(_EXP) == ()
     assert bank.model_verdict(_EXP) is None
-    assert not bank.is_hopeless(_EXP, 1)
+    assert not bank.is_hopeless(_EXP, 1, threshold=1.03)
     assert not (tmp_path / "new").exists()
 
 
@@ -140,9 +146,9 @@ def test_equal_configurations_are_offered_once(tmp_path: Path) -> None:
 def test_hopeless_needs_a_search_as_large_here(tmp_path: Path) -> None:
     bank = make_bank(tmp_path)
     bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=10))])
-    assert bank.is_hopeless(_EXP, 10)
-    assert not bank.is_hopeless(_EXP, 11)
-    assert not bank.is_hopeless(_TANH, 10)
+    assert bank.is_hopeless(_EXP, 10, threshold=1.03)
+    assert not bank.is_hopeless(_EXP, 11, threshold=1.03)
+    assert not bank.is_hopeless(_TANH, 10, threshold=1.03)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +159,9 @@ def test_verdicts_of_another_environment_are_not_believed(
 ) -> None:
     bank = make_bank(tmp_path)
     bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=10))])
-    bank.note([(_TANH, make_verdict(Event.DROPPED))])
+    bank.note([(_TANH, _judged(Event.DROPPED))])
     other = make_bank(tmp_path, **changed)
-    assert not other.is_hopeless(_EXP, 1)
+    assert not other.is_hopeless(_EXP, 1, threshold=1.03)
     assert other.model_verdict(_TANH) is None
 
 
@@ -163,31 +169,82 @@ def test_success_after_a_hopeless_search_is_not_hopeless(tmp_path: Path) -> None
     bank = make_bank(tmp_path)
     bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=10))])
     _save(bank)
-    assert not bank.is_hopeless(_EXP, 1)
+    assert not bank.is_hopeless(_EXP, 1, threshold=1.03)
 
 
 @pytest.mark.parametrize("limit", [None, "10", 10.5, [10]])
 def test_odd_side_car_is_no_verdict(tmp_path: Path, limit: object) -> None:
     bank = make_bank(tmp_path)
     bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=limit))])
-    assert not bank.is_hopeless(_EXP, 1)
+    assert not bank.is_hopeless(_EXP, 1, threshold=1.03)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "believed"),
+    [(0.98, 1.0, True), (0.9, 1.02, True), (1.02, 1.035, True), (0.99, 1.1, False)],
+)
+def test_wide_interval_around_the_threshold_proves_nothing(
+    tmp_path: Path, low: float, high: float, believed: bool
+) -> None:
+    bank = make_bank(tmp_path)
+    verdict = make_verdict(Event.UNSATISFIED, limit=10)
+    estimate = replace(make_estimate(1.0), low=low, high=high)
+    bank.note([(_EXP, replace(verdict, estimate=estimate))])
+    assert bank.is_hopeless(_EXP, 10, threshold=1.03) is believed
 
 
 def test_verdict_of_a_model_is_its_own(tmp_path: Path) -> None:
     bank = make_bank(tmp_path)
     _save(bank)
-    bank.note([(_EXP, make_verdict(Event.DROPPED))])
+    bank.note([(_EXP, _judged(Event.DROPPED))])
     assert make_bank(tmp_path).model_verdict(_EXP) is Event.DROPPED
     assert make_bank(tmp_path, model="other").model_verdict(_EXP) is None
-    bank.note([(_EXP, make_verdict(Event.KEPT))])
+    bank.note([(_EXP, _judged(Event.KEPT))])
     assert make_bank(tmp_path).model_verdict(_EXP) is Event.KEPT
+
+
+@pytest.mark.parametrize("event", [Event.KEPT, Event.DROPPED])
+@pytest.mark.parametrize(
+    ("low", "high", "settled"),
+    [(1.49, 1.51, True), (0.99, 1.009, True), (1.4, 1.6, False), (0.9, 0.99, False)],
+)
+def test_verdict_by_a_wide_interval_is_to_be_judged_again(
+    tmp_path: Path, event: Event, low: float, high: float, settled: bool
+) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    bank.note([(_EXP, _judged(event, low, high))])
+    assert make_bank(tmp_path).model_verdict(_EXP) is (event if settled else None)
+
+
+def test_verdict_that_no_time_decided_is_settled(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    bank.note([(_EXP, OperatorVerdict.of_model(Event.DROPPED, (), reason="wrong", estimate=None))])
+    assert bank.model_verdict(_EXP) is Event.DROPPED
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {},
+        {"reason": 3},
+        *({"reason": "x", "model_speedup": odd} for odd in ("1", [1.0], [0.0, 1.0], ["1", "1"], 1)),
+        {"reason": "x", "model_speedup": [1.1, 1.0]},
+    ],
+)
+def test_verdict_nobody_can_read_is_none(tmp_path: Path, search: dict[str, object]) -> None:
+    """Lines of earlier versions say nothing about the interval: they are judged once more."""
+    bank = make_bank(tmp_path)
+    bank.note([(_EXP, OperatorVerdict(event=Event.DROPPED, search=search))])
+    assert bank.model_verdict(_EXP) is None
 
 
 @pytest.mark.parametrize("model", ["net", "other"])
 def test_replaced_record_has_no_verdict_yet(tmp_path: Path, model: str) -> None:
     bank = make_bank(tmp_path)
     _save(bank)
-    bank.note([(_EXP, make_verdict(Event.DROPPED))])
+    bank.note([(_EXP, _judged(Event.DROPPED))])
     _save(make_bank(tmp_path, model=model), speedup=3.0, event=Event.UPDATE)
     assert make_bank(tmp_path).model_verdict(_EXP) is None
 
@@ -195,7 +252,7 @@ def test_replaced_record_has_no_verdict_yet(tmp_path: Path, model: str) -> None:
 @pytest.mark.parametrize("event", [Event.RESERVED, Event.UNSATISFIED])
 def test_verdict_survives_a_search_that_changed_nothing(tmp_path: Path, event: Event) -> None:
     bank = make_bank(tmp_path)
-    bank.note([(_EXP, make_verdict(Event.KEPT))])
+    bank.note([(_EXP, _judged(Event.KEPT))])
     bank.note([(_EXP, make_verdict(event))])
     assert bank.model_verdict(_EXP) is Event.KEPT
 
@@ -251,7 +308,7 @@ def test_saving_again_replaces(tmp_path: Path) -> None:
 def test_notes_of_several_families_go_to_their_files(tmp_path: Path) -> None:
     bank = make_bank(tmp_path)
     other = replace(_EXP, op_type="lrn")
-    bank.note([(_EXP, make_verdict(Event.KEPT)), (other, make_verdict(Event.DROPPED))])
+    bank.note([(_EXP, _judged(Event.KEPT)), (other, _judged(Event.DROPPED))])
     assert bank.model_verdict(_EXP) is Event.KEPT
     assert bank.model_verdict(other) is Event.DROPPED
     assert bank.find(_EXP) is None

@@ -1,0 +1,93 @@
+"""From kernels that won alone to the kernels of the model, and what later runs need not judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aoe.bank.operators import OperatorBank, OperatorVerdict
+from aoe.device.compiler import KernelSource, kernel_name
+from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.opat.comparing import ModelComparer
+from aoe.tuning.opat.judge import Judge, Judgement
+from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.operators import Operator
+from aoe.tuning.policies import final_policy, variant_policy
+from aoe.tuning.workbench import Workbench
+from aoebank import Event
+
+
+def judge_model(
+    bench: Workbench, bank: OperatorBank, assembly: Assembly, tuned: Sequence[TunedOperator]
+) -> Judgement:
+    """Return what holds up in the whole model; the library of just that is built.
+
+    What an earlier run settled is believed; where all of it is, nothing is chosen again. With
+    `REPEAT_TUNE` nothing is settled.
+    """
+    verdicts = {t.operator.key: _earlier_verdict(bench, bank, t.operator) for t in tuned}
+    candidates = [_chosen(item) for item in tuned if item.schedule is not None]
+    candidates.sort(key=lambda kernel: kernel.source.name)  # shares are noisy, names are not
+    kernels = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
+    known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels)
+    kernels = _compiled(bench, assembly, kernels)
+    bench.progress.step("judging the whole model")
+    judge = Judge(_comparer(bench, assembly), bench.progress.step)
+    judgement = judge.confirm(kernels) if known else judge.judge(kernels)
+    # what stays after a confirmation has been noted by the run that judged it
+    news = [kernel for kernel in kernels if not known or kernel not in judgement.kept]
+    bank.note([(kernel.source.workload, _model_verdict(kernel, judgement)) for kernel in news])
+    if len(judgement.kept) < len(kernels):
+        assembly.build(judgement.kept)  # the library a second run will build
+    return judgement
+
+
+def _comparer(bench: Workbench, assembly: Assembly) -> ModelComparer:
+    threads = bench.runner.target.core_num
+    return ModelComparer(
+        assembly,
+        bench.runner,
+        screen=variant_policy(threads),
+        final=final_policy(threads),
+        inputs=bench.inputs,
+    )
+
+
+def _earlier_verdict(bench: Workbench, bank: OperatorBank, operator: Operator) -> Event | None:
+    """Return what this model made of a kernel before, None where that is to be judged again."""
+    return None if bench.settings.repeat_tune else bank.model_verdict(operator.workload)
+
+
+def _compiled(
+    bench: Workbench, assembly: Assembly, kernels: Sequence[ChosenKernel]
+) -> list[ChosenKernel]:
+    bench.progress.step(f"compiling {len(kernels)} kernels for the model")
+    errors = assembly.build(kernels)
+    for name, error in errors.items():
+        bench.progress.warn(f"kernel {name} left out: {error}")
+    return [kernel for kernel in kernels if kernel.source.name not in errors]
+
+
+def _model_verdict(kernel: ChosenKernel, judgement: Judgement) -> OperatorVerdict:
+    """Return what this model did with a kernel; a second run then makes the same choice."""
+    drop = judgement.drops.get(kernel.source.name)
+    return OperatorVerdict.of_model(
+        Event.KEPT if drop is None else Event.DROPPED,
+        kernel.op_names,
+        reason="the whole model is faster with all that are kept" if drop is None else drop.reason,
+        estimate=judgement.estimate if drop is None else drop.estimate,
+    )
+
+
+def _chosen(tuned: TunedOperator) -> ChosenKernel:
+    assert tuned.schedule is not None
+    workload = tuned.operator.workload
+    saved = (tuned.before_us or 0.0) * (1 - 1 / (tuned.proven_speedup or 1.0))
+    return ChosenKernel(
+        source=KernelSource(
+            name=kernel_name(workload, tuned.schedule), workload=workload, schedule=tuned.schedule
+        ),
+        key=tuned.operator.key,
+        regions=tuned.operator.regions,
+        op_names=tuned.operator.op_names,
+        gain_us=saved * len(tuned.operator.regions),
+    )

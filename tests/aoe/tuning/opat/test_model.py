@@ -1,0 +1,178 @@
+"""What earlier runs settled about a model is believed; what noise decided is judged again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support.engine.families import chain_workload
+from support.engine.judging import FakeAssembly, Machine
+from support.engine.tuning import guess_of, make_bank, make_operator
+
+from aoe.bank.operators import OperatorBank
+from aoe.device.compiler import kernel_name
+from aoe.ort.inputs import MADE_UP
+from aoe.results.files import RepoOutcome
+from aoe.testing.fakes import RecordingProgress, ScriptedRunner
+from aoe.tuning.opat.assembly import ChosenKernel
+from aoe.tuning.opat.comparing import PROCESSES
+from aoe.tuning.opat.judge import Judgement
+from aoe.tuning.opat.model import judge_model
+from aoe.tuning.opat.operator import TunedOperator
+from aoebank import Event
+
+_CONFIRMED = 1
+_NAMES = ("a", "b", "c")
+
+
+@dataclass
+class CompilingAssembly(FakeAssembly):
+    """Remembers what was compiled; the first error of a kernel's name leaves it out."""
+
+    built: list[frozenset[str]] = field(default_factory=list)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def build(self, kernels: Sequence[ChosenKernel]) -> dict[str, str]:
+        names = frozenset(kernel.source.name for kernel in kernels)
+        self.built.append(names)
+        return {name: error for name, error in self.errors.items() if name in names}
+
+
+def _tuned(number: int, *, proven: float | None = 1.25) -> TunedOperator:
+    workload = chain_workload(("Exp",), shape=(number + 1, 8))
+    schedule, _ = guess_of(workload)
+    return TunedOperator(
+        operator=make_operator(workload, op_names=(_NAMES[number],)),
+        outcome=RepoOutcome.RESERVED,
+        reason="in the bank",
+        schedule=schedule,
+        speedup=1.3,
+        proven_speedup=proven,
+        before_us=500.0,
+        after_us=400.0,
+    )
+
+
+def _kernel_of(tuned: TunedOperator) -> str:
+    assert tuned.schedule is not None
+    return kernel_name(tuned.operator.workload, tuned.schedule)
+
+
+@dataclass
+class Model:
+    """A model whose kernels save these shares of its time, and runs that judge it."""
+
+    root: Path
+    saves: tuple[float, ...] = (0.1, 0.1, 0.1)
+    wrong: frozenset[int] = frozenset()
+    jitter: float = 0.0005
+    errors: dict[str, str] = field(default_factory=dict)
+    comparisons: int = 0
+    progress: RecordingProgress = field(default_factory=RecordingProgress)
+
+    @property
+    def bank(self) -> OperatorBank:
+        return make_bank(self.root)
+
+    @property
+    def tuned(self) -> list[TunedOperator]:
+        return [_tuned(number) for number in range(len(self.saves))]
+
+    def judged(self, *, repeat_tune: bool = False) -> list[str]:
+        """Judge the model and return the nodes of the kernels that stay."""
+        judgement = self.judgement(repeat_tune=repeat_tune)
+        return sorted(name for kernel in judgement.kept for name in kernel.op_names)
+
+    def judgement(self, *, repeat_tune: bool = False) -> Judgement:
+        assembly = CompilingAssembly(errors=self.errors)
+        numbers = {_kernel_of(tuned): number for number, tuned in enumerate(self.tuned)}
+        machine = Machine(assembly, numbers, self.saves, wrong=self.wrong)
+        runner = ScriptedRunner(model=machine, jitter=self.jitter, drift=0.0)
+        bench = SimpleNamespace(
+            settings=SimpleNamespace(repeat_tune=repeat_tune),
+            runner=runner,
+            inputs=MADE_UP,
+            progress=self.progress,
+        )
+        found = judge_model(bench, self.bank, assembly, self.tuned)  # type: ignore[arg-type]
+        self.comparisons = len(runner.asked("compare_models"))
+        return found
+
+    def verdicts(self) -> list[Event | None]:
+        return [self.bank.model_verdict(tuned.operator.workload) for tuned in self.tuned]
+
+
+def test_second_run_chooses_nothing_and_keeps_the_same(tmp_path: Path) -> None:
+    model = Model(tmp_path, saves=(0.1, -0.1, 0.1))
+    assert model.judged() == ["a", "c"]
+    assert model.verdicts() == [Event.KEPT, Event.DROPPED, Event.KEPT]
+    noted = {file: file.read_bytes() for file in tmp_path.rglob("*.jsonl")}
+    assert model.judged() == ["a", "c"]
+    assert model.comparisons == _CONFIRMED
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*.jsonl")} == noted
+
+
+@pytest.mark.parametrize("repeat_tune", [False, True])
+def test_dropped_kernel_comes_back_with_repeat_tune_only(tmp_path: Path, repeat_tune: bool) -> None:
+    Model(tmp_path, saves=(0.1, -0.1, 0.1)).judged()
+    improved = Model(tmp_path)
+    names = improved.judged(repeat_tune=repeat_tune)
+    assert names == (["a", "b", "c"] if repeat_tune else ["a", "c"])
+
+
+@pytest.mark.parametrize("repeat_tune", [False, True])
+def test_kept_kernel_goes_with_repeat_tune_only(tmp_path: Path, repeat_tune: bool) -> None:
+    Model(tmp_path).judged()
+    spoilt = Model(tmp_path, saves=(0.1, -0.1, 0.1))
+    names = spoilt.judged(repeat_tune=repeat_tune)
+    assert names == (["a", "c"] if repeat_tune else ["a", "b", "c"])
+
+
+def test_what_noise_decided_is_judged_again(tmp_path: Path) -> None:
+    noisy = Model(tmp_path, saves=(0.1, 0.1, 0.1), jitter=0.1)
+    noisy.judged()
+    assert noisy.verdicts() == [None] * 3
+    quiet = Model(tmp_path)
+    assert quiet.judged() == ["a", "b", "c"]
+    assert quiet.comparisons > PROCESSES
+    assert quiet.verdicts() == [Event.KEPT] * 3
+
+
+def test_wrong_kernel_is_out_for_good(tmp_path: Path) -> None:
+    wrong = Model(tmp_path, wrong=frozenset({1}))
+    assert wrong.judged() == ["a", "c"]
+    assert wrong.judged() == ["a", "c"]
+    assert wrong.comparisons == _CONFIRMED
+
+
+def test_kernel_that_went_wrong_since_is_noted_and_the_rest_stays_settled(tmp_path: Path) -> None:
+    Model(tmp_path).judged()
+    spoilt = Model(tmp_path, wrong=frozenset({0}))
+    assert spoilt.judged() == ["b", "c"]
+    assert spoilt.verdicts() == [Event.DROPPED, Event.KEPT, Event.KEPT]
+
+
+def test_kernel_that_does_not_compile_is_said_and_left_out(tmp_path: Path) -> None:
+    model = Model(tmp_path)
+    name = _kernel_of(model.tuned[1])
+    model.errors[name] = "no such loop"
+    assert model.judged() == ["a", "c"]
+    assert model.progress.texts("warn") == [f"kernel {name} left out: no such loop"]
+
+
+def test_promise_of_a_kernel_is_the_lower_end_of_its_interval(tmp_path: Path) -> None:
+    (kernel,) = Model(tmp_path, saves=(0.1,)).judgement().kept
+    assert kernel.gain_us == pytest.approx(100.0)  # 500 us at 1.25x
+
+
+def test_record_without_a_side_car_promises_nothing(tmp_path: Path) -> None:
+    class Unknown(Model):
+        @property
+        def tuned(self) -> list[TunedOperator]:
+            return [replace(_tuned(0), proven_speedup=None)]
+
+    (kernel,) = Unknown(tmp_path, saves=(0.1,)).judgement().kept
+    assert kernel.gain_us == 0
