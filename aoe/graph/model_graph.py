@@ -120,10 +120,19 @@ def names_read(node: onnx.NodeProto) -> list[str]:
     """Return every outer name a node reads, those inside its subgraphs included."""
     names = [name for name in node.input if name]
     for graph in subgraphs(node):
-        for inner in graph.node:
-            names += names_read(inner)
-        names += [value.name for value in graph.output]
+        own = own_names(graph)
+        read = [name for inner in graph.node for name in names_read(inner)]
+        read += [value.name for value in graph.output]
+        names += [name for name in read if name not in own]
     return names
+
+
+def own_names(graph: onnx.GraphProto) -> set[str]:
+    """Return what a graph itself defines: inputs, initializers and results."""
+    own = {value.name for value in (*graph.input, *graph.initializer)}
+    own.update(tensor.values.name for tensor in graph.sparse_initializer)
+    own.update(name for node in graph.node for name in node.output)
+    return own
 
 
 def _declared(graph: onnx.GraphProto) -> dict[str, TensorInfo]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from support.engine.graphs import BLOCK
 from support.engine.models import chain_model, if_net, make_model
 
-from aoe.graph.model_graph import ModelGraph, TensorInfo, attributes_of
+from aoe.graph.model_graph import ModelGraph, TensorInfo, attributes_of, names_read
 from aoe.workload import NCHWC_DOMAIN
 
 
@@ -114,3 +114,15 @@ def test_empty_input_has_a_shape() -> None:
     model = make_model([helper.make_node("Exp", ["x"], ["y"])], {"x": [0, 3]}, ["y"])
     graph = ModelGraph(model, {}, block=BLOCK)
     assert graph.find_info("x") == TensorInfo(dtype="float32", shape=(0, 3))
+
+
+def test_names_a_branch_defines_itself_are_not_read_outside() -> None:
+    inner = [
+        helper.make_node("Mul", ["own", "outer"], ["t"]),
+        helper.make_node("Exp", ["t"], ["r"]),
+    ]
+    own = numpy_helper.from_array(np.ones(4, np.float32), "own")
+    result = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
+    branch = helper.make_graph(inner, "branch", [], [result], [own])
+    node = helper.make_node("If", ["flag"], ["y"], then_branch=branch, else_branch=branch)
+    assert set(names_read(node)) == {"flag", "outer"}

@@ -1,0 +1,163 @@
+"""One form for equal graphs, so that equal models tune alike and give the same bytes.
+
+ONNX Runtime's passes walk through hash tables: the order of the nodes it writes, of their
+attributes and of the initializers may differ from run to run, and with it the numbers in the names
+it makes up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import onnx
+
+from aoe.graph.model_graph import names_read, own_names, subgraphs
+from aoe.workload import NCHWC_DOMAIN
+
+_NUMBERED = re.compile(r"_token_\d+$")
+"""What ONNX Runtime appends to a name that is taken. Source: its `Graph::GenerateNodeArgName`."""
+
+
+def make_canonical(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
+    """Put what ONNX Runtime has written into one order, with one set of names, in place.
+
+    Nodes stand as a walk from the outputs to what they need finds them. Names the original gave
+    stay, the others are numbered in that order. Every node gets a name of its own, those inside
+    subgraphs too: the profiler tells nodes by nothing else.
+
+    Args:
+        proto: An optimised model.
+        original: The model it was made from.
+    """
+    given = set(_tensor_names(original.graph))
+    _sort(proto.graph)
+    _name_tensors(proto.graph, {}, given, _Names(given))
+    _name_nodes(proto.graph, {node.name for node in _all_nodes(original.graph)})
+    for graph in _all_graphs(proto.graph):
+        graph.initializer.sort(key=lambda tensor: tensor.name)
+    proto.opset_import.sort(key=lambda entry: entry.domain)
+
+
+class _Names:
+    """Gives out names, each once."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = set(taken)
+        self._last: Counter[str] = Counter()
+
+    def take(self, wanted: str) -> str:
+        name = wanted
+        while name in self._taken:
+            self._last[wanted] += 1
+            name = f"{wanted}_{self._last[wanted] + 1}"
+        self._taken.add(name)
+        return name
+
+
+def _sort(graph: onnx.GraphProto) -> None:
+    """Sort nodes topologically and their attributes by name, in subgraphs first."""
+    for node in graph.node:
+        node.attribute.sort(key=lambda attribute: attribute.name)
+        for inner in subgraphs(node):
+            _sort(inner)
+    nodes = list(graph.node)
+    producer = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+    needs = [[producer[name] for name in names_read(node) if name in producer] for node in nodes]
+    ends = [producer[value.name] for value in graph.output if value.name in producer]
+    ends += sorted(range(len(nodes)), key=lambda at: _looks(nodes[at]))  # nobody needs those left
+    order = list(_walk(needs, ends))
+    ordered = [nodes[at] for at in order]
+    del graph.node[:]
+    graph.node.extend(ordered)
+
+
+def _looks(node: onnx.NodeProto) -> tuple[str, ...]:
+    names = (node.name, *node.input, *node.output)
+    return (node.op_type, *(_NUMBERED.sub("", name) for name in names))
+
+
+def _walk(needs: list[list[int]], ends: list[int]) -> Iterator[int]:
+    """Yield the nodes `ends` need, depth first, every node behind what it needs."""
+    seen: set[int] = set()
+    for end in ends:
+        path = [(end, iter(needs[end]))] if end not in seen else []
+        seen.add(end)
+        while path:
+            node, rest = path[-1]
+            needed = next((at for at in rest if at not in seen), None)
+            if needed is None:
+                yield node
+                path.pop()
+            else:
+                seen.add(needed)
+                path.append((needed, iter(needs[needed])))
+
+
+def _name_tensors(
+    graph: onnx.GraphProto, outer: dict[str, str], given: set[str], names: _Names
+) -> None:
+    """Rename what the original did not name: initializers where they are read, results."""
+    own = own_names(graph)
+    known = {name: new for name, new in outer.items() if name not in own}
+    stored = {tensor.name for tensor in graph.initializer}
+
+    def rename(name: str) -> None:
+        if name and name not in given:
+            known[name] = names.take(_NUMBERED.sub("", name))
+
+    for value in graph.input:
+        rename(value.name)
+    for node in graph.node:
+        for name in names_read(node):
+            if name in stored and name not in known:
+                rename(name)
+        for inner in subgraphs(node):
+            _name_tensors(inner, known, given, names)
+        for name in node.output:
+            rename(name)
+        node.input[:] = [known.get(name, name) for name in node.input]
+        node.output[:] = [known.get(name, name) for name in node.output]
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = known.get(value.name, value.name)
+
+
+def _name_nodes(graph: onnx.GraphProto, given: set[str]) -> None:
+    """Name the nodes of the main graph, those the original named first, then those inside it."""
+    main, names = len(graph.node), _Names(set())
+    others = []
+    for at, node in enumerate(_all_nodes(graph)):
+        if at < main and node.name in given and node.name and not _is_reorder(node):
+            node.name = names.take(node.name)
+        else:
+            others.append(node)
+    for node in others:
+        made_up = not node.name or _is_reorder(node)
+        wanted = f"{node.op_type}_{next(iter(node.input), '')}" if made_up else node.name
+        node.name = names.take(wanted if wanted in given else _NUMBERED.sub("", wanted))
+
+
+def _is_reorder(node: onnx.NodeProto) -> bool:
+    return bool(node.domain == NCHWC_DOMAIN and node.op_type.startswith("Reorder"))
+
+
+def _all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from _all_graphs(inner)
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph, then those of the graphs inside it."""
+    for found in _all_graphs(graph):
+        yield from found.node
+
+
+def _tensor_names(graph: onnx.GraphProto) -> Iterator[str]:
+    for found in _all_graphs(graph):
+        for value in (*found.input, *found.output, *found.initializer):
+            yield value.name
+        for node in found.node:
+            yield from (*node.input, *node.output)
