@@ -7,7 +7,7 @@ kernel families, keyed by the same names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 from typing import Protocol
@@ -95,6 +95,9 @@ class Specials(StrEnum):
     """All of them, everywhere."""
     FEW = "few"
     """All of them, but few: one NaN reaches many results."""
+    SUMMED = "summed"
+    """Few, infinities and NaN too, but no finite ones so large that a sum of products may
+    overflow in one order and not in another."""
     MODERATE = "moderate"
     """Few, finite and small: ONNX Runtime's LRN keeps a running sum, out of which a large square
     does not come again, and a convolution that transforms tiles spreads a large value, an
@@ -149,6 +152,28 @@ def integers(operation: Operation, name: str, count: int, default: int) -> tuple
     if not isinstance(given, tuple) or len(given) != count:
         return (default,) * count
     return tuple(int(item) for item in given)
+
+
+def _multiplied(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    """Return (..., M, N) of a matrix product, either matrix transposed where attributes say so."""
+    left, right = (
+        turned(shape, operation.attributes.get(name, 0))
+        for shape, name in zip(shapes, ("transA", "transB"), strict=False)
+    )
+    if not left or not right:
+        return None
+    depth = right[-2] if len(right) > 1 else right[-1]
+    batch = broadcast([left[:-2], right[:-2]])
+    if batch is None or left[-1] != depth:
+        return None
+    rows = left[-2:-1] if len(left) > 1 else ()
+    columns = right[-1:] if len(right) > 1 else ()
+    return (*batch, *rows, *columns)
+
+
+def turned(shape: Shape, transposed: object) -> Shape:
+    """Return the shape of a matrix, or of a batch of them, its last two axes swapped if asked."""
+    return (*shape[:-2], shape[-1], shape[-2]) if transposed and len(shape) > 1 else shape
 
 
 def _one(operation: Operation, shape: Shape) -> int:
@@ -216,6 +241,10 @@ def _lrn_window(operation: Operation, shape: Shape) -> int:
     return int(number(operation.attributes, "size", 1))
 
 
+def _depth(operation: Operation, shape: Shape) -> int:
+    return turned(shape, operation.attributes.get("transA", 0))[-1]
+
+
 def _filter_size(operation: Operation, shape: Shape) -> int:
     kernel = operation.attributes.get("kernel_shape", ())
     assert isinstance(kernel, tuple)
@@ -246,6 +275,15 @@ _DENSE_CONVOLUTION = OperatorFacts(
 )
 """ONNX Runtime's blocked convolution of one group, where it sums over channels."""
 
+_MATRIX_PRODUCT = OperatorFacts(
+    kind=OperatorKind.PRODUCT,
+    inputs=(2, 2),
+    shape=_multiplied,
+    specials=Specials.SUMMED,
+    summed=_depth,
+)
+_GENERAL_PRODUCT = replace(_MATRIX_PRODUCT, inputs=(2, 3), since=7)
+
 BLOCKED_CONVOLUTION: OperatorKey = (NCHWC_DOMAIN, "Conv")
 REORDER_INPUT: OperatorKey = (NCHWC_DOMAIN, "ReorderInput")
 REORDER_OUTPUT: OperatorKey = (NCHWC_DOMAIN, "ReorderOutput")
@@ -269,6 +307,7 @@ OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "Exp"): _UNARY,
     ("", "Floor"): _EXACT,
     ("", "Gelu"): _UNARY,
+    ("", "Gemm"): _GENERAL_PRODUCT,
     ("", "Greater"): _COMPARISON,
     ("", "GreaterOrEqual"): _COMPARISON,
     ("", "HardSigmoid"): _UNARY,
@@ -283,6 +322,7 @@ OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "LessOrEqual"): _COMPARISON,
     ("", "Log"): OperatorFacts(positive=(0,)),
     ("", "LogSoftmax"): _SOFTMAX,
+    ("", "MatMul"): _MATRIX_PRODUCT,
     ("", "Max"): _EXACT_VARIADIC,
     ("", "Mean"): _VARIADIC,
     ("", "Min"): _EXACT_VARIADIC,
@@ -314,6 +354,8 @@ OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "Xor"): _LOGIC,
     (MICROSOFT_DOMAIN, "BiasGelu"): OperatorFacts(inputs=(2, 2)),
     (MICROSOFT_DOMAIN, "FastGelu"): OperatorFacts(inputs=(1, 2)),
+    (MICROSOFT_DOMAIN, "FusedGemm"): _GENERAL_PRODUCT,
+    (MICROSOFT_DOMAIN, "FusedMatMul"): _MATRIX_PRODUCT,
     (MICROSOFT_DOMAIN, "Gelu"): _UNARY,
     (MICROSOFT_DOMAIN, "QuickGelu"): _UNARY,
     BLOCKED_CONVOLUTION: OperatorFacts(inputs=(2, 3), shape=_first, per_channel=range(1, 3)),

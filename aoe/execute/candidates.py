@@ -195,5 +195,15 @@ def _nan_inputs(workload: Workload, feed: Mapping[str, Array]) -> Array:
         elif workload.blocked or per_channel:  # not aligned with the last dims
             mask |= nan.any()
         else:
-            mask |= np.broadcast_to(nan, shape)
+            mask |= _reached(nan, shape)
     return mask
+
+
+def _reached(nan: Array, shape: tuple[int, ...]) -> Array:
+    """Return which results a NaN reaches: elements, rows of a matrix product, or else all."""
+    for part in (nan, nan.any(axis=-1, keepdims=True)):
+        try:
+            return np.broadcast_to(part, shape)
+        except ValueError:
+            continue
+    return np.full(shape, nan.any())

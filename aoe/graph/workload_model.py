@@ -100,9 +100,11 @@ def special_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
 def _specials(workload: Workload) -> tuple[tuple[float, ...], bool]:
     """Return special values, and whether one of them reaches many results."""
     wanted = {facts_of(operation).specials for operation in workload.operations}
+    moderate = tuple(value for value in _LARGE_SPECIALS if abs(value) <= _MODERATE_MAX)
     if Specials.MODERATE in wanted or workload.precision.is_lower:
-        large = tuple(value for value in _LARGE_SPECIALS if abs(value) <= _MODERATE_MAX)
-        return _FINITE_SPECIALS + large, True
+        return _FINITE_SPECIALS + moderate, True
+    if Specials.SUMMED in wanted:
+        return _NON_FINITE + _FINITE_SPECIALS + moderate, True
     return _NON_FINITE + _FINITE_SPECIALS + _LARGE_SPECIALS, Specials.FEW in wanted
 
 

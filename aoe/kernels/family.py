@@ -115,6 +115,8 @@ class Pipeline:
         loops: Loop names and extents of each stage before any step, innermost first.
         packings: For inputs the kernel reads in another form, by their number, what makes it;
             `arguments` and `argument_extents` have the packed form.
+        padded: Stages that may be computed past what is read of them: they read no argument
+            outside its bounds wherever they are.
     """
 
     output: hl.Func
@@ -124,6 +126,7 @@ class Pipeline:
     output_extents: tuple[int, ...]
     loops: Mapping[str, tuple[tuple[str, int], ...]]
     packings: Mapping[int, PackedInput] = field(default_factory=dict)
+    padded: frozenset[str] = frozenset()
 
 
 class KernelFamily(Protocol):

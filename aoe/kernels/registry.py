@@ -10,12 +10,14 @@ from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import KernelFamily
 from aoe.kernels.lrn import Lrn
+from aoe.kernels.matmul.family import MatMul
 from aoe.kernels.softmax import Softmax
 from aoe.operators import OperatorKey
 from aoe.workload import Workload
 
 FAMILIES: dict[str, KernelFamily] = {
     "convolution": Convolution(),
+    "matmul": MatMul(),
     "lrn": Lrn(),
     "softmax": Softmax(),
     "batch_normalization": BatchNormalization(),

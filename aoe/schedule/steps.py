@@ -12,6 +12,8 @@ class Tail(StrEnum):
 
     GUARD = "guard"
     SHIFT_INWARDS = "shift_inwards"
+    ROUND_UP = "round_up"
+    """They are computed in full: only where a stage may go past what is read of it."""
     AUTO = "auto"
 
 

@@ -53,6 +53,27 @@ def test_broadcast_follows_numpy(
     assert broadcast(shapes) == expected
 
 
+@pytest.mark.parametrize(
+    ("shapes", "transposed", "expected"),
+    [
+        ([(2, 3), (3, 4)], "", (2, 4)),
+        ([(3, 2), (3, 4)], "A", (2, 4)),
+        ([(2, 3), (4, 3)], "B", (2, 4)),
+        ([(5, 1, 2, 3), (7, 3, 4)], "", (5, 7, 2, 4)),
+        ([(3,), (3, 4)], "", (4,)),
+        ([(2, 3), (3,)], "", (2,)),
+        ([(2, 3), (4, 4)], "", None),
+        ([(2, 2, 3), (3, 3, 4)], "", None),
+        ([(), (3, 4)], "", None),
+    ],
+)
+def test_matrix_product_follows_numpy(
+    shapes: list[tuple[int, ...]], transposed: str, expected: tuple[int, ...] | None
+) -> None:
+    product = make_operation("Gemm", **{f"trans{side}": 1 for side in transposed})
+    assert facts_of(product).shape(product, shapes) == expected
+
+
 @pytest.mark.parametrize("key", [key for key in OPERATORS if not key[0]])
 def test_row_takes_inputs_and_versions_the_onnx_schema_knows(key: OperatorKey) -> None:
     schema, facts = onnx.defs.get_schema(key[1], NEWEST_OPSET), OPERATORS[key]

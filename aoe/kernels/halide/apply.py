@@ -33,9 +33,11 @@ from aoe.schedule import (
 _TAILS = {
     Tail.GUARD: hl.TailStrategy.GuardWithIf,
     Tail.SHIFT_INWARDS: hl.TailStrategy.ShiftInwards,
+    Tail.ROUND_UP: hl.TailStrategy.RoundUp,
     Tail.AUTO: hl.TailStrategy.Auto,
 }
 _MEMORY = {Memory.STACK: hl.MemoryType.Stack, Memory.HEAP: hl.MemoryType.Heap}
+_UPDATE = ".update"
 STACK_BYTES_MAX = 256 << 10
 """Most one stage may keep on the stack of a thread of ONNX Runtime's pool."""
 
@@ -97,6 +99,11 @@ def _apply(step: Step, pipeline: Pipeline, loops: _Loops) -> None:
     is_result = function is pipeline.output
     match step:
         case Split():
+            if (
+                step.tail is Tail.ROUND_UP
+                and step.stage.removesuffix(_UPDATE) not in pipeline.padded
+            ):
+                raise ScheduleError(step_text(step), "the stage must not be computed past its end")
             _split(step, function, loops, is_result)
         case Fuse():
             _fuse(step, function, loops)

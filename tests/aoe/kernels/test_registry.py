@@ -8,6 +8,7 @@ import sys
 import pytest
 from support.engine.families import chain_workload
 
+from aoe.kernels.matmul.shape import MATRIX_PRODUCTS
 from aoe.kernels.registry import FAMILIES, FUSIBLE, anchors, classify, get_family
 from aoe.testing.kernels import operation, plain
 from aoe.workload import Workload
@@ -19,12 +20,15 @@ def test_family_is_registered_under_its_name(name: str) -> None:
 
 
 def test_unknown_family_is_named() -> None:
-    with pytest.raises(ValueError, match="unknown \\(got gemm, expected one of convolution, lrn"):
+    with pytest.raises(
+        ValueError, match="unknown \\(got gemm, expected one of convolution, matmul"
+    ):
         get_family("gemm")
 
 
 def test_anchors_do_not_chain() -> None:
-    assert anchors() == {("", "LRN"), ("", "Softmax"), ("", "LogSoftmax")}
+    alone = {("", "LRN"), ("", "Softmax"), ("", "LogSoftmax")}
+    assert anchors() == alone | MATRIX_PRODUCTS
     assert not anchors() & FUSIBLE
 
 

@@ -90,6 +90,14 @@ ILLEGAL: dict[str, tuple[tuple[Step, ...], str]] = {
         ),
         "vectorized or unrolled already",
     ),
+    "rounded up where nothing is padded": (
+        (Split("factor", "c", "c", "i", 4, Tail.ROUND_UP),),
+        "must not be computed past its end",
+    ),
+    "result rounded up": (
+        (Split("y", "c", "c", "i", 4, Tail.ROUND_UP),),
+        "must not be computed past its end",
+    ),
     "tasks larger than the loop": ((Parallel("y", "c", 7),), "more iterations than the loop has"),
     "reorder of a loop there is not": ((Reorder("y", ("c", "w")),), "no such loop (got w"),
     "fused with itself": ((Fuse("y", "c", "c", "cc"),), "cannot be fused with itself"),

@@ -1,0 +1,1 @@
+"""Matrix products: rows times constant weights, and of two computed tensors."""

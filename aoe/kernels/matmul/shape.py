@@ -1,0 +1,244 @@
+"""What a matrix product with its chain computes, in numbers and loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from aoe.kernels.family import SUPPORTED, Support
+from aoe.kernels.halide.anchored import Anchored, split_at_anchor
+from aoe.kernels.halide.chain import check_chain
+from aoe.kernels.halide.iteration import Axis, Iteration, axis_names, plan_iteration
+from aoe.kernels.halide.shapes import infer_shapes
+from aoe.operators import MICROSOFT_DOMAIN, OperatorKey, Shape, number, turned
+from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
+
+MATRIX_PRODUCTS: frozenset[OperatorKey] = frozenset(
+    {
+        ("", "MatMul"),
+        ("", "Gemm"),
+        (MICROSOFT_DOMAIN, "FusedMatMul"),
+        (MICROSOFT_DOMAIN, "FusedGemm"),
+    }
+)
+_ACTIVATION = "activation"
+_ELEMENTWISE_VERSION = 13
+"""Version in which the operators a product is taken apart into have today's meaning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixProduct:
+    """One matrix product and the element-wise operations around it.
+
+    For the loops of the result a matrix product is an outer product: the left matrix without its
+    columns times the right one without its rows, broadcast. `chain` is the workload written so.
+
+    Attributes:
+        workload: All of it, as it was given.
+        chain: The same with `left` and `right` as its last two inputs, summed axis of extent 1;
+            factor, summand and activation of a Gemm are operations of their own.
+        product: Reference of the bare product in `chain`.
+        iteration: Loops of `chain`; the last axis runs over the columns.
+        left: Number of the input whose rows are multiplied.
+        right: Number of the input whose columns they are multiplied with.
+        depth: Elements summed up.
+        left_turned: True if the left matrix is stored column by column.
+        right_turned: True if the right matrix is stored column by column.
+    """
+
+    workload: Workload
+    chain: Workload
+    product: str
+    iteration: Iteration
+    left: int
+    right: int
+    depth: int
+    left_turned: bool
+    right_turned: bool
+
+    @property
+    def columns(self) -> Axis:
+        """Loop over the columns of the result."""
+        return self.iteration.axes[-1]
+
+    @property
+    def rows(self) -> tuple[Axis, ...]:
+        """Loops over its rows, outermost first; none for a single row."""
+        return self.iteration.axes[:-1]
+
+    @property
+    def left_axes(self) -> tuple[int, ...]:
+        """Row loops the left matrix has, outermost first, as indices into the axes."""
+        return self._without_columns(self.iteration.operands[-2])
+
+    @property
+    def right_axes(self) -> tuple[int, ...]:
+        """Row loops the right matrix has: those of a batch of matrices."""
+        return self._without_columns(self.iteration.operands[-1])
+
+    @property
+    def has_weights(self) -> bool:
+        """True if the right matrix is one constant."""
+        return self.workload.inputs[self.right].constant and not self.right_axes
+
+    def _without_columns(self, axes: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(at for at in axes if at != len(self.iteration.axes) - 1)
+
+
+def read_product(workload: Workload) -> MatrixProduct | Support:
+    """Return the parts of a workload that is one matrix product with a chain, or why it is none."""
+    parts = split_at_anchor(workload, MATRIX_PRODUCTS)
+    if isinstance(parts, Support):
+        return parts
+    refused = _refusal(parts)
+    if refused:
+        return Support(refused)
+    anchor, right = parts.anchor, int(parts.anchor.inputs[1][1:])
+    chain, product = _as_outer_product(parts, right)
+    checked = check_chain(item for item in chain.operations if item.output != product)
+    if not checked:
+        return checked
+    shapes = infer_shapes(workload)
+    if isinstance(shapes, str):
+        return Support(shapes)
+    if shapes[anchor.output] != workload.output.shape:
+        return Support(f"the result of {anchor.op_type} is broadcast by what follows")
+    names = axis_names(workload)
+    left_turned = bool(anchor.attributes.get("transA", 0))
+    keep = names[-2:] if left_turned else names[-1:]
+    iteration = plan_iteration(chain, keep)
+    if isinstance(iteration, Support):
+        return iteration
+    found = MatrixProduct(
+        workload=workload,
+        chain=chain,
+        product=product,
+        iteration=iteration,
+        left=parts.source,
+        right=right,
+        depth=turned(workload.inputs[parts.source].shape, left_turned)[-1],
+        left_turned=left_turned,
+        right_turned=bool(anchor.attributes.get("transB", 0)),
+    )
+    return _check_rereads(found) and found
+
+
+def _refusal(parts: Anchored) -> str:
+    """Return why the anchor is no product of two inputs; "" if it is one."""
+    anchor, inputs = parts.anchor, parts.workload.inputs
+    name, right = anchor.op_type, anchor.inputs[1]
+    if parts.workload.blocked:
+        return f"{name} in the blocked layout"
+    if not right.startswith("x"):
+        return f"{name} by a computed value or a scalar"
+    if any(anchor.attributes.get(f"transBatch{side}", 0) for side in "AB"):
+        return f"{name} with its batch axis inside the matrix"
+    if int(right[1:]) == parts.source:
+        return f"{name} of a tensor with itself"
+    if len(inputs[int(right[1:])].shape) < 2:
+        return f"{name} by a vector"
+    if len(anchor.inputs) > 2 and number(anchor.attributes, "beta", 1.0) == 0.0:
+        return f"{name} with a summand it does not read"
+    return ""
+
+
+def _check_rereads(found: MatrixProduct) -> Support:
+    """A factor the chain reads too has to be read with the same loops."""
+    read = _read_by_chain(found.chain)
+    if found.right in read:
+        return Support("the chain reads the right matrix again")
+    if found.left not in read:
+        return SUPPORTED
+    whole = (*found.left_axes, len(found.iteration.axes) - 1)
+    is_square = found.depth == found.columns.extent and not found.left_turned
+    if is_square and found.iteration.operands[found.left] == whole:
+        return SUPPORTED
+    return Support("the chain reads the left matrix again, in another shape")
+
+
+def _read_by_chain(chain: Workload) -> frozenset[int]:
+    """Return the numbers of the inputs that are read outside the product."""
+    last = len(chain.inputs) - 2
+    references = {ref for operation in chain.operations for ref in operation.inputs}
+    return frozenset(at for at in range(last) if f"x{at}" in references)
+
+
+def _as_outer_product(parts: Anchored, right: int) -> tuple[Workload, str]:
+    """Return the chain of a `MatrixProduct`, and the reference of the product in it."""
+    workload, anchor = parts.workload, parts.anchor
+    count, scalars = len(workload.inputs), list(workload.scalars)
+    behind = _taken_apart(anchor, scalars)
+    product = f"{anchor.output}_0" if behind else anchor.output
+    outer = Operation(
+        op_type="Mul",
+        version=_ELEMENTWISE_VERSION,
+        inputs=(f"x{count}", f"x{count + 1}"),
+        output=product,
+    )
+    operations = (*parts.before, outer, *behind, *parts.after)
+    shapes = _outer_shapes(
+        *(
+            turned(workload.inputs[at].shape, anchor.attributes.get(name, 0))
+            for at, name in ((parts.source, "transA"), (right, "transB"))
+        )
+    )
+    read = {ref for operation in operations for ref in operation.inputs}
+    inputs = [
+        spec if f"x{at}" in read else TensorSpec(shape=())
+        for at, spec in enumerate(workload.inputs)
+    ]
+    chain = replace(
+        workload,
+        inputs=(*inputs, *(TensorSpec(shape=shape) for shape in shapes)),
+        scalars=tuple(scalars),
+        operations=operations,
+    )
+    return chain, product
+
+
+def _outer_shapes(left: Shape, right: Shape) -> tuple[Shape, Shape]:
+    if len(left) == 1:
+        return (1,), (*right[:-2], right[-1])
+    return (*left[:-1], 1), (*right[:-2], 1, right[-1])
+
+
+def _taken_apart(anchor: Operation, scalars: list[float]) -> tuple[Operation, ...]:
+    """Return what a Gemm does behind its product: factors, summand, activation.
+
+    The last one makes the anchor's result; constants are added to `scalars`.
+    """
+    result, attributes = anchor.output, anchor.attributes
+    steps: list[Operation] = []
+
+    def then(op_type: str, *refs: str, **given: AttributeValue) -> str:
+        output = f"{result}_{len(steps) + 1}"
+        steps.append(
+            Operation(
+                op_type=op_type,
+                version=_ELEMENTWISE_VERSION,
+                inputs=refs,
+                output=output,
+                attributes=given,
+            )
+        )
+        return output
+
+    def scaled(name: str, ref: str) -> str:
+        factor = number(attributes, name, 1.0)
+        if factor == 1.0:
+            return ref
+        scalars.append(factor)
+        return then("Mul", ref, f"s{len(scalars) - 1}")
+
+    value = scaled("alpha", f"{result}_0")
+    if len(anchor.inputs) > 2 and anchor.inputs[2]:
+        value = then("Add", value, scaled("beta", anchor.inputs[2]))
+    activation = str(attributes.get(_ACTIVATION, ""))
+    if activation:
+        prefix = f"{_ACTIVATION}_"
+        given = {
+            name.removeprefix(prefix): item
+            for name, item in attributes.items()
+            if name.startswith(prefix)
+        }
+        then(activation, value, **given)
+    return (*steps[:-1], *(replace(step, output=result) for step in steps[-1:]))

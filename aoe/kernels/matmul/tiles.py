@@ -1,0 +1,175 @@
+"""How a matrix product is scheduled: register tile, order of the tiles, tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product as combinations
+
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT, estimate_cycles
+from aoe.kernels.halide.tiling import TASK
+from aoe.kernels.matmul.panels import BLOCK, DEPTH, FINISHED, LANE, PANEL, SUMMED, SUMS, panels_of
+from aoe.kernels.matmul.shape import MatrixProduct
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    Knob,
+    Parallel,
+    Reorder,
+    Space,
+    Split,
+    Step,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+
+BLOCKS, ROWS, WALK = "blocks", "rows", "walk"
+COLUMNS_FIRST, ROWS_FIRST = "columns", "rows"
+"""What a task is: a panel of columns with all rows, or some rows with all columns."""
+_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24)
+_REGISTERS = {16: 32, 8: 16, 4: 32}
+"""Vector registers by float32 lanes: AVX-512, AVX2, NEON. Source: the instruction sets."""
+_WRITTEN_OUT_CYCLES = 12
+_GUESSES = 5
+_TASKS_PER_THREAD = 4
+
+
+def product_space(product: MatrixProduct, target: KernelTarget) -> Space:
+    """Return register tile and order of the tiles; the best five tiles first."""
+    panels, rows = panels_of(product), _row_extent(product)
+    walks = (COLUMNS_FIRST, ROWS_FIRST) if product.rows else (COLUMNS_FIRST,)
+    knobs = (
+        Knob(BLOCKS, tuple(n for n in _BLOCKS if n <= panels)),
+        Knob(ROWS, tuple(n for n in _ROWS if n <= rows)),
+        Knob(WALK, walks),
+    )
+
+    def legal(values: Mapping[str, Choice]) -> bool:
+        return _fits(int(values[BLOCKS]), int(values[ROWS]), product, target)
+
+    names = [knob.name for knob in knobs]
+    offered = [
+        dict(zip(names, choices, strict=True))
+        for choices in combinations(*(knob.choices for knob in knobs))
+    ]
+    ranked = sorted(filter(legal, offered), key=lambda values: _cost(values, product, target))
+    return Space(knobs=knobs, constraint=legal, first_guesses=tuple(ranked[:_GUESSES]))
+
+
+def _row_extent(product: MatrixProduct) -> int:
+    return product.rows[-1].extent if product.rows else 1
+
+
+def _vectors(target: KernelTarget) -> int:
+    """Return registers one block of columns takes."""
+    return max(1, PANEL // target.vector_lanes)
+
+
+def _fits(blocks: int, rows: int, product: MatrixProduct, target: KernelTarget) -> bool:
+    """Return True if a register tile stays in registers, and is none of the useless ones.
+
+    Weights of `blocks` stay in registers while one broadcast value after the other meets them.
+    """
+    wide = blocks * _vectors(target)
+    most_rows = _row_extent(product)
+    registers = _REGISTERS.get(target.vector_lanes, 16)
+    if wide * rows + wide * (rows > 1) + 1 > registers:
+        return False
+    smallest = (min(8, panels_of(product)) if most_rows == 1 else 1) * min(most_rows, 4)
+    return blocks * rows >= min(smallest, 8) or wide * 2 * rows > registers
+
+
+def _cost(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget) -> float:
+    """Return the estimated cycles of a configuration: products, traffic, idle threads.
+
+    One side of a tile is held while the other one streams past: it is read again for each tile
+    of the other side.
+    """
+    blocks, rows = int(values[BLOCKS]), int(values[ROWS])
+    panels, row_extent = panels_of(product), _row_extent(product)
+    wide = blocks * _vectors(target)
+    across, down = -(-panels // blocks), -(-row_extent // rows)
+    loads = 0.5 * (wide + rows) / (wide * rows)
+    latency = 0.5 * max(0.0, 1 - wide * rows / 8)
+    sums = across * wide * down * rows
+    products_cycles = sums * product.depth / 2 * (1 + loads + latency)
+    tile_across, tile_down = 4 * PANEL * blocks * product.depth, 4 * rows * product.depth
+    if values[WALK] == COLUMNS_FIRST:
+        tasks, held, streamed, again = across, tile_across, tile_down * down, down
+    else:
+        tasks, held, streamed, again = down, tile_down, tile_across * across, across
+    traffic = held * again * _cycles_per_byte(held, target)
+    traffic += streamed * _cycles_per_byte(held + streamed, target)
+    idle = -(-tasks // target.threads) * target.threads / tasks
+    return (products_cycles + 0.5 * tasks * traffic) * idle
+
+
+def _cycles_per_byte(held: int, target: KernelTarget) -> float:
+    """Return what reading costs where `held` bytes are in use: by the cache they fit into."""
+    if held <= 0.7 * target.l1_bytes:
+        return 0.0
+    return 1 / 64 if held <= 0.8 * target.l2_bytes else 1 / 12
+
+
+def product_steps(
+    values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget
+) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    for step in (*_result_steps(values, product, target), *_sum_steps(values, product)):
+        if target.threads > 1 or not isinstance(step, Parallel):
+            yield step
+
+
+def _result_steps(
+    values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget
+) -> Iterator[Step]:
+    blocks, rows = int(values[BLOCKS]), int(values[ROWS])
+    column = product.columns.name
+    outer = [axis.name for axis in reversed(product.rows)]
+    yield Split(RESULT, column, "panel", "in_panel", PANEL * blocks, Tail.GUARD)
+    yield Split(RESULT, "in_panel", "block", "lane", PANEL, Tail.GUARD)
+    inner = ["lane", "block"]
+    if outer:
+        yield Split(RESULT, outer[0], outer[0], "row", rows, Tail.SHIFT_INWARDS)
+        inner.append("row")
+    if values[WALK] == ROWS_FIRST:
+        size = max(1, _row_extent(product) // rows // (_TASKS_PER_THREAD * target.threads))
+        yield Split(RESULT, outer[0], TASK, outer[0], size, Tail.GUARD)
+        order = [*inner, "panel", outer[0], TASK, *outer[1:]]
+    else:
+        order = [*inner, *outer, "panel"]
+    yield Reorder(RESULT, tuple(order))
+    yield Vectorize(RESULT, "lane", PANEL)
+    if not _is_long(product):
+        yield Unroll(RESULT, "block", blocks)
+        if outer:
+            yield Unroll(RESULT, "row", rows)
+    yield Parallel(RESULT, TASK if values[WALK] == ROWS_FIRST else "panel")
+    if values[WALK] == ROWS_FIRST:
+        for name in outer[1:]:
+            yield Parallel(RESULT, name)
+
+
+def _is_long(product: MatrixProduct) -> bool:
+    """Return True if the chain is too long to be written out for every vector of a tile."""
+    return estimate_cycles(product.chain.operations) > _WRITTEN_OUT_CYCLES
+
+
+def _sum_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+    blocks, rows = int(values[BLOCKS]), int(values[ROWS])
+    names = [axis.name for axis in reversed(product.rows)]
+    by_columns = names and values[WALK] == COLUMNS_FIRST
+    kept = (SUMS, SUMMED, FINISHED) if _is_long(product) else (SUMS, SUMMED)
+    for stage in kept:
+        if stage != SUMMED:
+            yield ComputeAt(stage, RESULT, names[0] if by_columns else "panel")
+        yield Split(stage, BLOCK, BLOCK, "in_block", blocks, Tail.ROUND_UP)
+        if stage == SUMMED:
+            first = names[:1]
+            yield Reorder(stage, (LANE, "in_block", *first, DEPTH, BLOCK, *names[1:]))
+        yield Vectorize(stage, LANE, PANEL)
+        yield Unroll(stage, "in_block", blocks)
+        if names:
+            yield Unroll(stage, names[0], rows)

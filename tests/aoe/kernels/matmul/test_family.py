@@ -1,0 +1,198 @@
+"""The matrix product family: shapes that hurt, every transposition, chains of all kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.matmul.family import MatMul
+from aoe.kernels.registry import get_family
+from aoe.schedule import Configuration
+from aoe.testing.kernels import (
+    SEED,
+    CompiledKernel,
+    KernelFamilyTests,
+    kernel_target,
+    operation,
+    plain,
+    run_baseline,
+)
+from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
+
+MICROSOFT = "com.microsoft"
+
+
+def product(
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    result: tuple[int, ...],
+    *chain: Operation,
+    more: Sequence[TensorSpec] = (),
+    op_type: str = "MatMul",
+    names: str = "x0 x1",
+    scalars: tuple[float, ...] = (),
+    **attributes: AttributeValue,
+) -> Workload:
+    """Return x0 (left) times the constant x1 (right), further inputs and a chain behind it."""
+    domain = MICROSOFT if op_type.startswith("Fused") else ""
+    anchor = operation(op_type, names, "t0", domain=domain, **attributes)
+    return Workload(
+        op_type="matmul",
+        inputs=(plain(*left), plain(*right, constant=True), *more),
+        scalars=scalars,
+        operations=(anchor, *chain),
+        output=plain(*result),
+    )
+
+
+def gemm(
+    rows: int,
+    depth: int,
+    columns: int,
+    *chain: Operation,
+    summand: tuple[int, ...] | None = None,
+    **attributes: AttributeValue,
+) -> Workload:
+    """Return a Gemm with a constant summand, by default of one value a column."""
+    fused = "activation" in attributes
+    left = (depth, rows) if attributes.get("transA") else (rows, depth)
+    right = (columns, depth) if attributes.get("transB") else (depth, columns)
+    bias = plain(*((columns,) if summand is None else summand), constant=True)
+    return product(
+        left,
+        right,
+        (rows, columns),
+        *chain,
+        more=(bias,),
+        names="x0 x1 x2",
+        op_type="FusedGemm" if fused else "Gemm",
+        **attributes,
+    )
+
+
+GELU = (
+    operation("Add", "t0 x2", "t1"),
+    operation("Gelu", "t1", "t2"),
+    operation("Add", "x3 t2", "t3"),
+)
+
+
+class TestMatMul(KernelFamilyTests):
+    family_name = "matmul"
+    cases: Mapping[str, Workload] = {
+        "one row, transposed, bias and activation": gemm(1, 70, 200, transB=1, activation="Relu"),
+        "one row, few columns": gemm(1, 33, 10, transB=1),
+        "three rows": product((3, 40), (40, 150), (3, 150)),
+        "prime everything": product((13, 29), (29, 17), (13, 17)),
+        "depth of one": product((5, 1), (1, 48), (5, 48)),
+        "one column": gemm(9, 12, 1),
+        "bias, GELU and residual": product(
+            (2, 19, 24),
+            (24, 96),
+            (2, 19, 96),
+            *GELU,
+            more=(plain(96, constant=True), plain(2, 19, 96)),
+        ),
+        "rows and columns added by different tensors": product(
+            (2, 3, 5, 8),
+            (8, 40),
+            (2, 3, 5, 40),
+            operation("Mul", "t0 x2", "t1"),
+            operation("Add", "t1 x3", "t2"),
+            more=(plain(3, 1, 40), plain(2, 1, 5, 1)),
+        ),
+        "left matrix transposed": gemm(11, 8, 34, transA=1, alpha=0.5, beta=-2.0),
+        "summand of each row": gemm(7, 9, 20, summand=(7, 1), transA=1, transB=1),
+        "summand in full, activation with a parameter": gemm(
+            8, 16, 32, summand=(8, 32), activation="LeakyRelu", activation_alpha=0.1
+        ),
+        "factor": product(
+            (2, 6, 8), (33, 8), (2, 6, 33), op_type="FusedMatMul", transB=1, alpha=0.125
+        ),
+        "batch turned": product((3, 4, 6), (4, 18), (3, 6, 18), op_type="FusedMatMul", transA=1),
+        "vector": product((12,), (12, 50), (50,)),
+        "the left matrix is the residual": product(
+            (21, 32), (32, 32), (21, 32), operation("Add", "x0 t0", "t1")
+        ),
+        "gate in front of the sum": product(
+            (4, 10),
+            (10, 64),
+            (4, 64),
+            operation("Sigmoid", "x2", "t1"),
+            operation("Mul", "t1 t0", "t2"),
+            more=(plain(4, 64),),
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [product((6, 3072), (3072, 40), (6, 40)), gemm(1, 4096, 130, transB=1)],
+    ids=["six rows", "one row"],
+)
+def test_long_sums_stay_close_to_float64(workload: Workload) -> None:
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    left, right = (np.asarray(run.inputs[name], np.float64) for name in ("x0", "x1"))
+    exact = left @ (right.T if right.shape[0] == workload.output.shape[1] else right)
+    exact = exact + np.asarray(run.inputs.get("x2", 0.0), np.float64)
+    family, target = get_family("matmul"), kernel_target()
+    for guess in family.space(workload, target).first_guesses:
+        schedule = family.schedule(workload, Configuration(guess), target)
+        found = CompiledKernel(workload, schedule).run(run.inputs)
+        assert np.abs(found - exact).max() < 3e-6 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        (product((4, 5), (5,), (4,)), "by a vector"),
+        (gemm(4, 5, 6, beta=0.0), "summand it does not read"),
+        (gemm(4, 5, 6, activation="Affine"), "Affine is not element-wise"),
+        (
+            product((4, 3, 5), (5, 6), (3, 4, 6), op_type="FusedMatMul", transBatchA=1),
+            "batch axis inside",
+        ),
+        (product((4, 4), (4, 4), (4, 4), names="x0 x0"), "with itself"),
+        (
+            product((4, 4), (4, 4), (4, 4), operation("Add", "t0 x1", "t1")),
+            "reads the right matrix again",
+        ),
+        (
+            product(
+                (1, 4, 4),
+                (4, 4),
+                (2, 4, 4),
+                operation("Add", "t0 x2", "t1"),
+                more=(plain(2, 4, 4),),
+            ),
+            "broadcast by what follows",
+        ),
+        (
+            product((4, 1), (1, 4), (4, 4), operation("Add", "t0 x0", "t1")),
+            "reads the left matrix again",
+        ),
+        (product((2, 4, 5), (2, 5, 6), (2, 4, 6)), "two computed tensors"),
+        (
+            product((4, 5), (5, 6), (4, 6), operation("Softmax", "t0", "t1")),
+            "Softmax is not element-wise",
+        ),
+        (product((4, 5), (6, 6), (4, 6)), "cannot broadcast"),
+    ],
+)
+def test_what_is_not_computed_is_refused(workload: Workload, reason: str) -> None:
+    assert reason in MatMul().supports(workload).reason
+
+
+def test_weights_have_to_be_constant() -> None:
+    known = product((4, 5), (5, 6), (4, 6))
+    computed = replace(known, inputs=(plain(4, 5), plain(5, 6)))
+    assert "two computed tensors" in MatMul().supports(computed).reason
+
+
+def test_unknown_algorithm_is_refused() -> None:
+    with pytest.raises(ValueError, match="no such algorithm"):
+        MatMul().pipeline(product((4, 5), (5, 6), (4, 6)), "strassen")
