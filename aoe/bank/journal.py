@@ -98,9 +98,8 @@ class BankJournal:
             key: Record key.
             where: Parts of the fingerprint that have to agree.
         """
-        for entry in self.bank.iter_provenance(file):
-            agrees = all(entry.fingerprint.get(name) == v for name, v in (where or {}).items())
-            if entry.key == key and agrees:
+        for entry in self.bank.iter_provenance(file, key):
+            if all(entry.fingerprint.get(name) == v for name, v in (where or {}).items()):
                 yield entry
 
     def last_change(self, file: Path, key: str) -> Provenance | None:

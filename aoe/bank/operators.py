@@ -181,10 +181,12 @@ class OperatorBank:
         file = self.file(workload.op_type)
         for record in self._bank.iter_records(file):
             other = _workload_of(record)
-            answer = self._answer(record, file)
-            if other is None or answer is None or _kind(other) != _kind(workload):
+            if other is None or _kind(other) != _kind(workload):
                 continue
-            distance = abs(math.log(other.output.size / workload.output.size))
+            answer = self._answer(record, file)
+            if answer is None:
+                continue
+            distance = abs(math.log(max(1, other.output.size) / max(1, workload.output.size)))
             ranked.append((distance, record.key, answer.configuration, record))
         ranked.sort(key=lambda item: item[:2])
         nearest: dict[Configuration, None] = {}

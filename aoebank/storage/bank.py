@@ -26,19 +26,18 @@ from aoebank.formats.registry import format_of, get_format
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
+from aoebank.storage.side_cars import SideCars, Signature
 from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, iter_tree
 from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.lock import read_settled
 from aoebank.storage.writing.staged import update_file
-
-_Signature = tuple[int, int, int]
 
 
 @dataclass(slots=True)
 class _Loaded:
     """A parsed file, the records asked for so far, and what the file looked like then."""
 
-    signature: _Signature
+    signature: Signature
     parsed: ParsedFile
     records: dict[str, Record]
 
@@ -54,6 +53,7 @@ class Bank:
         self.root = root
         self.tier = tier
         self._loaded: dict[Path, _Loaded] = {}
+        self._side_cars = SideCars(read_file, _signature)
 
     def unified_file(
         self, *, soc_version: str, core_num: int, op_type: str, core_type: str = "AiCore"
@@ -127,9 +127,14 @@ class Bank:
         if file.exists():
             self._change(file, dict.fromkeys(keys))
 
-    def iter_provenance(self, file: Path) -> Iterator[Provenance]:
-        """Yield what the side-car of a bank file says, oldest first, bad lines passed over."""
-        return iter(load_provenance(file).entries)
+    def iter_provenance(self, file: Path, key: str | None = None) -> Iterator[Provenance]:
+        """Yield what the side-car of a bank file says, oldest first, bad lines passed over.
+
+        Args:
+            file: The bank file.
+            key: Record key; every record if None.
+        """
+        return iter(self._side_cars.entries(file, key))
 
     def append_provenance(self, file: Path, entries: Iterable[Provenance]) -> None:
         """Add entries to the side-car of a bank file."""
@@ -220,7 +225,7 @@ def demand_no_backup(file: Path) -> None:
         )
 
 
-def _signature(path: Path) -> _Signature | None:
+def _signature(path: Path) -> Signature | None:
     try:
         status = path.stat()
     except OSError:

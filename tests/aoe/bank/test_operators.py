@@ -20,6 +20,8 @@ from aoebank import (
     Event,
     make_unified_record,
 )
+from aoebank.formats.provenance import ProvenanceLog
+from aoebank.storage import side_cars
 
 _EXP = chain_workload(("Exp",))
 _TANH = chain_workload(("Tanh",))
@@ -129,6 +131,32 @@ def test_nearest_are_the_same_operators_of_the_nearest_size(tmp_path: Path) -> N
     found = make_bank(tmp_path).nearest(_EXP)
     assert [near["marker"] for near in found] == [0, 2, 1]
     assert len(make_bank(tmp_path).nearest(_EXP, limit=1)) == 1
+
+
+@pytest.mark.parametrize("count", [10, 40])
+def test_run_over_many_records_parses_each_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """For each operator of a run everything is asked and something written."""
+    workloads = [chain_workload(("Exp",), shape=(1, 8, 8, extent + 1)) for extent in range(count)]
+    for workload in workloads:
+        _save(make_bank(tmp_path), workload)
+    lines = []
+    parse = side_cars.parse_provenance
+
+    def counting(data: bytes, path: Path) -> ProvenanceLog:
+        lines.append(data.count(b"\n"))
+        return parse(data, path)
+
+    monkeypatch.setattr(side_cars, "parse_provenance", counting)
+    bank = make_bank(tmp_path)
+    for workload in workloads:
+        assert bank.find(workload) is not None
+        assert len(bank.nearest(workload)) == 1
+        assert bank.model_verdict(workload) is None
+        assert not bank.is_hopeless(workload, 1, threshold=1.03)
+        _save(bank, workload, event=Event.UPDATE)
+    assert sum(lines) == count + (count - 1)  # those that were there, and what was added between
 
 
 def test_equal_configurations_are_offered_once(tmp_path: Path) -> None:
