@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
@@ -39,7 +39,7 @@ class MeasurePolicy:
         race_ratio: Factor by which a clear loser is slower than the best candidate so far.
         target_half_width: Half-width of the interval, relative to its median, that is enough.
         confidence: Least coverage of the interval.
-        sample_min_us: A sample repeats short calls until it lasts this long.
+        sample_min_us: Short calls are repeated in a sample until it lasts this long.
         threads: Threads the baseline and the candidate may use.
 
     Source: A/A runs on a shared 2-core host: 10-20 ABBA pairs put the spread of the estimate
@@ -68,10 +68,6 @@ class MeasurePolicy:
         if self.target_half_width < 0 or self.sample_min_us < 0:
             raise ValueError("target_half_width and sample_min_us must not be negative")
 
-    def repeats(self, call_us: float) -> int:
-        """Return how many calls of `call_us` make a sample of `sample_min_us` or more."""
-        return max(1, math.ceil(self.sample_min_us / _positive(call_us)))
-
 
 class PairedSamples(NamedTuple):
     """Samples in us; the i-th of both belong to one pair and saw the same machine."""
@@ -83,6 +79,10 @@ class PairedSamples(NamedTuple):
     def ratios(self) -> tuple[float, ...]:
         """Speed-up of each pair, dimensionless, > 1 where the candidate was faster."""
         return _ratios(self.baseline_us, self.tuned_us)
+
+    def swapped(self) -> PairedSamples:
+        """Return the pairs with the baseline for the candidate and the other way round."""
+        return PairedSamples(baseline_us=self.tuned_us, tuned_us=self.baseline_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,9 @@ class Measurement:
     @property
     def speedup(self) -> float:
         """Median of the per-pair ratios, not the ratio of the medians: drift cancels."""
-        return _median("speedup", self.ratios)
+        if not self.tuned_us:
+            raise ValueError("speedup: a failed measurement without samples has none")
+        return _median_ratio(self.ratios)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +213,7 @@ def estimate_speedup(
     ratios = sorted(samples.ratios)
     rank, coverage = median_interval(len(ratios), confidence)
     return SpeedupEstimate(
-        median=median(ratios),
+        median=_median_ratio(ratios),
         low=ratios[rank - 1],
         high=ratios[-rank],
         pairs=len(ratios),
@@ -246,8 +248,8 @@ def run_pairs(
         the race.
     """
     for _ in range(policy.warmup):
-        baseline()
         tuned()
+        baseline()  # as the first pair begins: both sides follow themselves equally often
     baseline_us: list[float] = []
     tuned_us: list[float] = []
     for pair in range(policy.pairs_max):
@@ -268,10 +270,11 @@ def _is_settled(samples: PairedSamples, policy: MeasurePolicy, best_ratio: float
     if (
         best_ratio is not None
         and pairs >= policy.race_pairs
-        and median(samples.ratios) * policy.race_ratio < best_ratio
+        and _median_ratio(samples.ratios) * policy.race_ratio < best_ratio
     ):
         return True
-    if pairs < policy.pairs_min:
+    # as many pairs of one order as of the other: else their median is that of one order
+    if pairs < policy.pairs_min or pairs % 2:
         return False
     estimate = estimate_speedup(samples, policy.confidence)
     return estimate.coverage >= policy.confidence and estimate.half_width < policy.target_half_width
@@ -279,6 +282,13 @@ def _is_settled(samples: PairedSamples, policy: MeasurePolicy, best_ratio: float
 
 def _ratios(baseline_us: tuple[float, ...], tuned_us: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(base / tuned for base, tuned in zip(baseline_us, tuned_us, strict=True))
+
+
+def _median_ratio(ratios: Sequence[float]) -> float:
+    """Return the median; of the two in the middle the geometric mean, as x and 1/x cancel."""
+    ordered = sorted(ratios)
+    lower, upper = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return lower if lower == upper else math.sqrt(lower * upper)
 
 
 def _median(name: str, samples: tuple[float, ...]) -> float:

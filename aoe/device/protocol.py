@@ -81,6 +81,9 @@ class Device(Protocol):
         """
         ...
 
-    def timer(self, run: Callable[[], object], *, minimum_us: float) -> Callable[[], float]:
-        """Return a function that takes one sample: microseconds of a run, until it is done."""
+    def timer(self, run: Callable[[], object], *, repeats: int) -> Callable[[], float]:
+        """Return a function that takes one sample: `repeats` runs in a row, until all are done.
+
+        What it returns is the time of one run in microseconds.
+        """
         ...

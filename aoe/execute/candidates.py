@@ -17,6 +17,7 @@ from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError, BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, worse_of
+from aoe.execute.samplers import paired_samplers
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
@@ -129,12 +130,8 @@ class CandidateMeasurer:
         if not deviation.acceptable:
             return Measurement.failure(Outcome.CORRECTNESS, deviation.detail)
         run = bound_run(session, baseline.feeds[0])
-        samples = run_pairs(
-            self._device.timer(baseline.run, minimum_us=policy.sample_min_us),
-            self._device.timer(run, minimum_us=policy.sample_min_us),
-            policy,
-            best_ratio,
-        )
+        samplers = paired_samplers(self._device.timer, baseline.run, run, policy.sample_min_us)
+        samples = run_pairs(*samplers, policy, best_ratio)
         return Measurement(
             outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us
         )

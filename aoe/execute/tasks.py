@@ -18,6 +18,7 @@ from aoe.errors import BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare_model_results, worse_of
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.messages import ModelPart, WorkerSetup
+from aoe.execute.samplers import paired_samplers
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import (
@@ -147,25 +148,23 @@ def _compare_once(
     *,
     tuned_first: bool,
 ) -> ModelComparison:
-    if tuned_first:
-        second = _open(setup, tuned)
-        first = _open(setup, baseline)
-    else:
-        first = _open(setup, baseline)
-        second = _open(setup, tuned)
+    """Compare in one order of loading, binding, warming up and beginning a pair."""
+    parts = (tuned, baseline) if tuned_first else (baseline, tuned)
+    sessions = [_open(setup, part) for part in parts]
+    reference, actual = reversed(sessions) if tuned_first else sessions
     deviation = reduce(
         worse_of,
         (
-            compare_model_results(run_session(first, feed), run_session(second, feed))
-            for feed in inputs.feeds(first)
+            compare_model_results(run_session(reference, feed), run_session(actual, feed))
+            for feed in inputs.feeds(reference)
         ),
     )
-    feed = inputs.first(first)
-    timed = [
-        setup.device.timer(bound_run(session, feed), minimum_us=policy.sample_min_us)
-        for session in (first, second)
-    ]
-    samples = run_pairs(timed[0], timed[1], policy)
+    feed = inputs.first(reference)
+    runs = [bound_run(session, feed) for session in sessions]
+    samplers = paired_samplers(setup.device.timer, runs[0], runs[1], policy.sample_min_us)
+    samples = run_pairs(*samplers, policy)
+    if tuned_first:
+        samples = samples.swapped()
     measurement = Measurement(
         outcome=Outcome.CORRECT if deviation.acceptable else Outcome.CORRECTNESS,
         baseline_us=samples.baseline_us,

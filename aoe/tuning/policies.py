@@ -7,7 +7,7 @@ from aoe.measurement import MeasurePolicy
 
 def screen_policy(threads: int) -> MeasurePolicy:
     """Return the policy for candidates during a search: good enough to rank them."""
-    return MeasurePolicy(pairs_min=7, pairs_max=15, threads=threads)
+    return MeasurePolicy(pairs_min=8, pairs_max=16, threads=threads)
 
 
 def variant_policy(threads: int) -> MeasurePolicy:

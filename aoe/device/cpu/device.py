@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 _ARCHITECTURES = ("x86-64", "aarch64")
 _PROVIDER = "CPUExecutionProvider"
-_MAX_REPEATS = 1000
-_SHORTEST_US = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +78,8 @@ class Cpu:
 
         return build_library(sources, objects, target=target, toolchain=toolchain, file=file)
 
-    def timer(self, run: Callable[[], object], *, minimum_us: float) -> Callable[[], float]:
-        """Return a function that takes one sample; a run is done when it returns.
-
-        A run shorter than `minimum_us` is repeated inside the sample, so that the clock's
-        resolution and the call into Python do not show.
-        """
-        begin = time.perf_counter()
-        run()
-        once_us = (time.perf_counter() - begin) * 1e6
-        repeats = min(_MAX_REPEATS, math.ceil(minimum_us / max(once_us, _SHORTEST_US)))
-        repeats = max(1, repeats)
+    def timer(self, run: Callable[[], object], *, repeats: int) -> Callable[[], float]:
+        """Return a function that takes one sample; a run is done when it returns."""
 
         def sample() -> float:
             start = time.perf_counter()

@@ -75,7 +75,7 @@ class Abacus:
         file.write_bytes(b"beads")
         return file
 
-    def timer(self, run: Callable[[], object], *, minimum_us: float) -> Callable[[], float]:
+    def timer(self, run: Callable[[], object], *, repeats: int) -> Callable[[], float]:
         raise AssertionError("the scripted worker times nothing")
 
 

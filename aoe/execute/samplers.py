@@ -1,0 +1,88 @@
+"""What a sample of each side of a pair is: as many calls as last equally long on both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+CALIBRATION_CALLS = 5
+_CALIBRATION_US = 50_000.0
+"""Calibration of long calls ends after this, with two calls of each side or more."""
+_TIME_SLICE_US = 4_000.0
+"""Source: base slice of the Linux scheduler, 3 ms on 2 cores and 4 ms on 16 or more."""
+_LONGEST_US = 5 * _TIME_SLICE_US
+_ALIKE = 1.5
+_MAX_REPEATS = 1000
+_SHORTEST_US = 0.1
+
+
+class MakeTimer(Protocol):
+    """`Device.timer`."""
+
+    def __call__(self, run: Callable[[], object], *, repeats: int) -> Callable[[], float]:
+        """Return a function that takes one sample of `repeats` calls, in us of one call."""
+
+
+def paired_samplers(
+    timer: MakeTimer,
+    baseline: Callable[[], object],
+    tuned: Callable[[], object],
+    minimum_us: float,
+) -> tuple[Callable[[], float], Callable[[], float]]:
+    """Return functions that take a sample of each side, in us of one call.
+
+    Args:
+        timer: Of the device.
+        baseline: One call of the baseline.
+        tuned: One call of the candidate.
+        minimum_us: Least length of a sample.
+    """
+    sides = (baseline, tuned)
+    calls_us = shortest_calls([timer(run, repeats=1) for run in sides])
+    first, second = sample_repeats(calls_us[0], calls_us[1], minimum_us)
+    return timer(baseline, repeats=first), timer(tuned, repeats=second)
+
+
+def shortest_calls(singles: Sequence[Callable[[], float]]) -> list[float]:
+    """Return the shortest of several calls of each side, taken in turns.
+
+    The first call of a session is several times as long as the others: a number of calls that
+    came from it differed between equal sides, and with it what a sample costs beyond its calls;
+    a model of 4 us read 1.01 times as fast as itself.
+    """
+    shortest = [math.inf] * len(singles)
+    spent_us = 0.0
+    for call in range(CALIBRATION_CALLS):
+        for side, single in enumerate(singles):
+            taken_us = single()
+            spent_us += taken_us
+            shortest[side] = min(shortest[side], taken_us)
+        if call and spent_us >= _CALIBRATION_US:
+            break
+    return shortest
+
+
+def sample_repeats(first_us: float, second_us: float, minimum_us: float) -> tuple[int, int]:
+    """Return how many calls of each side make samples of one length.
+
+    A time slice given to another process then hits both sides alike: where one side lasted
+    longer than the time between two slices and the other did not, a busy machine inflated their
+    ratio without bound. Samples of several slices have their share of them anyway, so that
+    beyond that the shorter side is not made longer. Sides that are nearly as fast get the same
+    number of calls, so that noise in the calibration does not make them differ.
+
+    Args:
+        first_us: Time of one call.
+        second_us: Time of one call of the other side.
+        minimum_us: Least length of a sample.
+    """
+    slower_us = max(first_us, second_us)
+    length_us = max(minimum_us, min(slower_us, _LONGEST_US))
+    counts = [
+        max(1, min(_MAX_REPEATS, math.ceil(length_us / max(call_us, _SHORTEST_US))))
+        for call_us in (first_us, second_us)
+    ]
+    if slower_us < _ALIKE * min(first_us, second_us):
+        counts = [max(counts)] * 2
+    return counts[0], counts[1]
