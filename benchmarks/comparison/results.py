@@ -1,0 +1,153 @@
+"""Raw results: one JSON document of one machine, a record per network and number of threads."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from comparison.files import write_whole
+
+SCHEMA = "peers/1"
+_PACKAGES = (
+    *("onnxruntime", "openvino", "torch", "apache-tvm", "apache-tvm-ffi"),
+    *("onnx", "onnxscript", "halide", "numpy"),
+)
+_FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")
+_ROOT = Path(__file__).resolve().parents[2]
+
+Record = dict[str, Any]
+
+
+class ResultsError(Exception):
+    """The file of results cannot be used for this run."""
+
+
+def environment() -> dict[str, Any]:
+    """Return everything of this machine that a figure depends on; no date."""
+    return {
+        **_processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+        "engine": engine_digest(),
+    }
+
+
+def engine_digest() -> str:
+    """Return a digest of the engine's sources: a figure belongs to the code that made it."""
+    digest = hashlib.sha256()
+    for package in ("aoe", "aoebank"):
+        for file in sorted((_ROOT / package).rglob("*")):
+            if file.suffix in {".py", ".c", ".h"}:
+                digest.update(file.relative_to(_ROOT).as_posix().encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class ResultsFile:
+    """The file a run adds to. Made by `open_results`, which holds its lock."""
+
+    def __init__(self, file: Path, here: Mapping[str, Any]) -> None:
+        self.file = file
+        self._records: list[Record] = []
+        if file.exists():
+            document = load_results(file)
+            if document["records"] and document["environment"] != here:
+                raise ResultsError(
+                    f"{file}: results of another machine or other versions: "
+                    f"{_difference(document['environment'], here)}\n"
+                    "hint: --results with a new file"
+                )
+            self._records = document["records"]
+        self._environment = dict(here)
+
+    def find(self, network: str, threads: int) -> Record | None:
+        """Return the record of a network, if there is one."""
+        wanted = (network, threads)
+        return next((r for r in self._records if (r["network"], r["threads"]) == wanted), None)
+
+    def put(self, record: Record) -> None:
+        """Add a record, or replace the one of this network and number of threads."""
+        mine = (record["network"], record["threads"])
+        others = [r for r in self._records if (r["network"], r["threads"]) != mine]
+        today = datetime.now(UTC).date().isoformat()
+        self._records = [*others, {**record, "date": today}]
+        document = {
+            "schema": SCHEMA,
+            "environment": self._environment,
+            "records": self._records,
+        }
+        write_whole(self.file, _lines(document))
+
+
+@contextmanager
+def open_results(file: Path) -> Iterator[ResultsFile]:
+    """Open the results of this machine for adding; one run at a time.
+
+    Raises:
+        ResultsError: another run holds the file, or it is of another machine or other versions.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.with_name(f".{file.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ResultsError(f"{file}: another run is adding to it") from error
+        yield ResultsFile(file, environment())
+
+
+def load_results(file: Path) -> dict[str, Any]:
+    """Return the whole document.
+
+    Raises:
+        ResultsError: there is none, or it is not one of this suite.
+    """
+    try:
+        document = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{file}: cannot be read: {error}") from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ResultsError(f"{file}: no results of this suite (expected schema {SCHEMA})")
+    return document
+
+
+def _lines(document: Mapping[str, Any]) -> str:
+    """Return JSON with one record a line, so that a diff shows which networks were measured."""
+    records = ",\n".join(json.dumps(record) for record in document["records"])
+    head = json.dumps({key: document[key] for key in ("schema", "environment")}, indent=1)
+    return f'{head[:-2]},\n "records": [\n{records}\n]}}\n'
+
+
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    flat = [{**side, **side.get("versions", {})} for side in (old, new)]
+    names = [name for name in flat[1] if flat[0].get(name) != flat[1][name] and name != "versions"]
+    return ", ".join(f"{name} {flat[0].get(name)} there, {flat[1][name]} here" for name in names)
+
+
+def _processor() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
+    stripped = {key.strip(): value.strip() for key, value in fields.items()}
+    flags = (stripped.get("flags") or stripped.get("Features") or "").split()
+    return {
+        "cpu": stripped.get("model name", platform.machine()),
+        "model": "-".join(stripped.get(key, "?") for key in ("cpu family", "model", "stepping")),
+        "features": [flag for flag in _FLAGS if flag in flags],
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,153 @@
+"""The networks of the suite. One more is a function in a file of this folder and a line here."""
+
+from __future__ import annotations
+
+from networks.network import Draw, Network, NetworkInput
+
+
+def _image(side: int, channels: int = 3) -> tuple[NetworkInput, ...]:
+    return (NetworkInput(name="image", shape=(1, channels, side, side)),)
+
+
+def _tokens(length: int, below: int) -> NetworkInput:
+    return NetworkInput(name="tokens", shape=(1, length), draw=Draw.TOKENS, below=below)
+
+
+def _shipped(title: str, *, file: str, image: str = "data_0") -> Network:
+    return Network(
+        title=title,
+        builder=f"shipped:{file}",
+        inputs=(NetworkInput(name=image, shape=(1, 3, 224, 224)),),
+        source="onnx package",
+        is_shipped=True,
+    )
+
+
+NETWORKS: dict[str, Network] = {
+    "light_alexnet": _shipped("AlexNet", file="bvlc_alexnet"),
+    "light_densenet121": _shipped("DenseNet-121 (onnx)", file="densenet121"),
+    "light_inception_v1": _shipped("Inception v1", file="inception_v1"),
+    "light_inception_v2": _shipped("Inception v2", file="inception_v2"),
+    "light_resnet50": _shipped("ResNet-50 (onnx)", file="resnet50", image="gpu_0/data_0"),
+    "light_shufflenet": _shipped("ShuffleNet", file="shufflenet", image="gpu_0/data_0"),
+    "light_squeezenet": _shipped("SqueezeNet", file="squeezenet"),
+    "light_vgg19": _shipped("VGG-19", file="vgg19"),
+    "light_zfnet512": _shipped("ZFNet-512", file="zfnet512", image="gpu_0/data_0"),
+    "resnet18": Network(
+        title="ResNet-18",
+        builder="residual:resnet18",
+        inputs=_image(224),
+        parameters=11_689_512,
+        source="arXiv:1512.03385",
+    ),
+    "resnet50": Network(
+        title="ResNet-50",
+        builder="residual:resnet50",
+        inputs=_image(224),
+        parameters=25_557_032,
+        source="arXiv:1512.03385",
+    ),
+    "regnety_008": Network(
+        title="RegNetY-008",
+        builder="residual:regnety_008",
+        inputs=_image(224),
+        parameters=6_263_168,
+        source="arXiv:2003.13678",
+    ),
+    "densenet121": Network(
+        title="DenseNet-121",
+        builder="residual:densenet121",
+        inputs=_image(224),
+        parameters=7_978_856,
+        source="arXiv:1608.06993",
+    ),
+    "convnext_tiny": Network(
+        title="ConvNeXt-tiny",
+        builder="residual:convnext_tiny",
+        inputs=_image(224),
+        parameters=28_589_128,
+        source="arXiv:2201.03545",
+    ),
+    "iresnet50": Network(
+        title="iResNet-50",
+        builder="residual:iresnet50",
+        inputs=_image(112),
+        source="arXiv:1801.07698",
+    ),
+    "bert6": Network(
+        title="BERT, 6 layers",
+        builder="language:bert6",
+        inputs=(
+            _tokens(128, 30522),
+            NetworkInput(name="mask", shape=(1, 128), draw=Draw.MASK),
+        ),
+        source="arXiv:1810.04805",
+    ),
+    "yolo_silu": Network(
+        title="YOLO, SiLU",
+        builder="detection:yolo_silu",
+        inputs=_image(640),
+        parameters=7_235_389,
+        source="YOLOv5s 6.0",
+    ),
+    "yolo_mish": Network(
+        title="YOLO, Mish",
+        builder="detection:yolo_mish",
+        inputs=_image(640),
+        source="YOLOv5s 6.0 with the activation of arXiv:2004.10934",
+    ),
+    "unet2d": Network(
+        title="U-Net 2-D",
+        builder="image_to_image:unet2d",
+        inputs=_image(256, 1),
+        source="arXiv:1809.10486",
+    ),
+    "unet3d": Network(
+        title="U-Net 3-D",
+        builder="image_to_image:unet3d",
+        inputs=(NetworkInput(name="volume", shape=(1, 1, 64, 64, 64)),),
+        source="arXiv:1809.10486",
+    ),
+    "deeplab_head": Network(
+        title="DeepLab head",
+        builder="image_to_image:deeplab_head",
+        inputs=(NetworkInput(name="features", shape=(1, 960, 33, 33)),),
+        source="arXiv:1706.05587",
+    ),
+    "espcn": Network(
+        title="ESPCN",
+        builder="image_to_image:espcn",
+        inputs=_image(224, 1),
+        source="arXiv:1609.05158",
+    ),
+    "srvgg": Network(
+        title="SRVGG",
+        builder="image_to_image:srvgg",
+        inputs=_image(96),
+        parameters=621_424,
+        source="arXiv:2107.10833",
+    ),
+    "gpt2": Network(
+        title="GPT-2",
+        builder="language:gpt2",
+        inputs=(_tokens(128, 50257),),
+        parameters=124_439_808,
+        source="Radford et al. 2019",
+    ),
+    "gpt2_cached": Network(
+        title="GPT-2, one token, cache",
+        builder="language:gpt2",
+        inputs=(
+            _tokens(1, 50257),
+            *(NetworkInput(name=f"past_{i}", shape=(2, 1, 12, 127, 64)) for i in range(12)),
+        ),
+        parameters=124_439_808,
+        source="Radford et al. 2019",
+    ),
+    "lstm_tagger": Network(
+        title="LSTM tagger",
+        builder="language:lstm_tagger",
+        inputs=(_tokens(64, 20000),),
+        source="arXiv:1508.01991",
+    ),
+}

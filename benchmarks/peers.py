@@ -1,0 +1,203 @@
+"""The engine against ONNX Runtime, OpenVINO, torch.compile and TVM on the networks people run.
+
+    python benchmarks/peers.py --smoke                       # does everything work: two minutes
+    python benchmarks/peers.py --list
+    python benchmarks/peers.py --budget 300                  # everything, on a quiet machine
+    python benchmarks/peers.py --networks resnet18 bert6 --threads 1 2 --rounds 15
+    python benchmarks/peers.py --precision_mode allow_fp32_to_bf16 ...
+    python benchmarks/peers.py --write-docs                  # tables and picture from the results
+
+Needs `pip install -r benchmarks/requirements-peers.txt` beside the engine; a runtime that is not
+installed is a row that says so. A network is built with seeded weights, exported, and computed in
+float64; then every runtime loads it in a process of its own, with the same threads on the same
+cores, and they take turns, in an order that changes from round to round. Who is not running is
+stopped, so that no waiting thread of one disturbs another. One turn gives one number, the median of
+its calls; a ratio is the median over the rounds of the ratios within a round, with the interval of
+a median, which holds whatever the distribution.
+
+Runs can be ended and begun again at any time: each network is written when it is done, and what was
+prepared, tuned and compiled is kept in `--work`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from comparison.operations import FmaRoof
+from comparison.prepared import PreparationError, PreparedNetwork
+from comparison.results import ResultsError, ResultsFile, environment, open_results
+from comparison.rounds import Comparison, RoundSettings, compare
+from networks.registry import NETWORKS
+from runtimes.registry import BASELINE, PEERS, with_precision
+from runtimes.runtime import Peer
+
+_HERE = Path(__file__).resolve().parent
+_RESULTS = _HERE / "results" / "peers.json"
+_WORK = _HERE.parent / "build" / "peers"
+_SMOKE_NETWORKS = ("espcn", "lstm_tagger")
+_PACKAGE_OF = {
+    "onnx_runtime": ("onnxruntime",),
+    "openvino": ("openvino",),
+    "torch_compile": ("torch",),
+    "tvm": ("apache-tvm", "apache-tvm-ffi"),
+}
+
+
+def main(words: list[str] | None = None) -> int:
+    """Measure, or list, or write the documentation."""
+    arguments = _arguments(words)
+    if arguments.list:
+        _print_lists()
+        return 0
+    try:
+        if arguments.write_docs:
+            from comparison.tables import write_docs
+
+            write_docs(arguments.results, _HERE.parent / "docs")
+            return 0
+        with open_results(arguments.results) as results:
+            _run(arguments, results)
+    except ResultsError as error:
+        print(f"peers: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+def _arguments(words: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
+    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
+    parser.add_argument("--threads", nargs="+", type=int, help="default: 1, 2 and all cores")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--turn", type=float, default=0.5, help="seconds of one turn")
+    parser.add_argument("--budget", type=float, default=300.0, help="seconds of tuning")
+    parser.add_argument(
+        "--precision_mode", nargs="+", default=[], help="further rows of the engine"
+    )
+    parser.add_argument("--results", type=Path, default=_RESULTS)
+    parser.add_argument("--work", type=Path, default=_WORK)
+    parser.add_argument("--again", action="store_true", help="measure what was measured before")
+    parser.add_argument("--smoke", action="store_true", help="two little networks, few rounds")
+    parser.add_argument("--list", action="store_true", help="networks and peers")
+    parser.add_argument("--write-docs", action="store_true", help="docs/benchmarks.md from results")
+    arguments = parser.parse_args(words)
+    if arguments.smoke:
+        _make_small(arguments)
+    cores = environment()["cores"]
+    arguments.threads = arguments.threads or sorted({1, min(2, cores), cores})
+    if not all(1 <= threads <= cores for threads in arguments.threads):
+        parser.error(f"--threads: got {arguments.threads}, expected 1 to {cores}, the usable cores")
+    if arguments.rounds < 1 or arguments.turn <= 0 or arguments.budget < 0:
+        parser.error("--rounds must be at least 1, --turn above 0, --budget at least 0")
+    return arguments
+
+
+def _make_small(arguments: argparse.Namespace) -> None:
+    arguments.networks = list(_SMOKE_NETWORKS)
+    arguments.rounds, arguments.turn, arguments.budget = 2, 0.02, 2.0
+    arguments.threads = arguments.threads or [1]
+    if arguments.results == _RESULTS:
+        arguments.results = arguments.work / "smoke.json"
+
+
+def _print_lists() -> None:
+    for name, network in NETWORKS.items():
+        shapes = ", ".join("x".join(map(str, tensor.shape)) for tensor in network.inputs[:2])
+        more = f" and {len(network.inputs) - 2} more" if len(network.inputs) > 2 else ""
+        print(f"{name:22} {network.title:24} {shapes}{more}")
+    print()
+    for name, peer in PEERS.items():
+        print(f"{name:22} {peer.title:24} {peer.precision}")
+
+
+def _run(arguments: argparse.Namespace, results: ResultsFile) -> None:
+    peers = _peers(arguments)
+    settings = RoundSettings(
+        rounds=arguments.rounds, turn_s=arguments.turn, budget_s=arguments.budget
+    )
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    roof = _fma_roof(arguments.work)
+    versions = _versions(peers)
+    for name in arguments.networks:
+        open_threads = [
+            threads
+            for threads in arguments.threads
+            if arguments.again or not _is_done(results, name, threads, peers, settings)
+        ]
+        if not open_threads:
+            _say(name, "measured before")
+            continue
+        try:
+            network = PreparedNetwork.make(name, arguments.work / name)
+        except PreparationError as error:
+            _say(name, f"cannot be prepared: {error}")
+            for threads in open_threads:
+                results.put(_unprepared(name, threads, str(error)))
+            continue
+        for threads in open_threads:
+            comparison = Comparison(
+                network=network, threads=threads, peers=peers, versions=versions, roof=roof
+            )
+            where = f"{name}, {threads} thread{'s' * (threads > 1)}"
+            results.put(compare(comparison, settings, lambda text, where=where: _say(where, text)))
+
+
+def _peers(arguments: argparse.Namespace) -> MappingProxyType[str, Peer]:
+    """Return the peers asked for, the baseline always, further rows of the engine behind it."""
+    peers: dict[str, Peer] = {BASELINE: PEERS[BASELINE]}
+    for name in arguments.peers:
+        peers[name] = PEERS[name]
+        if name == "engine":
+            peers.update(with_precision(mode) for mode in arguments.precision_mode)
+    return MappingProxyType(peers)
+
+
+def _versions(peers: MappingProxyType[str, Peer]) -> dict[str, str]:
+    here = environment()
+    found = {"engine": here["engine"]}
+    for module, packages in _PACKAGE_OF.items():
+        found[module] = " ".join(str(here["versions"][package]) for package in packages)
+    return {name: found[peer.module] for name, peer in peers.items()}
+
+
+def _is_done(
+    results: ResultsFile,
+    name: str,
+    threads: int,
+    peers: MappingProxyType[str, Peer],
+    settings: RoundSettings,
+) -> bool:
+    record = results.find(name, threads)
+    if record is None or not set(peers) <= set(record["peers"]):
+        return False
+    wanted: dict[str, Any] = {
+        "rounds": settings.rounds,
+        "turn_s": settings.turn_s,
+        "budget_s": settings.budget_s,
+    }
+    return bool(record["settings"] == wanted)
+
+
+def _unprepared(name: str, threads: int, reason: str) -> dict[str, Any]:
+    return {"network": name, "threads": threads, "settings": {}, "failure": reason, "peers": {}}
+
+
+def _fma_roof(work: Path) -> FmaRoof | None:
+    try:
+        return FmaRoof(work)
+    except (OSError, ValueError) as error:
+        _say("roof", f"not measured: {error}")
+        return None
+
+
+def _say(where: str, text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {where}: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""This project: an `.om` made by the command `aoe` within the stated budget, then loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+from runtimes.runtime import Facts, RunOnce, RuntimeTask
+
+import aoe
+
+_OM = "tuned.om"
+_KEPT = ("seconds", "baseline_ms", "tuned_ms", "speedup", "speedup_low", "speedup_high")
+
+
+def build(task: RuntimeTask) -> Facts:
+    """Tune into a bank of this network's own, which is empty the first time.
+
+    Raises:
+        RuntimeError: the command refused the model, or failed.
+    """
+    bank = task.folder / "bank"
+    bank.mkdir(parents=True, exist_ok=True)
+    command = [
+        *(sys.executable, "-m", "aoe", f"--model={task.model}", "--job_type=2", "--framework=5"),
+        *(f"--output={task.folder / _OM}", f"--aicore_num={task.threads}"),
+        *(f"--tuning_time_limit={task.budget_s}", "--progress_bar=off", "--seed=0", "--json"),
+        *(f"--{name}={value}" for name, value in task.options.items()),
+    ]
+    environment = {**os.environ, "TUNE_BANK_PATH": str(bank)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"aoe ended with code {done.returncode}: {_told(done)}")
+    summary = json.loads(done.stdout)["summary"]
+    kernels = sum(operator["in_model"] for operator in summary["operators"])
+    return {"kernels": kernels, "printed": {name: summary[name] for name in _KEPT}}
+
+
+def load(task: RuntimeTask) -> tuple[RunOnce, Facts]:
+    """Load the tuned model; one that falls back to ONNX Runtime is no result of the engine."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", aoe.FallbackWarning)
+        model = aoe.load(task.folder / _OM, threads=task.threads)
+    feed = dict(task.inputs)
+    return lambda: model.run(None, feed), {}
+
+
+def _told(done: subprocess.CompletedProcess[str]) -> str:
+    try:
+        return str(json.loads(done.stdout)["error"]["message"])
+    except (ValueError, KeyError):
+        return (done.stderr or done.stdout).strip()[-500:]
