@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 from multiprocessing.connection import Connection
@@ -22,7 +23,7 @@ from aoe.target import Target
 _LOG_BYTES = 2000
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from aoe.execute.worker import main; main(int(sys.argv[1]))"
+    "from aoe.execute.worker import main; main(int(sys.argv[1]), int(sys.argv[3]))"
 )
 """A plain child: not forked, since ONNX Runtime and Halide hold threads a fork would lose, and not
 `multiprocessing.Process`, which would run the user's own script again."""
@@ -44,7 +45,9 @@ class Runner:
         self._scratch = ScratchFolder("worker")
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self._lifeline = -1
         self._generation = 0
+        self._is_abandoned = False
 
     def __enter__(self) -> Runner:
         return self
@@ -66,6 +69,7 @@ class Runner:
         """
         try:
             connection = self._ready()
+            self._refuse_if_abandoned(task)
             connection.send(Request(task=task, arguments=arguments))
             if not connection.poll(timeout_s):
                 self._stop(kill=True)
@@ -85,6 +89,13 @@ class Runner:
             raise RunError(task, f"failed in the worker\n{reply.crash}")
         return reply.value
 
+    def abandon(self) -> None:
+        """End the worker at once, from whatever thread; its call fails, and so does any later."""
+        self._is_abandoned = True
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def sibling(self) -> Runner:
         """Return another runner for the same target, to compile in parallel."""
         return Runner(self.device, self.target, self.toolchain)
@@ -98,7 +109,13 @@ class Runner:
         self._stop(kill=False)
         self._scratch.remove()
 
+    def _refuse_if_abandoned(self, task: str) -> None:
+        if self._is_abandoned:
+            self._stop(kill=True)
+            raise RunError(task, "given up: the run ends")
+
     def _ready(self) -> Connection:
+        self._refuse_if_abandoned("worker")
         if self._process is not None and self._connection is not None:
             if self._process.poll() is None:
                 return self._connection
@@ -107,14 +124,22 @@ class Runner:
         directory = self._scratch.path / str(self._generation)
         directory.mkdir()
         ours, theirs = multiprocessing.Pipe()
-        with theirs, self._log().open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), json.dumps(sys.path)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,  # whatever native code prints must not get into the answer
-                stderr=log,
-            )
+        its_lifeline, self._lifeline = os.pipe()  # never written to; it breaks when we die
+        inherited = [theirs.fileno(), its_lifeline]
+        try:
+            with theirs, self._log().open("wb") as log:
+                self._process = subprocess.Popen(
+                    [
+                        *(sys.executable, "-c", _BOOT),
+                        *(str(inherited[0]), json.dumps(sys.path), str(inherited[1])),
+                    ],
+                    pass_fds=inherited,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,  # whatever native code prints must not get into the answer
+                    stderr=log,
+                )
+        finally:
+            os.close(its_lifeline)
         self._connection = ours
         ours.send(
             WorkerSetup(
@@ -138,6 +163,9 @@ class Runner:
                 self._process.kill()
             self._process.wait()
             self._process = None
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
 
     def _wait(self, *, timeout_s: float) -> int | None:
         """Return the exit code of the worker, None if it does not end in time."""

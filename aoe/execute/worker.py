@@ -6,6 +6,9 @@ it measures, nothing else of the engine runs.
 
 from __future__ import annotations
 
+import fcntl
+import os
+import select
 import signal
 import traceback
 from collections.abc import Callable, Mapping
@@ -15,17 +18,20 @@ from typing import Any
 from aoe.errors import AoeError
 from aoe.execute.messages import Reply, Request, WorkerSetup
 
+_PARENT_S_BUSINESS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C and a terminal that closes go to the whole process group; the parent decides."""
 
-def main(descriptor: int) -> None:
+
+def main(descriptor: int, lifeline: int) -> None:
     """Serve requests until the parent closes its end of the pipe.
-
-    Ctrl-C goes to the whole process group; the parent decides what it means, so the worker
-    ignores it.
 
     Args:
         descriptor: The worker's end of the pipe, inherited.
+        lifeline: Reading end of a pipe that breaks when the parent dies.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in _PARENT_S_BUSINESS:
+        signal.signal(number, signal.SIG_IGN)
+    _die_with(lifeline)
     connection = Connection(descriptor)
     setup: WorkerSetup = connection.recv()
     from aoe.execute.tasks import make_tasks
@@ -37,6 +43,18 @@ def main(descriptor: int) -> None:
         except (EOFError, OSError):
             return
         connection.send(_serve(tasks, request))
+
+
+def _die_with(lifeline: int) -> None:
+    """Let the system end this process when a pipe breaks, even while native code never returns."""
+    signal.signal(signal.SIGIO, signal.SIG_DFL)  # which is to end
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
+    broken = select.poll()
+    broken.register(lifeline, 0)
+    if broken.poll(0):  # before anybody asked to be told
+        raise SystemExit
 
 
 def _serve(tasks: Mapping[str, Callable[..., Any]], request: Request) -> Reply:

@@ -130,6 +130,10 @@ class ScriptedRunner:
         """Count the request."""
         self.restarts += 1
 
+    def abandon(self) -> None:
+        """Take it for closing."""
+        self.close()
+
     def close(self) -> None:
         """Remember it."""
         self.closed = True

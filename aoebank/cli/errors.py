@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from typing import TextIO
 
 import typer
 
+from aoebank.cli.surroundings import drop_output, open_streams, stopped_by_signals
 from aoebank.errors import AoebankError, FileSystemError, UsageError
 from aoebank.report.output import error_document, printable, write_document
 
@@ -44,25 +44,49 @@ class Program:
 def run_program(program: Program, arguments: Sequence[str]) -> int:
     """Run one call of a program and return its exit code.
 
-    0 done, 1 the answer is no, 2 usage, 3 an error the program knows, 4 a bug, 130 Ctrl-C.
+    0 done, 1 the answer is no, 2 usage, 3 an error the program knows, 4 a bug, 130 Ctrl-C,
+    143 and 129 SIGTERM and SIGHUP.
     """
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")  # a bank may hold what a terminal cannot
+    open_streams()
     call = _Call(program, arguments)
+    with stopped_by_signals() as signals:
+        try:
+            code = _run(call)
+        except KeyboardInterrupt:  # once more, while the first one was told
+            code = EXIT_INTERRUPTED
+    if code == EXIT_INTERRUPTED and signals:
+        return 128 + signals[0]
+    return code
+
+
+def _run(call: _Call) -> int:
+    program = call.program
     try:
-        code = program.app(list(arguments), prog_name=program.name, standalone_mode=False)
+        code = program.app(list(call.arguments), prog_name=program.name, standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return call.tell_interrupted()
     except BrokenPipeError:  # `aoebank ls | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
+        return 0
+    except SystemExit as end:  # what newer typers make of it
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        drop_output()
         return 0
     except Exception as error:  # the top of the program
-        return call.tell(error)
+        return call.tell_interrupted() if _was_interrupted(error) else call.tell(error)
     # what newer typers make of Ctrl-C
     return call.tell_interrupted() if code == EXIT_INTERRUPTED else int(code or 0)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Return True for an error that came of putting things away after Ctrl-C."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +105,10 @@ class _Call:
 
     def tell_interrupted(self) -> int:
         text = self.program.interrupted
-        if text and self._wants_json():
-            self._write_document({"code": "interrupted", "message": text})
-        elif text:
+        if not text:
+            return EXIT_INTERRUPTED
+        document: dict[str, object] = {"code": "interrupted", "message": text}
+        if not self._wants_json() or not self._write_document(document):
             print(f"\n{text}", file=sys.stderr)
         return EXIT_INTERRUPTED
 
@@ -115,16 +140,22 @@ class _Call:
         return EXIT_BUG
 
     def _write(self, error: AoebankError) -> None:
-        if self._wants_json():
-            self._write_document(error_document(error))
+        if self._wants_json() and self._write_document(error_document(error)):
             return
         hint = f"\nhint: {error.hint}" if error.hint else ""
         for line in f"error: {error.headline}{hint}".splitlines():
             print(printable(line), file=sys.stderr)
 
-    def _write_document(self, error: dict[str, object]) -> None:
+    def _write_document(self, error: dict[str, object]) -> bool:
+        """Write the document of an error; return False if standard output cannot take it."""
         schema = self.program.schema(self.arguments)
-        write_document({"schema": schema, "error": error}, indent=self.program.indent)
+        try:
+            write_document({"schema": schema, "error": error}, indent=self.program.indent)
+            sys.stdout.flush()
+        except OSError:
+            drop_output()
+            return False
+        return True
 
     def _wants_json(self) -> bool:
         words = " ".join(self.arguments).replace("=", " ")

@@ -509,8 +509,9 @@ def test_model_that_made_up_inputs_break_is_tuned_run_and_timed_on_real_ones(
 # ---- Ctrl-C ----
 
 
-def test_ctrl_c_in_the_middle_keeps_records_and_exits_with_130(
-    first: Tuned, tmp_path: Path
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_in_the_middle_keeps_records_and_leaves_nothing_else(
+    first: Tuned, tmp_path: Path, number: signal.Signals, expected: int
 ) -> None:
     place = Place(tmp_path)
     place.bank.mkdir()
@@ -531,11 +532,12 @@ def test_ctrl_c_in_the_middle_keeps_records_and_exits_with_130(
         for line in process.stderr:
             seen.append(line)
             if "[1/2]" in line:
-                process.send_signal(signal.SIGINT)
+                process.send_signal(number)
                 break
         seen.append(process.stderr.read())
         code = process.wait(timeout=60)
-    assert code == 130, seen
+    assert code == expected, seen
+    assert not list(tmp_path.glob("aoe_*"))
     assert "interrupted: what was found so far is in the bank" in "".join(seen)
     (file,) = Bank(place.bank).iter_files()
     assert len(list(Bank(place.bank).iter_records(file))) == 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +46,17 @@ class ChosenKernel:
     regions: tuple[Region, ...]
     op_names: tuple[str, ...]
     gain_us: float
+
+
+@contextmanager
+def _abandoned_on_interrupt(runners: Sequence[Runner]) -> Iterator[None]:
+    """End workers that compile when the run is interrupted, instead of waiting for them."""
+    try:
+        yield
+    except BaseException:
+        for runner in runners:
+            runner.abandon()
+        raise
 
 
 class Assembly:
@@ -134,7 +146,7 @@ class Assembly:
         runners = [self._runner, *helpers]
         shares = [sources[i :: len(runners)] for i in range(len(runners))]
         try:
-            with ThreadPoolExecutor(len(runners)) as pool:
+            with ThreadPoolExecutor(len(runners)) as pool, _abandoned_on_interrupt(runners):
                 results = pool.map(self._compile_in, runners, shares)
                 return {name: error for found in results for name, error in found.items()}
         finally:

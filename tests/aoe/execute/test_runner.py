@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -161,10 +162,13 @@ def test_killed_worker_is_replaced_at_the_next_call(runner: Runner, plain_model:
     assert _worker_pid(runner) != pid
 
 
-def test_worker_ignores_ctrl_c(runner: Runner, plain_model: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_worker_leaves_signals_of_the_group_to_its_parent(
+    runner: Runner, plain_model: Path, number: signal.Signals
+) -> None:
     _assert_works(runner, plain_model)
     pid = _worker_pid(runner)
-    os.kill(pid, signal.SIGINT)
+    os.kill(pid, number)
     _assert_works(runner, plain_model)
     assert _worker_pid(runner) == pid
 
@@ -279,6 +283,68 @@ def test_worker_that_cannot_start_says_why(
         with pytest.raises(RunError, match="the worker ended with exit code 1") as caught:
             own.call("anything", timeout_s=_LONG_S)
         assert "No module named 'no_such_module'" in str(caught.value)
+
+
+def test_abandoned_worker_ends_at_once_with_its_call_and_is_not_replaced(
+    target: Target, toolchain: Toolchain, abi_library: Path, plain_model: Path, tmp_path: Path
+) -> None:
+    hanging = ModelPart(model=_kernel_model(tmp_path, "hang"), library=abi_library, optimize=False)
+    with Runner(CPU, target, toolchain) as own:
+        _assert_works(own, plain_model)
+        pid = _worker_pid(own)
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(_compare, own, plain_model, hanging)
+            own.abandon()
+            with pytest.raises(RunError):
+                call.result(_LONG_S)
+        assert _ends(pid)
+        with pytest.raises(RunError, match="given up"):
+            _compare(own, plain_model, ModelPart(model=plain_model))
+
+
+_HUNG_ORPHAN = """
+import os, signal, sys, threading
+from pathlib import Path
+from aoe.errors import RunError
+from aoe.execute.messages import ModelPart
+from aoe.execute.runner import Runner
+from aoe.measurement import MeasurePolicy
+from aoe.ort.inputs import MADE_UP
+from aoe.device.toolchain import Toolchain
+from aoe.device.registry import default_device
+device = default_device()
+runner = Runner(device, device.describe(1), Toolchain(command=("cc",)))
+plain, deadly, library = map(Path, sys.argv[1:])
+hanging = ModelPart(model=deadly, library=library, optimize=False)
+policy = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, sample_min_us=0)
+try:
+    runner.call("compare_models", timeout_s=60, policy=policy, inputs=MADE_UP,
+                baseline=ModelPart(model=plain), tuned=ModelPart(model=plain))
+    print(runner._process.pid, flush=True)
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+    runner.call("compare_models", timeout_s=60, policy=policy, inputs=MADE_UP,
+                baseline=ModelPart(model=plain), tuned=hanging)
+finally:
+    runner.close()
+"""
+
+
+def test_worker_that_hangs_does_not_outlive_a_killed_parent(
+    tmp_path: Path, plain_model: Path, abi_library: Path
+) -> None:
+    script = tmp_path / "orphan.py"
+    script.write_text(_HUNG_ORPHAN)
+    deadly = _kernel_model(tmp_path, "hang")
+    done = subprocess.run(
+        [sys.executable, str(script), str(plain_model), str(deadly), str(abi_library)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert _ends(int(done.stdout))
 
 
 def test_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -199,3 +201,30 @@ def test_model_without_kernels_is_the_imported_one(tmp_path: Path, graph: ModelG
         part = made.write_model([])
     assert part.optimize and part.library is None
     assert part.model.read_bytes() == made.untuned.model.read_bytes()
+
+
+def test_interrupted_compiling_does_not_wait_for_its_workers(
+    graph: ModelGraph, tmp_path: Path
+) -> None:
+    class Compiling(ScriptedRunner):
+        """Compiles until it is abandoned."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.given_up = threading.Event()
+
+        def call(self, task: str, *, timeout_s: float, **arguments: object) -> object:
+            del task, arguments
+            assert self.given_up.wait(timeout_s)
+            raise RunError("compile_kernels", "given up")
+
+        def abandon(self) -> None:
+            self.given_up.set()
+
+    runner = Compiling()
+    main = threading.main_thread().ident
+    assert main is not None
+    threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
+    with closing(_assembly(tmp_path, graph, runner)) as assembly, pytest.raises(KeyboardInterrupt):
+        assembly.build(_kernels(2))
+    assert runner.given_up.is_set()
