@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnxruntime as ort
 
+from aoe.errors import RunError
 from aoe.ort.inputs import MADE_UP, ModelInputs
 from aoe.ort.sessions import OpenSession, run_session, session_options
 
@@ -62,13 +64,28 @@ def profile_model(
     source = model if isinstance(model, Path) else model.SerializeToString()
     session = open_session(source, options)
     feed = inputs.first(session)
-    for _ in range(_WARMUP_RUNS + runs):
+    _try(session, feed, inputs)
+    for _ in range(_WARMUP_RUNS + runs - 1):
         run_session(session, feed)
     trace = Path(session.end_profiling())
     events = json.loads(trace.read_text())
     trace.unlink()
     proto = onnx.load(str(model), load_external_data=False) if isinstance(model, Path) else model
     return _read_trace(events, proto, runs)
+
+
+def _try(session: ort.InferenceSession, feed: Mapping[str, Any], inputs: ModelInputs) -> None:
+    """Run a model once; where it refuses made-up inputs, the error says what to give."""
+    try:
+        run_session(session, feed)
+    except RunError as error:
+        if inputs.sets:
+            raise
+        raise RunError(
+            error.where,
+            error.problem,
+            hint="inputs were made up, with zeros for integers: give real ones, --input NAME:x.npy",
+        ) from error
 
 
 def _read_trace(events: list[dict[str, Any]], proto: onnx.ModelProto, runs: int) -> ModelProfile:

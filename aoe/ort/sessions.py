@@ -86,7 +86,11 @@ def run_session(
     try:
         return list(session.run(None, dict(feed)))
     except Exception as error:  # onnxruntime raises its own unrelated classes
-        raise RunError("model", f"ONNX Runtime cannot run it: {error}") from error
+        raise _cannot_run(error) from error
+
+
+def _cannot_run(error: Exception) -> RunError:
+    return RunError("model", f"ONNX Runtime cannot run it: {error}")
 
 
 _NUMPY_TYPES = {
@@ -183,6 +187,16 @@ def made_up_array(spec: InputSpec, rng: np.random.Generator) -> np.ndarray[Any, 
         ) from error
 
 
+def _is_as_declared(value: Any, result: Any) -> bool:
+    """Return whether a result has every extent its model declares."""
+    if not isinstance(result, np.ndarray) or len(value.shape) != result.ndim:
+        return True  # no shape is declared
+    return all(
+        not isinstance(extent, int) or extent == found
+        for extent, found in zip(value.shape, result.shape, strict=True)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class BoundRun:
     """A run of a session on fixed inputs; `held` keeps their memory."""
@@ -192,8 +206,15 @@ class BoundRun:
     held: Sequence[Any]
 
     def __call__(self) -> object:
-        """Compute the outputs into the memory they are bound to."""
-        return self.session.run_with_iobinding(self.binding)
+        """Compute the outputs into the memory they are bound to.
+
+        Raises:
+            RunError: ONNX Runtime or a kernel refuses.
+        """
+        try:
+            return self.session.run_with_iobinding(self.binding)
+        except Exception as error:  # onnxruntime raises its own unrelated classes
+            raise _cannot_run(error) from error
 
 
 def bound_run(
@@ -201,17 +222,21 @@ def bound_run(
 ) -> Callable[[], object]:
     """Bind inputs and preallocated outputs, so that a run allocates and copies nothing.
 
-    Strings cannot be bound: with them a run is an ordinary one.
+    Strings cannot be bound, nor can a result that has not the shape its model declares: with them
+    a run is an ordinary one.
     """
-    if any(array.dtype.kind in "OUS" for array in feed.values()):
-        return partial(session.run, None, dict(feed))
+    outputs = session.get_outputs()
+    results = run_session(session, feed)
+    texts = any(array.dtype.kind in "OUS" for array in feed.values())
+    if texts or not all(map(_is_as_declared, outputs, results)):
+        return partial(run_session, session, feed)
     binding = session.io_binding()
     held: list[Any] = []
     for name, array in feed.items():
         value = ort.OrtValue.ortvalue_from_numpy(array)
         binding.bind_ortvalue_input(name, value)
         held.append(value)
-    for value, array in zip(session.get_outputs(), run_session(session, feed), strict=True):
+    for value, array in zip(outputs, results, strict=True):
         if isinstance(array, np.ndarray) and array.dtype != object:
             result = ort.OrtValue.ortvalue_from_numpy(array)
             binding.bind_ortvalue_output(value.name, result)

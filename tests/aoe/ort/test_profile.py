@@ -8,12 +8,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from support.engine.cpu import CPU, open_session
 from support.engine.models import chain_model, conv_net, make_model
 
 from aoe.errors import RunError
 from aoe.ort.blocking import nchwc_block
+from aoe.ort.inputs import ModelInputs, parse_inputs
 from aoe.ort.profile import profile_model
 from aoe.ort.sessions import random_feed, session_options
 
@@ -92,3 +93,15 @@ def test_profile_of_a_file_is_that_of_its_model(tmp_path: Path) -> None:
 def test_profile_leaves_no_trace_file_behind(tmp_path: Path) -> None:
     profile_model(chain_model(["Exp"]), tmp_path, open_session, threads=1, runs=1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_model_that_refuses_made_up_inputs_asks_for_real_ones(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Div", ["x", "divisor"], ["y"], "division")]
+    types = dict.fromkeys(["x", "divisor", "y"], TensorProto.INT64)
+    model = make_model(nodes, {"x": [4], "divisor": [4]}, ["y"], types=types)
+    with pytest.raises(RunError, match=r"ONNX Runtime cannot run it: .*[Dd]ivi") as caught:
+        profile_model(model, tmp_path, open_session, threads=1, runs=1)
+    assert "--input" in caught.value.hint
+    np.save(tmp_path / "d.npy", np.ones(4, np.int64))
+    given = ModelInputs(sets=parse_inputs([f"divisor:{tmp_path / 'd.npy'}", "random"]))
+    assert profile_model(model, tmp_path, open_session, threads=1, runs=1, inputs=given).node_us

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 from support.engine.cpu import open_session
@@ -144,6 +145,30 @@ def test_results_that_are_no_arrays_or_empty_are_bound_too() -> None:
     session = open_session(model.SerializeToString(), session_options(threads=1, optimize=False))
     run = bound_run(session, random_feed(session, 0))
     for _ in range(2):
+        run()
+
+
+def test_result_of_another_shape_than_declared_is_run_without_binding() -> None:
+    """ONNX Runtime warns of it, but takes no memory of that shape, its own neither."""
+    nodes = [helper.make_node("Compress", ["x", "keep"], ["y"], axis=0)]
+    types = {"keep": TensorProto.BOOL}
+    model = make_model(nodes, {"x": [4], "keep": [4]}, {"y": [4]}, types=types)
+    session = open_session(model.SerializeToString(), session_options(threads=1, optimize=False))
+    run = bound_run(session, random_feed(session, 0))
+    for _ in range(2):
+        (found,) = run()  # type: ignore[misc]
+        assert found.shape == (0,)
+
+
+def test_run_that_fails_later_is_a_run_error() -> None:
+    nodes = [helper.make_node("Gather", ["x", "at"], ["y"])]
+    model = make_model(nodes, {"x": [4], "at": [1]}, ["y"], types={"at": TensorProto.INT64})
+    session = open_session(model.SerializeToString(), session_options(threads=1, optimize=False))
+    run = bound_run(session, random_feed(session, 0))
+    assert isinstance(run, BoundRun)
+    beyond = ort.OrtValue.ortvalue_from_numpy(np.array([7]))
+    run.binding.bind_ortvalue_input("at", beyond)
+    with pytest.raises(RunError, match="ONNX Runtime cannot run it"):
         run()
 
 
