@@ -39,7 +39,7 @@ from runtimes.runtime import Peer
 _HERE = Path(__file__).resolve().parent
 _RESULTS = _HERE / "results" / "peers.json"
 _WORK = _HERE.parent / "build" / "peers"
-_SMOKE_NETWORKS = ("espcn", "lstm_tagger")
+_SMOKE_NETWORKS = ("conformer_block", "lstm_tagger")
 _PACKAGE_OF = {
     "onnx_runtime": ("onnxruntime",),
     "openvino": ("openvino",),

@@ -10,15 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from comparison.files import write_whole
 from comparison.operations import FmaRoof
 from comparison.prepared import PreparedNetwork
 from comparison.processes import Answer, PeerFailure, RuntimeProcess
+from runtimes.registry import BASELINE
 from runtimes.runtime import Peer
 
 _BUILD_GRACE_S = 1800.0
+_FAR_BEHIND = 10
+_FEWEST_ROUNDS = 6  # the fewest whose range is an interval of 95 %
 _COLUMNS = ("median_us", "least_us", "calls", "busy", "others", "switches")
 Say = Callable[[str], None]
 
@@ -161,11 +165,16 @@ def _digest(comparison: Comparison, name: str, task: Mapping[str, Any]) -> str:
 def _interleaved(
     ready: dict[str, RuntimeProcess], settings: RoundSettings, say: Say
 ) -> dict[str, dict[str, Any]]:
-    """Give everyone a turn in every round; who fails has no samples, the others go on."""
+    """Give everyone a turn in every round; who fails has no samples, the others go on.
+
+    Who is ten times as slow as the baseline has its turn in the first six rounds only.
+    """
     turns: dict[str, list[Answer]] = {name: [] for name in ready}
     found: dict[str, dict[str, Any]] = {}
     for number in range(settings.rounds):
         for name in rotated(list(turns), number):
+            if number >= _FEWEST_ROUNDS and _is_far_behind(turns, name):
+                continue
             try:
                 turns[name].append(ready[name].take_turn(settings.turn_s))
             except PeerFailure as failure:
@@ -175,6 +184,13 @@ def _interleaved(
     for name, answers in turns.items():
         found[name] = {column: [answer[column] for answer in answers] for column in _COLUMNS}
     return found
+
+
+def _is_far_behind(turns: Mapping[str, list[Answer]], name: str) -> bool:
+    if BASELINE not in turns:
+        return False
+    own, least = (median(t["median_us"] for t in turns[who]) for who in (name, BASELINE))
+    return bool(own > _FAR_BEHIND * least)
 
 
 def _roof(comparison: Comparison) -> float | None:
