@@ -11,13 +11,20 @@ import typer
 from aoe.cli.errors import run_app
 from aoe.cli.gdat_command import run_script, split_script
 from aoe.cli.options import (
+    AccuracyOption,
+    CalibrationOption,
     InputFiles,
     InputSets,
     JsonFlag,
+    MixListOption,
+    PrecisionModeOption,
     QuietFlag,
     SeedOption,
+    StrictOption,
     finish,
     given_inputs,
+    given_precision,
+    refuse_precision,
 )
 from aoe.cli.registry import COMMANDS
 from aoe.errors import OptionError
@@ -80,6 +87,11 @@ def tune(
     search: Annotated[
         str, typer.Option("--search", help="bayesian, random or exhaustive.")
     ] = "bayesian",
+    precision_mode: PrecisionModeOption = None,
+    modify_mixlist: MixListOption = None,
+    accuracy: AccuracyOption = None,
+    calibration: CalibrationOption = None,
+    strict_fp32: StrictOption = False,
     script: Annotated[
         Path | None,
         typer.Option(
@@ -105,7 +117,15 @@ def tune(
         return
     shown = parse_switch("--progress_bar", progress_bar, default=True) and not quiet
     jobs = parse_job_types(job_type)
+    precision = given_precision(
+        precision_mode,
+        modify_mixlist,
+        strict=strict_fp32,
+        accuracy=accuracy,
+        calibration=calibration,
+    )
     if script is not None or JobType.GDAT in jobs:
+        refuse_precision(precision)
         run_script(
             script,
             script_argument or (),
@@ -143,6 +163,7 @@ def tune(
         search=search,
         seed=seed,
         tuning_time_limit_s=tuning_time_limit,
+        precision=precision,
     )
     run_tuning(settings, as_json=as_json, shown=shown)
 

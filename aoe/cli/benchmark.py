@@ -85,7 +85,11 @@ def benchmark(
                 inputs=ModelInputs(sets=sets, seed=seed),
             )
     report = BenchmarkReport(
-        model=model, baseline=name, threads=target.core_num, comparison=comparison
+        model=model,
+        baseline=name,
+        threads=target.core_num,
+        comparison=comparison,
+        precision=tuned.precision,
     )
     finish(report, as_json=as_json)
 

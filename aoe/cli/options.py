@@ -13,6 +13,7 @@ from aoebank import Report, emit
 
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
+    from aoe.tuning.precision.settings import PrecisionSettings
 
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output.")
@@ -35,6 +36,81 @@ InputSets = Annotated[
         "--inputs", help="Directory of several input sets: SET/NAME.npy or SET.npz.", metavar="DIR"
     ),
 ]
+
+PrecisionModeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--precision_mode",
+        help="must_keep_origin_dtype (default), allow_fp32_to_bf16 or allow_mix_precision_bf16.",
+    ),
+]
+MixListOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--modify_mixlist", help="JSON file of operators kept in float32, or not, as for CANN."
+    ),
+]
+AccuracyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--accuracy",
+        help="What the model must keep: 'cosine>=0.999' (default below float32), "
+        "'max_relative<=0.01' or 'FILE.py:FUNCTION>=VALUE'.",
+    ),
+]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration",
+        help="Directory of input sets accuracy is checked on; default is --inputs.",
+        metavar="DIR",
+    ),
+]
+StrictOption = Annotated[
+    bool,
+    typer.Option(
+        "--strict_fp32", "--deterministic", help="No kernels that transform sums, such as Winograd."
+    ),
+]
+
+
+def given_precision(
+    mode: str | None,
+    lists: Path | None,
+    *,
+    strict: bool,
+    accuracy: str | None,
+    calibration: Path | None,
+) -> PrecisionSettings:
+    """Return what the options of precision ask for.
+
+    Raises:
+        OptionError: one cannot be meant, or they contradict each other.
+    """
+    from aoe.tuning.precision.settings import parse_precision
+
+    sets: tuple[InputSet, ...] = ()
+    if calibration is not None:
+        from aoe.ort.inputs import read_input_sets
+
+        sets = read_input_sets(calibration, "--calibration")
+    return parse_precision(mode, lists, strict=strict, accuracy=accuracy, calibration=sets)
+
+
+def refuse_precision(precision: PrecisionSettings) -> None:
+    """Refuse options of precision where a training script decides about it.
+
+    Raises:
+        OptionError: one is given.
+    """
+    from aoe.tuning.precision.settings import KEEP_FLOAT32
+
+    if precision != KEEP_FLOAT32:
+        raise OptionError(
+            "--precision_mode",
+            "gradient tuning leaves precision to the training script",
+            hint="leave the options of precision out",
+        )
 
 
 def given_inputs(files: list[str] | None, directory: Path | None) -> tuple[InputSet, ...]:

@@ -47,6 +47,7 @@ def run(
         kernels=len(model.manifest.kernels),
         outputs=tuple(map(_describe, names, results)),
         fallback_reason=model.fallback_reason,
+        precision=model.manifest.precision,
     )
     finish(report, as_json=as_json)
 

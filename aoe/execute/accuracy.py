@@ -118,13 +118,19 @@ def compare(
     return Deviation(max_abs_err=float(error.max(initial=0.0)), excess=worst, detail=detail)
 
 
-def compare_model_results(reference: Sequence[Any], actual: Sequence[Any]) -> Deviation:
+def compare_model_results(
+    reference: Sequence[Any], actual: Sequence[Any], precision: Precision = Precision.FLOAT32
+) -> Deviation:
     """Compare the results of whole models; exact for integer results.
+
+    Below float32, how far numbers may be apart is for a constraint on the whole model to say:
+    here only shapes and special values count then.
 
     Args:
         reference: Results of the untuned model as ONNX Runtime returns them: arrays, lists of
             results (ONNX sequences), dicts (maps) or plain values.
         actual: Those of the tuned model.
+        precision: Of the tuned model.
 
     Returns:
         The worst deviation over all results.
@@ -133,7 +139,7 @@ def compare_model_results(reference: Sequence[Any], actual: Sequence[Any]) -> De
     if len(reference) != len(actual):
         return _different(f"{len(actual)} results instead of {len(reference)}")
     for number, (left, right) in enumerate(zip(reference, actual, strict=True)):
-        found = _compare_result(left, right)
+        found = _compare_result(left, right, precision)
         if found.detail:
             found = replace(found, detail=f"result {number}: {found.detail}")
         worst = worse_of(worst, found)
@@ -146,20 +152,22 @@ def worse_of(first: Deviation, second: Deviation) -> Deviation:
     return replace(worst, max_abs_err=max(first.max_abs_err, second.max_abs_err))
 
 
-def _compare_result(left: Any, right: Any) -> Deviation:
+def _compare_result(left: Any, right: Any, precision: Precision) -> Deviation:
     if isinstance(left, dict):
         if not isinstance(right, dict) or left.keys() != right.keys():
             return _different("another map")
-        return compare_model_results(list(left.values()), [right[key] for key in left])
+        return compare_model_results(list(left.values()), [right[key] for key in left], precision)
     if isinstance(left, list):
-        return compare_model_results(left, right)
+        return compare_model_results(left, right, precision)
     reference, actual = np.asarray(left), np.asarray(right)
     if not np.issubdtype(reference.dtype, np.floating):
-        same = reference.shape == actual.shape and bool(np.all(reference == actual))
+        same = reference.shape == actual.shape
+        same &= precision.is_lower or bool(np.all(reference == actual))
         return Deviation(max_abs_err=0.0, excess=0.0) if same else _different("other values")
     finite = np.abs(reference[np.isfinite(reference)])
     scale = float(finite.max(initial=0.0)) or 1.0
-    return compare(reference, actual, Tolerance(relative=0.0, absolute=_MODEL_RELATIVE * scale))
+    allowed = math.inf if precision.is_lower else _MODEL_RELATIVE * scale
+    return compare(reference, actual, Tolerance(relative=0.0, absolute=allowed))
 
 
 def _different(detail: str) -> Deviation:

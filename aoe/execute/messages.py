@@ -10,6 +10,7 @@ from typing import Any
 from aoe.device.protocol import Device
 from aoe.errors import AoeError
 from aoe.target import Target
+from aoe.workload import Precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +55,10 @@ class ModelPart:
         model: ONNX file.
         library: Kernel library, or None.
         optimize: True to let ONNX Runtime optimise the graph, False to run it as written.
+        precision: The lowest of its kernels.
     """
 
     model: Path
     library: Path | None = None
     optimize: bool = True
+    precision: Precision = Precision.FLOAT32

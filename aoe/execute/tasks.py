@@ -72,6 +72,10 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
     ) -> ModelComparison:
         return _compare_models(setup, baseline, tuned, policy, inputs)
 
+    def run_model(part: ModelPart, inputs: ModelInputs) -> list[list[Any]]:
+        session = _open(setup, part)
+        return [run_session(session, feed) for feed in inputs.feeds(session)]
+
     def compile_kernels(
         kernels: Sequence[tuple[str, Mapping[str, Any], Any]], directory: Path
     ) -> dict[str, str]:
@@ -80,6 +84,7 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
     return {
         "measure_candidates": measure_candidates,
         "compare_models": compare_models,
+        "run_model": run_model,
         "compile_kernels": compile_kernels,
     }
 
@@ -155,7 +160,9 @@ def _compare_once(
     deviation = reduce(
         worse_of,
         (
-            compare_model_results(run_session(reference, feed), run_session(actual, feed))
+            compare_model_results(
+                run_session(reference, feed), run_session(actual, feed), tuned.precision
+            )
             for feed in inputs.feeds(reference)
         ),
     )

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from aoe.errors import OfflineModelError, OutputError
 from aoe.results.files import replaced
+from aoe.workload import Precision
 
 MANIFEST = "manifest.json"
 MODEL = "model.onnx"
@@ -43,13 +44,14 @@ _UNREADABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelUse:
-    """A kernel in a tuned model: its name, bank record and the nodes it computes."""
+    """A kernel in a tuned model: name, bank record, the nodes it computes, how precisely."""
 
     name: str
     op_type: str
     key: str
     bank_file: str
     op_names: tuple[str, ...]
+    precision: Precision = Precision.FLOAT32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,8 @@ class Manifest:
         versions: Of aoe, halide, onnxruntime.
         kernels: In the order of the library's table.
         parts: sha256 of each part, by name.
+        precision: The lowest of its kernels.
+        accuracy: What the model was held to and what it reached, empty if nothing was asked.
     """
 
     name: str
@@ -77,6 +81,8 @@ class Manifest:
     versions: Mapping[str, str]
     kernels: tuple[KernelUse, ...]
     parts: Mapping[str, str]
+    precision: Precision = Precision.FLOAT32
+    accuracy: str = ""
 
 
 def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None:
@@ -127,19 +133,31 @@ def _parse_manifest(file: Path, value: Mapping[str, Any]) -> Manifest:
         raise OfflineModelError(str(file), "unknown version", got=schema, expected=SCHEMA)
     try:
         kernels = tuple(
-            KernelUse(**{**kernel, "op_names": tuple(kernel["op_names"])})
+            KernelUse(
+                **{
+                    **kernel,
+                    "op_names": tuple(kernel["op_names"]),
+                    "precision": _precision(kernel),
+                }
+            )
             for kernel in value["kernels"]
         )
         names = set(Manifest.__slots__)
         facts = {key: item for key, item in value.items() if key in names}
         facts |= {"kernels": kernels, "cpu_features": tuple(value["cpu_features"])}
+        facts["precision"] = _precision(value)
         manifest = Manifest(**facts)
         lacking = [name for name in (MODEL, FALLBACK, WEIGHTS) if name not in manifest.parts]
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise OfflineModelError(str(file), f"its manifest is incomplete: {error}") from error
     if lacking:
         raise OfflineModelError(str(file), "its manifest is incomplete", got=f"no {lacking[0]}")
     return manifest
+
+
+def _precision(value: Mapping[str, Any]) -> Precision:
+    """Return the precision a manifest names; older ones name none."""
+    return Precision(value.get("precision", Precision.FLOAT32))
 
 
 def unpack(file: Path, directory: Path) -> Manifest:

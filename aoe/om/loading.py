@@ -95,6 +95,7 @@ def tuned_part(directory: Path, manifest: Manifest) -> ModelPart:
         model=directory / MODEL,
         library=library if manifest.kernels and library.exists() else None,
         optimize=not manifest.kernels,
+        precision=manifest.precision,
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aoe.workload import Precision
+
 if TYPE_CHECKING:
     from aoe.execute.tasks import ModelComparison
     from aoebank import AoebankError, Text
@@ -47,12 +49,14 @@ class RunReport:
 
     Attributes:
         fallback_reason: Why the untuned model ran; empty if the tuned one did.
+        precision: What the tuned model computes in.
     """
 
     om: Path
     kernels: int
     outputs: tuple[Output, ...]
     fallback_reason: str
+    precision: Precision = Precision.FLOAT32
     schema: str = "aoe.run/1"
     error: AoebankError | None = None
     exit_code: int = 0
@@ -69,12 +73,19 @@ class RunReport:
             for output in self.outputs
         ]
         reason = self.fallback_reason
-        return {"tuned": not reason, "outputs": outputs, "fallback_reason": reason}
+        return {
+            "tuned": not reason,
+            "precision": (Precision.FLOAT32 if reason else self.precision).value,
+            "outputs": outputs,
+            "fallback_reason": reason,
+        }
 
     def write(self, text: Text) -> None:
         """Write a line per output."""
         kind = "untuned model" if self.fallback_reason else "tuned model"
-        text.line(f"{self.om}: {kind}, {self.kernels} kernels")
+        lower = self.precision.is_lower and not self.fallback_reason
+        precision = f", {self.precision.value}" if lower else ""
+        text.line(f"{self.om}: {kind}, {self.kernels} kernels{precision}")
         for output in self.outputs:
             shape, values = list(output.shape), list(output.values)
             text.line(f"  {output.name} {output.dtype} {shape}: {values}")
@@ -86,12 +97,14 @@ class BenchmarkReport:
 
     Attributes:
         baseline: What the model is compared with, in words.
+        precision: What the model computes in.
     """
 
     model: Path
     baseline: str
     threads: int
     comparison: ModelComparison
+    precision: Precision = Precision.FLOAT32
     schema: str = "aoe.benchmark/1"
     error: AoebankError | None = None
     exit_code: int = 0
@@ -113,7 +126,8 @@ class BenchmarkReport:
             "speedup_low": round(estimate.low, 4),
             "speedup_high": round(estimate.high, 4),
             "pairs": estimate.pairs,
-            "same_results": deviation.acceptable,
+            "precision": self.precision.value,
+            "same_results": None if self.precision.is_lower else deviation.acceptable,
             "max_abs_err": finite_or_none(deviation.max_abs_err),
         }
 
@@ -129,6 +143,8 @@ class BenchmarkReport:
             f"largest difference {error:.3g}" if error is not None else "not even finite alike"
         )
         same = "same results" if deviation.acceptable else "results differ"
+        if self.precision.is_lower:
+            same = f"products in {self.precision.value}"
         text.line(f"{self.model}: {measurement.latency_us / 1e3:.3f} ms")
         text.line(f"{self.baseline}: {measurement.baseline_latency_us / 1e3:.3f} ms")
         text.line(

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aoe.report.accuracy import write_accuracy
+from aoe.workload import Precision
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -51,17 +54,21 @@ class OperatorTuningReport:
             text.line("nothing in this model is tunable: ONNX Runtime is left to it as it is")
         estimate = result.judgement.estimate
         measurement = result.judgement.comparison.measurement
+        precision = "" if not result.precision.is_lower else f" in {result.precision.value}"
         text.line(
-            f"whole model: {measurement.baseline_latency_us / 1e3:.3f} ms -> "
+            f"whole model{precision}: {measurement.baseline_latency_us / 1e3:.3f} ms -> "
             f"{measurement.latency_us / 1e3:.3f} ms, {estimate.median:.3f}x "
             f"(95 % interval {estimate.low:.3f} to {estimate.high:.3f}, {estimate.pairs} pairs, "
             f"{result.target.core_num} threads, against ONNX Runtime with all optimisations)"
         )
+        if result.judgement.accuracy is not None:
+            kept = frozenset(kernel.source.name for kernel in result.judgement.kept)
+            write_accuracy(text, result.judgement.accuracy, kept)
         for name, reason in result.judgement.dropped.items():
             text.line(f"dropped {name}: {reason}")
         text.line(f"tuned model: {result.om_file}")
         text.line(f"bank: {result.bank / result.target.soc_version}")
-        text.line(_last_line(result))
+        text.line(_last_line(result) + (f" ({result.precision.value})" if precision else ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,25 +182,35 @@ def _operator_table(result: OpatResult) -> Table:
     table = Table(title="operators, times for one place in the model")
     table.add_column("operator", overflow="fold")
     table.add_column("computes", overflow="fold")
+    mixed = _is_mixed(result)
+    if mixed:
+        table.add_column("precision")
     for heading in ("places", "share", "before us", "after us", "speed-up"):
         table.add_column(heading, justify="right")
     table.add_column("bank")
     table.add_column("in model")
     kept = {kernel.key for kernel in result.judgement.kept}
     for tuned in result.operators[:_MOST_ROWS]:
-        table.add_row(*_row(tuned, tuned.operator.key in kept))
+        table.add_row(*_row(tuned, tuned.operator.key in kept, mixed=mixed))
     hidden = len(result.operators) - _MOST_ROWS
     if hidden > 0:
         table.caption = f"{hidden} more in summary.json"
     return table
 
 
-def _row(tuned: TunedOperator, kept: bool) -> tuple[str, ...]:
+def _is_mixed(result: OpatResult) -> bool:
+    """Return whether operators were tuned in anything but plain float32."""
+    precisions = {tuned.operator.workload.precision for tuned in result.operators}
+    return bool(precisions - {Precision.FLOAT32})
+
+
+def _row(tuned: TunedOperator, kept: bool, *, mixed: bool) -> tuple[str, ...]:
     operator = tuned.operator
     chain = [op.op_type for op in operator.workload.operations]
     return (
         operator.op_name,
         "+".join(name for name in chain if not name.startswith("Reorder")),
+        *([operator.workload.precision.value] if mixed else []),
         str(len(operator.regions)),
         f"{operator.share:.1%}",
         f"{tuned.before_us:.1f}" if tuned.before_us else "-",

@@ -13,6 +13,7 @@ from aoe.results.files import (
     performance_members,
     repo_summary,
 )
+from aoe.workload import Precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class OperatorResult:
         outcome: What became of it.
         before_us: Time of the default, us; None for a hit that was not tuned again.
         after_us: Time of the best strategy, us.
+        precision: What it computes in.
     """
 
     op_name: str
@@ -32,6 +34,7 @@ class OperatorResult:
     outcome: RepoOutcome
     before_us: float | None = None
     after_us: float | None = None
+    precision: Precision = Precision.FLOAT32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,7 @@ class OpatReport:
         result: State of the run.
         operators: Every operator that is done.
         failed_operators: Names of operators whose tuning failed altogether.
+        precision: The lowest the tuned model computes in: what `speedup` is of.
     """
 
     tuning_name: str
@@ -55,6 +59,7 @@ class OpatReport:
     result: TuningResult = TuningResult.INCOMPLETE
     operators: tuple[OperatorResult, ...] = ()
     failed_operators: tuple[str, ...] = field(default=())
+    precision: Precision = Precision.FLOAT32
 
     def count(self, outcome: RepoOutcome) -> int:
         """Return how many operators ended so."""
@@ -76,6 +81,8 @@ def opat_report_to_json(report: OpatReport) -> list[dict[str, Any]]:
         if operator.outcome in (RepoOutcome.ADD, RepoOutcome.UPDATE)
     ]
     body["repo_summary"] = repo_summary(operator.outcome for operator in report.operators)
+    if report.precision.is_lower:
+        body["precision"] = report.precision.value
     if report.failed_operators:
         body["tuning_failed_operators"] = list(report.failed_operators)
     return [basic_section(report.tuning_name, report.tuning_time_s), {"OPAT": body}]
@@ -83,9 +90,11 @@ def opat_report_to_json(report: OpatReport) -> list[dict[str, Any]]:
 
 def _modified(operator: OperatorResult) -> dict[str, Any]:
     before, after = operator.before_us or 0.0, operator.after_us or 1.0
+    lower = operator.precision is not Precision.FLOAT32
     return {
         "op_name": operator.op_name,
         "op_type": operator.op_type,
+        **({"precision": operator.precision.value} if lower else {}),
         "tune_performance": {
             "Schedule": {
                 "performance_after_tune(us)": round(after, 3),

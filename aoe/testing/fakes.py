@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -68,6 +68,7 @@ class ScriptedRunner:
         candidate: True speed-up of a schedule over the default, the outcome it fails with, or the
             error its measuring dies of.
         model: True speed-up of the second model over the first, or the outcome or error.
+        results: Outputs of a model for one set of inputs, or the error it dies of.
         compile_error: Error text for a kernel name, empty if it compiles.
         seed: Of the noise.
         device: Optimises graphs and opens sessions for real.
@@ -82,6 +83,7 @@ class ScriptedRunner:
 
     candidate: Callable[[Schedule], float | Outcome | RunError] = always_twice_as_fast
     model: Callable[[ModelPart, ModelPart], float | Outcome | RunError] = model_as_before
+    results: Callable[[ModelPart], Sequence[Any] | RunError] = lambda part: ()
     compile_error: Callable[[str], str] = lambda name: ""
     seed: int = 0
     device: Device = field(default_factory=default_device)
@@ -110,6 +112,7 @@ class ScriptedRunner:
         tasks: dict[str, Callable[..., Any]] = {
             "measure_candidates": self._measure_candidates,
             "compare_models": self._compare_models,
+            "run_model": self._run_model,
             "compile_kernels": self._compile_kernels,
         }
         return tasks[task](**arguments)
@@ -174,6 +177,12 @@ class ScriptedRunner:
             ),
             deviation=Deviation(max_abs_err=float(wrong), excess=2.0 * wrong, detail=detail),
         )
+
+    def _run_model(self, part: ModelPart, inputs: ModelInputs) -> list[list[Any]]:
+        scripted = self.results(part)
+        if isinstance(scripted, RunError):
+            raise scripted
+        return [list(scripted) for _ in inputs.sets or (None,)]
 
     def _compile_kernels(
         self, kernels: list[tuple[str, Any, Any]], directory: Path

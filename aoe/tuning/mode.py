@@ -10,6 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
+
 if TYPE_CHECKING:
     from aoe.gradients.training import TrainingProgram
     from aoe.ort.inputs import InputSet
@@ -63,6 +65,7 @@ class TuneSettings:
         search: Name of the search algorithm.
         seed: Of inputs and of the search.
         tuning_time_limit_s: Searching ends after so many seconds; None for no limit.
+        precision: What the model may be computed in, and how accurate it has to stay.
     """
 
     model: Path | TrainingProgram
@@ -79,6 +82,7 @@ class TuneSettings:
     search: str = "bayesian"
     seed: int = 0
     tuning_time_limit_s: float | None = None
+    precision: PrecisionSettings = KEEP_FLOAT32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from aoe.folders.scratch import ScratchFolder
 from aoe.settings import environment, with_bank
 from aoe.settings import repeat_tune as repeat_tune_of
 from aoe.tuning.mode import ModeResult, TuneContext, TuneSettings
+from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.progress import Progress, SilentProgress
 from aoe.tuning.registry import get_mode, parse_job_types
 
@@ -84,6 +85,11 @@ def tune(
     search: str = "bayesian",
     seed: int = 0,
     tuning_time_limit_s: float | None = None,
+    precision_mode: str | None = None,
+    modify_mixlist: str | os.PathLike[str] | None = None,
+    accuracy: str | None = None,
+    calibration: GivenInputs | None = None,
+    strict_fp32: bool = False,
     progress: Progress | None = None,
 ) -> TuneResult:
     """Tune a model for the machine it runs on, as the command `aoe` does.
@@ -109,6 +115,13 @@ def tune(
         search: Name of the search algorithm: bayesian, random or exhaustive.
         seed: Of inputs and of the search.
         tuning_time_limit_s: Searching ends after so many seconds; None for no limit.
+        precision_mode: must_keep_origin_dtype (None stands for it), allow_fp32_to_bf16, or
+            allow_mix_precision_bf16, which takes bfloat16 only where it is faster.
+        modify_mixlist: File of operators that stay in float32 or not, in CANN's form.
+        accuracy: What the whole model has to keep, `"cosine>=0.999"` (the default below float32),
+            `"max_relative<=0.01"` or `"metric.py:function>=0.76"`.
+        calibration: What accuracy is checked on, like `inputs`; None for those.
+        strict_fp32: Whether kernels that transform sums are left out (Winograd).
         progress: Is told what happens; None for silence.
 
     Returns:
@@ -136,6 +149,13 @@ def tune(
             search=search,
             seed=seed,
             tuning_time_limit_s=tuning_time_limit_s,
+            precision=parse_precision(
+                precision_mode,
+                Path(modify_mixlist) if modify_mixlist is not None else None,
+                strict=strict_fp32,
+                accuracy=accuracy,
+                calibration=_input_sets(calibration, scratch, "calibration"),
+            ),
         )
         return tune_with(
             settings,
@@ -186,14 +206,16 @@ def _subject(
     return file
 
 
-def _input_sets(given: GivenInputs | None, scratch: ExitStack) -> tuple[InputSet, ...]:
+def _input_sets(
+    given: GivenInputs | None, scratch: ExitStack, what: str = "inputs"
+) -> tuple[InputSet, ...]:
     """Return the sets of input arrays; those in memory become files."""
     if given is None:
         return ()
     from aoe.ort.inputs import read_input_sets, save_input_sets
 
     if isinstance(given, str | os.PathLike):
-        return read_input_sets(Path(given), "inputs")
+        return read_input_sets(Path(given), what)
     return save_input_sets(given, scratch.enter_context(ScratchFolder("inputs")))
 
 

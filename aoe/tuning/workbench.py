@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -55,6 +55,7 @@ class Workbench:
         settings: Options of the run.
         model: The imported model.
         inputs: What it is run on.
+        calibration: What its accuracy is checked on.
         runner: The measuring worker; its target is tuned for.
         journal: Of the custom bank.
         versions: Of aoe, halide, onnxruntime.
@@ -67,6 +68,7 @@ class Workbench:
     settings: TuneSettings
     model: ImportedModel
     inputs: ModelInputs
+    calibration: ModelInputs
     runner: Runner
     journal: BankJournal
     versions: Mapping[str, str]
@@ -109,12 +111,15 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     )
     entry = find_entry(settings.framework, source)
     device, target = resolve_target(settings.soc_version, settings.core_num)
+    settings.precision.check(target)
     root = bank_root(env, cwd)
     toolchain = find_toolchain(env)
     check_toolchain(toolchain, target)
     model = entry.load(source)
     inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
-    inputs.check(model.proto)
+    calibration = replace(inputs, sets=settings.precision.calibration or inputs.sets)
+    for given in (inputs, calibration):
+        given.check(model.proto)
     if target.doubt:
         context.progress.step(f"named {target.soc_version} after its features: {target.doubt}")
     if model.doubt:
@@ -131,6 +136,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             settings=settings,
             model=model,
             inputs=inputs,
+            calibration=calibration,
             runner=runner,
             journal=_journal(root, target, model, versions),
             versions=versions,

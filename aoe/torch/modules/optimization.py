@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
 from aoe.execute.accuracy import compare_model_results
 from aoe.folders.scratch import ScratchFolder
+from aoe.ort.inputs import read_input_sets
 from aoe.settings import environment, repeat_tune, with_bank
 from aoe.torch.modules.calls import CallConvention, FlatCall
 from aoe.torch.modules.compiled import OptimizedModule
@@ -25,6 +26,7 @@ from aoe.torch.modules.export import ExportedModule, evaluating, export_module, 
 from aoe.torch.modules.export_errors import module_place
 from aoe.torch.modules.served import ServedModel
 from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.precision.settings import PrecisionSettings, parse_precision
 from aoe.tuning.progress import Progress, SilentProgress
 from aoe.tuning.registry import parse_job_types
 
@@ -42,6 +44,11 @@ class OptimizeOptions:
         search: Name of the search algorithm.
         seed: Of inputs and of the search.
         core_num: Threads to tune for and to run with; None for every usable core.
+        precision_mode: How far below float32 it may go; see `aoe.tune`.
+        modify_mixlist: File of operators that stay in float32 or not.
+        accuracy: What the whole model has to keep.
+        calibration: Directory of input sets accuracy is checked on.
+        strict_fp32: Whether kernels that transform sums are left out.
     """
 
     job_type: int | str = 2
@@ -52,6 +59,27 @@ class OptimizeOptions:
     search: str = "bayesian"
     seed: int = 0
     core_num: int | None = None
+    precision_mode: str | None = None
+    modify_mixlist: str | Path | None = None
+    accuracy: str | None = None
+    calibration: str | Path | None = None
+    strict_fp32: bool = False
+
+    @property
+    def precision(self) -> PrecisionSettings:
+        """The options of precision, checked.
+
+        Raises:
+            OptionError: one cannot be meant, or they contradict each other.
+        """
+        given = self.calibration
+        return parse_precision(
+            self.precision_mode,
+            Path(self.modify_mixlist) if self.modify_mixlist is not None else None,
+            strict=self.strict_fp32,
+            accuracy=self.accuracy,
+            calibration=read_input_sets(Path(given), "calibration") if given is not None else (),
+        )
 
 
 class Engine(Protocol):
@@ -94,7 +122,7 @@ def optimize(
         example_kwargs: Keyword arguments of the call.
         progress: Is told what happens; default is silence.
         **options: See `OptimizeOptions`: bank, output, tuning_time_limit, trials, search, seed,
-            core_num.
+            core_num, precision_mode, modify_mixlist, accuracy, calibration, strict_fp32.
 
     Raises:
         ModelImportError: the module cannot be exported; names the inner module and the operator.
@@ -199,6 +227,7 @@ def _settings(options: OptimizeOptions, file: Path, output: Path) -> TuneSetting
         search=options.search,
         seed=options.seed,
         tuning_time_limit_s=options.tuning_time_limit,
+        precision=options.precision,
     )
 
 
@@ -222,7 +251,9 @@ def _check(module: torch.nn.Module, served: ServedModel, call: FlatCall, where: 
         expected = _tensors(module(*call.rebuild(call.tensors)[0], **call.rebuild(call.tensors)[1]))
         found = _tensors(served.compute(call))
     deviation = compare_model_results(
-        [tensor.numpy() for tensor in expected], [tensor.numpy() for tensor in found]
+        [tensor.numpy() for tensor in expected],
+        [tensor.numpy() for tensor in found],
+        served.model.manifest.precision,
     )
     if not deviation.acceptable:
         raise AccuracyError(

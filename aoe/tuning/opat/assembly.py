@@ -21,7 +21,7 @@ from aoe.graph.rewrite import Replacement, rewrite
 from aoe.graph.weights import WeightStore
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS
 from aoe.schedule import schedule_to_json
-from aoe.workload import workload_to_json
+from aoe.workload import Precision, workload_to_json
 
 _COMPILE_TIMEOUT_S = 60.0
 _PER_KERNEL_TIMEOUT_S = 20.0
@@ -46,6 +46,12 @@ class ChosenKernel:
     regions: tuple[Region, ...]
     op_names: tuple[str, ...]
     gain_us: float
+
+
+def lowest_precision(kernels: Sequence[ChosenKernel]) -> Precision:
+    """Return the lowest precision any of the kernels computes in; float32 without any."""
+    lower = [kernel for kernel in kernels if kernel.source.workload.precision.is_lower]
+    return lower[0].source.workload.precision if lower else Precision.FLOAT32
 
 
 @contextmanager
@@ -131,7 +137,10 @@ class Assembly:
         ]
         self._write(rewrite(self._graph, replacements), name)
         return ModelPart(
-            model=self.directory / name, library=self.directory / LIBRARY, optimize=False
+            model=self.directory / name,
+            library=self.directory / LIBRARY,
+            optimize=False,
+            precision=lowest_precision(kernels),
         )
 
     def _write(self, proto: onnx.ModelProto, name: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aoe.errors import RunError
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import SpeedupEstimate
+from aoe.tuning.opat.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.comparing import ModelComparer, ModelGain
 from aoe.tuning.opat.group_tests import Drop, GroupTests
@@ -22,12 +23,14 @@ class Judgement:
         drops: Kernels that go, with the reason, by kernel name.
         comparison: Untuned against final model, pairs that chose nothing.
         estimate: The speed-up they prove.
+        accuracy: What the model was held to, None where nothing was asked.
     """
 
     kept: tuple[ChosenKernel, ...]
     drops: dict[str, Drop]
     comparison: ModelComparison
     estimate: SpeedupEstimate
+    accuracy: HeldAccuracy | None = None
 
     @property
     def dropped(self) -> dict[str, str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from aoe.bank.operators import OperatorBank, OperatorVerdict
 from aoe.device.compiler import KernelSource, kernel_name
+from aoe.tuning.opat.accuracy import AccuracyKeeper, HeldAccuracy, worth_lowering
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 from aoe.tuning.opat.comparing import ModelComparer
 from aoe.tuning.opat.judge import Judge, Judgement
@@ -25,20 +27,64 @@ def judge_model(
     `REPEAT_TUNE` nothing is settled.
     """
     verdicts = {t.operator.key: _earlier_verdict(bench, bank, t.operator) for t in tuned}
-    candidates = [_chosen(item) for item in tuned if item.schedule is not None]
+    candidates = [_chosen(item) for item in worth_lowering(tuned) if item.schedule is not None]
     candidates.sort(key=lambda kernel: kernel.source.name)  # shares are noisy, names are not
-    kernels = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
+    keeper = _accuracy_keeper(bench, assembly)
+    if keeper is None:  # else what was dropped counts too, or a second run would trade otherwise
+        candidates = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
+    in_library = _compiled(bench, assembly, candidates)
+    accuracy = _held(bench, keeper, in_library) if keeper is not None else None
+    held = accuracy.kernels if accuracy is not None else in_library
+    kernels = [kernel for kernel in held if verdicts[kernel.key] is not Event.DROPPED]
     known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels)
-    kernels = _compiled(bench, assembly, kernels)
     bench.progress.step("judging the whole model")
     judge = Judge(_comparer(bench, assembly), bench.progress.step)
     judgement = judge.confirm(kernels) if known else judge.judge(kernels)
     # what stays after a confirmation has been noted by the run that judged it
     news = [kernel for kernel in kernels if not known or kernel not in judgement.kept]
     bank.note([(kernel.source.workload, _model_verdict(kernel, judgement)) for kernel in news])
-    if len(judgement.kept) < len(kernels):
+    if keeper is not None and accuracy is not None:
+        judgement = _still_accurate(keeper, accuracy, judge, judgement)
+    if len(judgement.kept) < len(in_library):
         assembly.build(judgement.kept)  # the library a second run will build
     return judgement
+
+
+def _accuracy_keeper(bench: Workbench, assembly: Assembly) -> AccuracyKeeper | None:
+    """Return what holds the model to its accuracy, None where nothing has to be held."""
+    constraint = bench.settings.precision.constraint
+    if constraint is None:
+        return None
+    return AccuracyKeeper(assembly, bench.runner, constraint=constraint, inputs=bench.calibration)
+
+
+def _held(
+    bench: Workbench, keeper: AccuracyKeeper, kernels: Sequence[ChosenKernel]
+) -> HeldAccuracy:
+    bench.progress.step("checking the accuracy of the whole model")
+    held = keeper.hold(kernels)
+    if held.made_up and held.weighed:
+        bench.progress.warn(
+            "accuracy is checked on made-up inputs, which say little: give real ones with "
+            "--calibration or --inputs"
+        )
+    if not held.trade.holds:
+        bench.progress.warn(f"{held.constraint} does not hold, not even in float32")
+    for name in held.trade.put_back:
+        bench.progress.step(f"{name} goes back: the model is not accurate enough with it")
+    return held
+
+
+def _still_accurate(
+    keeper: AccuracyKeeper, held: HeldAccuracy, judge: Judge, judgement: Judgement
+) -> Judgement:
+    """Return the judgement with its accuracy: errors may add up anew where kernels were dropped."""
+    if {k.source.name for k in judgement.kept} == {k.source.name for k in held.kernels}:
+        return replace(judgement, accuracy=held)
+    again = keeper.hold(judgement.kept)
+    if again.trade.put_back:
+        judgement = judge.confirm(again.kernels)
+    return replace(judgement, accuracy=held.followed_by(again))
 
 
 def _comparer(bench: Workbench, assembly: Assembly) -> ModelComparer:

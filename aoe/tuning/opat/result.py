@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,13 @@ from aoe.results.files import (
 from aoe.results.opat import OpatReport
 from aoe.schedule import schedule_to_json
 from aoe.target import Target
+from aoe.tuning.opat.accuracy import HeldAccuracy
+from aoe.tuning.opat.assembly import lowest_precision
 from aoe.tuning.opat.judge import Judgement
 from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.precision.settings import PrecisionMode
 from aoe.tuning.workbench import ResultPlaces
-from aoe.workload import workload_to_json
+from aoe.workload import Precision, workload_to_json
 
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
 _LONGEST_NAME = 80
@@ -46,6 +50,7 @@ class OpatResult:
         tuned_profile: Of the tuned model.
         report: Contents of AOE's result file.
         seconds: Duration of the run.
+        precision_mode: How far below float32 the run might go.
     """
 
     model: Mapping[str, str]
@@ -60,6 +65,12 @@ class OpatResult:
     tuned_profile: ModelProfile
     report: OpatReport
     seconds: float
+    precision_mode: PrecisionMode = PrecisionMode.KEEP
+
+    @property
+    def precision(self) -> Precision:
+        """The lowest the tuned model computes in: what its speed-up is of."""
+        return lowest_precision(self.judgement.kept)
 
     @property
     def tuning_name(self) -> str:
@@ -120,11 +131,37 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "speedup_high": round(judgement.estimate.high, 4),
         "pairs": judgement.estimate.pairs,
         "improvement_percent": round(improvement_percent(judgement.estimate.median), 2),
+        "precision": result.precision.value,
+        "precision_mode": result.precision_mode.value,
+        "accuracy": _accuracy(judgement.accuracy) if judgement.accuracy else None,
         "max_abs_err": finite_or_none(judgement.comparison.deviation.max_abs_err),
         "repo": {outcome.value: report.count(outcome) for outcome in RepoOutcome},
         "operators": [_operator_row(tuned, result) for tuned in result.operators],
         "left_to_onnxruntime": [
             {"node": r.node, "op_type": r.op_type, "reason": r.reason} for r in result.refusals
+        ],
+    }
+
+
+def _accuracy(held: HeldAccuracy) -> dict[str, Any]:
+    trade = held.trade
+    return {
+        "constraint": str(held.constraint),
+        "value": finite_or_none(trade.value),
+        "holds": trade.holds,
+        "value_before_putting_back": finite_or_none(trade.at_first),
+        "input_sets": held.sets,
+        "made_up_inputs": held.made_up,
+        "kernels": [
+            {
+                "kernel": kernel.source.name,
+                "op_names": list(kernel.op_names),
+                "precision": kernel.source.workload.precision.value,
+                "saves_us": round(kernel.gain_us, 3),
+                "value_alone": finite_or_none(trade.alone.get(kernel.source.name, math.nan)),
+                "put_back": kernel.source.name in trade.put_back,
+            }
+            for kernel in held.weighed
         ],
     }
 
@@ -147,6 +184,7 @@ def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
         "key": operator.key,
         "op_type": operator.workload.op_type,
         "op_names": list(operator.op_names),
+        "precision": operator.workload.precision.value,
         "operations": [op.op_type for op in operator.workload.operations],
         "share_percent": round(operator.share * 100, 2),
         "before_us": _rounded(tuned.before_us),

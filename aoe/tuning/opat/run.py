@@ -2,7 +2,7 @@
 
 import -> optimise offline -> profile -> cut into regions -> for each workload:
     look it up -> search -> settle -> bank     (closed loop, the bank is written each time)
--> compile what won -> judge the whole model -> write the model and the reports
+-> compile what won -> hold its accuracy -> judge the whole model -> write it and the reports
 
 The page to read first: `_tune_model` is the chart.
 """
@@ -15,6 +15,7 @@ from aoe.bank.operators import OperatorBank
 from aoe.device.compiler import required_features
 from aoe.errors import OptionError
 from aoe.graph.model_graph import ModelGraph
+from aoe.kernels.family import KernelTarget
 from aoe.om.file import KernelUse, Manifest, write_offline_model
 from aoe.ort.profile import ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
@@ -22,12 +23,13 @@ from aoe.results.files import TuningResult, write_json
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, TuneContext
-from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.judge import Judgement
 from aoe.tuning.opat.model import judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoe.tuning.opat.operators import Operator, find_operators
 from aoe.tuning.opat.result import OpatResult, write_details
+from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.search.registry import SEARCHES
 from aoe.tuning.workbench import Workbench, model_path, open_workbench
 
@@ -67,7 +69,7 @@ def run(context: TuneContext) -> OpatResult:
 def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     bank = OperatorBank(bench.journal, core_num=bench.runner.target.core_num)
     graph, profile = _profile_default(bench)
-    found = find_operators(graph, profile)
+    found = find_operators(graph, profile, _plan(bench))
     bench.progress.plan(len(found.operators))
     report.update(baseline_ms=profile.model_us / 1e3)
     tools = OperatorTools(
@@ -100,6 +102,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         tuned_profile=tuned_profile,
         report=_finished(report, judgement),
         seconds=bench.stopwatch.elapsed_s(),
+        precision_mode=bench.settings.precision.mode,
     )
     write_details(result)
     return result
@@ -123,6 +126,14 @@ def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     return ModelGraph(proto, tensors, block=device.channel_block()), profile
 
 
+def _plan(bench: Workbench) -> PrecisionPlan:
+    return PrecisionPlan(
+        settings=bench.settings.precision,
+        target=KernelTarget.of(bench.runner.target),
+        imported=bench.model.proto,
+    )
+
+
 # ---- one operator ----
 
 
@@ -136,6 +147,7 @@ def _tune_next(
         outcome=tuned.outcome,
         before_us=tuned.before_us,
         after_us=tuned.after_us,
+        precision=operator.workload.precision,
     )
     report.update(operators=(*report.value.operators, done))
     speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
@@ -179,6 +191,8 @@ def _write_model(
         versions=dict(bench.versions),
         kernels=tuple(_use(kernel, bank) for kernel in judgement.kept),
         parts={},
+        precision=lowest_precision(judgement.kept),
+        accuracy=str(judgement.accuracy or ""),
     )
     bench.progress.step(f"writing {om_file}")
     write_offline_model(om_file, assembly.directory, manifest)
@@ -192,6 +206,7 @@ def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:
         key=kernel.key,
         bank_file=bank.file_of(kernel.source.workload).name,
         op_names=kernel.op_names,
+        precision=kernel.source.workload.precision,
     )
 
 
@@ -200,5 +215,6 @@ def _finished(report: LiveReport[OpatReport], judgement: Judgement) -> OpatRepor
         baseline_ms=judgement.comparison.measurement.baseline_latency_us / 1e3,
         speedup=judgement.estimate.median if judgement.kept else 1.0,
         result=TuningResult.SUCCESSFUL,
+        precision=lowest_precision(judgement.kept),
     )
     return report.value

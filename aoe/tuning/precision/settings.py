@@ -1,15 +1,20 @@
-"""What a user allows: `--precision_mode`, `--modify_mixlist`, `--strict_fp32`."""
+"""What a user allows: `--precision_mode` and the options that go with it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aoe.errors import OptionError, TargetError
 from aoe.target import Target
 from aoe.tuning.precision.mixlist import NO_LISTS, MixLists, read_mix_lists
 from aoe.workload import Precision
+
+if TYPE_CHECKING:
+    from aoe.ort.inputs import InputSet
+    from aoe.tuning.precision.constraint import AccuracyConstraint
 
 MODE_OPTION, LISTS_OPTION, STRICT_OPTION = "--precision_mode", "--modify_mixlist", "--strict_fp32"
 
@@ -37,11 +42,15 @@ class PrecisionSettings:
         mode: How far it may go.
         lists: Which operators are exempt.
         strict: True to leave out what spreads rounding errors or special values (Winograd).
+        accuracy: What the whole model has to keep, None for what `constraint` says.
+        calibration: Inputs that is checked on; none for those the model is judged on.
     """
 
     mode: PrecisionMode = PrecisionMode.KEEP
     lists: MixLists = NO_LISTS
     strict: bool = False
+    accuracy: AccuracyConstraint | None = None
+    calibration: tuple[InputSet, ...] = ()
 
     def __post_init__(self) -> None:
         if self.strict and self.mode is not PrecisionMode.KEEP:
@@ -51,6 +60,15 @@ class PrecisionSettings:
                 got=f"{MODE_OPTION}={self.mode.value}",
                 expected=f"{MODE_OPTION}={PrecisionMode.KEEP.value}",
             )
+
+    @property
+    def constraint(self) -> AccuracyConstraint | None:
+        """What holds for the whole model: below float32 there is a default."""
+        if self.accuracy is None and self.mode.lowest.is_lower:
+            from aoe.tuning.precision.constraint import DEFAULT
+
+            return DEFAULT
+        return self.accuracy
 
     def check(self, target: Target) -> None:
         """Refuse a precision the processor has no instructions for.
@@ -69,8 +87,17 @@ class PrecisionSettings:
         )
 
 
+KEEP_FLOAT32 = PrecisionSettings()
+"""What holds if nothing is asked for."""
+
+
 def parse_precision(
-    mode: str | None = None, lists: Path | None = None, *, strict: bool = False
+    mode: str | None = None,
+    lists: Path | None = None,
+    *,
+    strict: bool = False,
+    accuracy: str | None = None,
+    calibration: tuple[InputSet, ...] = (),
 ) -> PrecisionSettings:
     """Return the settings of a command line.
 
@@ -78,6 +105,8 @@ def parse_precision(
         mode: Text of `--precision_mode`, None for the default.
         lists: File of `--modify_mixlist`.
         strict: Whether `--strict_fp32` is given.
+        accuracy: Text of `--accuracy`.
+        calibration: Sets of `--calibration`.
 
     Raises:
         OptionError: a value that cannot be meant, or options that contradict each other.
@@ -90,11 +119,25 @@ def parse_precision(
             got=lists,
             hint=f"{MODE_OPTION}={PrecisionMode.MIXED_BFLOAT16.value}",
         )
+    if calibration and accuracy is None and chosen is PrecisionMode.KEEP:
+        raise OptionError(
+            "--calibration",
+            "says nothing without an accuracy to keep",
+            hint=f"--accuracy='cosine>=0.999', or {MODE_OPTION}={PrecisionMode.MIXED_BFLOAT16}",
+        )
     return PrecisionSettings(
         mode=chosen,
         lists=read_mix_lists(lists) if lists is not None else NO_LISTS,
         strict=strict,
+        accuracy=_parse_accuracy(accuracy) if accuracy is not None else None,
+        calibration=calibration,
     )
+
+
+def _parse_accuracy(text: str) -> AccuracyConstraint:
+    from aoe.tuning.precision.constraint import parse_accuracy
+
+    return parse_accuracy(text)
 
 
 def _parse_mode(text: str) -> PrecisionMode:

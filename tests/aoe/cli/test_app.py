@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from support.engine.models import chain_model, save_model
 
@@ -127,6 +128,29 @@ def test_defaults_are_those_of_the_settings(run: Run, tuned: list[TuneSettings])
     assert tuned == [TuneSettings(model=Path("m"))]
 
 
+def test_options_of_precision_reach_the_settings(
+    run: Run, tuned: list[TuneSettings], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(3, np.float32))
+    (tmp_path / "lists.json").write_text('{"black-list": {"to-add": ["Gemm"]}}')
+    done = run(
+        "--model=m",
+        "--precision_mode=allow_fp32_to_bf16",
+        f"--modify_mixlist={tmp_path / 'lists.json'}",
+        "--accuracy=cosine>=0.99",
+        f"--calibration={tmp_path}",
+    )
+    assert done.code == 0, done.err
+    settings = tuned[-1].precision
+    assert settings.mode.value == "allow_fp32_to_bf16"
+    assert list(settings.lists.listings) == ["Gemm"]
+    assert str(settings.accuracy) == "cosine >= 0.99"
+    assert len(settings.calibration) == 1
+    for flag in ("--strict_fp32", "--deterministic"):
+        run("--model=m", flag)
+        assert tuned[-1].precision.strict
+
+
 def test_mode_is_added_by_a_module_and_a_line(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -162,6 +186,12 @@ _USAGE = [
     ("--model=m", "--job_type=7"),
     ("--model=m", "--job_type=1"),
     ("--model=m", "--progress_bar=maybe"),
+    ("--model=m", "--precision_mode=allow_mix_precision_int8"),
+    ("--model=m", "--modify_mixlist=lists.json"),
+    ("--model=m", "--accuracy=good"),
+    ("--model=m", "--calibration=no_such_folder"),
+    ("--model=m", "--strict_fp32", "--precision_mode=allow_fp32_to_bf16"),
+    ("--script=train.py", "--job_type=4", "--strict_fp32"),
     ("run",),
     ("benchmark",),
     ("benchmark", "x.onnx", "--pairs=1"),

@@ -237,3 +237,29 @@ def test_strict_float32_leaves_no_room_for_other_sums() -> None:
     result = _array(0.001, 0.001, 100.0)
     assert kernel_tolerance(strict, result).absolute < kernel_tolerance(usual, result).absolute
     assert kernel_tolerance(strict, result).relative == kernel_tolerance(usual, result).relative
+
+
+def test_below_float32_a_model_s_numbers_are_left_to_its_constraint() -> None:
+    reference = [_array(1, np.inf), np.array([3, 4])]
+    actual = [_array(5, np.inf), np.array([3, 5])]
+    found = compare_model_results(reference, actual, Precision.BFLOAT16)
+    assert found.acceptable
+    assert found.max_abs_err == 4
+    assert not compare_model_results(reference, actual).acceptable
+
+
+@pytest.mark.parametrize(
+    ("reference", "actual"),
+    [
+        (_array(1, 2), _array(1, np.nan)),
+        (_array(1, np.inf), _array(1, 2)),
+        (_array(1, 2), _array(1, 2, 3)),
+        (np.array([1, 2]), np.array([1])),
+        ([_array(1)], [_array(np.nan)]),
+        ({"a": _array(1)}, {"a": _array(np.nan)}),
+    ],
+)
+def test_shapes_and_special_values_count_in_every_precision(
+    reference: object, actual: object
+) -> None:
+    assert not compare_model_results([reference], [actual], Precision.BFLOAT16).acceptable

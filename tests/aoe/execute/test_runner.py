@@ -25,6 +25,7 @@ from aoe.execute.tasks import ModelComparison
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP, ModelInputs, save_input_sets
 from aoe.target import Target
+from aoe.workload import Precision
 
 _POLICY = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, sample_min_us=0)
 _LONG_S = 60.0
@@ -372,3 +373,26 @@ def test_results_are_compared_on_every_input_set(runner: Runner, tmp_path: Path)
         sets = save_input_sets([{"x": positive}, {"x": last}], tmp_path)
         found = _compare(runner, relu, ModelPart(model=magnitude), inputs=ModelInputs(sets=sets))
         assert found.measurement.outcome is outcome
+
+
+def test_model_gives_its_results_for_every_input_set(runner: Runner, tmp_path: Path) -> None:
+    file = save_model(chain_model(["Abs"], (2,)), tmp_path / "abs.onnx")
+    arrays = [np.array([-1, 2], np.float32), np.array([-3, -4], np.float32)]
+    inputs = ModelInputs(sets=save_input_sets([{"x": array} for array in arrays], tmp_path))
+    part = ModelPart(model=file)
+    found = runner.call("run_model", timeout_s=_LONG_S, part=part, inputs=inputs)
+    assert len(found) == 2
+    for (result,), array in zip(found, arrays, strict=True):
+        np.testing.assert_array_equal(result, np.abs(array))
+
+
+def test_below_float32_results_may_differ_by_numbers_only(runner: Runner, tmp_path: Path) -> None:
+    relu, magnitude = (
+        save_model(chain_model([op_type], (2,)), tmp_path / f"{op_type}.onnx")
+        for op_type in ("Relu", "Abs")
+    )
+    sets = save_input_sets([{"x": np.array([-1, 2], np.float32)}], tmp_path)
+    lower = ModelPart(model=magnitude, precision=Precision.BFLOAT16)
+    found = _compare(runner, relu, lower, inputs=ModelInputs(sets=sets))
+    assert found.measurement.outcome is Outcome.CORRECT
+    assert found.deviation.max_abs_err == 1

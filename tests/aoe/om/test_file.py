@@ -26,6 +26,7 @@ from aoe.om.file import (
     unpack,
     write_offline_model,
 )
+from aoe.workload import Precision
 
 
 @pytest.fixture
@@ -215,7 +216,7 @@ def test_missing_member_is_named(om: Path, member: str) -> None:
         read_manifest(_rewritten(om, lambda value: {k: v for k, v in value.items() if k != member}))
 
 
-@pytest.mark.parametrize("member", _MEMBERS)
+@pytest.mark.parametrize("member", [*_MEMBERS, "precision", "accuracy"])
 @pytest.mark.parametrize("wrong", [None, 1.5, "text", [1], [{}], {"a": 1}])
 def test_member_of_another_type_is_never_a_bug(
     om: Path, tmp_path: Path, member: str, wrong: object
@@ -225,6 +226,32 @@ def test_member_of_another_type_is_never_a_bug(
         unpack(changed, tmp_path / "out")
     except OfflineModelError as error:
         assert str(changed) in str(error)
+
+
+def test_precision_of_a_model_and_of_its_kernels_is_told(parts: Path, tmp_path: Path) -> None:
+    lower = make_use(precision=Precision.BFLOAT16)
+    manifest = make_manifest(
+        kernels=(make_use(), lower), precision=Precision.BFLOAT16, accuracy="cosine 0.9999"
+    )
+    file = tmp_path / "lower.om"
+    write_offline_model(file, parts, manifest)
+    found = read_manifest(file)
+    assert (found.precision, found.accuracy) == (Precision.BFLOAT16, "cosine 0.9999")
+    assert [use.precision.value for use in found.kernels] == ["float32", "bfloat16"]
+
+
+def test_manifest_that_names_no_precision_is_of_float32(om: Path) -> None:
+    def older(value: dict[str, Any]) -> None:
+        del value["precision"], value["accuracy"], value["kernels"][0]["precision"]
+
+    found = read_manifest(_rewritten(om, older))
+    assert found == read_manifest(om)
+    assert found.precision is Precision.FLOAT32
+
+
+def test_precision_this_version_does_not_know_is_refused(om: Path) -> None:
+    with pytest.raises(OfflineModelError, match="float4"):
+        read_manifest(_rewritten(om, lambda value: value.update(precision="float4")))
 
 
 def test_member_of_a_later_version_is_ignored(om: Path) -> None:

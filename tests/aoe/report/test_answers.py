@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from aoe.execute.accuracy import Deviation
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import Measurement, Outcome
 from aoe.report.answers import BenchmarkReport, Output, RunReport
+from aoe.workload import Precision
 from aoebank import Report, emit
 
 NAN = float("nan")
@@ -70,6 +72,27 @@ def test_run_tells_which_model_ran_and_its_outputs(capsys: pytest.CaptureFixture
     assert document == {
         "schema": "aoe.run/1",
         "tuned": False,
+        "precision": "float32",
         "outputs": [{"name": "y", "dtype": "float32", "shape": [1, 2], "values": [0.5, 1.0]}],
         "fallback_reason": "no AVX",
     }
+
+
+def test_precision_is_told_wherever_a_model_computed_in_a_lower_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = RunReport(
+        om=Path("m.om"), kernels=3, outputs=(), fallback_reason="", precision=Precision.BFLOAT16
+    )
+    text, document = _told(report, capsys)
+    assert text == "m.om: tuned model, 3 kernels, bfloat16\n"
+    assert document["precision"] == "bfloat16"
+    fell_back, document = _told(replace(report, fallback_reason="no AVX512"), capsys)
+    assert "bfloat16" not in fell_back
+    assert document["precision"] == "float32"
+    text, document = _told(
+        replace(_benchmark(max_abs_err=0.5), precision=Precision.BFLOAT16), capsys
+    )
+    assert "products in bfloat16 (largest difference" in text
+    assert "same results" not in text
+    assert (document["precision"], document["same_results"]) == ("bfloat16", None)

@@ -61,7 +61,32 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TuneContext]]:
 def test_every_setting_of_a_run_is_a_parameter() -> None:
     parameters = set(inspect.signature(aoe.tune).parameters)
     settings = {field.name for field in fields(TuneSettings)}
-    assert parameters == (settings - {"job_types"}) | {"job_type", "bank", "progress"}
+    precision = {"precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32"}
+    own = {"job_type", "bank", "progress"} | precision
+    assert parameters == (settings - {"job_types", "precision"}) | own
+
+
+def test_options_of_precision_reach_the_mode(
+    log: list[tuple[str, TuneContext]], tmp_path: Path
+) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"")
+    lists = tmp_path / "lists.json"
+    lists.write_text('{"black-list": {"to-add": ["Gemm"]}}')
+    aoe.tune(
+        tmp_path / "net.onnx",
+        precision_mode="allow_mix_precision_bf16",
+        modify_mixlist=lists,
+        accuracy="max_relative<=0.02",
+        calibration={"x": np.zeros(3, np.float32)},
+    )
+    settings = log[-1][1].settings.precision
+    assert settings.mode.value == "allow_mix_precision_bf16"
+    assert settings.lists.listings == {"Gemm": "black-list"}
+    assert str(settings.constraint) == "max_relative <= 0.02"
+    assert [given.place for given in settings.calibration] == ["inputs[0]"]
+    aoe.tune(tmp_path / "net.onnx", strict_fp32=True)
+    assert log[-1][1].settings.precision.strict
+    assert log[-1][1].settings.precision.constraint is None
 
 
 def test_every_parameter_reaches_the_mode(

@@ -22,6 +22,7 @@ from aoe.tuning.opat.comparing import PROCESSES
 from aoe.tuning.opat.judge import Judgement
 from aoe.tuning.opat.model import judge_model
 from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.precision.settings import KEEP_FLOAT32
 from aoebank import Event
 
 _CONFIRMED = 1
@@ -92,7 +93,7 @@ class Model:
         machine = Machine(assembly, numbers, self.saves, wrong=self.wrong)
         runner = ScriptedRunner(model=machine, jitter=self.jitter, drift=0.0)
         bench = SimpleNamespace(
-            settings=SimpleNamespace(repeat_tune=repeat_tune),
+            settings=SimpleNamespace(repeat_tune=repeat_tune, precision=KEEP_FLOAT32),
             runner=runner,
             inputs=MADE_UP,
             progress=self.progress,

@@ -1,0 +1,64 @@
+"""The trade of accuracy against speed, kernel by kernel, as a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from aoe.tuning.opat.accuracy import HeldAccuracy
+    from aoe.tuning.opat.assembly import ChosenKernel
+    from aoebank import Text
+
+_MOST_ROWS = 30
+
+
+def write_accuracy(text: Text, held: HeldAccuracy, kept: frozenset[str]) -> None:
+    """Write what was traded, and what the whole model reaches.
+
+    Args:
+        text: Where to.
+        held: What the model was held to.
+        kept: Names of the kernels in the model.
+    """
+    if held.weighed:
+        text.console.print(_trade_table(held, kept))
+    text.line(f"accuracy: {held}" + ("" if held.trade.holds else ": MISSED, even in float32"))
+    if held.trade.put_back:
+        text.line(
+            f"{len(held.trade.put_back)} of {len(held.weighed)} kernels put back to keep it: "
+            f"{held.constraint.name} was {held.trade.at_first:.6g} with all of them"
+        )
+
+
+def _trade_table(held: HeldAccuracy, kept: frozenset[str]) -> Table:
+    """Return a row for each kernel in question: the one that saves most comes first."""
+    from rich.table import Table
+
+    table = Table(title=f"accuracy against speed, {held.constraint}")
+    table.add_column("operator", overflow="fold")
+    table.add_column("precision")
+    for heading in ("places", "saves us", f"{held.constraint.name} alone"):
+        table.add_column(heading, justify="right")
+    table.add_column("in model")
+    ranked = sorted(held.weighed, key=lambda kernel: (-kernel.gain_us, kernel.source.name))
+    for kernel in ranked[:_MOST_ROWS]:
+        table.add_row(*_row(kernel, held, kept))
+    if len(ranked) > _MOST_ROWS:
+        table.caption = f"{len(ranked) - _MOST_ROWS} more in summary.json"
+    return table
+
+
+def _row(kernel: ChosenKernel, held: HeldAccuracy, kept: frozenset[str]) -> tuple[str, ...]:
+    name = kernel.source.name
+    alone = held.trade.alone.get(name)
+    state = "put back" if name in held.trade.put_back else "yes" if name in kept else "no"
+    return (
+        kernel.op_names[0],
+        kernel.source.workload.precision.value,
+        str(len(kernel.regions)),
+        f"{kernel.gain_us:.1f}",
+        f"{alone:.6g}" if alone is not None else "-",
+        state,
+    )

@@ -1,0 +1,200 @@
+"""Holds a model to its accuracy: which kernels of lower precision it may have.
+
+A place of the model may have two kernels, one in float32 and one below. The one below is used
+where it is faster, as long as the whole model keeps the constraint; else the other one is, or
+ONNX Runtime's own. Winograd's kernels go the same way, last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from aoe.errors import RunError
+from aoe.execute.messages import ModelPart
+from aoe.execute.runner import Runner
+from aoe.graph.regions import Region
+from aoe.kernels.algorithms import precision_of
+from aoe.ort.inputs import ModelInputs
+from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.precision.constraint import AccuracyConstraint, Results
+from aoe.tuning.precision.sensitivity import Trade, hold
+from aoe.workload import Precision
+
+_TIMEOUT_S = 600.0
+_FASTER = 1.02
+"""A kernel of lower precision has to be this much faster than the one in float32: below that,
+the choice would be one of noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldAccuracy:
+    """What the accuracy of a model was traded for.
+
+    Attributes:
+        constraint: What has to hold.
+        trade: Which kernels stay, and what the metric says of them.
+        kernels: One for each place of the model.
+        weighed: Kernels that were in question.
+        sets: Sets of inputs the model was run on.
+        made_up: True if they were made up.
+    """
+
+    constraint: AccuracyConstraint
+    trade: Trade
+    kernels: tuple[ChosenKernel, ...]
+    weighed: tuple[ChosenKernel, ...]
+    sets: int
+    made_up: bool
+
+    def __str__(self) -> str:
+        inputs = "made-up inputs" if self.made_up else f"{self.sets} input sets"
+        return f"{self.constraint.name} {self.trade.value:.6g} on {inputs} ({self.constraint})"
+
+    def followed_by(self, later: HeldAccuracy) -> HeldAccuracy:
+        """Return what both came to, one after the other; the rows are those of the first."""
+        return replace(
+            later,
+            weighed=self.weighed,
+            trade=replace(
+                later.trade,
+                put_back=(*self.trade.put_back, *later.trade.put_back),
+                at_first=self.trade.at_first,
+                alone={**later.trade.alone, **self.trade.alone},
+            ),
+        )
+
+
+class AccuracyKeeper:
+    """Runs variants of a model and compares their results with those of the untuned one.
+
+    Args:
+        assembly: Writes the variants; its library holds every kernel.
+        runner: Runs them.
+        constraint: What has to hold.
+        inputs: What they are run on, every set.
+    """
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        runner: Runner,
+        *,
+        constraint: AccuracyConstraint,
+        inputs: ModelInputs,
+    ) -> None:
+        self._assembly = assembly
+        self._runner = runner
+        self._constraint = constraint
+        self._inputs = inputs
+        self._reference: Results | None = None
+
+    def hold(self, kernels: Sequence[ChosenKernel]) -> HeldAccuracy:
+        """Return the kernels with which the model keeps its accuracy, one for each place.
+
+        Args:
+            kernels: Kernels in the library; a place may have several.
+
+        Raises:
+            RunError: the untuned model cannot be run.
+            AccuracyError: the metric fails.
+        """
+        weighed = tuple(kernel for kernel in kernels if _is_weighed(kernel))
+
+        def evaluate(lowered: frozenset[str]) -> float:
+            return self.value(one_per_place(kernels, lowered))
+
+        trade = hold([kernel.source.name for kernel in weighed], evaluate, self._constraint)
+        return HeldAccuracy(
+            constraint=self._constraint,
+            trade=trade,
+            kernels=one_per_place(kernels, trade.lowered),
+            weighed=weighed,
+            sets=len(self._inputs.sets) or 1,
+            made_up=not self._inputs.sets,
+        )
+
+    def value(self, kernels: Sequence[ChosenKernel]) -> float:
+        """Return the metric of the model with these kernels, NaN if it cannot be run.
+
+        Raises:
+            RunError: the untuned model cannot be run.
+            AccuracyError: the metric fails.
+        """
+        if self._reference is None:
+            self._reference = self._results(self._assembly.untuned)
+        try:
+            results = self._results(self._assembly.write_model(kernels, "variant.onnx"))
+        except RunError:
+            return math.nan
+        return self._constraint.value(self._reference, results)
+
+    def _results(self, part: ModelPart) -> Results:
+        found: Results = self._runner.call(
+            "run_model", timeout_s=_TIMEOUT_S, part=part, inputs=self._inputs
+        )
+        return found
+
+
+def worth_lowering(operators: Sequence[TunedOperator]) -> tuple[TunedOperator, ...]:
+    """Return operators without those of lower precision that float32 is as fast as.
+
+    Speeds are compared as the bank keeps them, so that a second run chooses alike.
+    """
+    exact = {
+        region.output: _speedup(tuned)
+        for tuned in operators
+        if not tuned.operator.workload.precision.is_lower
+        for region in tuned.operator.regions
+    }
+    return tuple(
+        tuned
+        for tuned in operators
+        if not tuned.operator.workload.precision.is_lower
+        or _speedup(tuned)
+        > _FASTER * max(exact.get(region.output, 0.0) for region in tuned.operator.regions)
+    )
+
+
+def one_per_place(
+    kernels: Sequence[ChosenKernel], lowered: frozenset[str]
+) -> tuple[ChosenKernel, ...]:
+    """Return one kernel for each place: of lower precision where one may be, by name.
+
+    Args:
+        kernels: Kernels to choose from, each with all places it can compute.
+        lowered: Names of those in question which may be used.
+    """
+    taken: set[str] = set()
+    chosen = []
+    for kernel in sorted(kernels, key=lambda one: not one.source.workload.precision.is_lower):
+        if _is_weighed(kernel) and kernel.source.name not in lowered:
+            continue
+        places = zip(kernel.regions, kernel.op_names, strict=True)
+        free = [(region, name) for region, name in places if region.output not in taken]
+        if free:
+            taken.update(region.output for region, _ in free)
+            chosen.append(_at(kernel, free))
+    return tuple(sorted(chosen, key=lambda kernel: kernel.source.name))
+
+
+def _at(kernel: ChosenKernel, places: Sequence[tuple[Region, str]]) -> ChosenKernel:
+    """Return a kernel for some of its places only."""
+    return replace(
+        kernel,
+        regions=tuple(region for region, _ in places),
+        op_names=tuple(name for _, name in places),
+        gain_us=kernel.gain_us * len(places) / len(kernel.regions),
+    )
+
+
+def _is_weighed(kernel: ChosenKernel) -> bool:
+    return precision_of(kernel.source.schedule.algorithm) is not Precision.STRICT_FLOAT32
+
+
+def _speedup(tuned: TunedOperator) -> float:
+    """Return what ONNX Runtime is beaten by, 1 where it is not."""
+    found = tuned.speedup if tuned.schedule is not None else None
+    return round(found, 4) if found is not None else 1.0

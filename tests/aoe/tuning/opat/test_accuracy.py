@@ -1,0 +1,191 @@
+"""Which kernels of lower precision a model may have, and what it has in their places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.engine.judging import FakeAssembly
+from support.engine.tuning import make_kernel, make_tuned
+
+from aoe.errors import RunError
+from aoe.execute.messages import ModelPart
+from aoe.ort.inputs import MADE_UP, InputSet, ModelInputs
+from aoe.schedule import Schedule
+from aoe.testing.fakes import ScriptedRunner
+from aoe.tuning.opat.accuracy import AccuracyKeeper, one_per_place, worth_lowering
+from aoe.tuning.opat.assembly import ChosenKernel, lowest_precision
+from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.precision.constraint import parse_accuracy
+from aoe.workload import Precision
+
+_TWO_SETS = ModelInputs(sets=(InputSet(place="a", files={}), InputSet(place="b", files={})))
+
+
+def _kernel(
+    name: str, *places: int, lower: bool = False, algorithm: str = "direct", gain_us: float = 100.0
+) -> ChosenKernel:
+    """Return a kernel for the results of these nodes."""
+    kernel = make_kernel(0)
+    region = kernel.regions[0]
+    workload = kernel.source.workload
+    if lower:
+        workload = replace(workload, precision=Precision.BFLOAT16)
+    return replace(
+        kernel,
+        source=replace(
+            kernel.source,
+            name=name,
+            workload=workload,
+            schedule=Schedule(algorithm=algorithm + ("_bf16" if lower else "")),
+        ),
+        regions=tuple(replace(region, nodes=(n,), output=f"t{n}") for n in places),
+        op_names=tuple(f"n{n}" for n in places),
+        gain_us=gain_us,
+    )
+
+
+def _keeper(
+    errors: Mapping[str, float], bound: str, inputs: ModelInputs = MADE_UP
+) -> tuple[AccuracyKeeper, ScriptedRunner]:
+    """Return a keeper of a model whose only result is off by the errors of its kernels."""
+    assembly = FakeAssembly()
+
+    def results(part: ModelPart) -> list[object] | RunError:
+        error = sum(errors[name] for name in assembly.contents.get(str(part.model), ()))
+        if math.isinf(error):
+            return RunError("run_model", "the worker ended with signal 11")
+        return [np.array([1.0 + error, 1.0], np.float32)]
+
+    runner = ScriptedRunner(results=results)
+    keeper = AccuracyKeeper(
+        assembly,  # type: ignore[arg-type]
+        runner,  # type: ignore[arg-type]
+        constraint=parse_accuracy(bound),
+        inputs=inputs,
+    )
+    return keeper, runner
+
+
+def _places(kernels: tuple[ChosenKernel, ...]) -> dict[str, str]:
+    """Return the kernel of each place."""
+    return {name: kernel.source.name for kernel in kernels for name in kernel.op_names}
+
+
+def test_lower_kernel_takes_its_places_and_leaves_the_others() -> None:
+    exact = _kernel("exact", 0, 1, 2, gain_us=300.0)
+    lower = _kernel("lower", 0, 2, lower=True)
+    chosen = one_per_place((exact, lower), frozenset({"lower"}))
+    assert _places(chosen) == {"n0": "lower", "n1": "exact", "n2": "lower"}
+    assert {kernel.source.name: kernel.gain_us for kernel in chosen} == {
+        "exact": 100.0,
+        "lower": 100.0,
+    }
+    assert _places(one_per_place((exact, lower), frozenset())) == dict.fromkeys(
+        ("n0", "n1", "n2"), "exact"
+    )
+
+
+def test_place_without_a_kernel_in_float32_goes_back_to_onnx_runtime() -> None:
+    assert one_per_place((_kernel("lower", 0, lower=True),), frozenset()) == ()
+
+
+def test_everything_stays_where_the_constraint_holds() -> None:
+    kernels = (_kernel("a", 0), _kernel("b", 0, lower=True), _kernel("c", 1, lower=True))
+    keeper, runner = _keeper({"a": 0, "b": 0.01, "c": 0.02}, "max_relative<=0.1", _TWO_SETS)
+    held = keeper.hold(kernels)
+    assert _places(held.kernels) == {"n0": "b", "n1": "c"}
+    assert held.trade.put_back == ()
+    assert (held.sets, held.made_up) == (2, False)
+    assert len(runner.asked("run_model")) == 2
+    assert str(held) == "max_relative 0.03 on 2 input sets (max_relative <= 0.1)"
+
+
+def test_harmful_kernels_go_back_to_float32() -> None:
+    kernels = (
+        _kernel("a", 0),
+        _kernel("b", 0, lower=True),
+        _kernel("c", 1, lower=True),
+        _kernel("d", 2, lower=True),
+    )
+    keeper, _ = _keeper({"a": 0, "b": 0.2, "c": 0.03, "d": 0.3}, "max_relative<=0.1")
+    held = keeper.hold(kernels)
+    assert _places(held.kernels) == {"n0": "a", "n1": "c"}
+    assert held.trade.put_back == ("d", "b")
+    assert held.trade.alone["b"] == pytest.approx(0.2)
+    assert held.trade.value == pytest.approx(0.03)
+    assert held.made_up
+
+
+def test_winograd_goes_back_last_and_direct_sums_never() -> None:
+    kernels = (
+        _kernel("plain", 0),
+        _kernel("winograd", 1, algorithm="winograd_4x4"),
+        _kernel("lower", 2, lower=True),
+    )
+    errors = {"plain": 1e-7, "winograd": 1e-5, "lower": 1e-2}
+    loose, _ = _keeper(errors, "max_relative<=1e-3")
+    assert _places(loose.hold(kernels).kernels) == {"n0": "plain", "n1": "winograd"}
+    tight, _ = _keeper(errors, "max_relative<=1e-6")
+    assert _places(tight.hold(kernels).kernels) == {"n0": "plain"}
+
+
+def test_kernel_that_cannot_be_run_in_the_model_goes_back() -> None:
+    kernels = (_kernel("deadly", 0, lower=True), _kernel("fine", 1, lower=True))
+    keeper, _ = _keeper({"deadly": math.inf, "fine": 0.01}, "cosine>=0.99")
+    held = keeper.hold(kernels)
+    assert _places(held.kernels) == {"n1": "fine"}
+
+
+def test_bound_no_model_keeps_is_said() -> None:
+    keeper, _ = _keeper({"a": 0.01}, "math:dist>=2")
+    with pytest.raises(Exception, match="the metric failed"):
+        keeper.hold((_kernel("a", 0, lower=True),))
+
+
+def test_later_trade_is_told_with_the_earlier_one() -> None:
+    kernels = (_kernel("a", 0, lower=True), _kernel("b", 1, lower=True))
+    first, _ = _keeper({"a": 0.2, "b": 0.01}, "max_relative<=0.1")
+    second, _ = _keeper({"a": 0.2, "b": 0.2}, "max_relative<=0.1")
+    held = first.hold(kernels)
+    both = held.followed_by(second.hold(held.kernels))
+    assert both.trade.put_back == ("a", "b")
+    assert both.weighed == kernels
+    assert both.trade.lowered == frozenset()
+    assert both.trade.at_first == held.trade.at_first
+
+
+def test_lowest_precision_is_that_of_any_kernel() -> None:
+    exact, lower = _kernel("a", 0), _kernel("b", 1, lower=True)
+    assert lowest_precision(()) is lowest_precision((exact,)) is Precision.FLOAT32
+    assert lowest_precision((exact, lower)) is Precision.BFLOAT16
+
+
+def _tuned(speedup: float | None, *, lower: bool) -> TunedOperator:
+    tuned = make_tuned("n0")
+    operator = tuned.operator
+    if lower:
+        workload = replace(operator.workload, precision=Precision.BFLOAT16)
+        operator = replace(operator, workload=workload)
+    schedule = tuned.schedule if speedup is not None else None
+    return replace(tuned, operator=operator, speedup=speedup, schedule=schedule)
+
+
+@pytest.mark.parametrize(
+    ("exact", "lower", "worth"),
+    [(3.0, 3.1, True), (3.0, 3.05, False), (3.0, 1.9, False), (None, 1.05, True)],
+)
+def test_lower_precision_has_to_be_faster_than_float32(
+    exact: float | None, lower: float, worth: bool
+) -> None:
+    operators = [_tuned(exact, lower=False), _tuned(lower, lower=True)]
+    assert (operators[1] in worth_lowering(operators)) is worth
+    assert operators[0] in worth_lowering(operators)
+
+
+def test_lower_precision_alone_has_nothing_to_be_faster_than() -> None:
+    alone = _tuned(1.05, lower=True)
+    assert worth_lowering([alone]) == (alone,)
