@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import halide as hl
@@ -13,7 +16,9 @@ import numpy as np
 import onnx
 import pytest
 
+import aoe.kernels
 from aoe.device.registry import default_device
+from aoe.device.toolchain import find_toolchain, halide_include
 from aoe.errors import ScheduleError
 from aoe.execute.accuracy import Tolerance, compare, kernel_tolerance
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
@@ -32,6 +37,7 @@ from aoe.schedule import (
     schedule_from_json,
     schedule_to_json,
 )
+from aoe.settings import environment
 from aoe.workload import (
     NCHWC_DOMAIN,
     AttributeValue,
@@ -72,6 +78,8 @@ class CompiledKernel:
     def __init__(self, workload: Workload, schedule: Schedule | None = None) -> None:
         schedule = schedule or Schedule()
         family = get_family(workload.op_type)
+        if kernel_target().bf16_tiles:
+            _load_tiles()
         pipeline: Pipeline = family.pipeline(workload, schedule.algorithm)
         apply_schedule(pipeline, schedule)
         set_extents(pipeline)
@@ -92,15 +100,33 @@ class CompiledKernel:
         self._call(*views, result)
         return result.reshape(self._workload.output.shape)
 
-    def _argument(self, number: int, values: Array, extents: Sequence[int]) -> Array:
+    def _argument(self, number: int, values: Array, extents: Sequence[int]) -> Array | hl.Buffer:
         """Return an input as the kernel reads it: packed, where it is read so."""
         dense = np.ascontiguousarray(values)
         if number not in self._pack:
             return dense.reshape(tuple(reversed(extents)))
         raw = self._pipeline.packings[number].argument_extents
-        packed = _unwritten(extents)
+        packed = _PACKED_TYPES[self._pipeline.packings[number].dtype](list(extents))
         self._pack[number](dense.reshape(tuple(reversed(raw))), packed)
         return packed
+
+
+_PACKED_TYPES = {
+    "float32": partial(hl.Buffer, hl.Float(32)),
+    "bfloat16": partial(hl.Buffer, hl.BFloat(16)),
+}
+
+
+@cache
+def _load_tiles() -> None:
+    """Make the glue's function for matrix tiles known to kernels of this process."""
+    with tempfile.TemporaryDirectory(prefix="aoe_tiles_") as folder:
+        file = Path(folder) / "tiles.so"
+        source = Path(aoe.kernels.__file__).parent / "glue" / "tiles.c"
+        flags = ["-O2", "-shared", "-fPIC", f"-I{halide_include()}", "-o", str(file)]
+        find_toolchain(environment()).run([*flags, str(source)], what="building tiles")
+        if ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL).aoe_request_tiles():
+            raise RuntimeError("the system keeps the tile registers back")
 
 
 def _unwritten(extents: Sequence[int]) -> Array:
@@ -294,7 +320,7 @@ class KernelFamilyTests:
             apply_schedule(pipeline, schedule)
 
     def test_one_thread_gets_no_parallel_loop(self, workload: Workload) -> None:
-        target = KernelTarget(vector_lanes=kernel_target().vector_lanes, threads=1)
+        target = replace(kernel_target(), threads=1)
         for configuration in self.family.space(workload, target).configurations():
             schedule = self.family.schedule(workload, configuration, target)
             assert not any(isinstance(step, Parallel) for step in schedule.steps)

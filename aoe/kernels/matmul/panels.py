@@ -10,6 +10,7 @@ registers reads as many streams from memory, each without a gap.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import halide as hl
@@ -39,7 +40,7 @@ def panels_pipeline(product: MatrixProduct) -> Pipeline:
     """
     operands = read_operands(product.chain, product.iteration)
     rows = operands.variables[1:]
-    left = _left_argument(product, operands.arguments[product.left])
+    left = left_argument(product, operands.arguments[product.left])
     weights = hl.ImageParam(hl.Float(32), 3, f"x{product.right}")
     sums = _sums(product, left, weights, rows)
     finished = hl.Func(FINISHED)
@@ -74,11 +75,28 @@ def left_extents(product: MatrixProduct) -> tuple[int, ...]:
     return tuple(axes)
 
 
-def _left_argument(product: MatrixProduct, read_by_chain: hl.ImageParam) -> hl.ImageParam:
+def left_argument(product: MatrixProduct, read_by_chain: hl.ImageParam) -> hl.ImageParam:
+    """Return the buffer of the left matrix: the chain's, if it reads it too, else a new one."""
     rank = len(product.left_axes) + 1
     if read_by_chain.dimensions() == rank and product.iteration.operands[product.left]:
         return read_by_chain
     return hl.ImageParam(hl.Float(32), rank, f"x{product.left}")
+
+
+def left_place(
+    product: MatrixProduct, rows: Sequence[hl.Var], depth: hl.Expr
+) -> tuple[hl.Expr, ...]:
+    """Return where an element of the left matrix lies.
+
+    Args:
+        product: Says how it is stored.
+        rows: Row loops, innermost first.
+        depth: Place within a row.
+    """
+    outermost_first = rows[::-1]
+    place = [hl.Expr(outermost_first[at]) for at in reversed(product.left_axes)]
+    place.insert(1 if product.left_turned else 0, depth)
+    return tuple(place)
 
 
 def _sums(
@@ -86,13 +104,10 @@ def _sums(
 ) -> hl.Func:
     lane, block = hl.Var(LANE), hl.Var(BLOCK)
     r = hl.RDom([(0, product.depth)], "r")
-    outermost_first = rows[::-1]
-    place = [outermost_first[at] for at in reversed(product.left_axes)]
-    place.insert(1 if product.left_turned else 0, r.x)
     sums = hl.Func(SUMS)
     sums[(lane, block, *rows)] = constant(0.0)
     panel = hl.clamp(block, 0, panels_of(product) - 1)  # a padded block reads the last one
-    sums[(lane, block, *rows)] += left[tuple(place)] * weights[lane, r.x, panel]
+    sums[(lane, block, *rows)] += left[left_place(product, rows, r.x)] * weights[lane, r.x, panel]
     sums.bound_extent(lane, PANEL).compute_root()  # steps place it closer
     return sums
 

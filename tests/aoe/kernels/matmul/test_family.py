@@ -21,7 +21,7 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
-from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
+from aoe.workload import AttributeValue, Operation, Precision, TensorSpec, Workload
 
 MICROSOFT = "com.microsoft"
 
@@ -127,6 +127,25 @@ class TestMatMul(KernelFamilyTests):
             more=(plain(4, 64),),
         ),
     }
+
+
+def _in_tiles() -> Mapping[str, Workload]:
+    """Return the cases with rows enough for tiles, and larger ones."""
+    larger = {
+        "prime, deep": gemm(67, 101, 83, transB=1, activation="Relu"),
+        "many rows and panels": product((3, 49, 64), (64, 320), (3, 49, 320)),
+    }
+    lowered = {
+        name: replace(case, precision=Precision.BFLOAT16)
+        for name, case in {**TestMatMul.cases, **larger}.items()
+    }
+    return {name: case for name, case in lowered.items() if MatMul().supports(case)}
+
+
+@pytest.mark.skipif(not kernel_target().bf16_tiles, reason="this CPU has no AMX")
+class TestMatrixTiles(KernelFamilyTests):
+    family_name = "matmul"
+    cases: Mapping[str, Workload] = _in_tiles()
 
 
 @pytest.mark.parametrize(
