@@ -29,5 +29,5 @@ def load(task: RuntimeTask) -> tuple[RunOnce, Facts]:
         results = request.infer(feed, share_inputs=True, share_outputs=True)
         return [results[output] for output in compiled.outputs]
 
-    precision = str(compiled.get_property("INFERENCE_PRECISION_HINT"))
+    precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     return run, {"computes_in": precision}

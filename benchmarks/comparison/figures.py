@@ -1,0 +1,121 @@
+"""From raw results to what tables and the picture show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from networks.registry import NETWORKS
+from runtimes.registry import BASELINE
+
+from aoe.measurement import PairedSamples, SpeedupEstimate, estimate_speedup
+
+FLOAT32 = "fp32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerFigure:
+    """One runtime on one network.
+
+    Attributes:
+        title: Of the runtime.
+        precision: In what it computes.
+        failure: Why there are no figures; empty if there are.
+        ratio: Speed-up over ONNX Runtime; None where either has no figures.
+        call_ms: Median over the rounds of the median call; 0 without figures.
+        error: Largest difference from float64, as a share of the largest value.
+        roof_share: Multiply-adds a second over those the machine can make in float32; None where
+            the roof was not measured.
+        facts: What the runtime said of itself.
+    """
+
+    title: str
+    precision: str
+    failure: str = ""
+    ratio: SpeedupEstimate | None = None
+    call_ms: float = 0.0
+    error: float | None = None
+    roof_share: float | None = None
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkFigures:
+    """One network on one number of threads.
+
+    Attributes:
+        title: Of the network.
+        threads: For every runtime.
+        multiply_adds: Of one run.
+        peers: By name; empty if the network could not be prepared.
+        failure: Why it could not; empty if it could.
+        others: Shares of the machine other processes had, one for every turn.
+    """
+
+    title: str
+    threads: int
+    multiply_adds: int
+    peers: Mapping[str, PeerFigure]
+    failure: str
+    others: tuple[float, ...]
+
+
+def figures_of(document: Mapping[str, Any]) -> list[NetworkFigures]:
+    """Return the figures of every record, in the order of the registry of networks."""
+    order = {name: number for number, name in enumerate(NETWORKS)}
+    records = [record for record in document["records"] if record["network"] in order]
+    records.sort(key=lambda record: (record["threads"], order[record["network"]]))
+    return [_network(record) for record in records]
+
+
+def geometric_mean(rows: Iterable[NetworkFigures], peer: str) -> tuple[float, int] | None:
+    """Return the geometric mean of a runtime's ratios and their number; None without any."""
+    found = [row.peers[peer].ratio for row in rows if peer in row.peers]
+    logs = [math.log(ratio.median) for ratio in found if ratio is not None]
+    return (math.exp(sum(logs) / len(logs)), len(logs)) if logs else None
+
+
+def peer_names(rows: Sequence[NetworkFigures], *, is_float32: bool) -> dict[str, str]:
+    """Return names and titles of the runtimes of one kind of precision, the baseline apart."""
+    return {
+        name: figure.title
+        for row in rows
+        for name, figure in row.peers.items()
+        if name != BASELINE and (figure.precision == FLOAT32) is is_float32
+    }
+
+
+def _network(record: Mapping[str, Any]) -> NetworkFigures:
+    baseline = record["peers"].get(BASELINE, {}).get("median_us", [])
+    roofs = record.get("roof_multiply_adds_per_s", [])
+    work = record.get("facts", {}).get("multiply_adds", 0)
+    roof = work / median(roofs) if roofs else None
+    rows = record["peers"].values()
+    return NetworkFigures(
+        title=NETWORKS[record["network"]].title,
+        threads=record["threads"],
+        multiply_adds=work,
+        peers={name: _peer(row, baseline, roof) for name, row in record["peers"].items()},
+        failure=record.get("failure", ""),
+        others=tuple(share for row in rows for share in row.get("others", ())),
+    )
+
+
+def _peer(row: Mapping[str, Any], baseline: Sequence[float], roof_s: float | None) -> PeerFigure:
+    """Return one figure; rounds are paired, and who had fewer is paired with the first ones."""
+    samples = tuple(row.get("median_us", ()))
+    pairs = PairedSamples(tuple(baseline[: len(samples)]), samples[: len(baseline)])
+    call_us = median(samples) if samples else 0.0
+    return PeerFigure(
+        title=row["title"],
+        precision=row["precision"],
+        failure=row.get("failure", ""),
+        ratio=estimate_speedup(pairs) if pairs.tuned_us else None,
+        call_ms=call_us / 1e3,
+        error=row.get("errors", {}).get("largest"),
+        roof_share=roof_s * 1e6 / call_us if roof_s is not None and samples else None,
+        facts=row.get("facts", {}),
+    )

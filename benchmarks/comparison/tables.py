@@ -1,0 +1,200 @@
+"""Writes the tables of the documentation from raw results; what is between the markers is its."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from comparison.figures import (
+    NetworkFigures,
+    PeerFigure,
+    figures_of,
+    geometric_mean,
+    peer_names,
+)
+from comparison.files import write_whole
+from comparison.picture import draw
+from comparison.results import ResultsError, load_results
+from runtimes.registry import BASELINE
+
+BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+PAGE, PICTURE = "benchmarks.md", "benchmarks-peers.svg"
+_REASON_CHARACTERS = 160
+
+
+def write_docs(results: Path, docs: Path) -> None:
+    """Replace the tables in the page, and the picture beside it.
+
+    Raises:
+        ResultsError: the results cannot be read, or the page has no markers.
+    """
+    document = load_results(results)
+    page = docs / PAGE
+    text = page.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ResultsError(f"{page}: no place for the tables (expected {BEGIN} and {END})")
+    rows = figures_of(document)
+    write_whole(docs / PICTURE, draw(rows))
+    write_whole(page, f"{before}{BEGIN}\n{tables(document, rows, results.name)}{END}{after}")
+
+
+def tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:
+    """Return the section as Markdown."""
+    parts = [_facts(document, rows, file)]
+    if rows:
+        most = max(row.threads for row in rows)
+        alt = f"Speed-up over ONNX Runtime, {_threads(most)}"
+        parts.append(f"![{alt}]({PICTURE})")
+    for threads, found in groupby(rows, lambda row: row.threads):
+        group = list(found)
+        for is_float32, kind in ((True, "float32"), (False, "other precisions")):
+            names = peer_names(group, is_float32=is_float32)
+            if names:
+                parts.append(f"### {_threads(threads).capitalize()}, {kind}")
+                parts.append("\n".join(_ratios(group, names, is_float32=is_float32)))
+    most_rows = [row for row in rows if row.threads == max(r.threads for r in rows)]
+    parts.append("### Errors against float64")
+    parts.append("\n".join(_errors(most_rows)))
+    printed = list(_printed(rows))
+    if printed:
+        parts.append("### What `aoe` printed")
+        head = "| network | threads | printed | measured here | kernels | tuning s |"
+        parts.append("\n".join([head, "|---|---|---|---|---|---|", *printed]))
+    failures = list(_failures(rows))
+    if failures:
+        parts.append("### No figure\n\n" + "\n".join(failures))
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:
+    here = document["environment"]
+    records = document["records"]
+    dates = sorted({record["date"] for record in records if "date" in record})
+    versions = ", ".join(f"{name} {v}" for name, v in here["versions"].items() if v)
+    settings = {json.dumps(record["settings"]) for record in records if record["settings"]}
+    shares = [share for row in rows for share in row.others]
+    span = " to ".join(dict.fromkeys((*dates[:1], *dates[-1:])))
+    lines = [
+        f"`benchmarks/results/{file}`, {span}, on {here['cores']} cores of {here['cpu']}",
+        f"({here['model']}: {', '.join(here['features'])}), {here['memory_gb']} GB, Linux",
+        f"{here['kernel']}, Python {here['python']}, {versions}.",
+    ]
+    for text in sorted(settings):
+        chosen = json.loads(text)
+        lines.append(
+            f"{chosen['rounds']} rounds with turns of {chosen['turn_s']:g} s, "
+            f"tuning {chosen['budget_s']:g} s."
+        )
+    computed = sorted(
+        {
+            f"{figure.title} computed in {figure.facts['computes_in']}"
+            for row in rows
+            for figure in row.peers.values()
+            if "computes_in" in figure.facts
+        }
+    )
+    if computed:
+        lines.append(f"{', '.join(computed)}.")
+    if shares:
+        lines.append(
+            f"Other processes had {median(shares):.1%} of the machine in the median turn, "
+            f"{max(shares):.0%} in the worst."
+        )
+    return "\n".join(lines)
+
+
+def _ratios(
+    rows: Sequence[NetworkFigures], names: Mapping[str, str], *, is_float32: bool
+) -> Iterator[str]:
+    """Yield a table of ratios to ONNX Runtime, with intervals; the geometric means come last."""
+    roof = ["roof: ORT, engine"] if is_float32 else []
+    heads = ["network", "GMAC", "ORT ms", *names.values(), *roof]
+    yield _row(heads)
+    yield _row(["---"] * len(heads))
+    for row in rows:
+        if row.failure:
+            continue
+        baseline = row.peers.get(BASELINE)
+        call = f"{baseline.call_ms:.2f}" if baseline and baseline.call_ms else "failed"
+        cells = [row.title, f"{row.multiply_adds / 1e9:.2f}", call]
+        cells += [_ratio(row.peers.get(name)) for name in names]
+        cells += [f"{_share(baseline)}, {_share(row.peers.get('engine'))}"] if roof else []
+        yield _row(cells)
+    means = [geometric_mean(rows, name) for name in names]
+    cells = ["**geometric mean**", "", ""]
+    cells += [f"**{mean[0]:.2f}** of {mean[1]}" if mean else "" for mean in means]
+    yield _row([*cells, *([""] if roof else [])])
+
+
+def _errors(rows: Sequence[NetworkFigures]) -> Iterator[str]:
+    titles = {name: figure.title for row in rows for name, figure in row.peers.items()}
+    yield _row(["network", *titles.values()])
+    yield _row(["---"] * (len(titles) + 1))
+    for row in rows:
+        if not row.failure:
+            yield _row([row.title, *(_error(row.peers.get(name)) for name in titles)])
+
+
+def _printed(rows: Sequence[NetworkFigures]) -> Iterator[str]:
+    """Yield what the engine said of its own gain beside what was measured from outside."""
+    for row in rows:
+        for figure in row.peers.values():
+            said = figure.facts.get("printed")
+            if said and figure.ratio:
+                interval = f"{said['speedup_low']:.2f} to {said['speedup_high']:.2f}"
+                extra = "" if figure.title == "engine" else f" ({figure.title})"
+                yield _row(
+                    [
+                        row.title + extra,
+                        str(row.threads),
+                        f"{said['speedup']:.2f} ({interval})",
+                        _ratio(figure),
+                        str(figure.facts["kernels"]),
+                        f"{said['seconds']:.0f}",
+                    ]
+                )
+
+
+def _failures(rows: Sequence[NetworkFigures]) -> Iterator[str]:
+    """Yield each reason once, with all networks it holds for."""
+    places: dict[str, list[str]] = {}
+    for row in rows:
+        reasons = [("", row.failure), *((f.title, f.failure) for f in row.peers.values())]
+        for title, failure in reasons:
+            if failure:
+                said = " ".join(failure.split())[:_REASON_CHARACTERS].replace("`", "'")
+                where = f"{row.title} ({row.threads})"
+                places.setdefault(f"{title or 'network'}: `{said}`", []).append(where)
+    for reason, where in places.items():
+        yield f"- {reason}: {'; '.join(where)}"
+
+
+def _ratio(figure: PeerFigure | None) -> str:
+    if figure is None:
+        return ""
+    if figure.ratio is None:
+        return "-"
+    ratio = figure.ratio
+    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def _share(figure: PeerFigure | None) -> str:
+    return "-" if figure is None or figure.roof_share is None else f"{figure.roof_share:.0%}"
+
+
+def _error(figure: PeerFigure | None) -> str:
+    return "-" if figure is None or figure.error is None else f"{figure.error:.1e}"
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

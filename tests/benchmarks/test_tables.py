@@ -1,0 +1,188 @@
+"""Tables and picture say what the raw results say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from comparison.figures import figures_of, geometric_mean, peer_names
+from comparison.picture import draw
+from comparison.results import SCHEMA, ResultsError
+from comparison.tables import BEGIN, END, tables, write_docs
+
+ENVIRONMENT = {
+    "cpu": "Test CPU",
+    "model": "1-2-3",
+    "features": ["avx2"],
+    "cores": 2,
+    "memory_gb": 8,
+    "kernel": "6.1",
+    "python": "3.11",
+    "versions": {"onnxruntime": "1.31.1", "openvino": None},
+    "engine": "abc",
+}
+
+
+def _row(title: str, us: list[float], precision: str = "fp32", **more: Any) -> dict[str, Any]:
+    turns = {"median_us": us, "others": [0.02] * len(us)}
+    row = {"title": title, "precision": precision, "errors": {"largest": 2e-7}, "facts": {}}
+    return {**row, **turns, **more}
+
+
+def _record(network: str, threads: int = 2, **peers: dict[str, Any]) -> dict[str, Any]:
+    ort = _row("ONNX Runtime", [2000.0, 2200.0, 1800.0, 2100.0, 1900.0, 2000.0])
+    return {
+        "network": network,
+        "threads": threads,
+        "date": "2026-11-22",
+        "settings": {"rounds": 6, "turn_s": 0.5, "budget_s": 300.0},
+        "facts": {"multiply_adds": 100_000_000},
+        "roof_multiply_adds_per_s": [1e11, 1e11],
+        "peers": {"ort": ort, **peers},
+    }
+
+
+def _document(*records: dict[str, Any]) -> dict[str, Any]:
+    return {"schema": SCHEMA, "environment": ENVIRONMENT, "records": list(records)}
+
+
+def _engine(factor: float, **more: Any) -> dict[str, Any]:
+    base = [2000.0, 2200.0, 1800.0, 2100.0, 1900.0, 2000.0]
+    return _row("engine", [us / factor for us in base], **more)
+
+
+def _text(*records: dict[str, Any]) -> str:
+    document = _document(*records)
+    return tables(document, figures_of(document), "peers.json")
+
+
+def test_ratio_is_that_of_the_rounds_with_its_interval() -> None:
+    slower = _row("OpenVINO fp32", [1000.0, 1100.0, 1800.0, 1050.0, 950.0, 1000.0])
+    (row,) = figures_of(
+        _document(_record("resnet18", engine=_engine(2), **{"openvino-f32": slower}))
+    )
+    ratio = row.peers["engine"].ratio
+    assert ratio is not None and (ratio.low, ratio.median, ratio.high) == (2.0, 2.0, 2.0)
+    other = row.peers["openvino-f32"].ratio
+    assert other is not None and (other.low, other.median, other.pairs) == (1.0, 2.0, 6)
+
+
+def test_fewer_rounds_are_paired_with_the_first_ones() -> None:
+    (row,) = figures_of(_document(_record("resnet18", tvm=_row("TVM default", [4000.0, 8800.0]))))
+    ratio = row.peers["tvm"].ratio
+    assert ratio is not None and (ratio.low, ratio.high, ratio.pairs) == (0.25, 0.5, 2)
+
+
+def test_share_of_the_roof_is_work_over_time() -> None:
+    (row,) = figures_of(_document(_record("resnet18")))
+    # 1e8 multiply-adds in 2 ms are 5e10 a second, half of the roof
+    assert row.peers["ort"].roof_share == pytest.approx(0.5)
+
+
+def test_geometric_mean_leaves_out_what_failed() -> None:
+    failed = {"title": "engine", "precision": "fp32", "failure": "OSError: no"}
+    rows = figures_of(
+        _document(
+            _record("resnet18", engine=_engine(4)),
+            _record("bert6", engine=_engine(1)),
+            _record("yolo_silu", engine=failed),
+        )
+    )
+    mean = geometric_mean(rows, "engine")
+    assert mean is not None and mean == (pytest.approx(2.0), 2)
+    assert geometric_mean(rows, "tvm") is None
+
+
+def test_precisions_never_share_a_table() -> None:
+    openvino = _row("OpenVINO default", [1000.0] * 6, "any", facts={"computes_in": "bf16"})
+    text = _text(_record("resnet18", engine=_engine(1.5), openvino=openvino))
+    float32, other = text.split("### 2 threads, other precisions")
+    assert "OpenVINO default |" not in float32
+    assert "engine |" not in other.split("### ")[0]
+    assert "OpenVINO default computed in bf16." in float32
+
+
+def test_networks_come_in_the_order_of_the_registry_and_threads_apart() -> None:
+    text = _text(
+        _record("bert6", 1, engine=_engine(1)),
+        _record("resnet18", 2, engine=_engine(1)),
+        _record("resnet18", 1, engine=_engine(1)),
+    )
+    one, two = text.split("### 2 threads, float32")
+    assert one.index("| ResNet-18 |") < one.index("| BERT, 6 layers |")
+    assert "| BERT" not in two
+
+
+def test_failures_are_told_once_for_all_networks() -> None:
+    failed = {"title": "TVM default", "precision": "fp32", "failure": "not\n `there`"}
+    text = _text(
+        _record("resnet18", tvm=failed),
+        _record("bert6", tvm=failed),
+        {**_record("gpt2"), "peers": {}, "settings": {}, "failure": "no memory"},
+    )
+    assert "- TVM default: `not 'there'`: ResNet-18 (2); BERT, 6 layers (2)" in text
+    assert "- network: `no memory`: GPT-2 (2)" in text
+    assert "| GPT-2 |" not in text
+
+
+def test_printed_gain_stands_beside_the_measured_one() -> None:
+    said = {"speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.6, "seconds": 301.2}
+    engine = _engine(2, facts={"kernels": 7, "printed": said})
+    line = "| ResNet-18 | 2 | 1.50 (1.40 to 1.60) | 2.00 (2.00 to 2.00) | 7 | 301 |"
+    assert line in _text(_record("resnet18", engine=engine))
+
+
+def test_load_of_other_processes_is_told() -> None:
+    busy = _row("OpenVINO fp32", [1.0] * 6, others=[0.9] * 6)
+    text = _text(_record("resnet18", **{"openvino-f32": busy}))
+    assert "90% in the worst" in text
+
+
+def test_page_is_rewritten_between_its_markers_only(tmp_path: Path) -> None:
+    results = tmp_path / "peers.json"
+    results.write_text(json.dumps(_document(_record("resnet18", engine=_engine(2)))))
+    page = tmp_path / "benchmarks.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_docs(results, tmp_path)
+    first = page.read_text()
+    assert first.startswith(f"before\n{BEGIN}\n") and first.endswith(f"{END}\nafter\n")
+    assert "old" not in first and "2.00 (2.00 to 2.00)" in first
+    write_docs(results, tmp_path)
+    assert page.read_text() == first
+
+
+def test_page_without_markers_is_refused(tmp_path: Path) -> None:
+    results = tmp_path / "peers.json"
+    results.write_text(json.dumps(_document()))
+    (tmp_path / "benchmarks.md").write_text("text\n")
+    with pytest.raises(ResultsError, match="no place for the tables"):
+        write_docs(results, tmp_path)
+    assert not (tmp_path / "benchmarks-peers.svg").exists()
+
+
+def test_picture_has_every_network_and_runtime_once() -> None:
+    openvino = _row("OpenVINO default", [1000.0] * 6, "any")
+    again = _row("ONNX Runtime again", [2000.0] * 6)
+    record = _record("resnet18", engine=_engine(2), openvino=openvino, **{"ort-again": again})
+    texts = _svg_texts(draw(figures_of(_document(record, _record("bert6", 1)))))
+    for title in ("ResNet-18", "engine", "OpenVINO default", "float32", "other precisions"):
+        assert texts.count(title) == 1
+    assert "ONNX Runtime again" not in texts and "BERT, 6 layers" not in texts
+
+
+def test_picture_of_nothing_is_a_picture() -> None:
+    assert _svg_texts(draw([]))[0].startswith("Speed-up")
+
+
+def test_peers_are_named_by_kind() -> None:
+    rows = figures_of(_document(_record("resnet18", engine=_engine(1))))
+    assert peer_names(rows, is_float32=True) == {"engine": "engine"}
+    assert peer_names(rows, is_float32=False) == {}
+
+
+def _svg_texts(svg: str) -> list[str]:
+    root = ElementTree.fromstring(svg)
+    return [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
