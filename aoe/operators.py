@@ -248,7 +248,8 @@ def _depth(operation: Operation, shape: Shape) -> int:
 def _filter_size(operation: Operation, shape: Shape) -> int:
     kernel = operation.attributes.get("kernel_shape", ())
     assert isinstance(kernel, tuple)
-    return shape[1] * prod(int(extent) for extent in kernel)
+    groups = int(number(operation.attributes, "group", 1))
+    return shape[1] // groups * prod(int(extent) for extent in kernel)
 
 
 _UNARY = OperatorFacts()
@@ -273,7 +274,7 @@ _DENSE_CONVOLUTION = OperatorFacts(
     rounding=Rounding.SCALE,
     summed=_filter_size,
 )
-"""ONNX Runtime's blocked convolution of one group, where it sums over channels."""
+"""ONNX Runtime's blocked convolution, but for the one that scales channels."""
 
 _MATRIX_PRODUCT = OperatorFacts(
     kind=OperatorKind.PRODUCT,
@@ -371,7 +372,7 @@ def facts_of(operation: Operation) -> OperatorFacts:
     Raises:
         ValueError: the table has none.
     """
-    if op_key(operation) == BLOCKED_CONVOLUTION and operation.attributes.get("group", 1) == 1:
+    if op_key(operation) == BLOCKED_CONVOLUTION and not _scales_channels(operation):
         return _DENSE_CONVOLUTION
     found = OPERATORS.get(op_key(operation))
     if found is None:
@@ -379,6 +380,13 @@ def facts_of(operation: Operation) -> OperatorFacts:
             f"operator: unknown (got {operation.domain or 'ai.onnx'}:{operation.op_type})"
         )
     return found
+
+
+def _scales_channels(convolution: Operation) -> bool:
+    """Return True for the form in which ONNX Runtime leaves a BatchNormalization or a scale."""
+    group = convolution.attributes.get("group", 1)
+    kernel = convolution.attributes.get("kernel_shape", ())
+    return group != 1 and isinstance(kernel, tuple) and all(extent == 1 for extent in kernel)
 
 
 def is_reorder(operator: _Named) -> bool:

@@ -74,7 +74,9 @@ class BarProgress:
     def plan(self, operators: int) -> None:
         """Set the length of the bar; judging the whole model is its last unit."""
         self._total = operators
-        self.display.update(self._task, description="tuning", total=operators + 1, completed=0)
+        self.display.update(
+            self._task, description="tuning", total=operators + 1, completed=self._done
+        )
 
     def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:
         """Move the bar by a part of an operator."""

@@ -2,12 +2,14 @@
 
 A region grows backwards from the node that makes its result. A node joins when every reader of
 its result already belongs to the region, so nothing else needs it and the region is convex.
-Reorder nodes join only where the whole region can stay in the blocked layout.
+Reorder nodes join only where the whole region can stay in the blocked layout. A sum of products
+(a dense convolution, a matrix product) takes the chain behind it in; where no kernel for both
+gains, `take_apart` cuts them again, each for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -16,9 +18,12 @@ from aoe.graph.extraction import extract_workload
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.operators import (
     BLOCKED_CONVOLUTION,
+    OPERATORS,
     REORDER_INPUT,
     REORDER_OUTPUT,
     OperatorKey,
+    OperatorKind,
+    facts_of,
     is_reorder,
     op_key,
 )
@@ -45,6 +50,13 @@ class Region:
     scalars: tuple[str, ...]
     output: str
     workload: Workload
+
+    @property
+    def is_fused_product(self) -> bool:
+        """True for sums of products with a chain behind them, which may be taken apart."""
+        kinds = [facts_of(operation).kind for operation in self.workload.operations]
+        computing = [kind for kind in kinds if kind is not OperatorKind.REORDER]
+        return OperatorKind.PRODUCT in kinds and len(computing) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,45 +96,72 @@ def partition(
             front of it.
         classify: Chooses the kernel family of a workload.
     """
-    regions: list[Region] = []
-    refusals: list[Refusal] = []
-    taken: set[int] = set()
-    for sink in reversed(range(len(graph.nodes))):
-        if sink in taken:
-            continue
-        growth = _Growth(graph, fusible, anchors, taken)
-        reason = ""
-        for blocked in (True, False):
-            nodes = growth.grow(sink, blocked=blocked)
-            found = _region(graph, nodes, classify) if nodes else None
-            if isinstance(found, Region):
-                regions.append(found)
-                taken.update(growth.owned(nodes))
-                reason = ""
-                break
-            reason = found or reason
-        if reason:
-            node = graph.nodes[sink]
-            refusals.append(Refusal(node=node.name, op_type=node.op_type, reason=reason))
-    return Partition(regions=tuple(reversed(regions)), refusals=tuple(reversed(refusals)))
+    growth = _Growth(graph, fusible, anchors, classify)
+    return growth.cut(range(len(graph.nodes)), fuse_products=True)
+
+
+def take_apart(
+    graph: ModelGraph,
+    region: Region,
+    *,
+    fusible: Container[OperatorKey],
+    anchors: Container[OperatorKey],
+    classify: Classify,
+) -> Partition:
+    """Cut the nodes of a region again, its product apart from the chain; see `partition`."""
+    growth = _Growth(graph, fusible, anchors, classify)
+    return growth.cut(region.nodes, fuse_products=False)
 
 
 class _Growth:
-    """Grows one region; blocked mode takes reorder nodes in, plain mode stops at them."""
+    """Grows regions; blocked mode takes reorder nodes in, plain mode stops at them."""
 
     def __init__(
         self,
         graph: ModelGraph,
         fusible: Container[OperatorKey],
         anchors: Container[OperatorKey],
-        taken: set[int],
+        classify: Classify,
     ) -> None:
         self._graph = graph
         self._fusible = fusible
         self._anchors = anchors
-        self._taken = taken
+        self._classify = classify
+        self._free: set[int] = set()
 
-    def grow(self, sink: int, *, blocked: bool) -> tuple[int, ...]:
+    def cut(self, nodes: Collection[int], *, fuse_products: bool) -> Partition:
+        """Return the regions of some nodes, those that end last grown first."""
+        regions: list[Region] = []
+        refusals: list[Refusal] = []
+        self._free = set(nodes)
+        for sink in sorted(nodes, reverse=True):
+            if sink not in self._free:
+                continue
+            reason = ""
+            for grown in self._grown(sink, fuse_products):
+                found = _region(self._graph, grown, self._classify)
+                if isinstance(found, Region):
+                    regions.append(found)
+                    self._free -= self.owned(grown)
+                    reason = ""
+                    break
+                reason = found
+            if reason:
+                node = self._graph.nodes[sink]
+                refusals.append(Refusal(node=node.name, op_type=node.op_type, reason=reason))
+        return Partition(regions=tuple(reversed(regions)), refusals=tuple(reversed(refusals)))
+
+    def _grown(self, sink: int, fuse_products: bool) -> Iterator[tuple[int, ...]]:
+        """Yield what may end in `sink`, the largest first."""
+        tried: set[tuple[int, ...]] = {()}
+        for takes_products in (True, False) if fuse_products else (False,):
+            for blocked in (True, False):
+                nodes = self.grow(sink, blocked=blocked, takes_products=takes_products)
+                if nodes not in tried:
+                    tried.add(nodes)
+                    yield nodes
+
+    def grow(self, sink: int, *, blocked: bool, takes_products: bool) -> tuple[int, ...]:
         """Return the nodes of the region that ends in `sink`, or () if there is none."""
         if self._is_dense(self._graph.nodes[sink]):
             return (sink,) if blocked else ()
@@ -132,7 +171,9 @@ class _Growth:
         closed = {sink} if self._is_anchor(sink) else set()
         for index in reversed(range(sink)):
             readers = self._readers(index) & members
-            if not readers or index in self._taken or not self._may_join(index, blocked):
+            if not readers or index not in self._free:
+                continue
+            if not self._may_join(index, blocked, takes_products):
                 continue
             before_anchor = bool(readers & closed)
             reorder = op_key(self._graph.nodes[index]) == REORDER_OUTPUT
@@ -167,11 +208,13 @@ class _Growth:
             return not attributes_of(node).get("channels_last", 0)
         return self._is_compute(node) and node.output[0] in self._graph.blocked
 
-    def _may_join(self, index: int, blocked: bool) -> bool:
+    def _may_join(self, index: int, blocked: bool, takes_products: bool) -> bool:
         node = self._graph.nodes[index]
         key = op_key(node)
         if key == REORDER_OUTPUT:
             return blocked and not attributes_of(node).get("channels_last", 0)
+        if self._is_product(node) and not takes_products:
+            return False
         if key == BLOCKED_CONVOLUTION and not blocked:
             return False
         return self._is_compute(node)
@@ -180,16 +223,20 @@ class _Growth:
         key = op_key(node)
         if any(self._is_needed(name) for name in node.output[1:]):
             return False  # a kernel has one result
-        if key == BLOCKED_CONVOLUTION:
-            return key in self._fusible and _is_depthwise_1x1(node, self._graph)
         return key in self._fusible or key in self._anchors
 
     def _is_dense(self, node: onnx.NodeProto) -> bool:
-        """Return True for convolutions that sum over channels: they are tuned alone."""
+        """Return True for blocked convolutions that sum over channels."""
         return op_key(node) == BLOCKED_CONVOLUTION and not _is_depthwise_1x1(node, self._graph)
 
+    def _is_product(self, node: onnx.NodeProto) -> bool:
+        facts = OPERATORS.get(op_key(node))
+        is_product = facts is not None and facts.kind is OperatorKind.PRODUCT
+        return is_product or self._is_dense(node)
+
     def _is_anchor(self, index: int) -> bool:
-        return op_key(self._graph.nodes[index]) in self._anchors
+        node = self._graph.nodes[index]
+        return op_key(node) in self._anchors or self._is_dense(node)
 
     def _is_needed(self, name: str) -> bool:
         return name in self._graph.consumers or name in self._graph.output_names

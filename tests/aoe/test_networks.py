@@ -91,7 +91,8 @@ def _kernels(proto: onnx.ModelProto, directory: Path) -> tuple[ModelGraph, list[
         l2_bytes=target.l2_bytes,
     )
     kernels = []
-    for operator in find_operators(graph, profile).operators:
+    found = find_operators(graph, profile)
+    for operator in (*found.fused, *found.operators):
         workload = operator.workload
         family = get_family(workload.op_type)
         guess = Configuration(family.space(workload, seen).first_guesses[0])

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from aoe.kernels.convolution import tiles
-from aoe.kernels.convolution.shape import ConvolutionShape, read_convolution
+from aoe.kernels.convolution.result import check_arguments
+from aoe.kernels.convolution.shape import ConvolutionPlan, read_convolution
 from aoe.kernels.convolution.transforms import F2, F4, Transforms
-from aoe.kernels.convolution.winograd import winograd_pipeline
-from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
+from aoe.kernels.convolution.winograd import check_winograd, winograd_pipeline
+from aoe.kernels.family import KernelTarget, Pipeline, Support, supported
 from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
 from aoe.workload import Workload
 
@@ -29,23 +30,18 @@ class Convolution:
 
     def supports(self, workload: Workload) -> Support:
         """Tell whether the workload is one convolution with 3 x 3 filters and stride 1."""
-        shape = read_convolution(workload)
-        if isinstance(shape, Support):
-            return shape
-        if shape.kernel != (3, 3) or shape.strides != (1, 1):
-            rows, columns = shape.kernel
-            return Support(f"Conv with {rows}x{columns} filters and strides {shape.strides}")
-        if min(shape.rows, shape.columns) < 2:
-            return Support("Conv of a single row or column")
-        return SUPPORTED
+        plan = read_convolution(workload)
+        if isinstance(plan, Support):
+            return plan
+        return check_arguments(plan) and check_winograd(plan.shape)
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the algorithm called `algorithm`; by default the one with fewest products."""
-        return winograd_pipeline(workload, _shape(workload), _transforms(algorithm))
+        return winograd_pipeline(_plan(workload), _transforms(algorithm))
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return algorithm, register tile, and what is kept between the stages."""
-        shape = _shape(workload)
+        shape = _plan(workload).shape
         offered = [tiles.choices(shape, transforms) for transforms in _ALGORITHMS.values()]
         numbers = {
             name: tuple(sorted({number for choices in offered for number in choices[name]}))
@@ -73,15 +69,12 @@ class Convolution:
         """Return the steps of a configuration."""
         algorithm = str(configuration[ALGORITHM])
         transforms = _ALGORITHMS[algorithm]
-        steps = tiles.winograd_steps(configuration, _shape(workload), transforms, target)
+        steps = tiles.winograd_steps(configuration, _plan(workload).shape, transforms, target)
         return Schedule(tuple(steps), algorithm=algorithm)
 
 
-def _shape(workload: Workload) -> ConvolutionShape:
-    shape = read_convolution(workload)
-    if isinstance(shape, Support):
-        raise ValueError(f"convolution: not supported: {shape.reason}")
-    return shape
+def _plan(workload: Workload) -> ConvolutionPlan:
+    return supported(workload, read_convolution(workload))
 
 
 def _transforms(algorithm: str) -> Transforms:

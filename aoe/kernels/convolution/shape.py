@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aoe.kernels.family import Support
+from aoe.kernels.halide.epilogue import Epilogue, split_at_product
 from aoe.kernels.normalization_ops import refuse_activation
-from aoe.operators import BLOCKED_CONVOLUTION, convolved, integers, op_key
+from aoe.operators import BLOCKED_CONVOLUTION, integers, op_key
 from aoe.workload import Layout, Operation, TensorSpec, Workload
 
 X, WEIGHTS, BIAS, SUM = range(4)
@@ -27,6 +28,7 @@ class ConvolutionShape:
         columns: Columns of a result.
         kernel: Rows and columns of a filter.
         strides: Rows and columns from one result to the next.
+        dilations: Rows and columns from one value of a filter to the next.
         pads: Zeros above, left, below, right.
         block: Channels of one block.
     """
@@ -40,6 +42,7 @@ class ConvolutionShape:
     columns: int
     kernel: tuple[int, int]
     strides: tuple[int, int]
+    dilations: tuple[int, int]
     pads: tuple[int, int, int, int]
     block: int
 
@@ -53,43 +56,71 @@ class ConvolutionShape:
         """Blocks of channels written."""
         return self.channels_out // self.block
 
+    @property
+    def image_extents(self) -> tuple[int, ...]:
+        """Extents of the buffer read, innermost first."""
+        return self.block, self.width, self.height, self.blocks_in, self.batch
 
-def read_convolution(workload: Workload) -> ConvolutionShape | Support:
-    """Return the shape of a workload that is one dense convolution, or why it is none."""
-    if len(workload.operations) != 1:
-        return Support("more than a convolution")
-    operation = workload.operations[0]
+    @property
+    def result_extents(self) -> tuple[int, ...]:
+        """Extents of the buffer written, innermost first."""
+        return self.block, self.columns, self.rows, self.blocks_out, self.batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvolutionPlan:
+    """A workload that is one convolution and the chain behind it.
+
+    Attributes:
+        workload: All of it.
+        shape: What the convolution computes, in numbers.
+        epilogue: The chain.
+    """
+
+    workload: Workload
+    shape: ConvolutionShape
+    epilogue: Epilogue
+
+    @property
+    def inputs(self) -> dict[int, int]:
+        """Numbers of the workload inputs the operator reads, by its positions."""
+        return {at: int(ref[1:]) for at, ref in enumerate(self.epilogue.product.inputs) if ref}
+
+
+def read_convolution(workload: Workload) -> ConvolutionPlan | Support:
+    """Return what a workload computes that is a dense convolution, or why it is none."""
+    epilogue = split_at_product(workload)
+    if isinstance(epilogue, Support):
+        return epilogue
+    operation = epilogue.product
     if op_key(operation) != BLOCKED_CONVOLUTION:
         return Support(f"{operation.op_type} is no blocked convolution")
     refused = _refusal(operation, workload)
     if refused:
         return Support(refused)
     x, weights = (workload.inputs[int(operation.inputs[at][1:])] for at in (X, WEIGHTS))
-    result = convolved(operation, (x.shape, weights.shape))
-    if result is None or result != workload.output.shape:
-        return Support(f"the result has shape {workload.output.shape}, not {result}")
     top, left, bottom, right = integers(operation, "pads", 4, 0)
     down, along = integers(operation, "strides", 2, 1)
-    return ConvolutionShape(
+    rows_apart, columns_apart = integers(operation, "dilations", 2, 1)
+    shape = ConvolutionShape(
         batch=x.shape[0],
         channels_in=x.shape[1],
         channels_out=weights.shape[0],
         height=x.shape[2],
         width=x.shape[3],
-        rows=result[2],
-        columns=result[3],
+        rows=workload.output.shape[2],
+        columns=workload.output.shape[3],
         kernel=(weights.shape[2], weights.shape[3]),
         strides=(down, along),
+        dilations=(rows_apart, columns_apart),
         pads=(top, left, bottom, right),
         block=x.block,
     )
+    return ConvolutionPlan(workload=workload, shape=shape, epilogue=epilogue)
 
 
 def _refusal(operation: Operation, workload: Workload) -> str:
     """Return why the operation is no dense convolution with constant weights; "" if it is one."""
-    refs = [ref for ref in operation.inputs if ref]
-    if not all(ref.startswith("x") for ref in refs) or len(set(refs)) < len(refs):
-        return "Conv of scalars, or of one tensor twice"
     specs = [workload.inputs[int(ref[1:])] if ref else None for ref in operation.inputs]
     x, weights, bias, added = (*specs, None, None)[:4]
     if x is None or x.layout is not Layout.BLOCKED or weights is None or not weights.constant:
@@ -102,8 +133,6 @@ def _refusal(operation: Operation, workload: Workload) -> str:
         return "Conv with a computed bias"
     if added is not None and not _is_like(added, workload.output):
         return "Conv that adds a tensor of another shape"
-    if any(item != 1 for item in integers(operation, "dilations", 2, 1)):
-        return "Conv with dilated filters"
     if str(operation.attributes.get("auto_pad", "NOTSET")) not in ("NOTSET", ""):
         return "Conv with automatic padding"
     return refuse_activation(operation)

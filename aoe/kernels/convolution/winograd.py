@@ -9,7 +9,7 @@ The stages, for tiles of m x m results (T = m + 2):
     gathered     the finished products of a group of tiles
     columns      A^T products
     tile         (A^T products) A, m x m results per tile and channel
-    y            bias, the tensor added, activation
+    y            bias, the tensor added, activation, the chain
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from dataclasses import dataclass
 
 import halide as hl
 
-from aoe.kernels.convolution.shape import BIAS, SUM, WEIGHTS, ConvolutionShape, X
+from aoe.kernels.convolution.result import finished_result, kernel_arguments
+from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape, X
 from aoe.kernels.convolution.transforms import Transforms, select_row
-from aoe.kernels.family import PackedInput, Pipeline
+from aoe.kernels.family import SUPPORTED, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.math.functions import constant
-from aoe.kernels.normalization_ops import apply_activation
-from aoe.workload import Workload
 
 PADDED, ROWS, DATA, PRODUCTS = "padded", "rows", "data", "products"
 GATHERED, COLUMNS, TILE = "gathered", "columns", "tile"
@@ -49,64 +48,49 @@ class _Loops:
     j: hl.Var
 
 
-def winograd_pipeline(
-    workload: Workload, shape: ConvolutionShape, transforms: Transforms
-) -> Pipeline:
+def check_winograd(shape: ConvolutionShape) -> Support:
+    """Tell whether a convolution has 3 x 3 filters and stride 1."""
+    if shape.kernel != (3, 3) or shape.strides != (1, 1):
+        rows, columns = shape.kernel
+        return Support(f"Conv with {rows}x{columns} filters and strides {shape.strides}")
+    if shape.dilations != (1, 1):
+        return Support("Conv with dilated filters")
+    if min(shape.rows, shape.columns) < 2:
+        return Support("Conv of a single row or column")
+    return SUPPORTED
+
+
+def winograd_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline:
     """Return the algorithm; weights are transformed once, when the kernel is created.
 
     The arguments are those of the workload, weights replaced by their transform: float32, from
     the innermost (block of o, block of c, blocks in, blocks out, T * T).
     """
-    v = _Loops(*(hl.Var(name) for name in _Loops.__slots__))
-    operation = workload.operations[0]
-    places = {at: int(ref[1:]) for at, ref in enumerate(operation.inputs) if ref}
-    extents = _argument_extents(workload, shape, transforms, places)
-    arguments = tuple(
-        hl.ImageParam(hl.Float(32), len(extent), f"x{number}")
-        for number, extent in enumerate(extents)
-    )
-    stages = _transformed_data(arguments[places[X]], shape, transforms, v)
-    stages |= _summed_products(arguments[places[WEIGHTS]], stages[DATA], shape, v)
+    shape, v = plan.shape, _Loops(*(hl.Var(name) for name in _Loops.__slots__))
+    square = transforms.products**2
+    packed = (shape.block, shape.block, shape.blocks_in, shape.blocks_out, square)
+    arguments = kernel_arguments(plan, packed)
+    stages = _transformed_data(arguments.at(X), shape, transforms, v)
+    stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, v)
     stages |= _back(stages[GATHERED], transforms, v)
     for name, stage in stages.items():
         if name != SUMMED:
             stage.compute_root()  # steps place it closer
+    step = transforms.results
+    summed = stages[TILE][v.o, v.w % step, v.h % step, v.w // step, v.h // step, v.b, v.n]
     result = hl.Func(RESULT)
-    result[v.o, v.w, v.h, v.b, v.n] = _result(
-        arguments, places, stages[TILE], workload, transforms.results, v
-    )
+    place = (v.o, v.w, v.h, v.b, v.n)
+    result[place] = finished_result(plan, arguments, summed, place)
     stages[RESULT] = result
     return Pipeline(
         output=result,
         stages=stages,
-        arguments=arguments,
-        argument_extents=extents,
-        output_extents=_blocked(shape, shape.blocks_out, shape.rows, shape.columns),
+        arguments=arguments.buffers,
+        argument_extents=arguments.extents,
+        output_extents=shape.result_extents,
         loops=_loop_extents(stages, shape, transforms),
-        packings={places[WEIGHTS]: _packing(shape, transforms)},
+        packings={plan.inputs[WEIGHTS]: _packing(shape, transforms)},
     )
-
-
-def _blocked(shape: ConvolutionShape, blocks: int, rows: int, columns: int) -> tuple[int, ...]:
-    return shape.block, columns, rows, blocks, shape.batch
-
-
-def _argument_extents(
-    workload: Workload,
-    shape: ConvolutionShape,
-    transforms: Transforms,
-    places: Mapping[int, int],
-) -> tuple[tuple[int, ...], ...]:
-    """Return the extents of each argument, innermost first."""
-    square = transforms.products**2
-    of_input = {
-        X: _blocked(shape, shape.blocks_in, shape.height, shape.width),
-        WEIGHTS: (shape.block, shape.block, shape.blocks_in, shape.blocks_out, square),
-        BIAS: (shape.block, shape.blocks_out),
-        SUM: _blocked(shape, shape.blocks_out, shape.rows, shape.columns),
-    }
-    by_number = {number: of_input[at] for at, number in places.items()}
-    return tuple(by_number[number] for number in range(len(workload.inputs)))
 
 
 def _transformed_data(
@@ -148,25 +132,6 @@ def _back(gathered: hl.Func, transforms: Transforms, v: _Loops) -> dict[str, hl.
     along = [columns[v.o, k, v.i, v.tx, v.ty, v.b, v.n] for k in range(size)]
     tile[place] = select_row(v.j, transforms.result, along)
     return {COLUMNS: columns, TILE: tile}
-
-
-def _result(
-    arguments: tuple[hl.ImageParam, ...],
-    places: Mapping[int, int],
-    tile: hl.Func,
-    workload: Workload,
-    step: int,
-    v: _Loops,
-) -> hl.Expr:
-    """Return one result: bias and the tensor added come before the activation, as in the host."""
-    value = tile[v.o, v.w % step, v.h % step, v.w // step, v.h // step, v.b, v.n]
-    if BIAS in places:
-        value = value + arguments[places[BIAS]][v.o, v.b]
-    if SUM in places:
-        value = value + arguments[places[SUM]][v.o, v.w, v.h, v.b, v.n]
-    summed = hl.Func("summed")
-    summed[v.o, v.w, v.h, v.b, v.n] = value
-    return apply_activation(summed[v.o, v.w, v.h, v.b, v.n], workload.operations[0].attributes)
 
 
 def _packing(shape: ConvolutionShape, transforms: Transforms) -> PackedInput:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aoe.bank.operators import key_of
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.regions import Refusal, Region, partition
+from aoe.graph.regions import Partition, Refusal, Region, partition, take_apart
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.ort.profile import ModelProfile
 from aoe.tuning.precision.plan import PrecisionPlan
@@ -45,8 +46,16 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundOperators:
-    """Operators by falling share of time, and what is left to ONNX Runtime."""
+    """What there is to tune, and what is left to ONNX Runtime.
 
+    Attributes:
+        fused: Sums of products with the chain behind them, by falling share of time; where
+            nothing is found for one, its parts are tuned (`part_operators`).
+        operators: All others, likewise.
+        refusals: Nodes left alone, with the reason.
+    """
+
+    fused: tuple[Operator, ...]
     operators: tuple[Operator, ...]
     refusals: tuple[Refusal, ...]
 
@@ -64,12 +73,53 @@ def find_operators(
     """
     chosen = classify if plan is None else plan.classify
     parts = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=chosen)
-    regions, refused = (parts.regions, ()) if plan is None else plan.variants(graph, parts.regions)
+    return _grouped(graph, profile, _variants(graph, parts, plan))
+
+
+def part_operators(
+    graph: ModelGraph,
+    profile: ModelProfile,
+    found: FoundOperators,
+    lost: Iterable[Region],
+    plan: PrecisionPlan | None = None,
+) -> FoundOperators:
+    """Return what is left to tune when nothing was found for some fused operators.
+
+    Args:
+        graph: The model.
+        profile: Its times.
+        found: From `find_operators`.
+        lost: Places of `found.fused` whose parts are to be tuned; equal parts, of other places
+            of the model too, are one operator.
+        plan: As there.
+    """
+    chosen = classify if plan is None else plan.classify
+    regions = [region for operator in found.operators for region in operator.regions]
+    refusals = list(found.refusals)
+    for region in {region.nodes: region for region in lost}.values():
+        cut = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=chosen)
+        parts = _variants(graph, cut, plan)
+        regions += parts.regions
+        refusals += parts.refusals
+    regions.sort(key=lambda region: region.nodes[-1])
+    left = Partition(regions=tuple(regions), refusals=tuple(refusals))
+    return _grouped(graph, profile, left)
+
+
+def _variants(graph: ModelGraph, parts: Partition, plan: PrecisionPlan | None) -> Partition:
+    """Return every region once for each precision it is tuned in."""
+    if plan is None:
+        return parts
+    regions, refused = plan.variants(graph, parts.regions)
+    return Partition(regions=regions, refusals=(*parts.refusals, *refused))
+
+
+def _grouped(graph: ModelGraph, profile: ModelProfile, parts: Partition) -> FoundOperators:
     grouped: dict[str, list[Region]] = {}
-    for region in regions:
+    for region in parts.regions:
         grouped.setdefault(key_of(region.workload), []).append(region)
     total_us = sum(profile.node_us.values()) or 1.0
-    operators, refusals = [], [*parts.refusals, *refused]
+    operators, refusals = [], list(parts.refusals)
     for key, equal in grouped.items():
         operator = _operator(graph, profile, key, equal, total_us)
         elements = _touched_elements(operator.workload) * len(equal)
@@ -81,7 +131,11 @@ def find_operators(
             Refusal(node=operator.op_name, op_type=operator.workload.op_type, reason=reason)
         )
     operators.sort(key=lambda operator: (-operator.share, operator.key))
-    return FoundOperators(operators=tuple(operators), refusals=tuple(refusals))
+    return FoundOperators(
+        fused=tuple(item for item in operators if item.regions[0].is_fused_product),
+        operators=tuple(item for item in operators if not item.regions[0].is_fused_product),
+        refusals=tuple(refusals),
+    )
 
 
 def _operator(

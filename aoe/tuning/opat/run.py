@@ -2,6 +2,7 @@
 
 import -> optimise offline -> profile -> cut into regions -> for each workload:
     look it up -> search -> settle -> bank     (closed loop, the bank is written each time)
+-> parts of what was fused and not won, likewise
 -> compile what won -> hold its accuracy -> judge the whole model -> write it and the reports
 
 The page to read first: `_tune_model` is the chart.
@@ -9,12 +10,16 @@ The page to read first: `_tune_model` is the chart.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 
 from aoe.bank.operators import OperatorBank
 from aoe.device.compiler import required_features
 from aoe.errors import OptionError
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.regions import Refusal, Region
 from aoe.kernels.family import KernelTarget
 from aoe.om.file import KernelUse, Manifest, write_offline_model
 from aoe.ort.profile import ModelProfile, profile_model
@@ -27,7 +32,7 @@ from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.judge import Judgement
 from aoe.tuning.opat.model import judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
-from aoe.tuning.opat.operators import Operator, find_operators
+from aoe.tuning.opat.operators import FoundOperators, Operator, find_operators, part_operators
 from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.search.registry import SEARCHES
@@ -69,8 +74,9 @@ def run(context: TuneContext) -> OpatResult:
 def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     bank = OperatorBank(bench.journal, core_num=bench.runner.target.core_num)
     graph, profile = _profile_default(bench)
-    found = find_operators(graph, profile, _plan(bench))
-    bench.progress.plan(len(found.operators))
+    plan = _plan(bench)
+    found = find_operators(graph, profile, plan)
+    bench.progress.plan(len(found.fused) + len(found.operators))
     report.update(baseline_ms=profile.model_us / 1e3)
     tools = OperatorTools(
         settings=bench.settings,
@@ -79,10 +85,11 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         progress=bench.progress,
         out_of_time=bench.stopwatch.is_over,
     )
-    tuned = tuple(_tune_next(operator, tools, report) for operator in found.operators)
+    take_apart = partial(part_operators, graph, profile, plan=plan)
+    tuned = _tune_found(found, take_apart, tools, report)
     parts = bench.scratch / "parts"
     with closing(Assembly(parts, bench.model.proto, graph, bench.runner)) as assembly:
-        judgement = judge_model(bench, bank, assembly, tuned)
+        judgement = judge_model(bench, bank, assembly, tuned.operators)
         tuned_profile = _profile_tuned(bench, assembly, judgement, profile)
     _write_model(bench, bank, assembly, judgement)
     result = OpatResult(
@@ -95,8 +102,8 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         versions=bench.versions,
         bank=bench.journal.bank.root,
         places=bench.places,
-        operators=tuned,
-        refusals=found.refusals,
+        operators=tuned.operators,
+        refusals=tuned.refusals,
         judgement=judgement,
         profile=profile,
         tuned_profile=tuned_profile,
@@ -134,7 +141,32 @@ def _plan(bench: Workbench) -> PrecisionPlan:
     )
 
 
-# ---- one operator ----
+# ---- the operators ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tuned:
+    operators: tuple[TunedOperator, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def _tune_found(
+    found: FoundOperators,
+    take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators],
+    tools: OperatorTools,
+    report: LiveReport[OpatReport],
+) -> _Tuned:
+    """Tune what is fused, then the rest and the parts of what was fused and is not won."""
+    fused = [_tune_next(operator, tools, report) for operator in found.fused]
+    places = [(region, item.schedule) for item in fused for region in item.operator.regions]
+    won = {region.nodes for region, schedule in places if schedule is not None}
+    lost = [region for region, _ in places if region.nodes not in won]
+    if lost:
+        found = take_apart(found, lost)
+        tools.progress.plan(len(fused) + len(found.operators))
+    tuned = [*fused, *(_tune_next(operator, tools, report) for operator in found.operators)]
+    tuned.sort(key=lambda item: (-item.operator.share, item.operator.key))
+    return _Tuned(operators=tuple(tuned), refusals=found.refusals)
 
 
 def _tune_next(

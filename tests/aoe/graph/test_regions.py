@@ -13,7 +13,7 @@ from support.engine.graphs import ANCHORS, BLOCK, FUSIBLE, SHAPE, graphs, meanin
 from support.engine.models import chain_model, if_net, make_model
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.regions import Partition, Region, partition
+from aoe.graph.regions import Partition, Region, partition, take_apart
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.operators import BLOCKED_CONVOLUTION, REORDER_INPUT, REORDER_OUTPUT, op_key
 from aoe.workload import NCHWC_DOMAIN, Layout, Workload
@@ -96,22 +96,82 @@ def test_no_graph_output_is_hidden_inside_a_region(graph: ModelGraph) -> None:
 def test_regions_hold_nothing_but_known_operators_and_one_anchor(graph: ModelGraph) -> None:
     for region in _cut(graph).regions:
         keys = [op_key(graph.nodes[index]) for index in region.nodes]
-        if keys == [BLOCKED_CONVOLUTION]:
-            continue
         assert set(keys) <= FUSIBLE | ANCHORS | {REORDER_INPUT, REORDER_OUTPUT}
-        assert sum(key in ANCHORS for key in keys) <= 1
+        assert sum(key in ANCHORS | {BLOCKED_CONVOLUTION} for key in keys) <= 1
         assert set(keys) - {REORDER_INPUT, REORDER_OUTPUT}
 
 
-def test_dense_convolution_is_a_region_of_its_own_and_part_of_no_other() -> None:
+def _convolution_and_chain() -> ModelGraph:
     nodes = [
         _reorder("ReorderInput", "x", "a"),
-        _op("Conv", ["a", "w"], "b", domain=NCHWC_DOMAIN, kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-        _op("Relu", ["b"], "c"),
-        _reorder("ReorderOutput", "c", "y"),
+        _op("Tanh", ["a"], "b"),
+        _convolution("b", "c"),
+        _reorder("ReorderOutput", "c", "p"),
+        _op("PRelu", ["p", "slope"], "r"),
+        _reorder("ReorderInput", "r", "d"),
+        _op("Neg", ["d"], "e"),
     ]
-    weights = {"w": np.ones((SHAPE[1], SHAPE[1], 3, 3), np.float32)}
-    assert _nodes_of(_graph(nodes, ["y"], weights)) == [["b"], ["c"]]
+    weights = {
+        "w": np.ones((SHAPE[1], SHAPE[1], 3, 3), np.float32),
+        "slope": np.ones((16, 1, 1), np.float32),
+    }
+    return _graph(nodes, ["e"], weights)
+
+
+def _convolution(source: str, result: str) -> onnx.NodeProto:
+    shape = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    return _op("Conv", [source, "w"], result, domain=NCHWC_DOMAIN, **shape)
+
+
+def test_dense_convolution_takes_the_chain_behind_it_and_nothing_before() -> None:
+    graph = _convolution_and_chain()
+    assert _nodes_of(graph) == [["b"], ["c", "p", "r", "d"], ["e"]]
+    assert [region.is_fused_product for region in _cut(graph).regions] == [False, True, False]
+
+
+def test_product_and_chain_are_taken_apart() -> None:
+    graph = _convolution_and_chain()
+    fused = next(region for region in _cut(graph).regions if region.is_fused_product)
+    cut = take_apart(graph, fused, fusible=FUSIBLE, anchors=ANCHORS, classify=_classify)
+    found = [[graph.nodes[i].output[0] for i in region.nodes] for region in cut.regions]
+    assert found == [["c"], ["p", "r", "d"]]
+    assert not any(region.is_fused_product for region in cut.regions)
+
+
+def test_refused_product_with_its_chain_leaves_both_to_be_tuned() -> None:
+    def alone(workload: Workload) -> Workload | str:
+        is_fused = len(workload.operations) > 1 and any(
+            op_key(op) == BLOCKED_CONVOLUTION for op in workload.operations
+        )
+        return "not fused" if is_fused else replace(workload, op_type="any")
+
+    graph = _convolution_and_chain()
+    cut = partition(graph, fusible=FUSIBLE, anchors=ANCHORS, classify=alone)
+    found = [[graph.nodes[i].output[0] for i in region.nodes] for region in cut.regions]
+    assert found == [["b"], ["c"], ["p", "r", "d"], ["e"]]
+    assert cut.refusals == ()
+
+
+def test_matrix_product_takes_the_chain_behind_it() -> None:
+    product = ("", "MatMul")
+    nodes = [_op("Tanh", ["x"], "a"), _op("MatMul", ["a", "z"], "m"), _op("Relu", ["m"], "r")]
+    graph = _graph(nodes, ["r"])
+    cut = partition(graph, fusible=FUSIBLE, anchors=ANCHORS | {product}, classify=_classify)
+    found = [[graph.nodes[i].output[0] for i in region.nodes] for region in cut.regions]
+    assert found == [["a"], ["m", "r"]]
+
+
+@given(graphs())
+def test_parts_cover_the_region_they_come_from(graph: ModelGraph) -> None:
+    for region in _cut(graph).regions:
+        if not region.is_fused_product:
+            continue
+        cut = take_apart(graph, region, fusible=FUSIBLE, anchors=ANCHORS, classify=_classify)
+        covered = {index for part in cut.regions for index in part.nodes}
+        computing = [i for i in region.nodes if op_key(graph.nodes[i]) != REORDER_OUTPUT]
+        left = set(computing) - covered
+        assert all(op_key(graph.nodes[index]) == REORDER_INPUT for index in left) or cut.refusals
+        assert covered <= set(region.nodes)
 
 
 @given(graphs())

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
+from aoe.operators import BLOCKED_CONVOLUTION
 from aoe.workload import NCHWC_DOMAIN
 from support.engine.models import make_model
 
@@ -20,7 +21,9 @@ UNARY = ("Relu", "Tanh", "Neg")
 BINARY = ("Add", "Mul")
 WITH_PARAMETER = ("PRelu", "Sub")
 OTHER = ("MaxPool", "GlobalLpPool")
-FUSIBLE = frozenset(("", name) for name in (*UNARY, *BINARY, *WITH_PARAMETER))
+FUSIBLE = frozenset(("", name) for name in (*UNARY, *BINARY, *WITH_PARAMETER)) | {
+    BLOCKED_CONVOLUTION
+}
 ANCHORS = frozenset({("", "LRN")})
 _KINDS = (*UNARY, *BINARY, *BINARY, *WITH_PARAMETER, *OTHER, "LRN", "in", "out", "conv")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.registry import get_family
+from aoe.operators import MICROSOFT_DOMAIN
 from aoe.testing.kernels import (
     SEED,
     CompiledKernel,
@@ -21,7 +23,7 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
-from aoe.workload import NCHWC_DOMAIN, AttributeValue, Workload
+from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
 BLOCK = block_size() or 16
@@ -62,6 +64,61 @@ def convolution(
     return Workload(op_type="convolution", inputs=tuple(inputs), operations=(node,), output=output)
 
 
+def chained(
+    known: Workload,
+    *behind: Operation,
+    reads: tuple[TensorSpec, ...] = (),
+    scalars: tuple[float, ...] = (),
+) -> Workload:
+    """Return a convolution with a chain behind it, which reads further inputs after its own."""
+    return replace(
+        known,
+        inputs=(*known.inputs, *reads),
+        operations=(*known.operations, *behind),
+        scalars=scalars,
+    )
+
+
+def _chains() -> Mapping[str, Workload]:
+    """Return what ONNX Runtime leaves behind convolutions as passes of their own."""
+    first, second = convolution((6, 9)), convolution((8, 6), blocks=(2, 1))
+    back_to_blocks = operation("ReorderInput", "t3", "t4", domain=NCHWC_DOMAIN, channels_last=0)
+    return {
+        "SiLU": chained(first, operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2")),
+        "QuickGelu": chained(first, operation("QuickGelu", "t0", "t1", domain=MICROSOFT_DOMAIN)),
+        "HardSwish, residual, factor": chained(
+            second,
+            operation("HardSigmoid", "t0", "t1", alpha=1 / 6, beta=0.5),
+            operation("Mul", "t0 t1", "t2"),
+            operation("Add", "t2 x3", "t3"),
+            operation("Mul", "t3 s0", "t4"),
+            reads=(second.output,),
+            scalars=(0.125,),
+        ),
+        "its own input added": chained(first, operation("Add", "t0 x0", "t1")),
+        "scaled by channels between reorders": chained(
+            first,
+            _plain_of("t0", "t1"),
+            _plain_of("x3", "t2"),
+            operation("Mul", "t2 t1", "t3"),
+            back_to_blocks,
+            reads=(blocked(1, BLOCK, 1, 1),),
+        ),
+        "PRelu between reorders": chained(
+            second,
+            _plain_of("t0", "t1"),
+            operation("PRelu", "t1 x3", "t3"),
+            back_to_blocks,
+            reads=(plain(BLOCK, 1, 1, constant=True),),
+        ),
+    }
+
+
+def _plain_of(source: str, result: str) -> Operation:
+    shape = {"channels": BLOCK, "channels_last": 0}
+    return operation("ReorderOutput", source, result, domain=NCHWC_DOMAIN, **shape)
+
+
 class TestConvolution(KernelFamilyTests):
     family_name = "convolution"
     share = 1.0
@@ -76,6 +133,7 @@ class TestConvolution(KernelFamilyTests):
         "activation with parameters": convolution(
             (10, 10), activation="Clip", activation_params=(-0.5, 6.0)
         ),
+        **_chains(),
     }
 
 
@@ -114,7 +172,7 @@ def _direct(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     ("attributes", "reason"),
     [
         ({"strides": (2, 2)}, "result has shape"),
-        ({"dilations": (2, 2)}, "dilated"),
+        ({"dilations": (2, 2)}, "result has shape"),
         ({"group": 2}, "groups"),
         ({"auto_pad": "SAME_UPPER"}, "automatic padding"),
         ({"activation": "Elu"}, "activation Elu"),
@@ -125,6 +183,18 @@ def test_what_is_not_computed_is_refused(
     attributes: dict[str, AttributeValue], reason: str
 ) -> None:
     assert reason in Convolution().supports(convolution((8, 8), **attributes)).reason
+
+
+def test_result_that_is_broadcast_behind_is_refused() -> None:
+    pixel, image = convolution((3, 3), pads=(0, 0, 0, 0)), blocked(1, BLOCK, 4, 4)
+    spread = replace(chained(pixel, operation("Mul", "t0 x3", "t1"), reads=(image,)), output=image)
+    assert "broadcast by what follows" in Convolution().supports(spread).reason
+
+
+def test_weights_read_by_the_chain_too_are_refused() -> None:
+    known = convolution((4, 1), pads=(1, 1, 1, 1), bias=False)
+    twice = chained(known, operation("Add", "t0 x1", "t1"))
+    assert not Convolution().supports(twice)
 
 
 def test_weights_have_to_be_constant() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import onnx
+import pytest
 from onnx import helper
 from support.engine.cpu import CPU, open_session
 from support.engine.models import conv_net, make_model, matmul_net, slow_chain_net
@@ -13,13 +16,22 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.ort.profile import ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.target import Target
-from aoe.tuning.opat.operators import FoundOperators, find_operators
+from aoe.tuning.opat.operators import FoundOperators, find_operators, part_operators
 
 
-def _found(model: object, scratch: Path, target: Target) -> tuple[FoundOperators, ModelProfile]:
-    proto = CPU.optimize(model, scratch / "o.onnx", threads=target.core_num)  # type: ignore[arg-type]
+def _profiled(
+    model: onnx.ModelProto, scratch: Path, target: Target
+) -> tuple[ModelGraph, ModelProfile]:
+    proto = CPU.optimize(model, scratch / "o.onnx", threads=target.core_num)
     profile = profile_model(proto, scratch, open_session, threads=target.core_num, runs=3)
     graph = ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
+    return graph, profile
+
+
+def _found(
+    model: onnx.ModelProto, scratch: Path, target: Target
+) -> tuple[FoundOperators, ModelProfile]:
+    graph, profile = _profiled(model, scratch, target)
     return find_operators(graph, profile), profile
 
 
@@ -45,6 +57,48 @@ def test_largest_share_comes_first(tmp_path: Path, target: Target) -> None:
     shares = [operator.share for operator in found.operators]
     assert len(shares) > 2
     assert shares == sorted(shares, reverse=True)
+
+
+def _silu_net() -> onnx.ModelProto:
+    """Return convolutions with SiLU behind them, equal ones and, at the end, one without."""
+    nodes, last = [], "x"
+    for number in range(3):
+        names = [f"{kind}{number}" for kind in ("c", "s", "m")]
+        conv = helper.make_node("Conv", [last, "w"], [names[0]], names[0], pads=[1, 1, 1, 1])
+        nodes += [
+            conv,
+            helper.make_node("Sigmoid", [names[0]], [names[1]], names[1]),
+            helper.make_node("Mul", names[:2], [names[2]], names[2]),
+        ]
+        last = names[2]
+    nodes.append(helper.make_node("Conv", [last, "w"], ["y"], "last", pads=[1, 1, 1, 1]))
+    weights = {"w": np.random.default_rng(0).standard_normal((32, 32, 3, 3)).astype(np.float32)}
+    return make_model(nodes, {"x": (1, 32, 40, 40)}, ["y"], weights=weights)
+
+
+@pytest.mark.skipif(not CPU.channel_block(), reason="this CPU has no blocked layout")
+def test_parts_of_fused_operators_nothing_was_found_for_are_tuned(
+    tmp_path: Path, target: Target
+) -> None:
+    graph, profile = _profiled(_silu_net(), tmp_path, target)
+    found = find_operators(graph, profile)
+    assert {o.workload.op_type for o in found.fused} == {"convolution"}
+    first, *_ = found.fused
+    assert len({op.op_type for op in first.workload.operations}) > 1
+    left = part_operators(graph, profile, found, first.regions)
+    assert left.fused == ()
+    alone = {index for region in first.regions for index in region.nodes}
+    parts = [region for o in left.operators for region in o.regions if set(region.nodes) <= alone]
+    assert sorted(index for region in parts for index in region.nodes) == sorted(alone)
+    assert len(parts) == 2 * len(first.regions)
+    others = {o.key for o in found.operators}
+    assert others <= {o.key for o in left.operators}
+
+
+def test_nothing_is_taken_apart_when_everything_was_won(tmp_path: Path, target: Target) -> None:
+    graph, profile = _profiled(slow_chain_net(repeat=2), tmp_path, target)
+    found = find_operators(graph, profile)
+    assert part_operators(graph, profile, found, []).operators == found.operators
 
 
 def test_reorders_give_no_operator_its_name(tmp_path: Path, target: Target) -> None:

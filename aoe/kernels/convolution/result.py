@@ -1,0 +1,104 @@
+"""Both ends of every convolution kernel: the buffers it reads, and what follows its sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import halide as hl
+
+from aoe.kernels.convolution.shape import BIAS, SUM, WEIGHTS, ConvolutionPlan, X
+from aoe.kernels.family import SUPPORTED, Support
+from aoe.kernels.normalization_ops import apply_activation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelArguments:
+    """Buffers a kernel reads.
+
+    Attributes:
+        buffers: In the order of the workload's inputs.
+        extents: Of each, innermost first.
+        places: Their numbers, by the operator's positions.
+    """
+
+    buffers: tuple[hl.ImageParam, ...]
+    extents: tuple[tuple[int, ...], ...]
+    places: Mapping[int, int]
+
+    def at(self, position: int) -> hl.ImageParam:
+        """Return what the operator reads at a position."""
+        return self.buffers[self.places[position]]
+
+
+def kernel_arguments(
+    plan: ConvolutionPlan, weights: tuple[int, ...], kind: hl.Type | None = None
+) -> KernelArguments:
+    """Return the buffers of a convolution and its chain.
+
+    Args:
+        plan: What is computed.
+        weights: Extents of the packed weights, innermost first.
+        kind: Their type, float32 if not given.
+    """
+    extents = _extents(plan, weights)
+    filters = plan.inputs[WEIGHTS]
+    single = hl.Float(32)
+    buffers = tuple(
+        hl.ImageParam(kind or single if number == filters else single, len(extent), f"x{number}")
+        for number, extent in enumerate(extents)
+    )
+    return KernelArguments(buffers=buffers, extents=extents, places=plan.inputs)
+
+
+def check_arguments(plan: ConvolutionPlan) -> Support:
+    """Tell whether the chain reads what the convolution reads, if anything, in the same way."""
+    read, behind = _operator_extents(plan, ()), plan.epilogue.argument_extents()
+    filters = plan.inputs[WEIGHTS]
+    if filters in behind or list(plan.inputs.values()).count(filters) > 1:
+        return Support("the weights are read as something else too")
+    for number in set(read) & set(behind):
+        if read[number] != behind[number]:
+            return Support(f"input {number} is read in two ways")
+    return SUPPORTED
+
+
+def finished_result(
+    plan: ConvolutionPlan, arguments: KernelArguments, summed: hl.Expr, place: Sequence[hl.Var]
+) -> hl.Expr:
+    """Return one result: bias and the tensor added come before the activation, as in the host.
+
+    Args:
+        plan: What is computed.
+        arguments: What it is computed from.
+        summed: The sum of products at `place`.
+        place: Channel of a block, column, row, block, image.
+    """
+    value = summed
+    if BIAS in arguments.places:
+        value = value + arguments.at(BIAS)[place[0], place[3]]
+    if SUM in arguments.places:
+        value = value + arguments.at(SUM)[tuple(place)]
+    total = hl.Func("total")
+    total[tuple(place)] = value
+    made = apply_activation(total[tuple(place)], plan.epilogue.product.attributes)
+    return plan.epilogue.value(arguments.buffers, made, place)
+
+
+def _extents(plan: ConvolutionPlan, weights: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    known = plan.epilogue.argument_extents() | _operator_extents(plan, weights)
+    return tuple(known[number] for number in range(len(plan.workload.inputs)))
+
+
+def _operator_extents(
+    plan: ConvolutionPlan, weights: tuple[int, ...]
+) -> dict[int, tuple[int, ...]]:
+    """Return the extents of the buffers the operator reads, by number."""
+    shape = plan.shape
+    of_input = {
+        X: shape.image_extents,
+        WEIGHTS: weights,
+        BIAS: (shape.block, shape.blocks_out),
+        SUM: shape.result_extents,
+    }
+    return {number: of_input[at] for at, number in plan.inputs.items()}
