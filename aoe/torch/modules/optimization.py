@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
 from aoe.execute.accuracy import compare_model_results
 from aoe.folders.scratch import ScratchFolder
-from aoe.ort.inputs import read_input_sets
+from aoe.ort.inputs import read_input_sets, save_input_sets
 from aoe.settings import environment, repeat_tune, with_bank
 from aoe.torch.modules.calls import CallConvention, FlatCall
 from aoe.torch.modules.compiled import OptimizedModule
@@ -47,7 +47,7 @@ class OptimizeOptions:
         precision_mode: How far below float32 it may go; see `aoe.tune`.
         modify_mixlist: File of operators that stay in float32 or not.
         accuracy: What the whole model has to keep.
-        calibration: Directory of input sets accuracy is checked on.
+        calibration: Directory of input sets accuracy is checked on; None for the example inputs.
         strict_fp32: Whether kernels that transform sums are left out.
     """
 
@@ -156,6 +156,7 @@ def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
                 "aoe.torch", "unknown option", got=name, expected=f"one of {', '.join(known)}"
             )
     options = OptimizeOptions(**given)
+    _ = options.precision  # found wrong before anything is exported
     if parse_job_types(str(options.job_type)) != (JobType.OPAT,):
         raise OptionError(
             "job_type",
@@ -186,7 +187,7 @@ def optimize_call(
         ) from error
     progress.step(f"exporting {where}")
     exported = export_module(module, call)
-    served = _tune(module, exported, options, progress, engine or run_engine)
+    served = _tune(module, exported, call, options, progress, engine or run_engine)
     _check(module, served, call, where)
     return OptimizedModule(module, served)
 
@@ -194,6 +195,7 @@ def optimize_call(
 def _tune(
     module: torch.nn.Module,
     exported: ExportedModule,
+    call: FlatCall,
     options: OptimizeOptions,
     progress: Progress,
     engine: Engine,
@@ -207,7 +209,8 @@ def _tune(
         name = re.sub(r"\W+", "_", type(module).__name__).lower()
         file = scratch / f"{name}.onnx"
         _save(exported.proto, file, module_place(module, ""))
-        settings = _settings(options, file, Path(output))
+        precision = _calibrated(options.precision, exported, call, scratch)
+        settings = replace(_settings(options, file, Path(output)), precision=precision)
         om_file = engine(settings, _environment(options), progress)
         served = ServedModel(
             om_file, exported.interface, exported.state, threads=options.core_num, owned=owned
@@ -227,8 +230,19 @@ def _settings(options: OptimizeOptions, file: Path, output: Path) -> TuneSetting
         search=options.search,
         seed=options.seed,
         tuning_time_limit_s=options.tuning_time_limit,
-        precision=options.precision,
     )
+
+
+def _calibrated(
+    precision: PrecisionSettings, exported: ExportedModule, call: FlatCall, scratch: Path
+) -> PrecisionSettings:
+    """Return the settings with the example inputs to check accuracy on, if there are no others."""
+    read = {value.name for value in exported.proto.graph.input}
+    named = zip(exported.interface.inputs, call.tensors, strict=True)
+    arrays = {name: tensor.detach().numpy() for name, tensor in named if name in read}
+    if precision.constraint is None or precision.calibration or not arrays:
+        return precision
+    return replace(precision, calibration=save_input_sets(arrays, scratch))
 
 
 def _environment(options: OptimizeOptions) -> Mapping[str, str]:

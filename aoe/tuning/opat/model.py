@@ -8,7 +8,7 @@ from dataclasses import replace
 from aoe.bank.operators import OperatorBank, OperatorVerdict
 from aoe.device.compiler import KernelSource, kernel_name
 from aoe.tuning.opat.accuracy import AccuracyKeeper, HeldAccuracy, worth_lowering
-from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.comparing import ModelComparer
 from aoe.tuning.opat.judge import Judge, Judgement
 from aoe.tuning.opat.operator import TunedOperator
@@ -29,7 +29,7 @@ def judge_model(
     verdicts = {t.operator.key: _earlier_verdict(bench, bank, t.operator) for t in tuned}
     candidates = [_chosen(item) for item in worth_lowering(tuned) if item.schedule is not None]
     candidates.sort(key=lambda kernel: kernel.source.name)  # shares are noisy, names are not
-    keeper = _accuracy_keeper(bench, assembly)
+    keeper = _accuracy_keeper(bench, assembly, candidates)
     if keeper is None:  # else what was dropped counts too, or a second run would trade otherwise
         candidates = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
     in_library = _compiled(bench, assembly, candidates)
@@ -50,10 +50,18 @@ def judge_model(
     return judgement
 
 
-def _accuracy_keeper(bench: Workbench, assembly: Assembly) -> AccuracyKeeper | None:
+def _accuracy_keeper(
+    bench: Workbench, assembly: Assembly, kernels: Sequence[ChosenKernel]
+) -> AccuracyKeeper | None:
     """Return what holds the model to its accuracy, None where nothing has to be held."""
-    constraint = bench.settings.precision.constraint
-    if constraint is None:
+    precision = bench.settings.precision
+    asked, is_lower = precision.accuracy is not None, lowest_precision(kernels).is_lower
+    if precision.mode.lowest.is_lower and not is_lower:
+        bench.progress.warn(
+            f"no kernel in {precision.mode.lowest.value} is faster than float32 here"
+        )
+    constraint = precision.constraint
+    if constraint is None or not (asked or is_lower):
         return None
     return AccuracyKeeper(assembly, bench.runner, constraint=constraint, inputs=bench.calibration)
 

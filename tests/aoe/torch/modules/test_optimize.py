@@ -557,12 +557,22 @@ def test_options_reach_the_engine(engine: UntunedEngine, tmp_path: Path) -> None
     assert tuned.om_file == tmp_path / "out" / "linear_tune.om"
 
 
+def test_accuracy_is_checked_on_the_example_inputs(engine: UntunedEngine) -> None:
+    _new_linear(precision_mode="allow_mix_precision_bf16")
+    (given,) = engine.asked[-1].precision.calibration
+    assert len(given.files) == 1
+    _new_linear()
+    assert engine.asked[-1].precision.calibration == ()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"job_type": 4}, "only operator tuning"),
         ({"job_type": "x"}, "unknown job type"),
         ({"trails": 3}, "unknown option .got trails"),
+        ({"precision_mode": "fast"}, "--precision_mode: unknown .got fast"),
+        ({"accuracy": "good"}, "not a metric with a bound"),
     ],
 )
 def test_bad_options_are_usage_errors(options: dict[str, Any], message: str) -> None:

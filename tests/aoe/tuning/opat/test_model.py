@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from support.engine.families import chain_workload
 from support.engine.judging import FakeAssembly, Machine
 from support.engine.tuning import guess_of, make_bank, make_operator
 
-from aoe.bank.operators import OperatorBank
+from aoe.bank.operators import OperatorBank, key_of
 from aoe.device.compiler import kernel_name
+from aoe.execute.messages import ModelPart
 from aoe.ort.inputs import MADE_UP
 from aoe.results.files import RepoOutcome
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
@@ -22,7 +24,8 @@ from aoe.tuning.opat.comparing import PROCESSES
 from aoe.tuning.opat.judge import Judgement
 from aoe.tuning.opat.model import judge_model
 from aoe.tuning.opat.operator import TunedOperator
-from aoe.tuning.precision.settings import KEEP_FLOAT32
+from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
+from aoe.workload import Precision
 from aoebank import Event
 
 _CONFIRMED = 1
@@ -57,6 +60,16 @@ def _tuned(number: int, *, proven: float | None = 1.25) -> TunedOperator:
     )
 
 
+def _lowered(tuned: TunedOperator) -> TunedOperator:
+    assert tuned.schedule is not None
+    workload = replace(tuned.operator.workload, precision=Precision.BFLOAT16)
+    return replace(
+        tuned,
+        operator=replace(tuned.operator, workload=workload, key=key_of(workload)),
+        schedule=replace(tuned.schedule, algorithm="direct_bf16"),
+    )
+
+
 def _kernel_of(tuned: TunedOperator) -> str:
     assert tuned.schedule is not None
     return kernel_name(tuned.operator.workload, tuned.schedule)
@@ -64,13 +77,18 @@ def _kernel_of(tuned: TunedOperator) -> str:
 
 @dataclass
 class Model:
-    """A model whose kernels save these shares of its time, and runs that judge it."""
+    """A model whose kernels save these shares of its time, and runs that judge it.
+
+    Those in `lower` compute in bfloat16, and are this far off.
+    """
 
     root: Path
     saves: tuple[float, ...] = (0.1, 0.1, 0.1)
     wrong: frozenset[int] = frozenset()
     jitter: float = 0.0005
     errors: dict[str, str] = field(default_factory=dict)
+    precision: PrecisionSettings = KEEP_FLOAT32
+    lower: Mapping[int, float] = field(default_factory=dict)
     comparisons: int = 0
     progress: RecordingProgress = field(default_factory=RecordingProgress)
 
@@ -80,7 +98,8 @@ class Model:
 
     @property
     def tuned(self) -> list[TunedOperator]:
-        return [_tuned(number) for number in range(len(self.saves))]
+        tuned = [_tuned(number) for number in range(len(self.saves))]
+        return [_lowered(one) if at in self.lower else one for at, one in enumerate(tuned)]
 
     def judged(self, *, repeat_tune: bool = False) -> list[str]:
         """Judge the model and return the nodes of the kernels that stay."""
@@ -91,11 +110,17 @@ class Model:
         assembly = CompilingAssembly(errors=self.errors)
         numbers = {_kernel_of(tuned): number for number, tuned in enumerate(self.tuned)}
         machine = Machine(assembly, numbers, self.saves, wrong=self.wrong)
-        runner = ScriptedRunner(model=machine, jitter=self.jitter, drift=0.0)
+
+        def results(part: ModelPart) -> list[object]:
+            held = assembly.contents.get(str(part.model), ())
+            return [np.array([1.0 + sum(self.lower.get(numbers[name], 0) for name in held)])]
+
+        runner = ScriptedRunner(model=machine, results=results, jitter=self.jitter, drift=0.0)
         bench = SimpleNamespace(
-            settings=SimpleNamespace(repeat_tune=repeat_tune, precision=KEEP_FLOAT32),
+            settings=SimpleNamespace(repeat_tune=repeat_tune, precision=self.precision),
             runner=runner,
             inputs=MADE_UP,
+            calibration=MADE_UP,
             progress=self.progress,
         )
         found = judge_model(bench, self.bank, assembly, self.tuned)  # type: ignore[arg-type]
@@ -177,3 +202,47 @@ def test_record_without_a_side_car_promises_nothing(tmp_path: Path) -> None:
 
     (kernel,) = Unknown(tmp_path, saves=(0.1,)).judgement().kept
     assert kernel.gain_us == 0
+
+
+_MIXED = parse_precision("allow_mix_precision_bf16", accuracy="max_relative<=0.05")
+
+
+def test_kernel_of_lower_precision_stays_within_the_bound(tmp_path: Path) -> None:
+    model = Model(tmp_path, precision=_MIXED, lower={1: 0.01})
+    judgement = model.judgement()
+    assert sorted(name for kernel in judgement.kept for name in kernel.op_names) == ["a", "b", "c"]
+    assert judgement.accuracy is not None
+    assert judgement.accuracy.trade.value == pytest.approx(0.01)
+    assert "made-up inputs" in model.progress.texts("warn")[0]
+
+
+def test_second_run_trades_alike(tmp_path: Path) -> None:
+    model = Model(tmp_path, saves=(0.1, 0.1, -0.1), precision=_MIXED, lower={0: 0.2, 1: 0.01})
+    assert model.judged() == ["b"]
+    assert model.verdicts() == [None, Event.KEPT, Event.DROPPED]
+    assert any("goes back" in text for text in model.progress.texts("step"))
+    assert model.judged() == ["b"]
+    assert model.comparisons == _CONFIRMED
+
+
+def test_wider_bound_lets_a_kernel_come_again(tmp_path: Path) -> None:
+    Model(tmp_path, precision=_MIXED, lower={0: 0.2}).judged()
+    wide = parse_precision("allow_mix_precision_bf16", accuracy="max_relative<=0.5")
+    assert Model(tmp_path, precision=wide, lower={0: 0.2}).judged() == ["a", "b", "c"]
+
+
+def test_errors_that_no_longer_cancel_out_are_seen(tmp_path: Path) -> None:
+    """Two kernels whose errors cancel: without the slow one the other is too far off."""
+    model = Model(tmp_path, saves=(0.1, -0.1, 0.1), precision=_MIXED, lower={0: 0.2, 1: -0.2})
+    judgement = model.judgement()
+    assert [name for kernel in judgement.kept for name in kernel.op_names] == ["c"]
+    assert judgement.accuracy is not None
+    assert judgement.accuracy.trade.holds
+    assert len(judgement.accuracy.trade.put_back) == 1
+
+
+def test_nothing_lower_is_said_and_costs_nothing(tmp_path: Path) -> None:
+    model = Model(tmp_path, precision=parse_precision("allow_fp32_to_bf16"))
+    judgement = model.judgement()
+    assert judgement.accuracy is None
+    assert model.progress.texts("warn") == ["no kernel in bfloat16 is faster than float32 here"]
