@@ -33,6 +33,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is opt-in, unless `-m` says what is wanted."""
+    if config.getoption("-m"):
+        return
+    opt_in = [item for item in items if any(map(item.get_closest_marker, ("slow", "gpu")))]
+    config.hook.pytest_deselected(items=opt_in)
+    items[:] = [item for item in items if item not in opt_in]
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _no_real_bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Point HOME at an empty folder and forget where banks are."""

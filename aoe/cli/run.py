@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,11 @@ from aoe.cli.options import InputFiles, JsonFlag, SeedOption, Threads, finish, g
 from aoe.errors import OutputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from aoe.report.answers import Output
+
+    Array = np.ndarray[Any, Any]
 
 
 def run(
@@ -40,35 +45,50 @@ def run(
     given = ModelInputs(sets=given_inputs(inputs, None), seed=seed)
     results = run_session(model.session, given.first(model.session))
     names = [value.name for value in model.get_outputs()]
+    arrays = [pair for named in zip(names, results, strict=True) for pair in _arrays(*named)]
     if output is not None:
-        _save(output, names, results)
+        _save(output, arrays)
     report = RunReport(
         om=om,
         kernels=len(model.manifest.kernels),
-        outputs=tuple(map(_describe, names, results)),
+        outputs=tuple(_describe(name, array) for name, array in arrays),
         fallback_reason=model.fallback_reason,
         precision=model.manifest.precision,
     )
     finish(report, as_json=as_json)
 
 
-def _save(directory: Path, names: list[str], results: list[Any]) -> None:
+def _arrays(name: str, result: Any) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays of a result: those of a sequence as `name[0]`, of a map as `name[key]`.
+
+    Text is of dtype str; an optional result that is not there has no array.
+    """
+    import numpy as np
+
+    if isinstance(result, list):
+        result = dict(enumerate(result))
+    if isinstance(result, dict):
+        for key, item in result.items():
+            yield from _arrays(f"{name}[{key}]", item)
+    elif result is not None:
+        array = np.asarray(result)
+        yield name, array.astype(str) if array.dtype == object else array
+
+
+def _save(directory: Path, arrays: Sequence[tuple[str, Array]]) -> None:
     import numpy as np
 
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, result in zip(names, results, strict=True):
-            np.save(directory / f"{name.replace('/', '_')}.npy", result)
+        for name, array in arrays:
+            np.save(directory / f"{name.replace('/', '_')}.npy", array)
     except OSError as error:
         raise OutputError(str(directory), f"cannot be written: {error}") from error
 
 
-def _describe(name: str, result: Any) -> Output:
-    import numpy as np
-
+def _describe(name: str, array: Array) -> Output:
     from aoe.report.answers import Output
 
-    array = np.asarray(result)
     first = array.reshape(-1)[:5] if array.dtype.kind in "fiub" else ()
     return Output(
         name=name,

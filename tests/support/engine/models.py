@@ -199,6 +199,26 @@ def compress_net(*, extent: int = 16) -> onnx.ModelProto:
     return make_model(nodes, inputs, ["y"], types={"keep": TensorProto.BOOL})
 
 
+def results_net() -> onnx.ModelProto:
+    """Return a model with results of every kind: tensor, sequence of two shapes, optional, text."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["tensor"]),
+        helper.make_node("ReduceMax", ["x"], ["row"], axes=[0]),
+        helper.make_node("SequenceConstruct", ["tensor", "row"], ["sequence"]),
+        helper.make_node("Optional", ["row"], ["optional"]),
+        helper.make_node("Cast", ["row"], ["text"], to=TensorProto.STRING),
+    ]
+    types = {"text": TensorProto.STRING}
+    model = make_model(nodes, {"x": (4, 8)}, ["tensor", "text"], types=types)
+    element = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    sequence = helper.make_sequence_type_proto(element)
+    row = helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 8])
+    optional = helper.make_optional_type_proto(row)
+    model.graph.output.append(helper.make_value_info("sequence", sequence))
+    model.graph.output.append(helper.make_value_info("optional", optional))
+    return model
+
+
 def old_format_net(seed: int = 0) -> onnx.ModelProto:
     """Return a model of IR version 3: its initializers are listed as inputs too."""
     weights = {"w": _normal(np.random.default_rng(seed), 8, 3, 3, 3)}
