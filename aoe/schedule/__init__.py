@@ -3,6 +3,7 @@
 from aoe.schedule.space import Choice, Configuration, Knob, Space
 from aoe.schedule.steps import (
     STEP_KINDS,
+    Atomic,
     ComputeAt,
     ComputeRoot,
     Fuse,
@@ -23,6 +24,7 @@ from aoe.schedule.steps import (
 
 __all__ = [
     "STEP_KINDS",
+    "Atomic",
     "Choice",
     "ComputeAt",
     "ComputeRoot",

@@ -149,7 +149,28 @@ class StoreIn:
             raise ValueError(f"memory: unknown (got {self.memory!r}, expected {_words(Memory)})")
 
 
-Step = Split | Fuse | Reorder | Vectorize | Unroll | Parallel | ComputeAt | ComputeRoot | StoreIn
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """Let a loop over what `stage` sums up be vectorized, so that pairs become dot products."""
+
+    stage: str
+
+    def __post_init__(self) -> None:
+        _check_names(self.stage)
+
+
+Step = (
+    Split
+    | Fuse
+    | Reorder
+    | Vectorize
+    | Unroll
+    | Parallel
+    | ComputeAt
+    | ComputeRoot
+    | StoreIn
+    | Atomic
+)
 
 STEP_KINDS: dict[str, type[Step]] = {
     "split": Split,
@@ -161,6 +182,7 @@ STEP_KINDS: dict[str, type[Step]] = {
     "compute_at": ComputeAt,
     "compute_root": ComputeRoot,
     "store_in": StoreIn,
+    "atomic": Atomic,
 }
 _WORD_OF_KIND = {kind: word for word, kind in STEP_KINDS.items()}
 _ALGORITHM = "algorithm"
@@ -209,6 +231,8 @@ def step_text(step: Step) -> str:
             return f"{stage}: compute root"
         case StoreIn(stage, memory):
             return f"{stage}: store in {memory}"
+        case Atomic(stage):
+            return f"{stage}: atomic"
 
 
 def schedule_to_json(schedule: Schedule) -> list[list[Any]]:

@@ -14,6 +14,7 @@ import halide as hl
 from aoe.errors import ScheduleError
 from aoe.kernels.family import Pipeline
 from aoe.schedule import (
+    Atomic,
     ComputeAt,
     ComputeRoot,
     Fuse,
@@ -115,6 +116,10 @@ def _apply(step: Step, pipeline: Pipeline, loops: _Loops) -> None:
             _vectorize_or_unroll(step, function, loops, is_result)
         case Parallel():
             _parallel(step, function, loops, is_result)
+        case Atomic():
+            if isinstance(function, hl.Func):
+                raise ScheduleError(step_text(step), "only the sums of a reduction can be atomic")
+            function.atomic()
         case ComputeAt() | ComputeRoot() | StoreIn():
             _place(step, function, pipeline, is_result)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support, supported
@@ -14,15 +13,24 @@ from aoe.kernels.matmul.matrix_tiles import (
     matrix_tiles_space,
     matrix_tiles_steps,
 )
-from aoe.kernels.matmul.panels import panels_pipeline
+from aoe.kernels.matmul.pairs import pairs_pipeline
+from aoe.kernels.matmul.panels import panels_pipeline, rounded_weights_pipeline
 from aoe.kernels.matmul.shape import MATRIX_PRODUCTS, MatrixProduct, read_product
-from aoe.kernels.matmul.tiles import product_space, product_steps
+from aoe.kernels.matmul.tiles import (
+    PAIRS,
+    PANELS,
+    ROUNDED_WEIGHTS,
+    algorithms_of,
+    product_space,
+    product_steps,
+)
 from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
 
-PANELS = "panels"
 _ALGORITHMS: Mapping[str, Callable[[MatrixProduct], Pipeline]] = {
     PANELS: panels_pipeline,
+    PAIRS: pairs_pipeline,
+    ROUNDED_WEIGHTS: rounded_weights_pipeline,
     PANELS_TILES: matrix_tiles_pipeline,
 }
 
@@ -43,32 +51,30 @@ class MatMul:
         product = read_product(workload)
         if isinstance(product, Support):
             return product
-        if not product.has_weights:
-            return Support("product of two computed tensors")
-        return check_matrix_tiles(product) if workload.precision.is_lower else SUPPORTED
+        return SUPPORTED if product.has_weights else Support("product of two computed tensors")
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the algorithm called `algorithm`; by default the one of the precision."""
-        name = algorithm or (PANELS_TILES if workload.precision.is_lower else PANELS)
+        """Return the algorithm called `algorithm`; by default the first of its precision."""
+        product = supported(workload, read_product(workload))
+        name = algorithm or algorithms_of(product)[0]
         if name not in _ALGORITHMS:
             known = ", ".join(_ALGORITHMS)
             raise ValueError(f"matmul: no such algorithm (got {name}, expected {known})")
-        return _ALGORITHMS[name](supported(workload, read_product(workload)))
+        return _ALGORITHMS[name](product)
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return the register tile and what a task is."""
+        """Return the register tile and what a task is; of matrix tiles where the CPU has them."""
         product = supported(workload, read_product(workload))
-        if not workload.precision.is_lower:
-            return product_space(product, target)
-        space = matrix_tiles_space(product, target)
-        return space if target.bf16_tiles else replace(space, first_guesses=())
+        in_tiles = workload.precision.is_lower and target.bf16_tiles
+        if in_tiles and check_matrix_tiles(product):
+            return matrix_tiles_space(product, target)
+        return product_space(product, target)
 
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget
     ) -> Schedule:
         """Return the steps of a configuration."""
         product = supported(workload, read_product(workload))
-        if configuration.get(KNOB) == PANELS_TILES:
-            steps = matrix_tiles_steps(configuration, product, target)
-            return Schedule(tuple(steps), algorithm=PANELS_TILES)
-        return Schedule(tuple(product_steps(configuration, product, target)), algorithm=PANELS)
+        algorithm = str(configuration[KNOB])
+        steps = matrix_tiles_steps if algorithm == PANELS_TILES else product_steps
+        return Schedule(tuple(steps(configuration, product, target)), algorithm=algorithm)

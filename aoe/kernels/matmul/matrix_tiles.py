@@ -18,7 +18,7 @@ from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, S
 from aoe.kernels.halide.chain import RESULT, chain_pipeline, read_operands
 from aoe.kernels.halide.tiling import TASK
 from aoe.kernels.math.functions import constant
-from aoe.kernels.matmul.panels import PANEL, left_argument, left_extents, left_place, panels_of
+from aoe.kernels.matmul.result import PANEL, left_argument, left_extents, left_place, panels_of
 from aoe.kernels.matmul.shape import MatrixProduct
 from aoe.schedule import (
     Choice,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product as combinations
 
+from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.tiling import TASK
-from aoe.kernels.matmul.panels import BLOCK, DEPTH, FINISHED, LANE, PANEL, SUMMED, SUMS, panels_of
+from aoe.kernels.matmul.pairs import ROUNDED, ROUNDED_DEPTH
+from aoe.kernels.matmul.result import BLOCK, FINISHED, LANE, PANEL, SUMMED, SUMS, panels_of
 from aoe.kernels.matmul.shape import MatrixProduct
 from aoe.schedule import (
+    Atomic,
     Choice,
     ComputeAt,
     Knob,
@@ -32,15 +35,29 @@ _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24)
 _REGISTERS = {16: 32, 8: 16, 4: 32}
 """Vector registers by float32 lanes: AVX-512, AVX2, NEON. Source: the instruction sets."""
 _WRITTEN_OUT_CYCLES = 12
-_GUESSES = 5
+_GUESSES = 6
 _TASKS_PER_THREAD = 4
+_ROUNDED_ROWS = 8
+"""Rows one task rounds."""
+_FEW_ROWS = 4
+"""Rows up to which memory is the bound."""
+PANELS, PAIRS, ROUNDED_WEIGHTS = "panels", "panels_bf16", "weights_bf16"
+_PAIR, _DEPTH, _PAIRED_DEPTH = "r$x", "r$x", "r$y"
+
+
+def algorithms_of(product: MatrixProduct) -> tuple[str, ...]:
+    """Return the algorithms for a product in the precision of its workload, best first."""
+    if not product.workload.precision.is_lower:
+        return (PANELS,)
+    return (ROUNDED_WEIGHTS, PAIRS) if _row_extent(product) <= _FEW_ROWS else (PAIRS,)
 
 
 def product_space(product: MatrixProduct, target: KernelTarget) -> Space:
-    """Return register tile and order of the tiles; the best five tiles first."""
+    """Return register tile and order of the tiles; the best tiles first."""
     panels, rows = panels_of(product), _row_extent(product)
     walks = (COLUMNS_FIRST, ROWS_FIRST) if product.rows else (COLUMNS_FIRST,)
     knobs = (
+        Knob(KNOB, algorithms_of(product)),
         Knob(BLOCKS, tuple(n for n in _BLOCKS if n <= panels)),
         Knob(ROWS, tuple(n for n in _ROWS if n <= rows)),
         Knob(WALK, walks),
@@ -55,7 +72,15 @@ def product_space(product: MatrixProduct, target: KernelTarget) -> Space:
         for choices in combinations(*(knob.choices for knob in knobs))
     ]
     ranked = sorted(filter(legal, offered), key=lambda values: _cost(values, product, target))
-    return Space(knobs=knobs, constraint=legal, first_guesses=tuple(ranked[:_GUESSES]))
+    chosen = algorithms_of(product)
+    guesses = [
+        values
+        for algorithm in chosen
+        for values in [item for item in ranked if item[KNOB] == algorithm][
+            : _GUESSES // len(chosen)
+        ]
+    ]
+    return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
 
 
 def _row_extent(product: MatrixProduct) -> int:
@@ -117,7 +142,11 @@ def product_steps(
     values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    for step in (*_result_steps(values, product, target), *_sum_steps(values, product)):
+    for step in (
+        *_result_steps(values, product, target),
+        *_sum_steps(values, product),
+        *_rounding_steps(values, product),
+    ):
         if target.threads > 1 or not isinstance(step, Parallel):
             yield step
 
@@ -162,14 +191,29 @@ def _sum_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator
     names = [axis.name for axis in reversed(product.rows)]
     by_columns = names and values[WALK] == COLUMNS_FIRST
     kept = (SUMS, SUMMED, FINISHED) if _is_long(product) else (SUMS, SUMMED)
+    is_paired = values[KNOB] == PAIRS
     for stage in kept:
         if stage != SUMMED:
             yield ComputeAt(stage, RESULT, names[0] if by_columns else "panel")
         yield Split(stage, BLOCK, BLOCK, "in_block", blocks, Tail.ROUND_UP)
         if stage == SUMMED:
-            first = names[:1]
-            yield Reorder(stage, (LANE, "in_block", *first, DEPTH, BLOCK, *names[1:]))
+            inner = (*((_PAIR,) if is_paired else ()), LANE, "in_block", *names[:1])
+            depth = _PAIRED_DEPTH if is_paired else _DEPTH
+            yield Reorder(stage, (*inner, depth, BLOCK, *names[1:]))
+            if is_paired:
+                yield Atomic(stage)
+                yield Vectorize(stage, _PAIR, 2)
         yield Vectorize(stage, LANE, PANEL)
         yield Unroll(stage, "in_block", blocks)
         if names:
             yield Unroll(stage, names[0], rows)
+
+
+def _rounding_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+    if values[KNOB] != PAIRS:
+        return
+    yield Vectorize(ROUNDED, ROUNDED_DEPTH, PANEL)
+    if _row_extent(product) > _FEW_ROWS:
+        row = product.rows[-1].name
+        yield Split(ROUNDED, row, TASK, row, _ROUNDED_ROWS, Tail.GUARD)
+        yield Parallel(ROUNDED, TASK)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aoe.schedule import (
     STEP_KINDS,
+    Atomic,
     ComputeAt,
     ComputeRoot,
     Fuse,
@@ -40,6 +41,7 @@ EVERY_STEP = Schedule(
         ComputeAt("squares", "y", "xo"),
         StoreIn("squares", Memory.STACK),
         ComputeRoot("weights"),
+        Atomic("squares.update"),
     )
 )
 
@@ -54,6 +56,7 @@ steps = st.one_of(
     st.builds(Parallel, names, names, st.none() | counts),
     st.builds(ComputeAt, names, names, names),
     st.builds(ComputeRoot, names),
+    st.builds(Atomic, names),
     st.builds(StoreIn, names, st.sampled_from(Memory)),
 )
 schedules = st.builds(Schedule, st.lists(steps, max_size=8).map(tuple))
@@ -89,6 +92,7 @@ def test_text_of_every_step() -> None:
         "squares: compute at y xo",
         "squares: store in stack",
         "weights: compute root",
+        "squares.update: atomic",
     ]
 
 
@@ -106,6 +110,7 @@ def test_json_of_every_step_is_what_banks_hold() -> None:
         ["compute_at", "squares", "y", "xo"],
         ["store_in", "squares", "stack"],
         ["compute_root", "weights"],
+        ["atomic", "squares.update"],
     ]
 
 
@@ -187,7 +192,7 @@ def test_schedules_are_told_apart_in_a_set() -> None:
 
 
 def test_an_unknown_tail_or_memory_is_refused_by_the_step_itself() -> None:
-    with pytest.raises(ValueError, match=r"tail.*guard\|shift_inwards\|auto"):
+    with pytest.raises(ValueError, match=r"tail.*guard\|shift_inwards\|round_up\|auto"):
         Split("y", "x", "o", "i", 4, "trim")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"memory.*stack\|heap"):
         StoreIn("y", "disk")  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from aoe.graph.workload_model import random_inputs
 from aoe.kernels.halide.apply import apply_schedule
 from aoe.kernels.registry import get_family
 from aoe.schedule import (
+    Atomic,
     ComputeAt,
     ComputeRoot,
     Fuse,
@@ -98,6 +99,7 @@ ILLEGAL: dict[str, tuple[tuple[Step, ...], str]] = {
         (Split("y", "c", "c", "i", 4, Tail.ROUND_UP),),
         "must not be computed past its end",
     ),
+    "atomic without sums": ((Atomic("factor"),), "only the sums of a reduction"),
     "tasks larger than the loop": ((Parallel("y", "c", 7),), "more iterations than the loop has"),
     "reorder of a loop there is not": ((Reorder("y", ("c", "w")),), "no such loop (got w"),
     "fused with itself": ((Fuse("y", "c", "c", "cc"),), "cannot be fused with itself"),

@@ -16,6 +16,7 @@ from aoe.testing.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
+    assert_close,
     kernel_target,
     operation,
     plain,
@@ -81,71 +82,105 @@ GELU = (
 )
 
 
+CASES: Mapping[str, Workload] = {
+    "one row, transposed, bias and activation": gemm(1, 70, 200, transB=1, activation="Relu"),
+    "one row, few columns": gemm(1, 33, 10, transB=1),
+    "three rows": product((3, 40), (40, 150), (3, 150)),
+    "prime everything": product((13, 29), (29, 17), (13, 17)),
+    "depth of one": product((5, 1), (1, 48), (5, 48)),
+    "one column": gemm(9, 12, 1),
+    "bias, GELU and residual": product(
+        (2, 19, 24),
+        (24, 96),
+        (2, 19, 96),
+        *GELU,
+        more=(plain(96, constant=True), plain(2, 19, 96)),
+    ),
+    "rows and columns added by different tensors": product(
+        (2, 3, 5, 8),
+        (8, 40),
+        (2, 3, 5, 40),
+        operation("Mul", "t0 x2", "t1"),
+        operation("Add", "t1 x3", "t2"),
+        more=(plain(3, 1, 40), plain(2, 1, 5, 1)),
+    ),
+    "left matrix transposed": gemm(11, 8, 34, transA=1, alpha=0.5, beta=-2.0),
+    "summand of each row": gemm(7, 9, 20, summand=(7, 1), transA=1, transB=1),
+    "summand in full, activation with a parameter": gemm(
+        8, 16, 32, summand=(8, 32), activation="LeakyRelu", activation_alpha=0.1
+    ),
+    "factor": product((2, 6, 8), (33, 8), (2, 6, 33), op_type="FusedMatMul", transB=1, alpha=0.125),
+    "batch turned": product((3, 4, 6), (4, 18), (3, 6, 18), op_type="FusedMatMul", transA=1),
+    "vector": product((12,), (12, 50), (50,)),
+    "the left matrix is the residual": product(
+        (21, 32), (32, 32), (21, 32), operation("Add", "x0 t0", "t1")
+    ),
+    "gate in front of the sum": product(
+        (4, 10),
+        (10, 64),
+        (4, 64),
+        operation("Sigmoid", "x2", "t1"),
+        operation("Mul", "t1 t0", "t2"),
+        more=(plain(4, 64),),
+    ),
+}
+ROUNDED_CASES = (
+    "one row, transposed, bias and activation",
+    "three rows",
+    "prime everything",
+    "depth of one",
+    "bias, GELU and residual",
+    "left matrix transposed",
+)
+
+
 class TestMatMul(KernelFamilyTests):
     family_name = "matmul"
-    cases: Mapping[str, Workload] = {
-        "one row, transposed, bias and activation": gemm(1, 70, 200, transB=1, activation="Relu"),
-        "one row, few columns": gemm(1, 33, 10, transB=1),
-        "three rows": product((3, 40), (40, 150), (3, 150)),
-        "prime everything": product((13, 29), (29, 17), (13, 17)),
-        "depth of one": product((5, 1), (1, 48), (5, 48)),
-        "one column": gemm(9, 12, 1),
-        "bias, GELU and residual": product(
-            (2, 19, 24),
-            (24, 96),
-            (2, 19, 96),
-            *GELU,
-            more=(plain(96, constant=True), plain(2, 19, 96)),
-        ),
-        "rows and columns added by different tensors": product(
-            (2, 3, 5, 8),
-            (8, 40),
-            (2, 3, 5, 40),
-            operation("Mul", "t0 x2", "t1"),
-            operation("Add", "t1 x3", "t2"),
-            more=(plain(3, 1, 40), plain(2, 1, 5, 1)),
-        ),
-        "left matrix transposed": gemm(11, 8, 34, transA=1, alpha=0.5, beta=-2.0),
-        "summand of each row": gemm(7, 9, 20, summand=(7, 1), transA=1, transB=1),
-        "summand in full, activation with a parameter": gemm(
-            8, 16, 32, summand=(8, 32), activation="LeakyRelu", activation_alpha=0.1
-        ),
-        "factor": product(
-            (2, 6, 8), (33, 8), (2, 6, 33), op_type="FusedMatMul", transB=1, alpha=0.125
-        ),
-        "batch turned": product((3, 4, 6), (4, 18), (3, 6, 18), op_type="FusedMatMul", transA=1),
-        "vector": product((12,), (12, 50), (50,)),
-        "the left matrix is the residual": product(
-            (21, 32), (32, 32), (21, 32), operation("Add", "x0 t0", "t1")
-        ),
-        "gate in front of the sum": product(
-            (4, 10),
-            (10, 64),
-            (4, 64),
-            operation("Sigmoid", "x2", "t1"),
-            operation("Mul", "t1 t0", "t2"),
-            more=(plain(4, 64),),
-        ),
-    }
+    cases = CASES
 
 
-def _in_tiles() -> Mapping[str, Workload]:
-    """Return the cases with rows enough for tiles, and larger ones."""
-    larger = {
-        "prime, deep": gemm(67, 101, 83, transB=1, activation="Relu"),
-        "many rows and panels": product((3, 49, 64), (64, 320), (3, 49, 320)),
-    }
-    lowered = {
-        name: replace(case, precision=Precision.BFLOAT16)
-        for name, case in {**TestMatMul.cases, **larger}.items()
-    }
-    return {name: case for name, case in lowered.items() if MatMul().supports(case)}
+class TestMatMulInBfloat16(KernelFamilyTests):
+    """In matrix tiles where this CPU has them, but for a few rows."""
 
-
-@pytest.mark.skipif(not kernel_target().bf16_tiles, reason="this CPU has no AMX")
-class TestMatrixTiles(KernelFamilyTests):
     family_name = "matmul"
-    cases: Mapping[str, Workload] = _in_tiles()
+    cases: Mapping[str, Workload] = {
+        name: replace(workload, precision=Precision.BFLOAT16)
+        for name, workload in {
+            **{name: CASES[name] for name in ROUNDED_CASES},
+            "prime, deep": gemm(67, 101, 83, transB=1, activation="Relu"),
+            "many rows and panels": product((3, 49, 64), (64, 320), (3, 49, 320)),
+        }.items()
+    }
+
+
+@pytest.mark.parametrize("name", ROUNDED_CASES)
+def test_pairs_are_summed_up_where_there_are_no_tiles(name: str) -> None:
+    workload = TestMatMulInBfloat16.cases[name]
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    family, target = get_family("matmul"), replace(kernel_target(), bf16_tiles=False)
+    guesses = family.space(workload, target).first_guesses
+    paired = [guess for guess in guesses if guess["algorithm"] == "panels_bf16"]
+    for guess in (paired[0], paired[-1]):
+        schedule = family.schedule(workload, Configuration(guess), target)
+        found = CompiledKernel(workload, schedule).run(run.inputs)
+        assert_close(workload, found, run.result, repr(guess))
+
+
+@pytest.mark.parametrize(
+    ("rows", "has_tiles", "expected"),
+    [
+        (1, True, {"weights_bf16", "panels_bf16"}),
+        (64, True, {"panels_tiles"}),
+        (64, False, {"panels_bf16"}),
+    ],
+)
+def test_algorithm_in_bfloat16_is_that_of_rows_and_cpu(
+    rows: int, has_tiles: bool, expected: set[str]
+) -> None:
+    workload = replace(gemm(rows, 64, 64), precision=Precision.BFLOAT16)
+    target = replace(kernel_target(), bf16_tiles=has_tiles)
+    space = get_family("matmul").space(workload, target)
+    assert {guess["algorithm"] for guess in space.first_guesses} == expected
 
 
 @pytest.mark.parametrize(

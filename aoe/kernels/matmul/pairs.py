@@ -1,0 +1,78 @@
+"""Rows times constant weights in bfloat16: pairs of products summed up in float32.
+
+rounded      the left matrix rounded once, zeros behind an odd depth
+sums         products summed up pair by pair, one instruction for 16 pairs
+finished, y  as in `panels.py`
+"""
+
+from __future__ import annotations
+
+import halide as hl
+
+from aoe.kernels.family import PackedInput, Pipeline
+from aoe.kernels.math.functions import constant
+from aoe.kernels.matmul.panels import weight_extents, weight_or_zero
+from aoe.kernels.matmul.result import (
+    BLOCK,
+    LANE,
+    PANEL,
+    SUMS,
+    ProductArguments,
+    finished_pipeline,
+    last_panel_at_most,
+    left_place,
+    panels_of,
+    read_arguments,
+)
+from aoe.kernels.matmul.shape import MatrixProduct
+
+ROUNDED, ROUNDED_DEPTH = "rounded", "k"
+
+
+def pairs_pipeline(product: MatrixProduct) -> Pipeline:
+    """Return the algorithm.
+
+    Arguments are those of the workload, weights replaced by their panels: bfloat16, from the
+    innermost (2 of a pair, PANEL columns, pairs, panels), zeros behind the last row and column.
+    """
+    pairs = -(-product.depth // 2)
+    extents = (2, PANEL, pairs, panels_of(product))
+    arguments = read_arguments(product, _packing(product), extents)
+    lane, block = hl.Var(LANE), hl.Var(BLOCK)
+    r = hl.RDom([(0, 2), (0, pairs)], "r")
+    rounded = round_left(product, arguments)
+    sums, place = hl.Func(SUMS), (lane, block, *arguments.rows)
+    sums[place] = constant(0.0)
+    weight = arguments.weights[r.x, lane, r.y, last_panel_at_most(product, block)]
+    left = rounded[(2 * r.y + r.x, *arguments.rows)]
+    sums[place] += hl.cast(hl.Float(32), left) * hl.cast(hl.Float(32), weight)
+    sums.bound_extent(lane, PANEL).compute_root()  # steps place it closer
+    depths = ((r.x.name(), 2), (r.y.name(), pairs))
+    return finished_pipeline(product, arguments, sums, depths, {ROUNDED: rounded})
+
+
+def round_left(product: MatrixProduct, arguments: ProductArguments) -> hl.Func:
+    """Return the left matrix in bfloat16 over (depth, rows...), 0 behind its last column."""
+    k = hl.Var(ROUNDED_DEPTH)
+    inside = hl.clamp(k, 0, product.depth - 1)
+    value = arguments.left[left_place(product, arguments.rows, inside)]
+    rounded = hl.Func(ROUNDED)
+    padded = hl.select(k < product.depth, value, constant(0.0))
+    rounded[(k, *arguments.rows)] = hl.cast(hl.BFloat(16), padded)
+    rounded.compute_root()
+    return rounded
+
+
+def _packing(product: MatrixProduct) -> PackedInput:
+    half, lane, pair, panel = (hl.Var(name) for name in ("half", "lane", "pair", "panel"))
+    weights = hl.ImageParam(hl.Float(32), 2, "weights")
+    packed = hl.Func("packed")
+    value = weight_or_zero(product, weights, 2 * pair + half, panel, lane)
+    packed[half, lane, pair, panel] = hl.cast(hl.BFloat(16), value)
+    packed.bound(half, 0, 2).unroll(half).vectorize(lane, PANEL)
+    return PackedInput(
+        output=packed,
+        argument=weights,
+        argument_extents=weight_extents(product),
+        dtype="bfloat16",
+    )

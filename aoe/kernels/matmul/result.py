@@ -1,0 +1,134 @@
+"""What all algorithms for matrix products share: buffers read, and the chain behind the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import halide as hl
+
+from aoe.kernels.family import PackedInput, Pipeline
+from aoe.kernels.halide.chain import Operands, chain_pipeline, read_operands
+from aoe.kernels.matmul.shape import MatrixProduct
+
+SUMS, FINISHED = "sums", "finished"
+SUMMED = f"{SUMS}.update"
+LANE, BLOCK = "l", "b"
+PANEL = 16
+"""Columns of a panel: a vector with AVX-512, two with AVX2, four with NEON."""
+
+
+def panels_of(product: MatrixProduct) -> int:
+    """Return how many panels the weights have."""
+    return -(-product.columns.extent // PANEL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductArguments:
+    """What a kernel reads.
+
+    Attributes:
+        operands: Of the chain, and the loops of the result.
+        left: The left matrix.
+        weights: The right one, packed.
+        weights_extents: Its extents, innermost first.
+        packing: What makes it.
+    """
+
+    operands: Operands
+    left: hl.ImageParam
+    weights: hl.ImageParam
+    weights_extents: tuple[int, ...]
+    packing: PackedInput
+
+    @property
+    def rows(self) -> tuple[hl.Var, ...]:
+        """Loop variables of the rows, innermost first."""
+        return tuple(self.operands.variables[1:])
+
+
+def read_arguments(
+    product: MatrixProduct, packing: PackedInput, weights_extents: tuple[int, ...]
+) -> ProductArguments:
+    """Return the buffers of a kernel whose weights are packed so."""
+    operands = read_operands(product.chain, product.iteration)
+    kept = hl.BFloat(16) if packing.dtype == "bfloat16" else hl.Float(32)
+    return ProductArguments(
+        operands=operands,
+        left=left_argument(product, operands.arguments[product.left]),
+        weights=hl.ImageParam(kept, len(weights_extents), f"x{product.right}"),
+        weights_extents=weights_extents,
+        packing=packing,
+    )
+
+
+def left_place(product: MatrixProduct, rows: Sequence[hl.Var], k: hl.Expr) -> tuple[hl.Expr, ...]:
+    """Return where the left matrix has element `k` of a row."""
+    outermost_first = tuple(reversed(rows))
+    place: list[hl.Expr] = [outermost_first[at] for at in reversed(product.left_axes)]
+    place.insert(1 if product.left_turned else 0, k)
+    return tuple(place)
+
+
+def last_panel_at_most(product: MatrixProduct, block: hl.Expr) -> hl.Expr:
+    """Return the panel a block of sums reads; one that pads a tile reads the last."""
+    return hl.clamp(block, 0, panels_of(product) - 1)
+
+
+def finished_pipeline(
+    product: MatrixProduct,
+    arguments: ProductArguments,
+    sums: hl.Func,
+    depths: tuple[tuple[str, int], ...],
+    stages: Mapping[str, hl.Func] = MappingProxyType({}),
+) -> Pipeline:
+    """Return the pipeline of a product's sums with the chain behind them.
+
+    Args:
+        product: What is computed.
+        arguments: What is read.
+        sums: Over (PANEL columns, panels, rows...); may be computed past the last panel.
+        depths: Loops of its reduction, innermost first.
+        stages: What the sums read, by name.
+    """
+    operands = arguments.operands
+    finished = hl.Func(FINISHED)
+    finished[sums.args()] = sums[sums.args()]
+    column = operands.variables[0]
+    made = finished[(column % PANEL, column // PANEL, *arguments.rows)]
+    pure = ((LANE, PANEL), (BLOCK, 0), *((axis.name, 0) for axis in reversed(product.rows)))
+    loops = {name: tuple((v.name(), 0) for v in stage.args()) for name, stage in stages.items()}
+    chain = chain_pipeline(
+        product.chain,
+        replace(operands, values={**operands.values, product.product: made}),
+        [item for item in product.chain.operations if item.output != product.product],
+        {SUMS: sums, SUMMED: sums.update(), FINISHED: finished, **stages},
+        {SUMS: pure, FINISHED: pure, SUMMED: (*pure, *depths), **loops},
+    )
+    buffers, extents = list(operands.arguments[:-2]), list(chain.argument_extents[:-2])
+    buffers[product.left], buffers[product.right] = arguments.left, arguments.weights
+    extents[product.left] = left_extents(product)
+    extents[product.right] = arguments.weights_extents
+    return replace(
+        chain,
+        arguments=tuple(buffers),
+        argument_extents=tuple(extents),
+        packings={product.right: arguments.packing},
+        padded=frozenset({SUMS, FINISHED}),
+    )
+
+
+def left_extents(product: MatrixProduct) -> tuple[int, ...]:
+    """Return the extents of the left matrix, innermost first."""
+    axes = [product.iteration.axes[at].extent for at in reversed(product.left_axes)]
+    axes.insert(1 if product.left_turned else 0, product.depth)
+    return tuple(axes)
+
+
+def left_argument(product: MatrixProduct, read_by_chain: hl.ImageParam) -> hl.ImageParam:
+    """Return the buffer of the left matrix: the chain's own, where it reads the matrix again."""
+    rank = len(product.left_axes) + 1
+    if product.iteration.operands[product.left] and read_by_chain.dimensions() == rank:
+        return read_by_chain
+    return hl.ImageParam(hl.Float(32), rank, f"x{product.left}")
