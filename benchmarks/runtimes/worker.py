@@ -44,13 +44,13 @@ def main() -> None:
 def _answers(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     try:
         task = _task(request)
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: task.threads])
         runtime: Runtime = importlib.import_module(f"runtimes.{request['module']}")
         started = time.perf_counter()
         if request["verb"] == "build":
             facts = dict(runtime.build(task))
             yield {"facts": facts, "build_s": round(time.perf_counter() - started, 2)}
             return
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: task.threads])
         run, facts = runtime.load(task)
         outputs = run()
         yield {"facts": dict(facts), "load_s": round(time.perf_counter() - started, 2)}
