@@ -24,7 +24,7 @@ from aoe.tuning.opat.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import lowest_precision
 from aoe.tuning.opat.judge import Judgement
 from aoe.tuning.opat.operator import TunedOperator
-from aoe.tuning.precision.settings import PrecisionMode
+from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoe.tuning.workbench import ResultPlaces
 from aoe.workload import Precision, workload_to_json
 
@@ -50,7 +50,7 @@ class OpatResult:
         tuned_profile: Of the tuned model.
         report: Contents of AOE's result file.
         seconds: Duration of the run.
-        precision_mode: How far below float32 the run might go.
+        allowed: What precision the run might use.
     """
 
     model: Mapping[str, str]
@@ -65,7 +65,7 @@ class OpatResult:
     tuned_profile: ModelProfile
     report: OpatReport
     seconds: float
-    precision_mode: PrecisionMode = PrecisionMode.KEEP
+    allowed: PrecisionSettings = KEEP_FLOAT32
 
     @property
     def precision(self) -> Precision:
@@ -132,7 +132,8 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "pairs": judgement.estimate.pairs,
         "improvement_percent": round(improvement_percent(judgement.estimate.median), 2),
         "precision": result.precision.value,
-        "precision_mode": result.precision_mode.value,
+        "precision_mode": result.allowed.mode.value,
+        "strict_fp32": result.allowed.strict,
         "accuracy": _accuracy(judgement.accuracy) if judgement.accuracy else None,
         "max_abs_err": finite_or_none(judgement.comparison.deviation.max_abs_err),
         "repo": {outcome.value: report.count(outcome) for outcome in RepoOutcome},

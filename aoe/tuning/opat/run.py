@@ -109,7 +109,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         tuned_profile=tuned_profile,
         report=_finished(report, judgement),
         seconds=bench.stopwatch.elapsed_s(),
-        precision_mode=bench.settings.precision.mode,
+        allowed=bench.settings.precision,
     )
     write_details(result)
     return result

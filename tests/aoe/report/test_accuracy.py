@@ -16,7 +16,7 @@ from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.result import OpatResult, summary
 from aoe.tuning.precision.constraint import DEFAULT
 from aoe.tuning.precision.sensitivity import Trade
-from aoe.tuning.precision.settings import PrecisionMode
+from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
 from aoe.workload import Precision
 from aoebank import emit
 
@@ -54,7 +54,7 @@ def _result(*, put_back: bool = False, holds: bool = True) -> OpatResult:
     return replace(
         result,
         judgement=replace(result.judgement, kept=kept, accuracy=held),
-        precision_mode=PrecisionMode.MIXED_BFLOAT16,
+        allowed=PrecisionSettings(mode=PrecisionMode.MIXED_BFLOAT16),
     )
 
 
@@ -113,6 +113,7 @@ def test_summary_holds_the_trade_and_is_json() -> None:
     ]
     plain = summary(make_opat_result(make_tuned("conv1")))
     assert (plain["precision"], plain["accuracy"]) == ("float32", None)
+    assert plain["strict_fp32"] is False
 
 
 def test_result_file_of_aoe_says_it_only_below_float32() -> None:

@@ -103,6 +103,8 @@ def test_only_products_are_tuned_below_float32(
 ) -> None:
     found = _found(net, graph, tmp_path, mode)
     assert _convolutions(found) == places
+    shares = [(-o.share, not o.workload.precision.is_lower) for o in found.operators]
+    assert shares == sorted(shares), "the time limit must not leave out the faster ones"
     others = {o.workload.precision for o in found.operators if o.workload.op_type != "convolution"}
     assert others == {_FP32}
 
