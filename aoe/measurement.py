@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import reduce
 from statistics import median
 from typing import NamedTuple, Self
 
 ACCEPT_COVERAGE = 0.9
 """Least coverage an interval needs before its lower bound may accept anything: 5 pairs."""
+
+QUIET_SHARE = 0.9
+"""Share of the CPU time a measurement asked for that it has to get, to be believed."""
+_STEAL_ROUNDING_S = 0.02
+"""Stolen time is counted in ticks of 10 ms on each core: so much of it proves nothing."""
 
 
 class Outcome(StrEnum):
@@ -41,6 +48,9 @@ class MeasurePolicy:
         confidence: Least coverage of the interval.
         sample_min_us: Short calls are repeated in a sample until it lasts this long.
         threads: Threads the baseline and the candidate may use.
+        least_quiet: Share of the CPU time it asks for without which a measurement is taken on a
+            busy machine; 0 believes every one.
+        tries: Most measurements, where the first ones meet a busy machine.
 
     Source: A/A runs on a shared 2-core host: 10-20 ABBA pairs put the spread of the estimate
         at 0.2-1 %; a sample below 50-100 us reads the clock more than the kernel.
@@ -55,6 +65,8 @@ class MeasurePolicy:
     confidence: float = 0.95
     sample_min_us: float = 100.0
     threads: int = 1
+    least_quiet: float = QUIET_SHARE
+    tries: int = 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.pairs_min <= self.pairs_max:
@@ -67,6 +79,91 @@ class MeasurePolicy:
             raise ValueError("race_ratio must exceed 1, confidence must lie inside 0..1")
         if self.target_half_width < 0 or self.sample_min_us < 0:
             raise ValueError("target_half_width and sample_min_us must not be negative")
+        if self.tries < 1 or not 0 <= self.least_quiet <= 1:
+            raise ValueError("tries must be >= 1, least_quiet must lie in 0..1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuUse:
+    """What the threads of a process got of the machine: counters, or what was added to them.
+
+    Attributes:
+        wall_s: Time on the clock.
+        cpu_s: CPU time of all threads.
+        waited_s: Time threads could have run and were not let, all together.
+        stolen_s: Time the hypervisor gave the usable cores to others, all together.
+        switches: Involuntary context switches: how often a thread lost its core.
+    """
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    waited_s: float = 0.0
+    stolen_s: float = 0.0
+    switches: int = 0
+
+    def __add__(self, other: CpuUse) -> CpuUse:
+        return CpuUse(
+            wall_s=self.wall_s + other.wall_s,
+            cpu_s=self.cpu_s + other.cpu_s,
+            waited_s=self.waited_s + other.waited_s,
+            stolen_s=self.stolen_s + other.stolen_s,
+            switches=self.switches + other.switches,
+        )
+
+    def since(self, earlier: CpuUse) -> CpuUse:
+        """Return what was added since these counters were read; never less than nothing."""
+        return CpuUse(
+            wall_s=max(0.0, self.wall_s - earlier.wall_s),
+            cpu_s=max(0.0, self.cpu_s - earlier.cpu_s),
+            waited_s=max(0.0, self.waited_s - earlier.waited_s),
+            stolen_s=max(0.0, self.stolen_s - earlier.stolen_s),
+            switches=max(0, self.switches - earlier.switches),
+        )
+
+    @property
+    def given_share(self) -> float:
+        """CPU time the threads got, as a share of what they asked for; 1 on a quiet machine.
+
+        It does not matter for it whether idle threads spin or sleep, as it would for CPU time
+        over wall time and threads: what spins asks for CPU time and gets it, what sleeps does
+        not ask.
+        """
+        lost_s = self.waited_s + max(0.0, self.stolen_s - _STEAL_ROUNDING_S)
+        return self.cpu_s / (self.cpu_s + lost_s) if self.cpu_s > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineLoad:
+    """How the machine served a measurement.
+
+    Attributes:
+        use: While the samples were taken.
+        threads: Threads each side may use.
+        tries: Measurements taken until this one.
+        least_quiet: Share of the CPU time asked for that had to be given.
+    """
+
+    use: CpuUse
+    threads: int = 1
+    tries: int = 1
+    least_quiet: float = QUIET_SHARE
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if the figures may be believed."""
+        return self.use.given_share >= self.least_quiet
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU time over wall time and threads; below 1 on a quiet machine too, if threads sleep."""
+        return self.use.cpu_s / (self.use.wall_s * self.threads) if self.use.wall_s else 1.0
+
+    def __str__(self) -> str:
+        tries = f", {self.tries} tries" if self.tries > 1 else ""
+        return (
+            f"{self.use.given_share:.0%} of the CPU time it asked for, "
+            f"{self.use.switches} involuntary switches, {self.use.stolen_s:.2f} s stolen{tries}"
+        )
 
 
 class PairedSamples(NamedTuple):
@@ -94,12 +191,14 @@ class Measurement:
         baseline_us: Time of one call of the baseline, one number per pair.
         tuned_us: Time of one call of the candidate, same length.
         detail: Why a failed trial failed, for a reader; empty otherwise.
+        load: How the machine served it, None where that is not known.
     """
 
     outcome: Outcome
     baseline_us: tuple[float, ...] = ()
     tuned_us: tuple[float, ...] = ()
     detail: str = ""
+    load: MachineLoad | None = None
 
     def __post_init__(self) -> None:
         if len(self.baseline_us) != len(self.tuned_us):
@@ -121,6 +220,11 @@ class Measurement:
     def is_correct(self) -> bool:
         """True if the candidate computed the right result and was timed."""
         return self.outcome is Outcome.CORRECT
+
+    @property
+    def is_quiet(self) -> bool:
+        """True unless the machine is known to have been too busy for the figures to count."""
+        return self.load is None or self.load.is_quiet
 
     @property
     def latency_us(self) -> float:
@@ -168,6 +272,18 @@ class SpeedupEstimate:
     def half_width(self) -> float:
         """Half of the interval, relative to the median."""
         return (self.high - self.low) / (2 * self.median)
+
+
+def joined_loads(measurements: Sequence[Measurement]) -> MachineLoad | None:
+    """Return the load of all of them, with the most tries of any; None if one is not known."""
+    loads = [found.load for found in measurements if found.load is not None]
+    if len(loads) < len(measurements) or not loads:
+        return None
+    return replace(
+        loads[0],
+        use=reduce(operator.add, (load.use for load in loads)),
+        tries=max(load.tries for load in loads),
+    )
 
 
 def median_interval(count: int, confidence: float = 0.95) -> tuple[int, float]:

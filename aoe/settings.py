@@ -36,6 +36,11 @@ def repeat_tune(env: Mapping[str, str]) -> bool:
     return parse_switch("REPEAT_TUNE", env.get("REPEAT_TUNE"), default=False)
 
 
+def accept_busy(env: Mapping[str, str]) -> bool:
+    """Return `AOE_ACCEPT_BUSY`: True to believe figures taken on a busy machine."""
+    return parse_switch("AOE_ACCEPT_BUSY", env.get("AOE_ACCEPT_BUSY"), default=False)
+
+
 def with_bank(env: Mapping[str, str], bank: Path) -> Mapping[str, str]:
     """Return an environment that names this bank root, which is made if it is missing.
 

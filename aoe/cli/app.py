@@ -28,7 +28,7 @@ from aoe.cli.options import (
 )
 from aoe.cli.registry import COMMANDS
 from aoe.errors import OptionError
-from aoe.settings import environment, parse_switch, repeat_tune
+from aoe.settings import accept_busy, environment, parse_switch, repeat_tune
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.registry import parse_job_types
 
@@ -159,6 +159,7 @@ def tune(
         soc_version=soc_version,
         core_num=aicore_num,
         repeat_tune=repeat_tune(environment()),
+        accept_busy=accept_busy(environment()),
         trials=trials,
         search=search,
         seed=seed,

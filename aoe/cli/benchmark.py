@@ -16,6 +16,7 @@ from aoe.cli.options import (
     given_inputs,
 )
 from aoe.errors import RunError
+from aoe.settings import accept_busy, environment
 
 if TYPE_CHECKING:
     from aoe.device.protocol import Device
@@ -51,7 +52,7 @@ def benchmark(
     from aoe.device.toolchain import Toolchain
     from aoe.execute.runner import Runner
     from aoe.folders.scratch import ScratchFolder, sweep_scratch
-    from aoe.measurement import MeasurePolicy
+    from aoe.measurement import QUIET_SHARE, MeasurePolicy
     from aoe.ort.inputs import ModelInputs
     from aoe.report.answers import BenchmarkReport
 
@@ -74,6 +75,8 @@ def benchmark(
             warmup=3,
             target_half_width=0.002,
             threads=target.core_num,
+            least_quiet=0.0 if accept_busy(environment()) else QUIET_SHARE,
+            tries=3,
         )
         with Runner(device, target, Toolchain(command=())) as runner:
             comparison: ModelComparison = runner.call(

@@ -10,7 +10,7 @@ import typer
 
 from aoe.cli.options import JsonFlag, QuietFlag
 from aoe.errors import ModelNotFoundError
-from aoe.settings import environment, repeat_tune, with_bank
+from aoe.settings import accept_busy, environment, repeat_tune, with_bank
 from aoe.tuning.mode import TuneSettings
 
 _MODEL = ("backend", "test", "data", "light", "light_bvlc_alexnet.onnx")
@@ -27,7 +27,12 @@ def demo(
     from aoe.cli.tune_command import run_tuning
 
     bank = _own_bank(output)
-    settings = TuneSettings(model=shipped_model(), output=output, repeat_tune=repeat_tune(bank))
+    settings = TuneSettings(
+        model=shipped_model(),
+        output=output,
+        repeat_tune=repeat_tune(bank),
+        accept_busy=accept_busy(bank),
+    )
     if not as_json:
         typer.echo(f"tuning AlexNet for this CPU into {output.resolve()}")
     result = run_tuning(settings, as_json=as_json, shown=not quiet, env=bank)

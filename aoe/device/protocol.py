@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from aoe.measurement import CpuUse
 from aoe.target import Target
 
 if TYPE_CHECKING:
@@ -86,4 +87,8 @@ class Device(Protocol):
 
         What it returns is the time of one run in microseconds.
         """
+        ...
+
+    def usage(self) -> CpuUse:
+        """Return counters of what this process has got of the device's host so far."""
         ...

@@ -17,10 +17,11 @@ from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError, BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, worse_of
+from aoe.execute.quiet import QuietPairs
 from aoe.execute.samplers import paired_samplers
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
-from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
+from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.operators import facts_of
 from aoe.ort.sessions import bound_run, run_session, session_options
 from aoe.schedule import Schedule
@@ -49,15 +50,23 @@ class CandidateMeasurer:
         target: Threads and CPU features.
         toolchain: Links the kernels.
         directory: Scratch files.
+        pairs: Takes the samples.
     """
 
     def __init__(
-        self, *, device: Device, target: Target, toolchain: Toolchain, directory: Path
+        self,
+        *,
+        device: Device,
+        target: Target,
+        toolchain: Toolchain,
+        directory: Path,
+        pairs: QuietPairs,
     ) -> None:
         self._device = device
         self._target = target
         self._toolchain = toolchain
         self._directory = directory
+        self._pairs = pairs
         self._baseline: tuple[Workload, int, _Baseline] | None = None
         self._libraries = 0
 
@@ -131,9 +140,12 @@ class CandidateMeasurer:
             return Measurement.failure(Outcome.CORRECTNESS, deviation.detail)
         run = bound_run(session, baseline.feeds[0])
         samplers = paired_samplers(self._device.timer, baseline.run, run, policy.sample_min_us)
-        samples = run_pairs(*samplers, policy, best_ratio)
+        samples, load = self._pairs.take(*samplers, policy, best_ratio)
         return Measurement(
-            outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us
+            outcome=Outcome.CORRECT,
+            baseline_us=samples.baseline_us,
+            tuned_us=samples.tuned_us,
+            load=load,
         )
 
     def _baseline_of(self, workload: Workload, seed: int) -> _Baseline:

@@ -18,8 +18,9 @@ from aoe.errors import BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare_model_results, worse_of
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.messages import ModelPart, WorkerSetup
+from aoe.execute.quiet import QuietPairs
 from aoe.execute.samplers import paired_samplers
-from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
+from aoe.measurement import Measurement, MeasurePolicy, Outcome, joined_loads
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import (
     bound_run,
@@ -45,11 +46,13 @@ class ModelComparison:
 def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
     """Return the tasks of a worker by name."""
     use_shared_pool(setup.target.core_num)
+    pairs = QuietPairs(usage=setup.device.usage)
     measurer = CandidateMeasurer(
         device=setup.device,
         target=setup.target,
         toolchain=Toolchain(command=setup.compiler),
         directory=setup.directory,
+        pairs=pairs,
     )
 
     def measure_candidates(
@@ -70,7 +73,7 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
     def compare_models(
         baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, inputs: ModelInputs
     ) -> ModelComparison:
-        return _compare_models(setup, baseline, tuned, policy, inputs)
+        return _compare_models(setup, pairs, baseline, tuned, policy, inputs)
 
     def run_model(part: ModelPart, inputs: ModelInputs) -> list[list[Any]]:
         session = _open(setup, part)
@@ -113,6 +116,7 @@ def _compile_kernels(
 
 def _compare_models(
     setup: WorkerSetup,
+    pairs: QuietPairs,
     baseline: ModelPart,
     tuned: ModelPart,
     policy: MeasurePolicy,
@@ -131,7 +135,7 @@ def _compare_models(
         pairs_max=math.ceil(policy.pairs_max / rounds),
     )
     found = [
-        _compare_once(setup, baseline, tuned, share, inputs, tuned_first=bool(number))
+        _compare_once(setup, pairs, baseline, tuned, share, inputs, tuned_first=bool(number))
         for number in range(rounds)
     ]
     deviation = reduce(worse_of, (comparison.deviation for comparison in found))
@@ -140,12 +144,14 @@ def _compare_models(
         baseline_us=tuple(us for one in found for us in one.measurement.baseline_us),
         tuned_us=tuple(us for one in found for us in one.measurement.tuned_us),
         detail=deviation.detail,
+        load=joined_loads([one.measurement for one in found]),
     )
     return ModelComparison(measurement=measurement, deviation=deviation)
 
 
 def _compare_once(
     setup: WorkerSetup,
+    pairs: QuietPairs,
     baseline: ModelPart,
     tuned: ModelPart,
     policy: MeasurePolicy,
@@ -169,7 +175,7 @@ def _compare_once(
     feed = inputs.first(reference)
     runs = [bound_run(session, feed) for session in sessions]
     samplers = paired_samplers(setup.device.timer, runs[0], runs[1], policy.sample_min_us)
-    samples = run_pairs(*samplers, policy)
+    samples, load = pairs.take(*samplers, policy)
     if tuned_first:
         samples = samples.swapped()
     measurement = Measurement(
@@ -177,6 +183,7 @@ def _compare_once(
         baseline_us=samples.baseline_us,
         tuned_us=samples.tuned_us,
         detail=deviation.detail,
+        load=load,
     )
     return ModelComparison(measurement=measurement, deviation=deviation)
 

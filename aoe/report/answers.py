@@ -112,7 +112,7 @@ class BenchmarkReport:
     def document(self) -> Mapping[str, object]:
         """Return the times, the speed-up with its interval, and how far results differ."""
         from aoe.measurement import estimate_speedup
-        from aoe.results.files import finite_or_none
+        from aoe.results.files import finite_or_none, load_to_json
 
         measurement, deviation = self.comparison.measurement, self.comparison.deviation
         estimate = estimate_speedup(measurement)
@@ -129,11 +129,12 @@ class BenchmarkReport:
             "precision": self.precision.value,
             "same_results": None if self.precision.is_lower else deviation.acceptable,
             "max_abs_err": finite_or_none(deviation.max_abs_err),
+            "machine": load_to_json(measurement.load),
         }
 
     def write(self, text: Text) -> None:
         """Write both times, and how they compare."""
-        from aoe.measurement import estimate_speedup
+        from aoe.measurement import QUIET_SHARE, estimate_speedup
         from aoe.results.files import finite_or_none
 
         measurement, deviation = self.comparison.measurement, self.comparison.deviation
@@ -152,3 +153,6 @@ class BenchmarkReport:
             f"{estimate.high:.3f}, {estimate.pairs} pairs, {self.threads} threads); "
             f"{same} ({largest})"
         )
+        load = measurement.load
+        if load is not None and load.use.given_share < QUIET_SHARE:
+            text.line(f"do not believe these figures, the machine was busy: {load}")

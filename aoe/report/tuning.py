@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aoe.measurement import QUIET_SHARE
 from aoe.report.accuracy import write_accuracy
 from aoe.workload import Precision
 
@@ -61,6 +62,9 @@ class OperatorTuningReport:
             f"(95 % interval {estimate.low:.3f} to {estimate.high:.3f}, {estimate.pairs} pairs, "
             f"{result.target.core_num} threads, against ONNX Runtime with all optimisations)"
         )
+        load = measurement.load
+        if load is not None and load.use.given_share < QUIET_SHARE:
+            text.line(f"do not believe these figures, the machine was busy: {load}")
         if result.judgement.accuracy is not None:
             kept = frozenset(kernel.source.name for kernel in result.judgement.kept)
             write_accuracy(text, result.judgement.accuracy, kept)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from aoe.errors import OutputError
+from aoe.measurement import QUIET_SHARE, MachineLoad
 
 _LONGEST_PREFIX = 80  # of a temporary file; a long model name must not make it too long
 
@@ -45,6 +46,24 @@ class TuningResult(StrEnum):
 def improvement_percent(speedup: float) -> float:
     """Return AOE's "performance improvement": (before - after) / after, in percent."""
     return (speedup - 1) * 100
+
+
+def load_to_json(load: MachineLoad | None) -> dict[str, Any] | None:
+    """Return how the machine served a measurement: the `machine` section of results."""
+    if load is None:
+        return None
+    return {
+        "quiet": load.use.given_share >= QUIET_SHARE,
+        "given_share": round(load.use.given_share, 3),
+        "cpu_share": round(load.cpu_share, 3),
+        "threads": load.threads,
+        "wall_s": round(load.use.wall_s, 4),
+        "cpu_s": round(load.use.cpu_s, 4),
+        "waited_s": round(load.use.waited_s, 4),
+        "stolen_s": round(load.use.stolen_s, 4),
+        "involuntary_switches": load.use.switches,
+        "tries": load.tries,
+    }
 
 
 def timestamp_of(now: datetime) -> str:

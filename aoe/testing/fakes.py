@@ -16,7 +16,14 @@ from aoe.errors import RunError
 from aoe.execute.accuracy import Deviation
 from aoe.execute.messages import ModelPart
 from aoe.execute.tasks import ModelComparison
-from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
+from aoe.measurement import (
+    CpuUse,
+    MachineLoad,
+    Measurement,
+    MeasurePolicy,
+    Outcome,
+    run_pairs,
+)
 from aoe.ort.inputs import ModelInputs
 from aoe.schedule import Schedule, schedule_from_json
 from aoe.target import Target
@@ -76,6 +83,7 @@ class ScriptedRunner:
         toolchain: Never run.
         jitter: Noise of one sample, see `FakeRunner`.
         drift: Drift of the machine's load between two samples, see `FakeRunner`.
+        given_share: Share of the CPU time asked for that the machine gives.
         calls: What was asked for, in order.
         restarts: How often a fresh worker was asked for.
         closed: True once `close` was called.
@@ -91,6 +99,7 @@ class ScriptedRunner:
     toolchain: Toolchain = field(default_factory=lambda: Toolchain(command=("cc",)))
     jitter: float = 0.002
     drift: float = 0.02
+    given_share: float = 1.0
     calls: list[Call] = field(default_factory=list)
     restarts: int = 0
     closed: bool = False
@@ -174,6 +183,7 @@ class ScriptedRunner:
                 baseline_us=timed.baseline_us,
                 tuned_us=timed.tuned_us,
                 detail=detail,
+                load=timed.load,
             ),
             deviation=Deviation(max_abs_err=float(wrong), excess=2.0 * wrong, detail=detail),
         )
@@ -209,8 +219,12 @@ class ScriptedRunner:
             spike_chance=0.0,
         )
         samples = run_pairs(fake.baseline, fake.tuned, policy, best)
+        use = CpuUse(wall_s=1.0, cpu_s=self.given_share, waited_s=1 - self.given_share)
         return Measurement(
-            outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us
+            outcome=Outcome.CORRECT,
+            baseline_us=samples.baseline_us,
+            tuned_us=samples.tuned_us,
+            load=MachineLoad(use=use, threads=policy.threads, least_quiet=policy.least_quiet),
         )
 
 

@@ -61,6 +61,7 @@ class TuneSettings:
         soc_version: Requested target, or None for this machine.
         core_num: Threads, or None for every usable core.
         repeat_tune: True to tune what the bank already has (`REPEAT_TUNE`).
+        accept_busy: True to believe figures taken on a busy machine (`AOE_ACCEPT_BUSY`).
         trials: Most candidates measured for one workload.
         search: Name of the search algorithm.
         seed: Of inputs and of the search.
@@ -78,6 +79,7 @@ class TuneSettings:
     soc_version: str | None = None
     core_num: int | None = None
     repeat_tune: bool = False
+    accept_busy: bool = False
     trials: int = 24
     search: str = "bayesian"
     seed: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aoe.measurement import MeasurePolicy
+from aoe.measurement import QUIET_SHARE, MeasurePolicy
 
 
 def screen_policy(threads: int) -> MeasurePolicy:
@@ -10,15 +10,33 @@ def screen_policy(threads: int) -> MeasurePolicy:
     return MeasurePolicy(pairs_min=8, pairs_max=16, threads=threads)
 
 
-def variant_policy(threads: int) -> MeasurePolicy:
+def variant_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
     """Return the policy for a model with and without some kernels: a percent has to show."""
-    return MeasurePolicy(pairs_min=12, pairs_max=24, target_half_width=0.005, threads=threads)
-
-
-def final_policy(threads: int) -> MeasurePolicy:
-    """Return the policy for figures that are kept: fresh pairs for a winner, whole models."""
     return MeasurePolicy(
-        pairs_min=20, pairs_max=60, warmup=3, target_half_width=0.005, threads=threads
+        pairs_min=12,
+        pairs_max=24,
+        target_half_width=0.005,
+        threads=threads,
+        least_quiet=_least_quiet(accept_busy),
+        tries=2,
+    )
+
+
+def final_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
+    """Return the policy for figures that are kept: fresh pairs for a winner, whole models.
+
+    Args:
+        threads: Threads of both sides.
+        accept_busy: True to believe figures that were taken on a busy machine.
+    """
+    return MeasurePolicy(
+        pairs_min=20,
+        pairs_max=60,
+        warmup=3,
+        target_half_width=0.005,
+        threads=threads,
+        least_quiet=_least_quiet(accept_busy),
+        tries=3,
     )
 
 
@@ -33,3 +51,7 @@ def step_screen_policy() -> MeasurePolicy:
 def step_final_policy() -> MeasurePolicy:
     """Return the policy for the grouping that won, in fresh pairs of training steps."""
     return MeasurePolicy(pairs_min=10, pairs_max=20, target_half_width=0.01)
+
+
+def _least_quiet(accept_busy: bool) -> float:
+    return 0.0 if accept_busy else QUIET_SHARE

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from aoe.folders.scratch import ScratchFolder
+from aoe.settings import accept_busy as accept_busy_of
 from aoe.settings import environment, with_bank
 from aoe.settings import repeat_tune as repeat_tune_of
 from aoe.tuning.mode import ModeResult, TuneContext, TuneSettings
@@ -81,6 +82,7 @@ def tune(
     soc_version: str | None = None,
     core_num: int | None = None,
     repeat_tune: bool | None = None,
+    accept_busy: bool | None = None,
     trials: int = 24,
     search: str = "bayesian",
     seed: int = 0,
@@ -111,6 +113,8 @@ def tune(
         soc_version: Target; None for this machine.
         core_num: Threads to tune for; None for every usable core.
         repeat_tune: Whether what the bank has is tuned again; None for what `REPEAT_TUNE` says.
+        accept_busy: Whether figures taken on a busy machine are believed, with a warning; None for
+            what `AOE_ACCEPT_BUSY` says.
         trials: Most candidates measured for one operator.
         search: Name of the search algorithm: bayesian, random or exhaustive.
         seed: Of inputs and of the search.
@@ -145,6 +149,7 @@ def tune(
             soc_version=soc_version,
             core_num=core_num,
             repeat_tune=repeat_tune_of(env) if repeat_tune is None else repeat_tune,
+            accept_busy=accept_busy_of(env) if accept_busy is None else accept_busy,
             trials=trials,
             search=search,
             seed=seed,

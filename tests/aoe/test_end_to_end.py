@@ -77,6 +77,7 @@ class Place:
             "model": self.model,
             "output": self.root / name,
             "core_num": 2,
+            "accept_busy": True,
             "trials": 2,
             "input_shape": "x:1,16,96,96",
         }

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.device.cpu.host import describe_host, missing_features
+from aoe.device.cpu.usage import read_usage
+from aoe.measurement import CpuUse
 from aoe.target import Target
 
 if TYPE_CHECKING:
@@ -88,3 +90,7 @@ class Cpu:
             return (time.perf_counter() - start) * 1e6 / repeats
 
         return sample
+
+    def usage(self) -> CpuUse:
+        """Return what this process has got of the CPU so far."""
+        return read_usage()

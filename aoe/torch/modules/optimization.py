@@ -19,7 +19,7 @@ from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
 from aoe.execute.accuracy import compare_model_results
 from aoe.folders.scratch import ScratchFolder
 from aoe.ort.inputs import read_input_sets, save_input_sets
-from aoe.settings import environment, repeat_tune, with_bank
+from aoe.settings import accept_busy, environment, repeat_tune, with_bank
 from aoe.torch.modules.calls import CallConvention, FlatCall
 from aoe.torch.modules.compiled import OptimizedModule
 from aoe.torch.modules.export import ExportedModule, evaluating, export_module, unwrapped
@@ -226,6 +226,7 @@ def _settings(options: OptimizeOptions, file: Path, output: Path) -> TuneSetting
         output=output,
         core_num=options.core_num,
         repeat_tune=repeat_tune(environment()),
+        accept_busy=accept_busy(environment()),
         trials=options.trials,
         search=options.search,
         seed=options.seed,

@@ -13,7 +13,14 @@ from aoe.execute.accuracy import worse_of
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
-from aoe.measurement import Measurement, MeasurePolicy, Outcome, SpeedupEstimate, estimate_speedup
+from aoe.measurement import (
+    Measurement,
+    MeasurePolicy,
+    Outcome,
+    SpeedupEstimate,
+    estimate_speedup,
+    joined_loads,
+)
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 
@@ -150,6 +157,7 @@ def _joined(comparisons: Sequence[ModelComparison]) -> ModelComparison:
             baseline_us=tuple(us for found in measurements for us in found.baseline_us),
             tuned_us=tuple(us for found in measurements for us in found.tuned_us),
             detail=deviation.detail,
+            load=joined_loads(measurements),
         ),
         deviation=deviation,
     )

@@ -27,10 +27,12 @@ class Drop:
         reason: In words.
         estimate: Speed-up of the model with it over the one without, None where that is not the
             reason: what computes wrongly is not timed.
+        is_final: False if a later run has to decide, because the machine was too busy to tell.
     """
 
     reason: str
     estimate: SpeedupEstimate | None = None
+    is_final: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,14 +158,15 @@ class GroupTests:
         return Saving.of(estimate_speedup(found)) if found is not None else None
 
     def _measure(self, group: Sequence[ChosenKernel]) -> Measurement | None:
-        """Compare without a group, None if comparisons are used up or this one cannot be had."""
+        """Compare without a group, None if comparisons are used up or this one tells nothing."""
         if self.comparisons >= MOST_COMPARISONS:
             return None
         self.comparisons += 1
         try:
-            return self._without(self.kept, group)
+            found = self._without(self.kept, group)
         except RunError:  # whether the model can be run at all is seen in the end
             return None
+        return found if found.is_quiet else None
 
     def _promise(self, group: Sequence[ChosenKernel]) -> float:
         """Return what the kernels of a group have proven alone; a loss binds nobody."""

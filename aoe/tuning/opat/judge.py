@@ -33,6 +33,16 @@ class Judgement:
     accuracy: HeldAccuracy | None = None
 
     @property
+    def undecided(self) -> str:
+        """Why a later run has to decide; the empty string if this one did."""
+        return next((drop.reason for drop in self.drops.values() if not drop.is_final), "")
+
+    def is_decided(self, kernel: ChosenKernel) -> bool:
+        """True if what became of a kernel may be remembered."""
+        drop = self.drops.get(kernel.source.name)
+        return drop is None or drop.is_final
+
+    @property
     def dropped(self) -> dict[str, str]:
         """Kernels that go, with the reason in words."""
         return {name: drop.reason for name, drop in self.drops.items()}
@@ -101,6 +111,10 @@ class Judge:
         if kept and not deviation.acceptable:
             reason = f"the model computes something else with it: {deviation.detail}"
             return self._all_dropped(kept, Drop(reason=reason))
+        load = gain.comparison.measurement.load
+        if kept and demand_gain and load is not None and not load.is_quiet:
+            reason = f"not decided, the machine was busy: {load}"
+            return self._all_dropped(kept, Drop(reason=reason, is_final=False))
         if kept and demand_gain and gain.surely <= 1:
             reason = "the whole model is not faster with it"
             return self._all_dropped(kept, Drop(reason=reason, estimate=gain.estimate))

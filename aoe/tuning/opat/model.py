@@ -42,6 +42,9 @@ def judge_model(
     judgement = judge.confirm(kernels) if known else judge.judge(kernels)
     # what stays after a confirmation has been noted by the run that judged it
     news = [kernel for kernel in kernels if not known or kernel not in judgement.kept]
+    news = [kernel for kernel in news if judgement.is_decided(kernel)]
+    if judgement.undecided:
+        bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")
     bank.note([(kernel.source.workload, _model_verdict(kernel, judgement)) for kernel in news])
     if keeper is not None and accuracy is not None:
         judgement = _still_accurate(keeper, accuracy, judge, judgement)
@@ -96,12 +99,12 @@ def _still_accurate(
 
 
 def _comparer(bench: Workbench, assembly: Assembly) -> ModelComparer:
-    threads = bench.runner.target.core_num
+    threads, accept_busy = bench.runner.target.core_num, bench.settings.accept_busy
     return ModelComparer(
         assembly,
         bench.runner,
-        screen=variant_policy(threads),
-        final=final_policy(threads),
+        screen=variant_policy(threads, accept_busy=accept_busy),
+        final=final_policy(threads, accept_busy=accept_busy),
         inputs=bench.inputs,
     )
 

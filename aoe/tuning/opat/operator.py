@@ -10,7 +10,7 @@ from aoe.bank.operators import OperatorBank, OperatorVerdict, StoredAnswer
 from aoe.execute.runner import Runner
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
-from aoe.measurement import SpeedupEstimate, estimate_speedup
+from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
 from aoe.tuning.mode import TuneSettings
@@ -104,7 +104,11 @@ def tune_operator(operator: Operator, tools: OperatorTools) -> TunedOperator:
         return _from_bank(operator, lookup.stored, "the time limit was reached")
     task = _search_task(operator, tools)
     result = _searched(operator, task, tools)
-    outcome = settle(lookup.stored, result.estimate, _stored_now(task, lookup.stored))
+    again = _stored_now(task, lookup.stored)
+    for found in (result.measurement, again):
+        if found is not None and not found.is_quiet:
+            return _undecided(operator, lookup.stored, result, found, tools.progress)
+    outcome = settle(lookup.stored, result.estimate, _estimate_of(again))
     verdict = _verdict(operator, result, outcome, tools)
     if outcome in (RepoOutcome.ADD, RepoOutcome.UPDATE):
         return _won(operator, result, verdict, tools.bank)
@@ -129,7 +133,7 @@ def _search_task(operator: Operator, tools: OperatorTools) -> SearchTask:
             budget=min(budget, _WARM_TRIALS) if warm else budget,
             seed=settings.seed,
             screen=screen_policy(target.core_num),
-            final=final_policy(target.core_num),
+            final=final_policy(target.core_num, accept_busy=settings.accept_busy),
             warm_starts=warm,
             refusal=partial(tools.bank.refusal, operator.workload),
         ),
@@ -150,12 +154,16 @@ def _searched(operator: Operator, task: SearchTask, tools: OperatorTools) -> Sea
     )
 
 
-def _stored_now(task: SearchTask, stored: StoredAnswer | None) -> SpeedupEstimate | None:
-    """Return what the record's strategy is worth in this session, None if nothing."""
+def _stored_now(task: SearchTask, stored: StoredAnswer | None) -> Measurement | None:
+    """Measure the record's strategy in this session, None without a record."""
     if stored is None:
         return None
-    again = measure_schedules(task, [stored.schedule], task.settings.final)[0]
-    return estimate_speedup(again) if again.is_correct else None
+    return measure_schedules(task, [stored.schedule], task.settings.final)[0]
+
+
+def _estimate_of(again: Measurement | None) -> SpeedupEstimate | None:
+    """Return what the record's strategy is worth in this session, None if nothing."""
+    return estimate_speedup(again) if again is not None and again.is_correct else None
 
 
 # ---- settling ----
@@ -193,6 +201,19 @@ def _from_bank(operator: Operator, stored: StoredAnswer | None, reason: str) -> 
         before_us=_times(stored.cost_us, stored.speedup),
         after_us=stored.cost_us,
     )
+
+
+def _undecided(
+    operator: Operator,
+    stored: StoredAnswer | None,
+    result: SearchResult,
+    found: Measurement,
+    progress: Progress,
+) -> TunedOperator:
+    """Return the operator as the bank has it; what a busy machine says is not remembered."""
+    reason = f"not decided, the machine was busy: {found.load}"
+    progress.warn(f"{operator.op_name}: {reason}")
+    return replace(_from_bank(operator, stored, reason), search=result)
 
 
 def _lost(operator: Operator, stored: StoredAnswer | None, result: SearchResult) -> TunedOperator:

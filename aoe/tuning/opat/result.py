@@ -14,6 +14,7 @@ from aoe.results.files import (
     RepoOutcome,
     finite_or_none,
     improvement_percent,
+    load_to_json,
     write_json,
     write_table,
 )
@@ -130,6 +131,7 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "speedup_low": round(judgement.estimate.low, 4),
         "speedup_high": round(judgement.estimate.high, 4),
         "pairs": judgement.estimate.pairs,
+        "machine": load_to_json(judgement.comparison.measurement.load),
         "improvement_percent": round(improvement_percent(judgement.estimate.median), 2),
         "precision": result.precision.value,
         "precision_mode": result.allowed.mode.value,
@@ -199,6 +201,7 @@ def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
 
 def _operator_detail(tuned: TunedOperator) -> dict[str, Any]:
     trials = tuned.search.trials if tuned.search is not None else ()
+    found = tuned.search.measurement if tuned.search is not None else None
     return {
         "schema": "aoe.op_tuning/1",
         "key": tuned.operator.key,
@@ -206,6 +209,7 @@ def _operator_detail(tuned: TunedOperator) -> dict[str, Any]:
         "outcome": tuned.outcome.value,
         "reason": tuned.reason,
         "speedup": _rounded(tuned.speedup),
+        "machine": load_to_json(found.load) if found is not None else None,
         "strategy": schedule_to_json(tuned.schedule) if tuned.schedule is not None else None,
         "trials": [
             {

@@ -123,7 +123,10 @@ def test_every_option_reaches_the_settings(
     assert settings.repeat_tune
 
 
-def test_defaults_are_those_of_the_settings(run: Run, tuned: list[TuneSettings]) -> None:
+def test_defaults_are_those_of_the_settings(
+    run: Run, tuned: list[TuneSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AOE_ACCEPT_BUSY")
     run("--model=m")
     assert tuned == [TuneSettings(model=Path("m"))]
 

@@ -19,6 +19,7 @@ from aoe.device.compiler import KernelSource
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import TargetError
+from aoe.measurement import CpuUse
 from aoe.om.file import read_manifest
 from aoe.om.loading import load
 from aoe.target import Target
@@ -76,6 +77,9 @@ class Abacus:
         return file
 
     def timer(self, run: Callable[[], object], *, repeats: int) -> Callable[[], float]:
+        raise AssertionError("the scripted worker times nothing")
+
+    def usage(self) -> CpuUse:
         raise AssertionError("the scripted worker times nothing")
 
 

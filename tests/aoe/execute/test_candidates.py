@@ -15,6 +15,7 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, RunError
 from aoe.execute import candidates
 from aoe.execute.candidates import CandidateMeasurer
+from aoe.execute.quiet import QuietPairs
 from aoe.kernels.registry import FAMILIES
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.ort.sessions import session_options
@@ -41,7 +42,13 @@ def measurer(
         return session_options(shared_pool=False, **others)
 
     monkeypatch.setattr(candidates, "session_options", own_pool)
-    return CandidateMeasurer(device=Cpu(), target=target, toolchain=toolchain, directory=tmp_path)
+    return CandidateMeasurer(
+        device=Cpu(),
+        target=target,
+        toolchain=toolchain,
+        directory=tmp_path,
+        pairs=QuietPairs(usage=Cpu().usage),
+    )
 
 
 def _measure(

@@ -10,7 +10,7 @@ import pytest
 
 from aoe.execute.accuracy import Deviation
 from aoe.execute.tasks import ModelComparison
-from aoe.measurement import Measurement, Outcome
+from aoe.measurement import CpuUse, MachineLoad, Measurement, Outcome
 from aoe.report.answers import BenchmarkReport, Output, RunReport
 from aoe.workload import Precision
 from aoebank import Report, emit
@@ -27,9 +27,11 @@ def _told(report: Report, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict
     return text, json.loads(line)
 
 
-def _benchmark(*, max_abs_err: float, detail: str = "") -> BenchmarkReport:
+def _benchmark(
+    *, max_abs_err: float, detail: str = "", load: MachineLoad | None = None
+) -> BenchmarkReport:
     measurement = Measurement(
-        outcome=Outcome.CORRECT, baseline_us=(200.0,) * 6, tuned_us=(100.0,) * 6
+        outcome=Outcome.CORRECT, baseline_us=(200.0,) * 6, tuned_us=(100.0,) * 6, load=load
     )
     deviation = Deviation(max_abs_err=max_abs_err, excess=0.0, detail=detail)
     return BenchmarkReport(
@@ -53,6 +55,33 @@ def test_benchmark_tells_times_speed_up_and_difference(capsys: pytest.CaptureFix
     assert document["schema"] == "aoe.benchmark/1"
     assert document["speedup"] == 2.0
     assert document["same_results"] is True
+
+
+def test_benchmark_tells_what_the_machine_gave(capsys: pytest.CaptureFixture[str]) -> None:
+    use = CpuUse(wall_s=1.0, cpu_s=1.2, waited_s=0.8, switches=40)
+    for least_quiet in (0.9, 0.0):  # who accepts a busy machine is told all the same
+        load = MachineLoad(use=use, threads=2, tries=3, least_quiet=least_quiet)
+        text, document = _told(_benchmark(max_abs_err=0.0, load=load), capsys)
+        assert text.splitlines()[-1] == (
+            "do not believe these figures, the machine was busy: 60% of the CPU time it asked for, "
+            "40 involuntary switches, 0.00 s stolen, 3 tries"
+        )
+        assert document["machine"] == {
+            "quiet": False,
+            "given_share": 0.6,
+            "cpu_share": 0.6,
+            "threads": 2,
+            "wall_s": 1.0,
+            "cpu_s": 1.2,
+            "waited_s": 0.8,
+            "stolen_s": 0.0,
+            "involuntary_switches": 40,
+            "tries": 3,
+        }
+    quiet = MachineLoad(use=CpuUse(wall_s=1.0, cpu_s=1.2))
+    text, document = _told(_benchmark(max_abs_err=0.0, load=quiet), capsys)
+    assert "busy" not in text
+    assert document["machine"] is not None
 
 
 def test_difference_that_is_no_number_is_null_in_a_document(

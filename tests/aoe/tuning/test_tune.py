@@ -97,6 +97,7 @@ def test_every_parameter_reaches_the_mode(
         "soc_version": "host",
         "core_num": 3,
         "repeat_tune": True,
+        "accept_busy": False,
         "trials": 7,
         "search": "random",
         "seed": 9,
@@ -130,6 +131,19 @@ def test_variable_decides_about_tuning_again_unless_it_is_said(
     assert log[-1][1].settings.repeat_tune
     aoe.tune(model, repeat_tune=False)
     assert not log[-1][1].settings.repeat_tune
+
+
+def test_variable_decides_about_a_busy_machine_unless_it_is_said(
+    log: list[tuple[str, TuneContext]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = tmp_path / "net.onnx"
+    model.write_bytes(b"")
+    monkeypatch.delenv("AOE_ACCEPT_BUSY")
+    aoe.tune(model)
+    assert not log[-1][1].settings.accept_busy
+    monkeypatch.setenv("AOE_ACCEPT_BUSY", "True")
+    aoe.tune(model)
+    assert log[-1][1].settings.accept_busy
 
 
 def test_model_in_memory_that_no_file_can_hold_is_refused(

@@ -86,6 +86,8 @@ class Model:
     saves: tuple[float, ...] = (0.1, 0.1, 0.1)
     wrong: frozenset[int] = frozenset()
     jitter: float = 0.0005
+    given_share: float = 1.0
+    accept_busy: bool = False
     errors: dict[str, str] = field(default_factory=dict)
     precision: PrecisionSettings = KEEP_FLOAT32
     lower: Mapping[int, float] = field(default_factory=dict)
@@ -115,9 +117,17 @@ class Model:
             held = assembly.contents.get(str(part.model), ())
             return [np.array([1.0 + sum(self.lower.get(numbers[name], 0) for name in held)])]
 
-        runner = ScriptedRunner(model=machine, results=results, jitter=self.jitter, drift=0.0)
+        runner = ScriptedRunner(
+            model=machine,
+            results=results,
+            jitter=self.jitter,
+            drift=0.0,
+            given_share=self.given_share,
+        )
         bench = SimpleNamespace(
-            settings=SimpleNamespace(repeat_tune=repeat_tune, precision=self.precision),
+            settings=SimpleNamespace(
+                repeat_tune=repeat_tune, accept_busy=self.accept_busy, precision=self.precision
+            ),
             runner=runner,
             inputs=MADE_UP,
             calibration=MADE_UP,
@@ -246,3 +256,42 @@ def test_nothing_lower_is_said_and_costs_nothing(tmp_path: Path) -> None:
     judgement = model.judgement()
     assert judgement.accuracy is None
     assert model.progress.texts("warn") == ["no kernel in bfloat16 is faster than float32 here"]
+
+
+# ---- a busy machine ----
+
+
+@pytest.mark.parametrize("saves", [(0.1, 0.1, 0.1), (0.1, -0.2, 0.1)])
+def test_what_a_busy_machine_says_is_neither_believed_nor_remembered(
+    tmp_path: Path, saves: tuple[float, ...]
+) -> None:
+    model = Model(tmp_path, saves=saves, given_share=0.6)
+    found = model.judgement()
+    assert found.kept == ()
+    assert all("the machine was busy: 60% of" in reason for reason in found.dropped.values())
+    assert len(found.dropped) == 3
+    assert model.verdicts() == [None] * 3
+    (warning,) = model.progress.texts("warn")
+    assert "stays untuned: not decided, the machine was busy: 60% of" in warning
+    model.given_share = 1.0
+    assert model.judged() == [name for name, saved in zip(_NAMES, saves, strict=True) if saved > 0]
+
+
+def test_who_accepts_a_busy_machine_is_served_by_it(tmp_path: Path) -> None:
+    model = Model(tmp_path, given_share=0.6, accept_busy=True)
+    assert model.judged() == list(_NAMES)
+    assert model.verdicts() == [Event.KEPT] * 3
+    assert model.progress.texts("warn") == []
+
+
+def test_wrong_results_are_remembered_however_busy_the_machine(tmp_path: Path) -> None:
+    model = Model(tmp_path, wrong=frozenset({1}), given_share=0.6)
+    assert model.judgement().kept == ()
+    assert model.verdicts() == [None, Event.DROPPED, None]
+
+
+def test_what_is_settled_stays_however_busy_the_machine(tmp_path: Path) -> None:
+    model = Model(tmp_path)
+    assert model.judged() == list(_NAMES)
+    model.given_share = 0.6
+    assert model.judged() == list(_NAMES)

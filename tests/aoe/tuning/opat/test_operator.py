@@ -196,3 +196,34 @@ def test_trials_are_told_to_the_user(tmp_path: Path) -> None:
     progress = RecordingProgress()
     _tuned(tmp_path, _always(2.0), progress=progress)
     assert progress.texts("trial") == ["n0 4/8", "n0 8/8"]
+
+
+# ---- a busy machine ----
+
+
+@pytest.mark.parametrize("speedup", [2.0, 1.0])
+def test_what_a_busy_machine_says_is_neither_believed_nor_remembered(
+    tmp_path: Path, speedup: float
+) -> None:
+    progress = RecordingProgress()
+    busy = ScriptedRunner(candidate=lambda _: speedup, given_share=0.89)
+    found = _tuned(tmp_path, busy, progress=progress)
+    assert (found.outcome, found.schedule) == (RepoOutcome.UNSATISFIED, None)
+    assert "not decided, the machine was busy: 89% of the CPU time" in found.reason
+    assert progress.texts("warn") == [f"{make_operator(_EXP).op_name}: {found.reason}"]
+    assert found.search is not None
+    assert _tuned(tmp_path, _always(2.0)).outcome is RepoOutcome.ADD
+
+
+def test_record_stays_when_a_busy_machine_tunes_it_again(tmp_path: Path) -> None:
+    schedule = _stored_first(tmp_path)
+    busy = ScriptedRunner(candidate=lambda _: 9.0, given_share=0.5)
+    found = _tuned(tmp_path, busy, repeat_tune=True)
+    assert (found.outcome, found.schedule) == (RepoOutcome.RESERVED, schedule)
+    stored = make_bank(tmp_path).find(_EXP)
+    assert stored is not None and stored.speedup == pytest.approx(2.0)
+
+
+def test_who_accepts_a_busy_machine_is_served_by_it(tmp_path: Path) -> None:
+    busy = ScriptedRunner(candidate=lambda _: 2.0, given_share=0.5)
+    assert _tuned(tmp_path, busy, accept_busy=True).outcome is RepoOutcome.ADD
