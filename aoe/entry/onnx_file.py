@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from aoe.entry.external_weights import external_tensors, load_external, stored_bytes
 from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of
@@ -100,6 +100,11 @@ def _check_size(size: int, path: Path) -> None:
 def _check(path: Path, proto: onnx.ModelProto) -> None:
     if not proto.graph.node:
         raise ModelImportError(f"--model={path}", "not an ONNX model, or one without any operator")
+    undecoded = _undecoded_text(proto)
+    if undecoded:
+        raise ModelImportError(
+            f"--model={path}", "not a valid model: a text in it is not UTF-8", got=undecoded
+        )
     values = (*proto.graph.input, *proto.graph.output)
     tensors = [value.type.tensor_type for value in values if value.type.HasField("tensor_type")]
     shapeless = [tensor for tensor in tensors if not tensor.HasField("shape")]
@@ -117,6 +122,24 @@ def _check(path: Path, proto: onnx.ModelProto) -> None:
     finally:
         for tensor in shapeless:
             tensor.ClearField("shape")
+
+
+def _undecoded_text(message: Message) -> str:
+    """Return the first text that is not UTF-8, or the empty string.
+
+    Protobuf gives such a text as bytes, or fails to; ONNX Runtime would take it.
+    """
+    try:
+        for field, value in message.ListFields():
+            if field.type not in (field.TYPE_MESSAGE, field.TYPE_STRING):
+                continue
+            for item in [value] if isinstance(value, str | bytes | Message) else value:
+                found = _undecoded_text(item) if isinstance(item, Message) else ""
+                if found or isinstance(item, bytes):
+                    return found or repr(item)
+    except UnicodeDecodeError as error:
+        return repr(error.object)
+    return ""
 
 
 ONNX = Entry(framework="ONNX", load=lambda source: load_onnx(source.path, source.shapes))

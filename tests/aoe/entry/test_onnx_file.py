@@ -97,6 +97,16 @@ def test_damaged_model_is_refused_or_loaded_and_never_a_bug(
         assert str(error)
 
 
+@pytest.mark.parametrize("text", [b"test", b"x", b"n0", b"Exp"])
+def test_text_that_is_no_text_is_refused(tmp_path: Path, text: bytes) -> None:
+    """ONNX Runtime takes it, the engine's own records cannot hold it."""
+    written = chain_model(["Exp", "Tanh"]).SerializeToString()
+    file = tmp_path / "odd.onnx"
+    file.write_bytes(written.replace(text, text[:-1] + b"\xff"))
+    with pytest.raises(ModelImportError, match=r"not a valid model: a text in it is not UTF-8"):
+        load_onnx(file, {})
+
+
 def test_complaint_without_words_is_still_a_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
