@@ -13,7 +13,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,6 +40,37 @@ _UNREADABLE = (
     zlib.error,
 )
 """What `zipfile` and `json` raise on damaged files, encryption and unknown compression included."""
+
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+_TEXT_BY_NAME = {"type": "object", "additionalProperties": _TEXT}
+_PRECISION = {"enum": [precision.value for precision in Precision]}
+
+
+def _object(optional: dict[str, Any], required: dict[str, Any]) -> dict[str, Any]:
+    members = {**required, **optional}
+    return {"type": "object", "required": list(required), "properties": members}
+
+
+_KERNEL_TYPES = _object(
+    {"precision": _PRECISION},
+    {"name": _TEXT, "op_type": _TEXT, "key": _TEXT, "bank_file": _TEXT, "op_names": _TEXTS},
+)
+_MANIFEST_TYPES = _object(
+    {"precision": _PRECISION, "accuracy": _TEXT},
+    {
+        "name": _TEXT,
+        "model_sha256": _TEXT,
+        "soc_version": _TEXT,
+        "core_num": {"type": "integer", "minimum": 1, "maximum": 1 << 16},
+        "cpu_features": _TEXTS,
+        "nchwc_block": {"type": "integer", "minimum": 0, "maximum": 1 << 16},
+        "versions": _TEXT_BY_NAME,
+        "kernels": {"type": "array", "items": _KERNEL_TYPES},
+        "parts": {**_TEXT_BY_NAME, "required": [MODEL, FALLBACK, WEIGHTS]},
+    },
+)
+"""What a manifest must hold (JSON Schema); anybody may have edited it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,28 +162,47 @@ def _parse_manifest(file: Path, value: Mapping[str, Any]) -> Manifest:
     schema = value.get("schema") if isinstance(value, dict) else None
     if schema != SCHEMA:
         raise OfflineModelError(str(file), "unknown version", got=schema, expected=SCHEMA)
-    try:
-        kernels = tuple(
-            KernelUse(
-                **{
-                    **kernel,
-                    "op_names": tuple(kernel["op_names"]),
-                    "precision": _precision(kernel),
-                }
-            )
-            for kernel in value["kernels"]
+    _check_types(file, value)
+    kernels = tuple(
+        KernelUse(
+            **{
+                **_known(KernelUse, kernel),
+                "op_names": tuple(kernel["op_names"]),
+                "precision": _precision(kernel),
+            }
         )
-        names = set(Manifest.__slots__)
-        facts = {key: item for key, item in value.items() if key in names}
-        facts |= {"kernels": kernels, "cpu_features": tuple(value["cpu_features"])}
-        facts["precision"] = _precision(value)
-        manifest = Manifest(**facts)
-        lacking = [name for name in (MODEL, FALLBACK, WEIGHTS) if name not in manifest.parts]
-    except (KeyError, TypeError, ValueError) as error:
-        raise OfflineModelError(str(file), f"its manifest is incomplete: {error}") from error
-    if lacking:
-        raise OfflineModelError(str(file), "its manifest is incomplete", got=f"no {lacking[0]}")
-    return manifest
+        for kernel in value["kernels"]
+    )
+    parsed = {
+        "kernels": kernels,
+        "cpu_features": tuple(value["cpu_features"]),
+        "core_num": int(value["core_num"]),  # 2.0 is an integer in JSON
+        "nchwc_block": int(value["nchwc_block"]),
+        "precision": _precision(value),
+    }
+    return Manifest(**{**_known(Manifest, value), **parsed})
+
+
+def _check_types(file: Path, value: Mapping[str, Any]) -> None:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    error = best_match(Draft202012Validator(_MANIFEST_TYPES).iter_errors(value))
+    if error is None:
+        return
+    problem = "incomplete" if error.validator == "required" else "wrong"
+    place = "/".join(map(str, error.absolute_path))
+    raise OfflineModelError(
+        str(file),
+        f"its manifest is {problem}: /{place}: {error.message}"[:300],
+        hint="copy the file again, or tune the model again",
+    )
+
+
+def _known(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members a class has; a later version may have written more."""
+    names = {field.name for field in fields(kind)}
+    return {name: item for name, item in value.items() if name in names}
 
 
 def _precision(value: Mapping[str, Any]) -> Precision:

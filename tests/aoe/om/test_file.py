@@ -216,16 +216,34 @@ def test_missing_member_is_named(om: Path, member: str) -> None:
         read_manifest(_rewritten(om, lambda value: {k: v for k, v in value.items() if k != member}))
 
 
-@pytest.mark.parametrize("member", [*_MEMBERS, "precision", "accuracy"])
-@pytest.mark.parametrize("wrong", [None, 1.5, "text", [1], [{}], {"a": 1}])
-def test_member_of_another_type_is_never_a_bug(
-    om: Path, tmp_path: Path, member: str, wrong: object
-) -> None:
+_TEXTS = ("name", "model_sha256", "soc_version", "accuracy")
+_WRONG = [
+    (member, wrong)
+    for member in (*_MEMBERS, "precision", "accuracy")
+    for wrong in (None, True, 1.5, -1, 10**30, "text", [1], [{}], [[]], {"a": 1})
+    if not (member in _TEXTS and wrong == "text")
+]
+
+
+@pytest.mark.parametrize(("member", "wrong"), _WRONG)
+def test_member_of_another_type_is_named(om: Path, member: str, wrong: object) -> None:
     changed = _rewritten(om, lambda value: value.update({member: wrong}))
-    try:
-        unpack(changed, tmp_path / "out")
-    except OfflineModelError as error:
-        assert str(changed) in str(error)
+    with pytest.raises(OfflineModelError, match=f"manifest is (wrong|incomplete): /{member}"):
+        read_manifest(changed)
+
+
+@pytest.mark.parametrize("member", ["name", "op_names"])
+def test_member_of_a_kernel_of_another_type_is_named(om: Path, member: str) -> None:
+    changed = _rewritten(om, lambda value: value["kernels"][0].update({member: 1}))
+    with pytest.raises(OfflineModelError, match=f"wrong: /kernels/0/{member}: 1 is not of type"):
+        read_manifest(changed)
+
+
+def test_whole_number_written_as_a_fraction_is_one(om: Path) -> None:
+    changed = _rewritten(om, lambda value: value.update(core_num=2.0, nchwc_block=8.0))
+    manifest = read_manifest(changed)
+    assert isinstance(manifest.core_num, int)
+    assert isinstance(manifest.nchwc_block, int)
 
 
 def test_precision_of_a_model_and_of_its_kernels_is_told(parts: Path, tmp_path: Path) -> None:
@@ -255,13 +273,17 @@ def test_precision_this_version_does_not_know_is_refused(om: Path) -> None:
 
 
 def test_member_of_a_later_version_is_ignored(om: Path) -> None:
-    changed = _rewritten(om, lambda value: value.update(later=[1, 2]))
+    def later(value: dict[str, Any]) -> None:
+        value.update(later=[1, 2])
+        value["kernels"][0].update(later=1)
+
+    changed = _rewritten(om, later)
     assert read_manifest(changed) == read_manifest(om)
 
 
 @pytest.mark.parametrize("part", [MODEL, FALLBACK, WEIGHTS])
 def test_manifest_without_a_needed_part_is_refused(om: Path, part: str) -> None:
-    with pytest.raises(OfflineModelError, match=f"incomplete .*got no {part}"):
+    with pytest.raises(OfflineModelError, match=f"incomplete: /parts: '{part}'"):
         read_manifest(_rewritten(om, lambda value: value["parts"].pop(part) and None))
 
 
