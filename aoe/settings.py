@@ -9,6 +9,8 @@ from pathlib import Path
 
 from aoe.errors import OptionError, OutputError
 
+LARGEST_SEED = 2**32 - 1
+"""Source: `random_state` of scikit-learn, a 32-bit unsigned integer."""
 _CACHE_SIZE = "10G"
 
 

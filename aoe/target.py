@@ -86,3 +86,13 @@ class Target:
 
 def _joined(*parts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for part in parts for name in part))
+
+
+def unmet_cores(asked: int | None, used: int) -> str:
+    """Return what to tell about cores that were asked for and are not there, or the empty string.
+
+    More threads than cores spin for nothing and wait for each other.
+    """
+    if asked is None or asked <= used:
+        return ""
+    return f"{used} threads instead of {asked}: there are no more usable cores"

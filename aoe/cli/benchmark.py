@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,6 +56,7 @@ def benchmark(
     from aoe.measurement import QUIET_SHARE, MeasurePolicy
     from aoe.ort.inputs import ModelInputs
     from aoe.report.answers import BenchmarkReport
+    from aoe.target import unmet_cores
 
     sets = given_inputs(inputs, input_sets)
     sweep_scratch()
@@ -69,6 +71,8 @@ def benchmark(
             name = str(versus or model)
         device = _device(model)
         target = device.describe(threads)
+        if unmet := unmet_cores(threads, target.core_num):
+            print(f"warning: {unmet}", file=sys.stderr)
         policy = MeasurePolicy(
             pairs_min=min(20, pairs),
             pairs_max=pairs,

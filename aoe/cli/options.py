@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aoe.errors import OptionError
-from aoe.settings import environment
+from aoe.settings import LARGEST_SEED, environment
 from aoebank import Report, emit
 
 if TYPE_CHECKING:
@@ -23,7 +23,12 @@ Threads = Annotated[
     int | None,
     typer.Option("--threads", min=1, help="Threads; default is what the model was tuned for."),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of random inputs and of the search.")]
+SeedOption = Annotated[
+    int,
+    typer.Option(
+        "--seed", min=0, max=LARGEST_SEED, help="Seed of random inputs and of the search."
+    ),
+]
 InputFiles = Annotated[
     list[str] | None,
     typer.Option(

@@ -38,7 +38,7 @@ def run(
     from aoe.report.answers import RunReport
 
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", aoe.FallbackWarning)
+        warnings.simplefilter("always", UserWarning)
         model = aoe.load(om, threads=threads)
     for warning in caught:
         print(f"warning: {warning.message}", file=sys.stderr)
@@ -82,7 +82,7 @@ def _save(directory: Path, arrays: Sequence[tuple[str, Array]]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         for name, array in arrays:
             np.save(directory / f"{name.replace('/', '_')}.npy", array)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a name no file can have
         raise OutputError(str(directory), f"cannot be written: {error}") from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aoe.device.cpu.device import Cpu
 from aoe.device.protocol import Device
-from aoe.errors import TargetError
+from aoe.errors import OptionError, TargetError
 from aoe.target import Target
 
 DEVICES: dict[str, Device] = {
@@ -28,7 +28,10 @@ def resolve_target(soc_version: str | None, core_num: int | None) -> tuple[Devic
 
     Raises:
         TargetError: `soc_version` names other hardware.
+        OptionError: no number of cores.
     """
+    if core_num is not None and core_num < 1:
+        raise OptionError("--aicore_num", "no number of cores", got=core_num, expected="1 or more")
     host = default_device().describe(core_num)
     if soc_version in (None, "", "host"):
         return default_device(), host

@@ -15,6 +15,11 @@ MAX_BYTES = 2**31 - 1
 """Protobuf's limit for one message."""
 
 
+def model_name(file_name: str) -> str:
+    """Return a file name as text every file can hold: bytes that are no UTF-8 are replaced."""
+    return file_name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedModel:
     """A model of any framework as ONNX, checked, with static input shapes.

@@ -9,7 +9,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from aoe.entry.external_weights import external_tensors, load_external, stored_bytes
-from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of
+from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of, model_name
 from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.protocol import Entry
 from aoe.errors import ModelImportError, ModelNotFoundError
@@ -28,7 +28,7 @@ def load_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ImportedMode
     make_initializers_constant(proto)
     fix_input_shapes(proto, shapes)
     return ImportedModel(
-        name=path.stem,
+        name=model_name(path.stem),
         path=path,
         sha256=digest_of(proto, f"--model={path}"),
         proto=proto,

@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx
 
-from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of
+from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of, model_name
 from aoe.entry.onnx_file import load_onnx
 from aoe.entry.protocol import Entry
 from aoe.errors import ModelImportError, ModelNotFoundError
@@ -44,7 +44,7 @@ def load_torch_dump(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Import
     for number, file in enumerate(files):
         _add(proto, load_onnx(path / file, {}).proto, number, where)
     return ImportedModel(
-        name=path.resolve().name,
+        name=model_name(path.resolve().name),
         path=path,
         sha256=digest_of(proto, where),
         proto=proto,

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aoe.device.registry import device_of
-from aoe.errors import AoeError, OfflineModelError
+from aoe.errors import AoeError, OfflineModelError, OptionError
 from aoe.execute.messages import ModelPart
 from aoe.folders.locks import FileLock
 from aoe.folders.scratch import ScratchFolder
 from aoe.om.cache import take_parts
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, Manifest, read_manifest, unpack_part
 from aoe.settings import cache_limit, cache_path, environment
+from aoe.target import unmet_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,18 +68,23 @@ def load(file: str | Path, *, threads: int | None = None) -> OfflineModel:
 
     Args:
         file: An `.om` file.
-        threads: Intra-op threads; default is what it was tuned for, at most the cores there are.
+        threads: Intra-op threads, at most the cores there are; default is what it was tuned for.
 
     Raises:
+        OptionError: `threads` is less than 1.
         OfflineModelError: the file is not a tuned model, or its untuned model is damaged too.
     """
     path = Path(file)
+    if threads is not None and threads < 1:
+        raise OptionError("threads", "no number of threads", got=threads, expected="1 or more")
     with ExitStack() as cleanup:
         parts = _unpacked(path, read_manifest(path), cleanup)
         device = device_of(parts.manifest.soc_version)
-        count = threads or min(parts.manifest.core_num, device.describe().core_num)
+        count = min(threads or parts.manifest.core_num, device.describe().core_num)
         session, reason = _session(parts, count)
         parts.keep_with(session)
+    if unmet := unmet_cores(threads, count):
+        warnings.warn(unmet, stacklevel=2)
     if reason:
         warnings.warn(f"{path}: running the untuned model: {reason}", FallbackWarning, stacklevel=2)
     return OfflineModel(parts.manifest, session, reason)

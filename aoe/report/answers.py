@@ -62,13 +62,15 @@ class RunReport:
     exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the outputs, and which model computed them."""
+        """Return the outputs, and which model computed them; null for what JSON cannot hold."""
+        from aoe.results.files import finite_or_none
+
         outputs = [
             {
                 "name": output.name,
                 "dtype": output.dtype,
                 "shape": list(output.shape),
-                "values": list(output.values),
+                "values": [finite_or_none(value) for value in output.values],
             }
             for output in self.outputs
         ]

@@ -155,7 +155,7 @@ def write_text(file: Path, text: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with replaced(file) as sink:
-            sink.write(text.encode("utf-8"))
+            sink.write(text.encode("utf-8", "backslashreplace"))  # names of files may be no text
     except OSError as error:
         raise OutputError(
             str(file),

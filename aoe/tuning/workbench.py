@@ -24,7 +24,7 @@ from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.ort.inputs import ModelInputs
 from aoe.results.files import result_name, timestamp_of
 from aoe.settings import work_path
-from aoe.target import Target
+from aoe.target import Target, unmet_cores
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
 from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.progress import Progress
@@ -120,6 +120,8 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     calibration = replace(inputs, sets=settings.precision.calibration or inputs.sets)
     for given in (inputs, calibration):
         given.check(model.proto)
+    if unmet := unmet_cores(settings.core_num, target.core_num):
+        context.progress.warn(unmet)
     if target.doubt:
         context.progress.step(f"named {target.soc_version} after its features: {target.doubt}")
     if model.doubt:

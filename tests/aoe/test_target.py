@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from aoe.target import InstructionSet
+from aoe.target import InstructionSet, unmet_cores
 from aoe.testing.fakes import make_target
 from aoe.workload import Precision
 
@@ -44,3 +44,8 @@ def test_precisions_are_those_there_are_instructions_for() -> None:
     assert make_target(bf16_dot=_DOT).precisions == both
     plain = make_target()
     assert plain.for_kernel(Precision.BFLOAT16) == plain
+
+
+def test_cores_that_are_not_there_are_told() -> None:
+    assert unmet_cores(1000, 2) == "2 threads instead of 1000: there are no more usable cores"
+    assert unmet_cores(2, 2) == unmet_cores(None, 2) == ""

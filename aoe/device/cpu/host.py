@@ -51,7 +51,7 @@ def describe_host(core_num: int | None = None) -> Target:
     """Describe the CPU of this machine.
 
     Args:
-        core_num: Threads to tune for; default is every core this process may use.
+        core_num: Threads to tune for, at most the cores this process may use; default is all.
     """
     info, machine = read_cpuinfo(), platform.machine().lower()
     features = tuple(
@@ -62,7 +62,7 @@ def describe_host(core_num: int | None = None) -> Target:
     tiles = info.features.issuperset(_BF16_TILES.cpu_features)
     return Target(
         soc_version=name.soc_version,
-        core_num=core_num or usable_cores(),
+        core_num=min(core_num or usable_cores(), usable_cores()),
         architecture=_HALIDE_ARCHITECTURES.get(machine, machine),
         features=features,
         cpu_features=tuple(needed for key in features for needed in _HALIDE_FEATURES[key]),

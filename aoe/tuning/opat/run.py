@@ -26,6 +26,7 @@ from aoe.ort.profile import ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.results.files import TuningResult, write_json
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
+from aoe.settings import LARGEST_SEED
 from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
@@ -40,9 +41,11 @@ from aoe.tuning.workbench import Workbench, model_path, open_workbench
 
 
 def check(context: TuneContext) -> None:
-    """Refuse a training program and an unknown search; see `Mode.check`."""
+    """Refuse a training program, an unknown search and an odd seed; see `Mode.check`."""
     model_path(context, JobType.OPAT)
-    search = context.settings.search
+    search, seed = context.settings.search, context.settings.seed
+    if not 0 <= seed <= LARGEST_SEED:
+        raise OptionError("--seed", "no seed", got=seed, expected=f"0 to {LARGEST_SEED}")
     if search not in SEARCHES:
         raise OptionError("--search", "unknown search", got=search, expected=" or ".join(SEARCHES))
 

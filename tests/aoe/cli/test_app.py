@@ -198,6 +198,12 @@ _USAGE = [
     ("run",),
     ("benchmark",),
     ("benchmark", "x.onnx", "--pairs=1"),
+    ("--model=m", "--seed=-1"),
+    ("--model=m", "--seed=4294967296"),
+    ("--model=m", "--aicore_num=-2"),
+    ("run", "x.om", "--seed=-1"),
+    ("run", "x.om", "--threads=0"),
+    ("benchmark", "x.om", "--seed=-1"),
 ]
 
 

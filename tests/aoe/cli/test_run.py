@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.engine.cpu import open_session
-from support.engine.models import results_net
+from support.engine.models import chain_model, results_net
 from support.engine.offline import make_manifest
 
 import aoe
 from aoe.cli import app as app_module
+from aoe.om.file import FALLBACK, MODEL, WEIGHTS, write_offline_model
 from aoe.om.loading import OfflineModel
 from aoe.ort.sessions import session_options
 
@@ -41,3 +43,41 @@ def test_results_that_are_no_tensors_are_told_and_saved(
         saved = np.load(tmp_path / "out" / f"{name}.npy", allow_pickle=False)
         assert list(saved.shape) == shapes[name]
     assert np.load(tmp_path / "out" / "text.npy")[0, 0] == "24"
+
+
+@pytest.fixture
+def om(tmp_path: Path) -> Path:
+    """Return an untuned `.om` of a square root, its name no UTF-8, beside an input of -1."""
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for name in (MODEL, FALLBACK):
+        (parts / name).write_bytes(chain_model(["Sqrt"], (2,)).SerializeToString())
+    (parts / WEIGHTS).write_bytes(b"")
+    np.save(tmp_path / "x.npy", np.full(2, -1, np.float32))
+    file = tmp_path / os.fsdecode(b"n\xfft.om")
+    write_offline_model(file, parts, make_manifest())
+    return file
+
+
+def _run(om: Path, *arguments: str) -> int:
+    given = f"--input={om.parent / 'x.npy'}"
+    return app_module.run_app(app_module.app, ["run", str(om), given, *arguments])
+
+
+def test_result_that_is_no_number_has_a_document(
+    om: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(om, "--json") == 0
+    (output,) = json.loads(capsys.readouterr().out)["outputs"]
+    assert output["values"] == [None, None]
+
+
+def test_cores_that_are_not_there_are_told(om: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(om, "--threads=100000") == 0
+    assert "warning: " in (err := capsys.readouterr().err)
+    assert "threads instead of 100000" in err
+
+
+def test_file_name_that_is_no_text_is_told(om: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(om) == 0
+    assert "n\\udcfft.om: tuned model, 0 kernels" in capsys.readouterr().out

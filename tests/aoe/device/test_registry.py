@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from aoe.device.registry import DEVICES, default_device, device_of, resolve_target
-from aoe.errors import TargetError
+from aoe.errors import OptionError, TargetError
 
 
 @pytest.mark.parametrize("name", [None, "", "host"])
 def test_no_soc_version_means_this_machine(name: str | None) -> None:
     assert resolve_target(name, None) == (default_device(), default_device().describe())
+
+
+@pytest.mark.parametrize("core_num", [0, -3])
+def test_number_of_cores_that_is_none_is_refused(core_num: int) -> None:
+    with pytest.raises(OptionError, match=f"--aicore_num: no number of cores .got {core_num}"):
+        resolve_target(None, core_num)
 
 
 def test_own_soc_version_is_accepted() -> None:

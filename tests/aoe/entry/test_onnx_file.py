@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,13 @@ def test_model_with_static_shapes_is_loaded_with_its_name_and_digest(tmp_path: P
     assert model.path == file
     assert len(model.sha256) == 64
     assert [node.op_type for node in model.proto.graph.node] == ["Exp"]
+
+
+def test_name_of_a_file_that_is_no_text_becomes_one(tmp_path: Path) -> None:
+    file = save_model(chain_model(["Exp"], (1,)), tmp_path / os.fsdecode(b"n\xfft.onnx"))
+    model = load_onnx(file, {})
+    assert model.name == "n\ufffdt"
+    assert model.path == file
 
 
 def test_digest_depends_on_the_fixed_shape_and_not_on_the_file_name(tmp_path: Path) -> None:

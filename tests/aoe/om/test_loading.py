@@ -19,7 +19,8 @@ from support.engine.cpu import open_session
 from support.engine.models import conv_net
 
 import aoe
-from aoe.errors import AoeError, OfflineModelError, OutputError
+from aoe.device.registry import default_device
+from aoe.errors import AoeError, OfflineModelError, OptionError, OutputError
 from aoe.om import cache as cache_module
 from aoe.om import loading
 from aoe.om.cache import prune
@@ -89,6 +90,19 @@ def test_model_has_the_shape_of_a_session(tuned_net: Any, cache: Path, expected:
     assert [o.name for o in model.get_outputs()] == ["scores"]
     feed, _ = expected
     assert np.array_equal(model.run(["scores"], feed)[0], model.run(None, feed, None)[0])
+
+
+def test_threads_are_at_most_the_cores_there_are(tuned_net: Any, cache: Path) -> None:
+    cores = default_device().describe().core_num
+    with pytest.warns(UserWarning, match=f"{cores} threads instead of 1000") as caught:
+        model = aoe.load(tuned_net.file, threads=1000)
+    assert caught[0].filename == __file__
+    assert model.session.get_session_options().intra_op_num_threads == cores
+
+
+def test_threads_that_are_no_number_of_threads_are_refused(tuned_net: Any, cache: Path) -> None:
+    with pytest.raises(OptionError, match=r"threads: no number of threads \(got 0"):
+        aoe.load(tuned_net.file, threads=0)
 
 
 def test_second_load_uses_the_cache(

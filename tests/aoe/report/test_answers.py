@@ -93,6 +93,18 @@ def test_difference_that_is_no_number_is_null_in_a_document(
     assert document["same_results"] is False
 
 
+def test_values_that_are_no_numbers_are_null_in_a_document(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output = Output(name="y", dtype="float32", shape=(2,), values=(NAN, float("-inf")))
+    report = RunReport(om=Path("m.om"), kernels=0, outputs=(output,), fallback_reason="")
+    text, document = _told(report, capsys)
+    assert text.endswith("y float32 [2]: [nan, -inf]\n")
+    assert document["outputs"] == [
+        {"name": "y", "dtype": "float32", "shape": [2], "values": [None, None]}
+    ]
+
+
 def test_run_tells_which_model_ran_and_its_outputs(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(name="y", dtype="float32", shape=(1, 2), values=(0.5, 1.0))
     report = RunReport(om=Path("m.om"), kernels=3, outputs=(output,), fallback_reason="no AVX")

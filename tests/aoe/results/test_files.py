@@ -106,3 +106,9 @@ def test_readers_never_see_half_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     for n in (1, 2, 3):
         write_json(file, {"n": n})
     assert seen == [0, 1, 2]
+
+
+def test_name_of_a_file_that_is_no_text_can_be_written(tmp_path: Path) -> None:
+    name = os.fsdecode(b"n\xfft.onnx")
+    write_json(tmp_path / "x.json", {"path": name})
+    assert json.loads((tmp_path / "x.json").read_text()) == {"path": name}

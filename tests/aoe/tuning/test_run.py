@@ -23,6 +23,7 @@ from aoe.errors import (
     RunError,
     TargetError,
 )
+from aoe.folders.scratch import OWNER
 from aoe.ort.inputs import parse_inputs
 from aoe.testing.fakes import RecordingProgress, make_target
 from aoe.tuning.mode import TuneSettings
@@ -88,6 +89,28 @@ def test_a_name_that_is_a_guess_is_told(
     assert told == ([f"named x86-64-test after its features: {doubt}"] if doubt else [])
 
 
+def test_cores_that_are_not_there_are_told(place: Path) -> None:
+    progress = RecordingProgress()
+    with pytest.raises(AssertionError, match="the run began"):
+        _tune(place, core_num=100_000, progress=progress)
+    (told,) = progress.texts("warn")
+    assert "threads instead of 100000" in told
+
+
+def test_what_a_killed_run_left_is_removed_and_told(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    (place / "aoe_run_old").mkdir()
+    (place / "aoe_run_old" / OWNER).touch()
+    progress = RecordingProgress()
+    with pytest.raises(AssertionError, match="the run began"):
+        _tune(place, progress=progress)
+    told = f"removed {place / 'aoe_run_old'}, left by a run that was killed"
+    assert told in progress.texts("step")
+    assert not list(place.glob("aoe_*"))
+
+
 def test_what_a_model_seldom_means_is_told(place: Path) -> None:
     model = chain_model(["PRelu"])
     model.graph.node[0].input.append("slope")
@@ -111,6 +134,9 @@ def test_what_a_model_seldom_means_is_told(place: Path) -> None:
         ({"input_shape": "z:1"}, ModelImportError, "no such input"),
         ({"inputs": parse_inputs(["z:gone.npy"])}, OptionError, "--input: .*no such input"),
         ({"inputs": parse_inputs(["gone.npy"])}, RunError, r"gone\.npy: not a NumPy array file"),
+        ({"seed": -1}, OptionError, "--seed: no seed .*got -1"),
+        ({"seed": 2**32}, OptionError, "--seed: no seed"),
+        ({"core_num": 0}, OptionError, "--aicore_num: no number of cores"),
         ({"search": "annealing"}, OptionError, "--search: unknown search"),
         ({"model": Path("gone.onnx")}, ModelImportError, "no such file"),
     ],

@@ -38,9 +38,10 @@ def test_soc_version_is_stable_readable_and_fits_a_bank_file_name() -> None:
     assert len(first.soc_version) > 3
 
 
-def test_core_num_is_every_usable_core_or_what_is_asked_for() -> None:
+def test_core_num_is_what_is_asked_for_and_at_most_every_usable_core() -> None:
     assert describe_host().core_num == usable_cores()
     assert describe_host(1).core_num == 1
+    assert describe_host(100_000).core_num == usable_cores()
 
 
 def test_vector_lanes_follow_the_features() -> None:
