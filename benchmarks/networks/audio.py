@@ -114,7 +114,7 @@ class DilatedResidual(nn.Module):
             for d in (1, 3, 5)
         )
         self.plain = nn.ModuleList(
-            nn.Conv1d(width, width, kernel, padding=kernel // 2) for _ in range(3)
+            _damped(nn.Conv1d(width, width, kernel, padding=kernel // 2)) for _ in range(3)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class HifiGan(nn.Module):
             self.up.append(nn.ConvTranspose1d(width, width // 2, kernel, stride, padding))
             width //= 2
             self.mix.append(nn.ModuleList(DilatedResidual(width, taps) for taps in (3, 7, 11)))
-        self.leave = nn.Conv1d(width, 1, 7, padding=3)
+        self.leave = _damped(nn.Conv1d(width, 1, 7, padding=3))
 
     def forward(self, mel: Tensor) -> Tensor:
         """(n, 80, frames) to (n, 1, 256 frames)."""
@@ -169,6 +169,12 @@ def conformer_block() -> nn.Module:
 def hifigan() -> nn.Module:
     """The vocoder, 32 frames at a time."""
     return HifiGan()
+
+
+def _damped(layer: nn.Conv1d) -> nn.Conv1d:
+    """Return a layer with small weights: nothing here normalizes sums, and tanh saturates."""
+    layer.gain = 0.3
+    return layer
 
 
 def _normed_feed(width: int) -> nn.Sequential:

@@ -42,6 +42,9 @@ def build_module(name: str, *, seed: int = _SEED) -> nn.Module:
 def draw_weights(module: nn.Module, *, seed: int) -> None:
     """Give every parameter of a module a seeded value by the role of the layer that holds it.
 
+    A convolution with an attribute `gain` gets weights so many times as large: branches that are
+    added many times over without a normalization in between need a small one.
+
     Source: K. He et al., "Delving deep into rectifiers", 2015, for the scale of filters; matrices
     have no rectifier in front of them and get half of that variance.
     """
@@ -97,8 +100,9 @@ def _weight_std(layer: nn.Module) -> float:
         return _EMBEDDING_STD
     if isinstance(layer, nn.Linear):
         return math.sqrt(1 / layer.in_features)
+    assert isinstance(layer, (*_CONVOLUTIONS, *_TRANSPOSED))
+    taps = math.prod(layer.kernel_size)
     if isinstance(layer, _TRANSPOSED):
-        taps = math.prod(layer.kernel_size) / math.prod(layer.stride)
-        return math.sqrt(2 / (layer.in_channels // layer.groups * taps))
-    assert isinstance(layer, _CONVOLUTIONS)
-    return math.sqrt(2 / (layer.in_channels // layer.groups * math.prod(layer.kernel_size)))
+        taps /= math.prod(layer.stride)
+    gain = float(getattr(layer, "gain", 1.0))
+    return gain * math.sqrt(2 / (layer.in_channels // layer.groups * taps))

@@ -60,8 +60,10 @@ class CausalAttention(nn.Module):
     def forward(self, x: Tensor, past: Tensor | None) -> tuple[Tensor, Tensor]:
         """(n, length, width) and (2, n, heads, kept, head width); the second grows by `length`."""
         n, length, width = x.shape
-        joint = self.joint(x).reshape(n, length, 3, self.heads, width // self.heads)
-        query, key, value = joint.permute(2, 0, 3, 1, 4).unbind(0)
+        parts = self.joint(x).split(width, -1)
+        query, key, value = (
+            part.reshape(n, length, self.heads, -1).transpose(1, 2) for part in parts
+        )
         if past is not None:
             key, value = torch.cat([past[0], key], 2), torch.cat([past[1], value], 2)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=past is None)

@@ -134,6 +134,19 @@ def test_weights_follow_the_seed_alone() -> None:
     assert not torch.equal(drawn[0], drawn[2])
 
 
+def test_convolution_may_ask_for_small_weights() -> None:
+    torch = pytest.importorskip("torch")
+    from networks.building import draw_weights
+
+    drawn = []
+    for gain in (1.0, 0.25):
+        layer = torch.nn.Conv1d(4, 4, 3)
+        layer.gain = gain
+        draw_weights(layer, seed=1)
+        drawn.append(layer.weight.detach())
+    torch.testing.assert_close(drawn[0] * 0.25, drawn[1])
+
+
 def _run(model: Any, inputs: dict[str, Any]) -> Any:
     import onnxruntime
 
