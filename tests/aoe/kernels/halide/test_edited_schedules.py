@@ -1,0 +1,114 @@
+"""Whatever somebody writes into a bank, a schedule is refused by name or becomes a kernel.
+
+Kernels are compiled by a worker, as in a run: a crash or a hang there fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.engine.mutations import mutated
+
+from aoe.errors import RunError
+from aoe.execute.runner import Runner
+from aoe.kernels.registry import get_family
+from aoe.schedule import schedule_from_json, schedule_to_json
+from aoe.testing.kernels import kernel_target, operation, plain
+from aoe.workload import Workload, workload_to_json
+
+_DATA = plain(1, 12, 14, 14)
+_QUICK, _MANY = 12, 60
+_TIMEOUT_S = 120.0
+
+
+def _cases() -> Mapping[str, Workload]:
+    """Return small workloads: what is looked for does not depend on the size."""
+    return {
+        "elementwise": Workload(
+            op_type="elementwise",
+            inputs=(_DATA,),
+            operations=(operation("Exp", "x0"),),
+            output=_DATA,
+        ),
+        "lrn": Workload(
+            op_type="lrn",
+            inputs=(_DATA,),
+            operations=(operation("LRN", "x0", size=5, beta=0.75),),
+            output=_DATA,
+        ),
+        "softmax": Workload(
+            op_type="softmax",
+            inputs=(_DATA,),
+            operations=(operation("Softmax", "x0", axis=1),),
+            output=_DATA,
+        ),
+        "batch_normalization": Workload(
+            op_type="batch_normalization",
+            inputs=(_DATA, *(plain(12),) * 4),
+            operations=(operation("BatchNormalization", "x0 x1 x2 x3 x4"),),
+            output=_DATA,
+        ),
+        "matmul": Workload(
+            op_type="matmul",
+            inputs=(plain(12, 40), plain(40, 96, constant=True)),
+            operations=(operation("MatMul", "x0 x1"),),
+            output=plain(12, 96),
+        ),
+    }
+
+
+def _edited(workload: Workload, seed: int) -> list[Any]:
+    """Return the steps of a legal schedule after a few edits; many still read as a schedule."""
+    rng = random.Random(seed)
+    family = get_family(workload.op_type)
+    configurations = family.space(workload, kernel_target()).configurations()
+    schedule = family.schedule(workload, rng.choice(configurations), kernel_target())
+    steps: list[Any] = json.loads(json.dumps(mutated(schedule_to_json(schedule), rng)))
+    return steps
+
+
+def _readable(steps: list[Any]) -> bool:
+    try:
+        schedule_from_json(steps)
+    except ValueError:
+        return False
+    return True
+
+
+def _becomes_a_kernel(
+    runner: Runner, workload: Workload, steps: list[Any], directory: Path
+) -> bool:
+    """Return whether steps became a kernel; what is neither that nor refused is an error."""
+    asked = [("kernel", workload_to_json(workload), steps)]
+    try:
+        found: dict[str, str] = runner.call(
+            "compile_kernels", timeout_s=_TIMEOUT_S, kernels=asked, directory=directory
+        )
+    except RunError as error:
+        raise AssertionError(f"{json.dumps(steps)}: {error}") from error
+    return not found["kernel"]
+
+
+@pytest.mark.parametrize("name", _cases())
+def test_edited_schedule_is_refused_or_compiled(name: str, runner: Runner, tmp_path: Path) -> None:
+    _check_many(_cases()[name], runner, tmp_path, _QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _cases())
+def test_many_edited_schedules_are_refused_or_compiled(
+    name: str, runner: Runner, tmp_path: Path
+) -> None:
+    _check_many(_cases()[name], runner, tmp_path, _MANY)
+
+
+def _check_many(workload: Workload, runner: Runner, directory: Path, count: int) -> None:
+    edited = (_edited(workload, seed) for seed in range(8 * count))
+    readable = [steps for steps in edited if _readable(steps)][:count]
+    compiled = [_becomes_a_kernel(runner, workload, steps, directory) for steps in readable]
+    assert any(compiled) and not all(compiled)
