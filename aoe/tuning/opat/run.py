@@ -20,7 +20,9 @@ from aoe.device.compiler import required_features
 from aoe.errors import OptionError
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Refusal, Region
+from aoe.graph.reshapes import sink_reshapes
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import FUSIBLE
 from aoe.om.file import KernelUse, Manifest, write_offline_model
 from aoe.ort.profile import ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
@@ -128,11 +130,11 @@ def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     file = bench.scratch / "optimized.onnx"
     proto = device.optimize(bench.model.proto, file, threads=threads)
     file.unlink(missing_ok=True)
+    tensors = sink_reshapes(proto, infer_tensors(proto, device.open_session), fusible=FUSIBLE)
     bench.progress.step("measuring the default, node by node")
     profile = profile_model(
         proto, bench.scratch, device.open_session, threads=threads, inputs=bench.inputs
     )
-    tensors = infer_tensors(proto, device.open_session)
     return ModelGraph(proto, tensors, block=device.channel_block()), profile
 
 

@@ -1,0 +1,156 @@
+"""Reshapes between a matrix product and its chain move behind the chain.
+
+ONNX Runtime makes a Gemm of a matrix product with a bias, whatever the rank: Reshape to rows, Gemm,
+Reshape back. The second one stands between the product and the activation or the residual behind
+it, which give the same numbers in either shape: so they are computed on rows, and what comes
+behind is reshaped. Reshapes move no data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from aoe.graph.model_graph import ModelGraph, TensorInfo, names_read
+from aoe.operators import OPERATORS, OperatorKey, OperatorKind, Shape, op_key
+
+RESHAPE: OperatorKey = ("", "Reshape")
+
+
+def sink_reshapes(
+    proto: onnx.ModelProto, tensors: Mapping[str, TensorInfo], *, fusible: Container[OperatorKey]
+) -> dict[str, TensorInfo]:
+    """Move reshapes behind element-wise operators, in place.
+
+    Args:
+        proto: An optimised model, its nodes in topological order, with distinct names.
+        tensors: Type and shape of node results, where every run has the same.
+        fusible: Element-wise operators.
+
+    Returns:
+        Type and shape of the results there are now.
+    """
+    sinking = _Sinking(proto, tensors)
+    for node in list(proto.graph.node):
+        facts = OPERATORS.get(op_key(node))
+        if facts and op_key(node) in fusible and not facts.per_channel and len(node.output) == 1:
+            sinking.try_node(node)
+    sinking.write()
+    return sinking.tensors
+
+
+class _Sinking:
+    """The graph while it is changed."""
+
+    def __init__(self, proto: onnx.ModelProto, tensors: Mapping[str, TensorInfo]) -> None:
+        graph = proto.graph
+        self.tensors = dict(tensors)
+        self._graph = graph
+        self._known = ModelGraph(proto, tensors, block=0)
+        self._nodes = list(graph.node)
+        self._producer = {name: node for node in graph.node for name in node.output if name}
+        self._reads = Counter(name for node in graph.node for name in names_read(node))
+        self._reads.update(value.name for value in graph.output)
+        self._taken = {*self._reads, *self._producer, *(node.name for node in graph.node)}
+        self._on_rows = {
+            name
+            for name, node in self._producer.items()
+            if op_key(node) in OPERATORS and OPERATORS[op_key(node)].kind is OperatorKind.PRODUCT
+        }
+
+    def try_node(self, node: onnx.NodeProto) -> None:
+        """Compute `node` on the rows behind one of its inputs, if all of them allow it."""
+        reshape = next((self._producer[name] for name in node.input if self._is_view(name)), None)
+        result = self.tensors.get(node.output[0])
+        if reshape is None or result is None:
+            return
+        rows, wide = self._shape(reshape.input[0]), self._shape(reshape.output[0])
+        if not rows or not wide or result.shape != wide:
+            return
+        if all(self._fits(name, rows, wide) for name in node.input):
+            inputs = [self._as_rows(name, rows, wide, node) for name in node.input]
+            self._swap(node, reshape, inputs, replace(result, shape=rows))
+
+    def write(self) -> None:
+        """Put the nodes into the graph; reshapes nobody reads any more are left out."""
+        nodes = [
+            node for node in self._nodes if op_key(node) != RESHAPE or self._reads[node.output[0]]
+        ]
+        del self._graph.node[:]
+        self._graph.node.extend(nodes)
+        made = {name for node in nodes for name in node.output}
+        self.tensors = {name: info for name, info in self.tensors.items() if name in made}
+
+    def _is_view(self, name: str) -> bool:
+        """Return True for rows of a product and its chain that are reshaped for one reader."""
+        made_by = self._producer.get(name)
+        return (
+            made_by is not None
+            and op_key(made_by) == RESHAPE
+            and made_by.input[0] in self._on_rows
+            and self._reads[name] == 1
+        )
+
+    def _shape(self, name: str) -> Shape | None:
+        info = self.tensors.get(name) or self._known.find_info(name)
+        return info.shape if info else None
+
+    def _fits(self, name: str, rows: Shape, wide: Shape) -> bool:
+        """Return True if an input can be read on rows: a whole tensor, a row, or one number."""
+        shape = self._shape(name) if name else ()
+        if shape == wide:
+            return name not in self._known.initializers  # to reshape a constant is to copy it
+        if shape is None or len(shape) > len(rows):
+            return False
+        return prod(shape) == 1 or (shape == wide[-1:] == rows[-1:])
+
+    def _as_rows(self, name: str, rows: Shape, wide: Shape, reader: onnx.NodeProto) -> str:
+        """Return the name of an input on rows, reshaped in front of `reader` if it has to be."""
+        if not name or self._shape(name) != wide:
+            return name
+        made_by = self._producer.get(name)
+        if made_by is not None and op_key(made_by) == RESHAPE:
+            source = made_by.input[0]
+            if self._shape(source) == rows:
+                return str(source)
+        shape = numpy_helper.from_array(np.array(rows, np.int64), self._new(f"{name}_shape"))
+        self._graph.initializer.append(shape)
+        made, node_name = self._new(f"{name}_rows"), self._new(f"Reshape_{name}")
+        node = helper.make_node("Reshape", [name, shape.name], [made], node_name)
+        self._nodes.insert(self._nodes.index(reader), node)
+        self._reads.update(node.input)
+        self._producer[made] = node
+        info = self.tensors.get(name) or self._known.find_info(name)
+        assert info is not None
+        self.tensors[made] = replace(info, shape=rows)
+        return made
+
+    def _swap(
+        self, node: onnx.NodeProto, reshape: onnx.NodeProto, inputs: list[str], result: TensorInfo
+    ) -> None:
+        """Let `node` read `inputs`, and `reshape` its result."""
+        whole, made = node.output[0], self._new(f"{node.output[0]}_rows")
+        self._reads.subtract(node.input)
+        self._reads.subtract([reshape.input[0]])
+        node.input[:], node.output[:] = inputs, [made]
+        reshape.input[0], reshape.output[0] = made, whole
+        self._reads.update([*inputs, made])
+        self._producer |= {made: node, whole: reshape}
+        self.tensors[made] = result
+        self._on_rows.add(made)
+        self._nodes.remove(reshape)
+        self._nodes.insert(self._nodes.index(node) + 1, reshape)
+
+    def _new(self, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name
