@@ -1,0 +1,251 @@
+"""A model against itself, many times: how often would it be accepted as faster than it is?
+
+    python benchmarks/false_accepts.py --output DIR [--runs 40] [--busy 2] [--models tiny ...]
+
+Each run is the final comparison of operator tuning (five worker processes, fresh pairs, both
+orders of loading), on a model and the same model. It is accepted as tuning accepts: the lower end
+of the 99 % interval lies above 1, on a machine that was quiet. `--busy N` keeps N cores busy
+meanwhile. Prints the shares with what they prove at most; `runs.json` in the output directory has
+every run with the machine it was taken on, and a second call adds to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from math import comb
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import onnx.parser
+
+from aoe.device.registry import default_device
+from aoe.device.toolchain import find_toolchain
+from aoe.execute.messages import ModelPart
+from aoe.execute.runner import Runner
+from aoe.measurement import QUIET_SHARE
+from aoe.ort.inputs import ModelInputs
+from aoe.testing.networks import shipped_network
+from aoe.tuning.opat.comparing import ModelComparer
+from aoe.tuning.policies import final_policy, variant_policy
+from aoe.tuning.workbench import library_versions
+
+MODELS = ("tiny", "squeezenet", "shufflenet", "bvlc_alexnet", "resnet50")
+"""From microseconds to tens of milliseconds; the first is one operator on one element."""
+_TINY = '<ir_version: 8, opset_import: ["": 17]> tiny (float[1] x) => (float[1] y) { y = Exp(x) }'
+_HOG = "while True: pass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One comparison of a model with itself.
+
+    Attributes:
+        model: Its name.
+        busy: Processes that kept the machine busy meanwhile.
+        speedup: Printed estimate.
+        low: Lower end of the printed interval.
+        high: Upper end.
+        surely: Lower end of the interval that decides.
+        given_share: CPU time the measurement got of what it asked for.
+        latency_us: Median time of a call.
+    """
+
+    model: str
+    busy: int
+    speedup: float
+    low: float
+    high: float
+    surely: float
+    given_share: float
+    latency_us: float
+
+    @property
+    def is_proven(self) -> bool:
+        """True if the figures alone claim a gain that is not there."""
+        return self.surely > 1
+
+    @property
+    def is_accepted(self) -> bool:
+        """True if tuning would have accepted it."""
+        return self.is_proven and self.given_share >= QUIET_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class SameModel:
+    """Stands for an assembly whose tuned model is the untuned one."""
+
+    untuned: ModelPart
+
+    def write_model(self, kernels: Sequence[Any], name: str = "") -> ModelPart:
+        """Return the model there is."""
+        return self.untuned
+
+
+def main() -> int:
+    """Measure, keep, print."""
+    arguments = _arguments()
+    output: Path = arguments.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    file = output / "runs.json"
+    runs = _load(file)
+    device = default_device()
+    target = device.describe(arguments.threads)
+    with (
+        _busy_machine(arguments.busy),
+        Runner(device, target, find_toolchain(os.environ)) as runner,
+    ):
+        for number in range(arguments.runs):
+            for name in arguments.models:
+                part = ModelPart(model=_prepared(name, output))
+                runs.append(compared(runner, name, part, busy=arguments.busy, seed=number))
+                _save(file, target.core_num, runs)
+                print(_line(runs[-1]), file=sys.stderr, flush=True)
+    print(table(runs))
+    return 0
+
+
+def compared(runner: Any, name: str, part: ModelPart, *, busy: int, seed: int) -> Run:
+    """Compare a model with itself as the judge of a tuning does; a busy machine is not waited for.
+
+    Args:
+        runner: Measures, see `Runner`.
+        name: Of the model.
+        part: The model.
+        busy: Processes that keep the machine busy.
+        seed: Of the inputs.
+    """
+    threads = runner.target.core_num
+    comparer = ModelComparer(
+        SameModel(part),  # type: ignore[arg-type]
+        runner,
+        screen=variant_policy(threads, accept_busy=True),
+        final=final_policy(threads, accept_busy=True),
+        inputs=ModelInputs(seed=seed),
+    )
+    gain = comparer.for_the_record(())
+    load = gain.comparison.measurement.load
+    return Run(
+        model=name,
+        busy=busy,
+        speedup=gain.estimate.median,
+        low=gain.estimate.low,
+        high=gain.estimate.high,
+        surely=gain.surely,
+        given_share=load.use.given_share if load is not None else 1.0,
+        latency_us=gain.comparison.measurement.latency_us,
+    )
+
+
+def table(runs: Sequence[Run]) -> str:
+    """Return the shares by model and by how busy the machine was kept, as Markdown."""
+    heading = (
+        "| model | busy processes | median | runs | intervals without 1 | quiet | "
+        "claimed by figures | accepted | at most (95 %) |\n|---|---|---|---|---|---|---|---|---|"
+    )
+    groups: dict[tuple[str, int], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.model, run.busy), []).append(run)
+        groups.setdefault(("all", run.busy), []).append(run)
+    ordered = sorted(groups.items(), key=lambda group: (group[0][1], group[0][0] == "all"))
+    return "\n".join([heading, *(_row(name, busy, group) for (name, busy), group in ordered)])
+
+
+def at_most(accepted: int, runs: int, confidence: float = 0.95) -> float:
+    """Return the largest share of accepted runs that `accepted` of `runs` leave possible.
+
+    Source: C. J. Clopper, E. S. Pearson, Biometrika 26 (1934): the upper limit is where so few or
+        fewer have the probability 1 - confidence.
+    """
+    if accepted >= runs:
+        return 1.0
+    low, high = accepted / runs, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        so_few = sum(
+            comb(runs, count) * middle**count * (1 - middle) ** (runs - count)
+            for count in range(accepted + 1)
+        )
+        low, high = (middle, high) if so_few > 1 - confidence else (low, middle)
+    return high
+
+
+def _row(name: str, busy: int, runs: Sequence[Run]) -> str:
+    accepted = sum(run.is_accepted for run in runs)
+    excluding = sum(not run.low <= 1 <= run.high for run in runs)
+    return (
+        f"| {name} | {busy} | {median(run.speedup for run in runs):.4f} | {len(runs)} | "
+        f"{excluding} | {sum(run.given_share >= QUIET_SHARE for run in runs)} | "
+        f"{sum(run.is_proven for run in runs)} | {accepted} | "
+        f"{at_most(accepted, len(runs)):.1%} |"
+    )
+
+
+def _line(run: Run) -> str:
+    return (
+        f"{run.model}: {run.speedup:.4f} ({run.low:.4f} to {run.high:.4f}, surely "
+        f"{run.surely:.4f}), {run.latency_us:.1f} us, {run.given_share:.0%} of the CPU time"
+    )
+
+
+def _prepared(name: str, output: Path) -> Path:
+    file = output / "models" / f"{name}.onnx"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        model = onnx.parser.parse_model(_TINY) if name == "tiny" else shipped_network(name)
+        onnx.save(model, file)
+    return file
+
+
+@contextlib.contextmanager
+def _busy_machine(processes: int) -> Iterator[None]:
+    """Keep so many cores busy for a while."""
+    hogs = [subprocess.Popen([sys.executable, "-c", _HOG]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+def _load(file: Path) -> list[Run]:
+    if not file.exists():
+        return []
+    return [Run(**run) for run in json.loads(file.read_text())["runs"]]
+
+
+def _save(file: Path, threads: int, runs: Sequence[Run]) -> None:
+    document: Mapping[str, Any] = {
+        "schema": "aoe.false_accepts/1",
+        "date": datetime.now(UTC).date().isoformat(),
+        "cpu": default_device().describe().cpu_model,
+        "threads": threads,
+        **library_versions(),
+        "runs": [asdict(run) for run in runs],
+    }
+    partial = file.with_suffix(".part")
+    partial.write_text(json.dumps(document, indent=1))
+    partial.replace(file)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--runs", type=int, default=40, help="of each model")
+    parser.add_argument("--busy", type=int, default=0, help="processes that keep cores busy")
+    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Models against themselves: what is counted, and what it proves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from false_accepts import Run, at_most, compared, table
+
+from aoe.execute.messages import ModelPart
+from aoe.testing.fakes import ScriptedRunner
+
+_RUN = Run(
+    model="tiny",
+    busy=0,
+    speedup=1.0,
+    low=0.99,
+    high=1.01,
+    surely=0.98,
+    given_share=1.0,
+    latency_us=4.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "runs", "bound"),
+    [(0, 200, 0.01487), (2, 200, 0.03112), (1, 10, 0.39416), (10, 10, 1.0)],
+)
+def test_bound_is_that_of_clopper_and_pearson(accepted: int, runs: int, bound: float) -> None:
+    assert at_most(accepted, runs) == pytest.approx(bound, abs=1e-4)
+
+
+def test_gain_counts_as_accepted_on_a_quiet_machine_only() -> None:
+    claimed = replace(_RUN, speedup=1.05, low=1.02, high=1.08, surely=1.01)
+    assert claimed.is_proven and claimed.is_accepted
+    busy = replace(claimed, given_share=0.8)
+    assert busy.is_proven and not busy.is_accepted
+    assert not _RUN.is_proven
+
+
+def test_table_counts_each_model_and_all_of_them() -> None:
+    claimed = replace(_RUN, speedup=1.05, low=1.02, high=1.08, surely=1.01)
+    runs = [_RUN] * 3 + [claimed, replace(claimed, model="resnet50", busy=2, given_share=0.5)]
+    assert table(runs).splitlines()[2:] == [
+        "| tiny | 0 | 1.0000 | 4 | 1 | 4 | 1 | 1 | 75.1% |",
+        "| all | 0 | 1.0000 | 4 | 1 | 4 | 1 | 1 | 75.1% |",
+        "| resnet50 | 2 | 1.0500 | 1 | 1 | 0 | 1 | 0 | 95.0% |",
+        "| all | 2 | 1.0500 | 1 | 1 | 0 | 1 | 0 | 95.0% |",
+    ]
+
+
+def test_run_is_the_final_comparison_of_a_tuning() -> None:
+    runner = ScriptedRunner(given_share=0.7)
+    run = compared(runner, "net", ModelPart(model=Path("net.onnx")), busy=1, seed=3)
+    calls = runner.asked("compare_models")
+    assert len(calls) == runner.restarts == 5
+    assert {call.arguments["baseline"] for call in calls} == {ModelPart(model=Path("net.onnx"))}
+    assert all(call.arguments["baseline"] == call.arguments["tuned"] for call in calls)
+    assert {call.arguments["inputs"].seed for call in calls} == {3}
+    assert run.speedup == pytest.approx(1, abs=0.01)
+    assert run.surely < run.low < run.high
+    assert (run.busy, run.given_share) == (1, pytest.approx(0.7))
