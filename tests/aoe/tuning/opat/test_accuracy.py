@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support.engine.cpu import CPU, open_session
 from support.engine.judging import FakeAssembly
+from support.engine.models import matmul_net
+from support.engine.offline import first_guess
 from support.engine.tuning import make_kernel, make_tuned
 
+from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
+from aoe.execute.runner import Runner
+from aoe.graph.model_graph import ModelGraph
+from aoe.kernels.family import KernelTarget
 from aoe.ort.inputs import MADE_UP, InputSet, ModelInputs
+from aoe.ort.profile import profile_model
+from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Schedule
+from aoe.target import Target
 from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.opat.accuracy import AccuracyKeeper, one_per_place, worth_lowering
-from aoe.tuning.opat.assembly import ChosenKernel, lowest_precision
+from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.operators import find_operators
 from aoe.tuning.precision.constraint import parse_accuracy
+from aoe.tuning.precision.plan import PrecisionPlan
+from aoe.tuning.precision.settings import parse_precision
 from aoe.workload import Precision
 
 _TWO_SETS = ModelInputs(sets=(InputSet(place="a", files={}), InputSet(place="b", files={})))
@@ -189,3 +204,45 @@ def test_lower_precision_has_to_be_faster_than_float32(
 def test_lower_precision_alone_has_nothing_to_be_faster_than() -> None:
     alone = _tuned(1.05, lower=True)
     assert worth_lowering([alone]) == (alone,)
+
+
+@pytest.mark.skipif(
+    Precision.BFLOAT16 not in CPU.describe(1).precisions, reason="this CPU has no bfloat16"
+)
+def test_real_kernels_below_float32_are_held_to_a_bound(
+    tmp_path: Path, target: Target, toolchain: Toolchain
+) -> None:
+    net = matmul_net(width=128)
+    proto = CPU.optimize(net, tmp_path / "o.onnx", threads=target.core_num)
+    graph = ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
+    plan = PrecisionPlan(
+        settings=parse_precision("allow_fp32_to_bf16"),
+        target=KernelTarget.of(target),
+        imported=net,
+    )
+    profile = profile_model(proto, tmp_path, open_session, threads=target.core_num, runs=1)
+    found = find_operators(graph, profile, plan).operators
+    kernels = [
+        ChosenKernel(
+            source=first_guess(operator.regions[0], target),
+            key=operator.key,
+            regions=operator.regions,
+            op_names=operator.op_names,
+            gain_us=1.0,
+        )
+        for operator in found
+    ]
+    assert lowest_precision(kernels) is Precision.BFLOAT16
+    with (
+        Runner(CPU, target, toolchain) as runner,
+        closing(Assembly(tmp_path / "parts", net, graph, runner)) as assembly,
+    ):
+        assert not assembly.build(kernels)
+        for bound, stay in (("max_relative<=0.05", len(kernels)), ("max_relative<=1e-6", 0)):
+            keeper = AccuracyKeeper(
+                assembly, runner, constraint=parse_accuracy(bound), inputs=MADE_UP
+            )
+            held = keeper.hold(kernels)
+            assert len(held.kernels) == stay
+            assert 1e-5 < held.trade.at_first < 2e-2
+        assert held.trade.value == 0
