@@ -24,6 +24,9 @@ from aoe.tuning.precision.sensitivity import Trade, hold
 from aoe.workload import Precision
 
 _TIMEOUT_S = 600.0
+_MOST_IN_DETAIL = 24
+"""Kernels each of which is looked at alone, for the report, even where all may stay: each costs a
+run of the model."""
 _FASTER = 1.02
 """A kernel of lower precision has to be this much faster than the one in float32: below that,
 the choice would be one of noise."""
@@ -106,7 +109,9 @@ class AccuracyKeeper:
         def evaluate(lowered: frozenset[str]) -> float:
             return self.value(one_per_place(kernels, lowered))
 
-        trade = hold([kernel.source.name for kernel in weighed], evaluate, self._constraint)
+        names = [kernel.source.name for kernel in weighed]
+        in_detail = 1 < len(names) <= _MOST_IN_DETAIL
+        trade = hold(names, evaluate, self._constraint, in_detail=in_detail)
         return HeldAccuracy(
             constraint=self._constraint,
             trade=trade,

@@ -25,7 +25,7 @@ class Trade:
         put_back: Operators that go back, most harmful first.
         value: Metric of the model as it is now.
         at_first: With all operators lowered.
-        alone: With one of them lowered alone; empty where all could stay.
+        alone: With one of them lowered alone; empty where that was not asked for.
         holds: False if not even the model without any lowered operator keeps the bound.
     """
 
@@ -37,8 +37,20 @@ class Trade:
     holds: bool = True
 
 
-def hold(names: Sequence[str], evaluate: Evaluate, constraint: AccuracyConstraint) -> Trade:
+def hold(
+    names: Sequence[str],
+    evaluate: Evaluate,
+    constraint: AccuracyConstraint,
+    *,
+    in_detail: bool = False,
+) -> Trade:
     """Return which operators may be lowered.
+
+    Args:
+        names: Operators in question.
+        evaluate: Runs the model.
+        constraint: What has to hold.
+        in_detail: True to look at each operator alone even where all of them may stay.
 
     Raises:
         AccuracyError: the metric fails.
@@ -50,10 +62,11 @@ def hold(names: Sequence[str], evaluate: Evaluate, constraint: AccuracyConstrain
             lowered=everything,
             value=at_first,
             at_first=at_first,
+            alone=_each_alone(names, evaluate) if in_detail else {},
             holds=constraint.holds(at_first),
         )
     exact = evaluate(frozenset())
-    alone = {name: evaluate(frozenset({name})) for name in names}
+    alone = _each_alone(names, evaluate)
     ranked = sorted(names, key=lambda name: (-_harm(exact, alone[name]), name))
     values = {0: at_first, len(ranked): exact}
     count = _fewest(ranked, values, evaluate, constraint)
@@ -65,6 +78,10 @@ def hold(names: Sequence[str], evaluate: Evaluate, constraint: AccuracyConstrain
         alone=alone,
         holds=constraint.holds(values[count]),
     )
+
+
+def _each_alone(names: Sequence[str], evaluate: Evaluate) -> dict[str, float]:
+    return {name: evaluate(frozenset({name})) for name in names}
 
 
 def _fewest(

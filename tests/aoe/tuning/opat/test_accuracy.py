@@ -115,7 +115,8 @@ def test_everything_stays_where_the_constraint_holds() -> None:
     assert _places(held.kernels) == {"n0": "b", "n1": "c"}
     assert held.trade.put_back == ()
     assert (held.sets, held.made_up) == (2, False)
-    assert len(runner.asked("run_model")) == 2
+    assert held.trade.alone == {"b": pytest.approx(0.01), "c": pytest.approx(0.02)}
+    assert len(runner.asked("run_model")) == 4
     assert str(held) == "max_relative 0.03 on 2 input sets (max_relative <= 0.1)"
 
 

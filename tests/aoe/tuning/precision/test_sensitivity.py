@@ -36,6 +36,14 @@ def test_all_stay_where_that_is_accurate_enough_after_one_run() -> None:
     assert len(asked) == 1
 
 
+def test_each_is_looked_at_alone_where_the_report_wants_it() -> None:
+    evaluate, asked = _additive({"a": 0.01, "b": 0.02})
+    trade = hold(["a", "b"], evaluate, _COSINE, in_detail=True)
+    assert trade.lowered == frozenset("ab")
+    assert trade.alone == {"a": 0.99, "b": 0.98}
+    assert len(asked) == 3
+
+
 def test_the_most_harmful_go_back_and_no_more_than_needed() -> None:
     evaluate, _ = _additive({"a": 0.01, "b": 0.2, "c": 0.05, "d": 0.06})
     trade = hold(["a", "b", "c", "d"], evaluate, _COSINE)
