@@ -12,11 +12,21 @@ from aoe.errors import OptionError, OutputError
 LARGEST_SEED = 2**32 - 1
 """Source: `random_state` of scikit-learn, a 32-bit unsigned integer."""
 _CACHE_SIZE = "10G"
+_TELEMETRY_SWITCH = "ORT_DISABLE_TELEMETRY"
 
 
 def environment() -> Mapping[str, str]:
     """Return a copy of the process's environment variables."""
     return dict(os.environ)
+
+
+def turn_off_telemetry() -> bool:
+    """Set `ORT_DISABLE_TELEMETRY` for this process and its children, unless the user has set it.
+
+    Returns:
+        True if the user has left it to us.
+    """
+    return os.environ.setdefault(_TELEMETRY_SWITCH, "1") == "1"
 
 
 def parse_switch(name: str, value: str | None, *, default: bool) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests may load ONNX Runtime before aoe does
 # the packages come before tests/aoebank and tests/aoe, which look like namespace packages
 TESTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS.parent))

@@ -220,6 +220,31 @@ def test_only_the_cpu_device_asks_for_the_cpu() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_onnx_runtime_is_loaded_in_one_place() -> None:
+    """What must be said before it is loaded is said in `aoe/ort/__init__.py`."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in _sources("aoe")
+        if path.parent != ROOT / "aoe/ort"
+        for node in _run_imports(_tree(path))
+        if (
+            isinstance(node, ast.Import)
+            and any(alias.name.split(".")[0] == "onnxruntime" for alias in node.names)
+        )
+        or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "onnxruntime")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def _run_imports(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a file but those only a type checker reads."""
+    for node in ast.iter_child_nodes(tree):
+        checking = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if not checking:
+            yield node
+            yield from _run_imports(node)
+
+
 def test_banks_are_written_in_one_place() -> None:
     wrong = []
     for path in _sources("aoebank"):

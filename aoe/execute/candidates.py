@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import helper
 
 from aoe.device.compiler import KernelSource, kernel_name
@@ -27,6 +26,9 @@ from aoe.ort.sessions import bound_run, run_session, session_options
 from aoe.schedule import Schedule
 from aoe.target import Target
 from aoe.workload import Workload
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 Array = np.ndarray[Any, Any]
 

@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any
-
-import onnxruntime as ort
+from typing import TYPE_CHECKING, Any
 
 from aoe.device.compiler import KernelSource
 from aoe.device.protocol import Device
@@ -31,6 +29,9 @@ from aoe.ort.sessions import (
 from aoe.schedule import schedule_from_json
 from aoe.target import Target
 from aoe.workload import workload_from_json
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 _LEAST_PAIRS_OF_A_ROUND = 6
 
