@@ -1,0 +1,29 @@
+"""Paired timing: how a candidate is measured against its baseline and what that proves."""
+
+from aoe.measurement.estimates import (
+    ACCEPT_COVERAGE,
+    SpeedupEstimate,
+    accepts,
+    estimate_speedup,
+    median_interval,
+)
+from aoe.measurement.load import QUIET_SHARE, CpuUse, MachineLoad
+from aoe.measurement.pairs import MeasurePolicy, run_pairs
+from aoe.measurement.samples import Measurement, Outcome, PairedSamples, joined_loads
+
+__all__ = [
+    "ACCEPT_COVERAGE",
+    "QUIET_SHARE",
+    "CpuUse",
+    "MachineLoad",
+    "MeasurePolicy",
+    "Measurement",
+    "Outcome",
+    "PairedSamples",
+    "SpeedupEstimate",
+    "accepts",
+    "estimate_speedup",
+    "joined_loads",
+    "median_interval",
+    "run_pairs",
+]

@@ -1,0 +1,92 @@
+"""What paired samples prove about a speed-up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from aoe.measurement.samples import Measurement, PairedSamples, median_ratio
+
+ACCEPT_COVERAGE = 0.9
+"""Least coverage an interval needs before its lower bound may accept anything: 5 pairs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupEstimate:
+    """Speed-up of a candidate over its baseline with a confidence interval.
+
+    Attributes:
+        median: Median of the per-pair ratios, > 1 means faster.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        pairs: Number of pairs; with fewer than the confidence needs (6 for 95 %), the interval
+            is the range of the ratios and `coverage` says how little that proves.
+        coverage: Probability that such an interval holds the true median.
+    """
+
+    median: float
+    low: float
+    high: float
+    pairs: int
+    coverage: float
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval, relative to the median."""
+        return (self.high - self.low) / (2 * self.median)
+
+
+def median_interval(count: int, confidence: float = 0.95) -> tuple[int, float]:
+    """Return which order statistics enclose the median, and how surely they do.
+
+    The interval runs from the k-th smallest to the k-th largest of `count` independent samples,
+    whatever their distribution; its coverage is 1 - 2 P(B < k) with B binomial(count, 1/2).
+
+    Args:
+        count: Number of samples, at least 1.
+        confidence: Least coverage wanted.
+
+    Returns:
+        The largest k whose coverage reaches `confidence`, or 1 (smallest to largest sample) when
+        none does, and the exact coverage of that interval.
+
+    Source: H. A. David, H. N. Nagaraja, Order Statistics, 3rd ed., section 7.1.
+    """
+    if count < 1:
+        raise ValueError(f"an interval needs samples (got {count})")
+    total = 2**count
+    below, best, coverage = 1, 1, 1 - 2 / total
+    for rank in range(2, count // 2 + 1):
+        below += math.comb(count, rank - 1)
+        if 1 - 2 * below / total < confidence:
+            break
+        best, coverage = rank, 1 - 2 * below / total
+    return best, coverage
+
+
+def estimate_speedup(
+    samples: Measurement | PairedSamples, confidence: float = 0.95
+) -> SpeedupEstimate:
+    """Return the median speed-up of the pairs and the confidence interval of that median.
+
+    Args:
+        samples: Pairs taken in ABBA order, at least one.
+        confidence: Least coverage wanted of the interval.
+
+    Raises:
+        ValueError: there are no pairs.
+    """
+    ratios = sorted(samples.ratios)
+    rank, coverage = median_interval(len(ratios), confidence)
+    return SpeedupEstimate(
+        median=median_ratio(ratios),
+        low=ratios[rank - 1],
+        high=ratios[-rank],
+        pairs=len(ratios),
+        coverage=coverage,
+    )
+
+
+def accepts(estimate: SpeedupEstimate, threshold: float) -> bool:
+    """True if the lower bound of the speed-up exceeds `threshold`, from 5 pairs or more."""
+    return estimate.coverage >= ACCEPT_COVERAGE and estimate.low > threshold

@@ -1,0 +1,93 @@
+"""What the machine gave a measurement of what it asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+QUIET_SHARE = 0.9
+"""Share of the CPU time a measurement asked for that it has to get, to be believed."""
+_STEAL_ROUNDING_S = 0.02
+"""Stolen time is counted in ticks of 10 ms on each core: so much of it proves nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuUse:
+    """What the threads of a process got of the machine: counters, or what was added to them.
+
+    Attributes:
+        wall_s: Time on the clock.
+        cpu_s: CPU time of all threads.
+        waited_s: Time threads could have run and were not let, all together.
+        stolen_s: Time the hypervisor gave the usable cores to others, all together.
+        switches: Involuntary context switches: how often a thread lost its core.
+    """
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    waited_s: float = 0.0
+    stolen_s: float = 0.0
+    switches: int = 0
+
+    def __add__(self, other: CpuUse) -> CpuUse:
+        return CpuUse(
+            wall_s=self.wall_s + other.wall_s,
+            cpu_s=self.cpu_s + other.cpu_s,
+            waited_s=self.waited_s + other.waited_s,
+            stolen_s=self.stolen_s + other.stolen_s,
+            switches=self.switches + other.switches,
+        )
+
+    def since(self, earlier: CpuUse) -> CpuUse:
+        """Return what was added since these counters were read; never less than nothing."""
+        return CpuUse(
+            wall_s=max(0.0, self.wall_s - earlier.wall_s),
+            cpu_s=max(0.0, self.cpu_s - earlier.cpu_s),
+            waited_s=max(0.0, self.waited_s - earlier.waited_s),
+            stolen_s=max(0.0, self.stolen_s - earlier.stolen_s),
+            switches=max(0, self.switches - earlier.switches),
+        )
+
+    @property
+    def given_share(self) -> float:
+        """CPU time the threads got, as a share of what they asked for; 1 on a quiet machine.
+
+        It does not matter for it whether idle threads spin or sleep, as it would for CPU time
+        over wall time and threads: what spins asks for CPU time and gets it, what sleeps does
+        not ask.
+        """
+        lost_s = self.waited_s + max(0.0, self.stolen_s - _STEAL_ROUNDING_S)
+        return self.cpu_s / (self.cpu_s + lost_s) if self.cpu_s > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineLoad:
+    """How the machine served a measurement.
+
+    Attributes:
+        use: While the samples were taken.
+        threads: Threads each side may use.
+        tries: Measurements taken until this one.
+        least_quiet: Share of the CPU time asked for that had to be given.
+    """
+
+    use: CpuUse
+    threads: int = 1
+    tries: int = 1
+    least_quiet: float = QUIET_SHARE
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if the figures may be believed."""
+        return self.use.given_share >= self.least_quiet
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU time over wall time and threads; below 1 on a quiet machine too, if threads sleep."""
+        return self.use.cpu_s / (self.use.wall_s * self.threads) if self.use.wall_s else 1.0
+
+    def __str__(self) -> str:
+        tries = f", {self.tries} tries" if self.tries > 1 else ""
+        return (
+            f"{self.use.given_share:.0%} of the CPU time it asked for, "
+            f"{self.use.switches} involuntary switches, {self.use.stolen_s:.2f} s stolen{tries}"
+        )
