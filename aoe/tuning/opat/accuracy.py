@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from aoe.errors import RunError
+from aoe.errors import AccuracyError, RunError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.graph.regions import Region
@@ -19,7 +19,7 @@ from aoe.kernels.algorithms import precision_of
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 from aoe.tuning.opat.operator import TunedOperator
-from aoe.tuning.precision.constraint import AccuracyConstraint, Results
+from aoe.tuning.precision.constraint import OPTION, AccuracyConstraint, Results
 from aoe.tuning.precision.sensitivity import Trade, hold
 from aoe.workload import Precision
 
@@ -128,13 +128,35 @@ class AccuracyKeeper:
             RunError: the untuned model cannot be run.
             AccuracyError: the metric fails.
         """
-        if self._reference is None:
-            self._reference = self._results(self._assembly.untuned)
+        reference = self._untuned()
         try:
             results = self._results(self._assembly.write_model(kernels, "variant.onnx"))
         except RunError:
             return math.nan
-        return self._constraint.value(self._reference, results)
+        return self._constraint.value(reference, results)
+
+    def check(self) -> None:
+        """Run the untuned model and compare it with itself.
+
+        Raises:
+            RunError: it cannot be run.
+            AccuracyError: the metric fails, or even the untuned model misses the bound.
+        """
+        reference = self._untuned()
+        value = self._constraint.value(reference, reference)
+        if not self._constraint.holds(value):
+            raise AccuracyError(
+                OPTION,
+                "the untuned model itself misses the bound",
+                got=f"{self._constraint.name} {value:.6g}",
+                expected=str(self._constraint),
+                hint="widen the bound, or check the metric and its inputs (--calibration)",
+            )
+
+    def _untuned(self) -> Results:
+        if self._reference is None:
+            self._reference = self._results(self._assembly.untuned)
+        return self._reference
 
     def _results(self, part: ModelPart) -> Results:
         found: Results = self._runner.call(

@@ -14,8 +14,21 @@ from aoe.tuning.opat.judge import Judge, Judgement
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.policies import final_policy, variant_policy
+from aoe.tuning.precision.constraint import AccuracyConstraint
 from aoe.tuning.workbench import Workbench
 from aoebank import Event
+
+
+def check_accuracy(bench: Workbench, assembly: Assembly) -> None:
+    """Refuse a metric that fails, or a bound out of reach, before time is spent on tuning.
+
+    Raises:
+        AccuracyError: the metric fails on the untuned model, or misses its bound there.
+        RunError: the untuned model cannot be run.
+    """
+    constraint = bench.settings.precision.accuracy
+    if constraint is not None:
+        _keeper(bench, assembly, constraint).check()
 
 
 def judge_model(
@@ -66,6 +79,10 @@ def _accuracy_keeper(
     constraint = precision.constraint
     if constraint is None or not (asked or is_lower):
         return None
+    return _keeper(bench, assembly, constraint)
+
+
+def _keeper(bench: Workbench, assembly: Assembly, constraint: AccuracyConstraint) -> AccuracyKeeper:
     return AccuracyKeeper(assembly, bench.runner, constraint=constraint, inputs=bench.calibration)
 
 

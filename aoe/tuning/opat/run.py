@@ -33,7 +33,7 @@ from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.judge import Judgement
-from aoe.tuning.opat.model import judge_model
+from aoe.tuning.opat.model import check_accuracy, judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoe.tuning.opat.operators import FoundOperators, Operator, find_operators, part_operators
 from aoe.tuning.opat.result import OpatResult, write_details
@@ -91,9 +91,10 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         out_of_time=bench.stopwatch.is_over,
     )
     take_apart = partial(part_operators, graph, profile, plan=plan)
-    tuned = _tune_found(found, take_apart, tools, report)
     parts = bench.scratch / "parts"
     with closing(Assembly(parts, bench.model.proto, graph, bench.runner)) as assembly:
+        check_accuracy(bench, assembly)
+        tuned = _tune_found(found, take_apart, tools, report)
         judgement = judge_model(bench, bank, assembly, tuned.operators)
         tuned_profile = _profile_tuned(bench, assembly, judgement, profile)
     _write_model(bench, bank, assembly, judgement)

@@ -17,7 +17,7 @@ from support.engine.offline import first_guess
 from support.engine.tuning import make_kernel, make_tuned
 
 from aoe.device.toolchain import Toolchain
-from aoe.errors import RunError
+from aoe.errors import AccuracyError, RunError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.graph.model_graph import ModelGraph
@@ -156,10 +156,25 @@ def test_kernel_that_cannot_be_run_in_the_model_goes_back() -> None:
     assert _places(held.kernels) == {"n1": "fine"}
 
 
-def test_bound_no_model_keeps_is_said() -> None:
+def test_metric_that_fails_ends_the_run() -> None:
     keeper, _ = _keeper({"a": 0.01}, "math:dist>=2")
     with pytest.raises(Exception, match="the metric failed"):
         keeper.hold((_kernel("a", 0, lower=True),))
+
+
+def test_bound_out_of_reach_is_refused_before_anything_is_tuned(tmp_path: Path) -> None:
+    file = tmp_path / "metric.py"
+    file.write_text("def score(reference, results):\n    return 0.7\n")
+    good, runner = _keeper({}, f"{file}:score>=0.5", _TWO_SETS)
+    good.check()
+    assert len(runner.asked("run_model")) == 1
+    bad, _ = _keeper({}, f"{file}:score>=0.8")
+    with pytest.raises(AccuracyError, match="the untuned model itself misses the bound") as caught:
+        bad.check()
+    assert "score 0.7" in str(caught.value)
+    broken, _ = _keeper({}, "math:dist>=2")
+    with pytest.raises(AccuracyError, match="the metric failed"):
+        broken.check()
 
 
 def test_later_trade_is_told_with_the_earlier_one() -> None:
