@@ -27,6 +27,7 @@ from aoe.folders.scratch import OWNER
 from aoe.ort.inputs import parse_inputs
 from aoe.testing.fakes import RecordingProgress, make_target
 from aoe.tuning.mode import TuneSettings
+from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
 from aoe.tuning.workbench import ResultPlaces, Workbench, fingerprint, library_versions
 from aoebank import AoebankError, BankNotFoundError
@@ -252,3 +253,20 @@ def test_fingerprint_has_everything_a_verdict_depends_on() -> None:
     found = fingerprint(make_target(), library_versions())
     assert {"cpu_model", "onnxruntime", "halide", "core_num"} <= set(found)
     assert all(found.values())
+
+
+def test_precision_the_cpu_has_not_is_refused_before_the_model_is_read(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cpu, "describe", lambda device, core_num=None: make_target())
+    (place / "net.onnx").write_bytes(b"no model")
+    with pytest.raises(TargetError, match="this CPU has no bfloat16 instructions"):
+        _tune(place, precision=parse_precision("allow_mix_precision_bf16"))
+
+
+def test_calibration_that_does_not_fit_the_model_is_refused(place: Path) -> None:
+    sets = parse_inputs([f"z:{place / 'z.npy'}"])
+    np.save(place / "z.npy", np.zeros(3, np.float32))
+    precision = parse_precision(accuracy="cosine>=0.9", calibration=sets)
+    with pytest.raises(OptionError, match="the model has no such input"):
+        _tune(place, precision=precision)

@@ -164,3 +164,27 @@ def test_halide_accepts_the_targets_of_bf16(cpu: Path) -> None:
         cpu.write_text(text)
         name = describe_host(1).for_kernel(Precision.BFLOAT16).halide_name
         assert hl.Target(name).natural_vector_size(hl.Float(32)) == 16
+
+
+@pytest.mark.parametrize("text", [ZEN4, SAPPHIRE_RAPIDS], ids=["zen4", "sapphire rapids"])
+def test_targets_of_bf16_emit_its_dot_product_and_float32_does_not(
+    cpu: Path, tmp_path: Path, text: str
+) -> None:
+    hl = pytest.importorskip("halide")
+    cpu.write_text(text)
+    target = describe_host(1)
+    counts = {}
+    for precision in (Precision.FLOAT32, Precision.BFLOAT16):
+        name = f"{target.for_kernel(precision).halide_name}-no_runtime-no_asserts-no_bounds_query"
+        file = tmp_path / f"{precision.value}.s"
+        row, weights = (hl.ImageParam(hl.BFloat(16), rank, f"x{rank}") for rank in (1, 2))
+        o, r = hl.Var("o"), hl.RDom([(0, 2), (0, 32)], "r")
+        sums = hl.Func("sums")
+        sums[o] = 0.0
+        factors = (row[2 * r[1] + r[0]], weights[r[0] + 2 * o, r[1]])
+        sums[o] += hl.cast(hl.Float(32), factors[0]) * hl.cast(hl.Float(32), factors[1])
+        sums.update().reorder(r[0], o, r[1]).atomic().vectorize(r[0]).vectorize(o, 16)
+        sums.compile_to_assembly(str(file), [row, weights], "sums", hl.Target(name))
+        counts[precision] = file.read_text().count("vdpbf16ps")
+    assert counts[Precision.FLOAT32] == 0
+    assert counts[Precision.BFLOAT16] > 0
