@@ -12,7 +12,7 @@ from aoe.kernels.family import KernelFamily
 from aoe.kernels.lrn import Lrn
 from aoe.kernels.matmul.family import MatMul
 from aoe.kernels.softmax import Softmax
-from aoe.operators import OperatorKey
+from aoe.operators import OperatorKey, op_key
 from aoe.workload import Workload
 
 FAMILIES: dict[str, KernelFamily] = {
@@ -48,12 +48,20 @@ def anchors() -> frozenset[OperatorKey]:
 
 
 def classify(workload: Workload) -> Workload | str:
-    """Return the workload with its kernel family, or why no family computes it."""
-    reasons = []
+    """Return the workload with its kernel family, or why the closest family does not compute it."""
+    reasons = {}
     for name, family in FAMILIES.items():
         named = replace(workload, op_type=name)
         support = family.supports(named)
         if support:
             return named
-        reasons.append(f"{name}: {support.reason}")
-    return "; ".join(reasons)
+        reasons[name] = support.reason
+    closest = _closest(workload)
+    return f"{closest}: {reasons[closest]}"
+
+
+def _closest(workload: Workload) -> str:
+    """Return the most special family built around an operator of a workload, else the last one."""
+    operators = {op_key(operation) for operation in workload.operations}
+    special = (name for name, family in FAMILIES.items() if family.anchors & operators)
+    return next(special, [*FAMILIES][-1])

@@ -11,6 +11,7 @@ from aoe.kernels.convolution.shape import ConvolutionPlan, read_convolution
 from aoe.kernels.convolution.transforms import F2, F4, Transforms
 from aoe.kernels.convolution.winograd import check_winograd, winograd_pipeline
 from aoe.kernels.family import KernelTarget, Pipeline, Support, supported
+from aoe.operators import BLOCKED_CONVOLUTION
 from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
 from aoe.workload import Workload
 
@@ -26,7 +27,7 @@ class Convolution:
     """
 
     name = "convolution"
-    anchors: frozenset[tuple[str, str]] = frozenset()
+    anchors: frozenset[tuple[str, str]] = frozenset({BLOCKED_CONVOLUTION})
 
     def supports(self, workload: Workload) -> Support:
         """Tell whether the workload is one convolution with 3 x 3 filters and stride 1."""

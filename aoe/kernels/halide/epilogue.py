@@ -16,7 +16,7 @@ from aoe.kernels.family import Support
 from aoe.kernels.halide.chain import build_chain, check_chain, estimate_cycles
 from aoe.kernels.halide.iteration import Iteration, axis_names, plan_iteration
 from aoe.kernels.halide.shapes import infer_shapes
-from aoe.operators import OperatorKind, facts_of
+from aoe.operators import OPERATORS, OperatorKind, facts_of, op_key
 from aoe.workload import Operation, TensorSpec, Workload
 
 
@@ -72,7 +72,10 @@ class Epilogue:
 
 def split_at_product(workload: Workload) -> Epilogue | Support:
     """Return `workload` split at its sum of products, or why it is not one with a chain."""
-    is_product = [facts_of(item).kind is OperatorKind.PRODUCT for item in workload.operations]
+    is_product = [
+        op_key(item) in OPERATORS and facts_of(item).kind is OperatorKind.PRODUCT
+        for item in workload.operations  # of a bank, which may name anything
+    ]
     if sum(is_product) != 1:
         return Support(f"{sum(is_product)} sums of products, kernels are built around one")
     at = is_product.index(True)
