@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -17,13 +18,14 @@ _KEPT = ("seconds", "baseline_ms", "tuned_ms", "speedup", "speedup_low", "speedu
 
 
 def build(task: RuntimeTask) -> Facts:
-    """Tune into a bank of this network's own, which is empty the first time.
+    """Tune into an empty bank of this network's own.
 
     Raises:
         RuntimeError: the command refused the model, or failed.
     """
     bank = task.folder / "bank"
-    bank.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(bank, ignore_errors=True)
+    bank.mkdir(parents=True)
     command = [
         *(sys.executable, "-m", "aoe", f"--model={task.model}", "--job_type=2", "--framework=5"),
         *(f"--output={task.folder / _OM}", f"--aicore_num={task.threads}"),

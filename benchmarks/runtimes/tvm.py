@@ -67,6 +67,8 @@ def tune(model: Path, folder: Path, threads: int) -> None:
 
 def _tune_for(task: RuntimeTask) -> None:
     """Tune in a process of its own and end it, and all it has started, when the time is over."""
+    for name in _DATABASE:
+        (task.folder / name).unlink(missing_ok=True)
     arguments = (str(task.model), str(task.folder), str(task.threads))
     command = [sys.executable, "-m", "runtimes.tvm", *arguments]
     with subprocess.Popen(command, start_new_session=True) as child:
