@@ -9,11 +9,15 @@ import subprocess
 import sys
 import warnings
 
+import numpy as np
+from networks.network import sample_inputs
+from networks.registry import NETWORKS
 from runtimes.runtime import Facts, RunOnce, RuntimeTask
 
 import aoe
 
 _OM = "tuned.om"
+_SEEDS = (1, 2)  # of inputs to tune and to check accuracy with; measured are those of seed 0
 _KEPT = ("seconds", "baseline_ms", "tuned_ms", "speedup", "speedup_low", "speedup_high")
 
 
@@ -23,12 +27,15 @@ def build(task: RuntimeTask) -> Facts:
     Raises:
         RuntimeError: the command refused the model, or failed.
     """
-    bank = task.folder / "bank"
-    shutil.rmtree(bank, ignore_errors=True)
-    bank.mkdir(parents=True)
+    bank, sets = task.folder / "bank", task.folder / "sets"
+    for folder in (bank, sets):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    for seed in _SEEDS:
+        np.savez(sets / f"{seed}.npz", **sample_inputs(NETWORKS[task.network], seed=seed))
     command = [
         *(sys.executable, "-m", "aoe", f"--model={task.model}", "--job_type=2", "--framework=5"),
-        *(f"--output={task.folder / _OM}", f"--aicore_num={task.threads}"),
+        *(f"--inputs={sets}", f"--output={task.folder / _OM}", f"--aicore_num={task.threads}"),
         *(f"--tuning_time_limit={task.budget_s}", "--progress_bar=off", "--seed=0", "--json"),
         *(f"--{name}={value}" for name, value in task.options.items()),
     ]
