@@ -17,6 +17,7 @@ from aoe.kernels.matmul.pairs import pairs_pipeline
 from aoe.kernels.matmul.panels import panels_pipeline, rounded_weights_pipeline
 from aoe.kernels.matmul.shape import MATRIX_PRODUCTS, MatrixProduct, read_product
 from aoe.kernels.matmul.tiles import (
+    FEW_ROWS,
     PAIRS,
     PANELS,
     ROUNDED_WEIGHTS,
@@ -36,7 +37,7 @@ _ALGORITHMS: Mapping[str, Callable[[MatrixProduct], Pipeline]] = {
 
 
 class MatMul:
-    """y = chain(x * w), w constant, for any number of rows.
+    """y = chain(a * b), b constant for a few rows, anything for many.
 
     ONNX Runtime's product of many rows runs near the roof of the hardware: what gains there is
     the chain, which it leaves as passes of their own. A few rows are bound by memory: there the
@@ -47,11 +48,14 @@ class MatMul:
     anchors = MATRIX_PRODUCTS
 
     def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one matrix product by constant weights and a chain."""
+        """Tell whether the workload is one matrix product and a chain."""
         product = read_product(workload)
         if isinstance(product, Support):
             return product
-        return SUPPORTED if product.has_weights else Support("product of two computed tensors")
+        few = not product.rows or product.rows[-1].extent <= FEW_ROWS
+        if few and not product.has_weights:
+            return Support("a few rows by a computed matrix")
+        return SUPPORTED
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the algorithm called `algorithm`; by default the first of its precision."""

@@ -1,4 +1,4 @@
-"""Rows times constant weights in bfloat16: pairs of products summed up in float32.
+"""Matrix products in bfloat16: pairs of products summed up in float32.
 
 rounded      the left matrix rounded once, zeros behind an odd depth
 sums         products summed up pair by pair, one instruction for 16 pairs
@@ -11,16 +11,19 @@ import halide as hl
 
 from aoe.kernels.family import PackedInput, Pipeline
 from aoe.kernels.math.functions import constant
-from aoe.kernels.matmul.panels import weight_extents, weight_or_zero
+from aoe.kernels.matmul.panels import element_or_zero, right_extents, right_matrix
 from aoe.kernels.matmul.result import (
     BLOCK,
     LANE,
+    PACKED,
     PANEL,
     SUMS,
     ProductArguments,
+    batch_variables,
     finished_pipeline,
     last_panel_at_most,
     left_place,
+    packed_element,
     panels_of,
     read_arguments,
 )
@@ -43,7 +46,8 @@ def pairs_pipeline(product: MatrixProduct) -> Pipeline:
     rounded = round_left(product, arguments)
     sums, place = hl.Func(SUMS), (lane, block, *arguments.rows)
     sums[place] = constant(0.0)
-    weight = arguments.weights[r.x, lane, r.y, last_panel_at_most(product, block)]
+    panel = last_panel_at_most(product, block)
+    weight = packed_element(product, arguments, (r.x, lane, r.y, panel))
     left = rounded[(2 * r.y + r.x, *arguments.rows)]
     sums[place] += hl.cast(hl.Float(32), left) * hl.cast(hl.Float(32), weight)
     sums.bound_extent(lane, PANEL).compute_root()  # steps place it closer
@@ -65,14 +69,16 @@ def round_left(product: MatrixProduct, arguments: ProductArguments) -> hl.Func:
 
 def _packing(product: MatrixProduct) -> PackedInput:
     half, lane, pair, panel = (hl.Var(name) for name in ("half", "lane", "pair", "panel"))
-    weights = hl.ImageParam(hl.Float(32), 2, "weights")
-    packed = hl.Func("packed")
-    value = weight_or_zero(product, weights, 2 * pair + half, panel, lane)
-    packed[half, lane, pair, panel] = hl.cast(hl.BFloat(16), value)
-    packed.bound(half, 0, 2).unroll(half).vectorize(lane, PANEL)
+    batch, right = batch_variables(product), right_matrix(product)
+    packed = hl.Func(PACKED)
+    value = element_or_zero(product, right, 2 * pair + half, panel * PANEL + lane, batch)
+    packed[(half, lane, pair, panel, *batch)] = hl.cast(hl.BFloat(16), value)
+    packed.bound(half, 0, 2).compute_root()
+    if product.has_weights:
+        packed.unroll(half).vectorize(lane, PANEL)
     return PackedInput(
         output=packed,
-        argument=weights,
-        argument_extents=weight_extents(product),
+        argument=right,
+        argument_extents=right_extents(product),
         dtype="bfloat16",
     )

@@ -1,5 +1,6 @@
-"""Rows times constant weights in float32: the weights lie in panels of 16 columns.
+"""Matrix products in float32: the right matrix lies in panels of 16 columns.
 
+    packed       the panels, where the right matrix is no constant
     sums         products summed up, in registers: blocks of 16 columns times a few rows
     finished     the same put down, for chains too long to be written out for each of them
     y            the chain behind the product: bias, activation, residual
@@ -10,6 +11,8 @@ registers reads as many streams from memory, each without a gap.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import halide as hl
 
 from aoe.kernels.family import PackedInput, Pipeline
@@ -17,11 +20,14 @@ from aoe.kernels.math.functions import constant
 from aoe.kernels.matmul.result import (
     BLOCK,
     LANE,
+    PACKED,
     PANEL,
     SUMS,
+    batch_variables,
     finished_pipeline,
     last_panel_at_most,
     left_place,
+    packed_element,
     panels_of,
     read_arguments,
 )
@@ -31,8 +37,8 @@ from aoe.kernels.matmul.shape import MatrixProduct
 def panels_pipeline(product: MatrixProduct) -> Pipeline:
     """Return the algorithm.
 
-    Arguments are those of the workload, weights replaced by their panels: float32, from the
-    innermost (PANEL columns, depth, panels), zeros behind the last column.
+    Arguments are those of the workload, constant weights replaced by their panels: float32, from
+    the innermost (PANEL columns, depth, panels), zeros behind the last column.
     """
     return _pipeline(product, hl.Float(32))
 
@@ -49,7 +55,8 @@ def _pipeline(product: MatrixProduct, kept: hl.Type) -> Pipeline:
     r = hl.RDom([(0, product.depth)], "r")
     sums, place = hl.Func(SUMS), (lane, block, *arguments.rows)
     sums[place] = constant(0.0)
-    weight = arguments.weights[lane, r.x, last_panel_at_most(product, block)]
+    panel = last_panel_at_most(product, block)
+    weight = packed_element(product, arguments, (lane, r.x, panel))
     left = arguments.left[left_place(product, arguments.rows, r.x)]
     sums[place] += left * hl.cast(hl.Float(32), weight)
     sums.bound_extent(lane, PANEL).compute_root()  # steps place it closer
@@ -58,29 +65,43 @@ def _pipeline(product: MatrixProduct, kept: hl.Type) -> Pipeline:
 
 def _packing(product: MatrixProduct, kept: hl.Type) -> PackedInput:
     lane, k, panel = hl.Var("lane"), hl.Var("k"), hl.Var("panel")
-    weights = hl.ImageParam(hl.Float(32), 2, "weights")
-    packed = hl.Func("packed")
-    packed[lane, k, panel] = hl.cast(kept, weight_or_zero(product, weights, k, panel, lane))
-    packed.vectorize(lane, PANEL)
+    batch, right = batch_variables(product), right_matrix(product)
+    packed = hl.Func(PACKED)
+    value = element_or_zero(product, right, k, panel * PANEL + lane, batch)
+    packed[(lane, k, panel, *batch)] = hl.cast(kept, value)
+    packed.compute_root()
+    if product.has_weights:
+        packed.vectorize(lane, PANEL)
     return PackedInput(
         output=packed,
-        argument=weights,
-        argument_extents=weight_extents(product),
+        argument=right,
+        argument_extents=right_extents(product),
         dtype="bfloat16" if kept == hl.BFloat(16) else "float32",
     )
 
 
-def weight_extents(product: MatrixProduct) -> tuple[int, int]:
-    """Return the extents of the weights as the model has them, innermost first."""
+def right_matrix(product: MatrixProduct) -> hl.ImageParam:
+    """Return the buffer of the right matrix as the model has it."""
+    name = "weights" if product.has_weights else f"x{product.right}"
+    return hl.ImageParam(hl.Float(32), len(right_extents(product)), name)
+
+
+def right_extents(product: MatrixProduct) -> tuple[int, ...]:
+    """Return its extents, innermost first."""
     columns, depth = product.columns.extent, product.depth
-    return (depth, columns) if product.right_turned else (columns, depth)
+    matrix = (depth, columns) if product.right_turned else (columns, depth)
+    return (*matrix, *(product.iteration.axes[at].extent for at in reversed(product.right_axes)))
 
 
-def weight_or_zero(
-    product: MatrixProduct, weights: hl.ImageParam, k: hl.Expr, panel: hl.Expr, lane: hl.Expr
+def element_or_zero(
+    product: MatrixProduct,
+    right: hl.ImageParam,
+    k: hl.Expr,
+    column: hl.Expr,
+    batch: Sequence[hl.Var],
 ) -> hl.Expr:
-    """Return a weight as the model has it, 0 behind the last row or column."""
-    column, columns, depth = panel * PANEL + lane, product.columns.extent, product.depth
+    """Return an element of the right matrix, 0 behind its last row or column."""
+    columns, depth = product.columns.extent, product.depth
     inside = (hl.clamp(k, 0, depth - 1), hl.clamp(column, 0, columns - 1))
     place = inside if product.right_turned else inside[::-1]
-    return hl.select((column < columns) & (k < depth), weights[place], constant(0.0))
+    return hl.select((column < columns) & (k < depth), right[(*place, *batch)], constant(0.0))

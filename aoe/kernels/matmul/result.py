@@ -12,7 +12,7 @@ from aoe.kernels.family import PackedInput, Pipeline
 from aoe.kernels.halide.chain import Operands, chain_pipeline, read_operands
 from aoe.kernels.matmul.shape import MatrixProduct
 
-SUMS, FINISHED = "sums", "finished"
+SUMS, FINISHED, PACKED = "sums", "finished", "packed"
 SUMMED = f"{SUMS}.update"
 LANE, BLOCK = "l", "b"
 PANEL = 16
@@ -31,15 +31,15 @@ class ProductArguments:
     Attributes:
         operands: Of the chain, and the loops of the result.
         left: The left matrix.
-        weights: The right one, packed.
-        weights_extents: Its extents, innermost first.
-        packing: What makes it.
+        right: The right one, packed where it is a constant.
+        right_extents: Its extents, innermost first.
+        packing: What packs it.
     """
 
     operands: Operands
     left: hl.ImageParam
-    weights: hl.ImageParam
-    weights_extents: tuple[int, ...]
+    right: hl.ImageParam
+    right_extents: tuple[int, ...]
     packing: PackedInput
 
     @property
@@ -49,18 +49,39 @@ class ProductArguments:
 
 
 def read_arguments(
-    product: MatrixProduct, packing: PackedInput, weights_extents: tuple[int, ...]
+    product: MatrixProduct, packing: PackedInput, packed_extents: tuple[int, ...]
 ) -> ProductArguments:
-    """Return the buffers of a kernel whose weights are packed so."""
+    """Return the buffers of a kernel whose right matrix is packed so.
+
+    Weights are packed when the kernel is created, a computed matrix in every run.
+    """
     operands = read_operands(product.chain, product.iteration)
     kept = hl.BFloat(16) if packing.dtype == "bfloat16" else hl.Float(32)
+    once = hl.ImageParam(kept, len(packed_extents), f"x{product.right}")
     return ProductArguments(
         operands=operands,
         left=left_argument(product, operands.arguments[product.left]),
-        weights=hl.ImageParam(kept, len(weights_extents), f"x{product.right}"),
-        weights_extents=weights_extents,
+        right=once if product.has_weights else packing.argument,
+        right_extents=packed_extents if product.has_weights else packing.argument_extents,
         packing=packing,
     )
+
+
+def packed_element(
+    product: MatrixProduct, arguments: ProductArguments, place: Sequence[hl.Expr]
+) -> hl.Expr:
+    """Return an element of the packed right matrix, of the batch the row belongs to."""
+    if product.has_weights:
+        return arguments.right[tuple(place)]
+    outermost_first = tuple(reversed(arguments.rows))
+    batch = [outermost_first[at] for at in reversed(product.right_axes)]
+    return arguments.packing.output[(*place, *batch)]
+
+
+def batch_variables(product: MatrixProduct) -> tuple[hl.Var, ...]:
+    """Return loop variables over the batch of right matrices, innermost first."""
+    axes = product.iteration.axes
+    return tuple(hl.Var(axes[at].name) for at in reversed(product.right_axes))
 
 
 def left_place(product: MatrixProduct, rows: Sequence[hl.Var], k: hl.Expr) -> tuple[hl.Expr, ...]:
@@ -98,6 +119,8 @@ def finished_pipeline(
     column = operands.variables[0]
     made = finished[(column % PANEL, column // PANEL, *arguments.rows)]
     pure = ((LANE, PANEL), (BLOCK, 0), *((axis.name, 0) for axis in reversed(product.rows)))
+    if not product.has_weights:
+        stages = {**stages, PACKED: arguments.packing.output}
     loops = {name: tuple((v.name(), 0) for v in stage.args()) for name, stage in stages.items()}
     chain = chain_pipeline(
         product.chain,
@@ -107,14 +130,14 @@ def finished_pipeline(
         {SUMS: pure, FINISHED: pure, SUMMED: (*pure, *depths), **loops},
     )
     buffers, extents = list(operands.arguments[:-2]), list(chain.argument_extents[:-2])
-    buffers[product.left], buffers[product.right] = arguments.left, arguments.weights
+    buffers[product.left], buffers[product.right] = arguments.left, arguments.right
     extents[product.left] = left_extents(product)
-    extents[product.right] = arguments.weights_extents
+    extents[product.right] = arguments.right_extents
     return replace(
         chain,
         arguments=tuple(buffers),
         argument_extents=tuple(extents),
-        packings={product.right: arguments.packing},
+        packings={product.right: arguments.packing} if product.has_weights else {},
         padded=frozenset({SUMS, FINISHED}),
     )
 

@@ -10,7 +10,16 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.tiling import TASK
 from aoe.kernels.matmul.pairs import ROUNDED, ROUNDED_DEPTH
-from aoe.kernels.matmul.result import BLOCK, FINISHED, LANE, PANEL, SUMMED, SUMS, panels_of
+from aoe.kernels.matmul.result import (
+    BLOCK,
+    FINISHED,
+    LANE,
+    PACKED,
+    PANEL,
+    SUMMED,
+    SUMS,
+    panels_of,
+)
 from aoe.kernels.matmul.shape import MatrixProduct
 from aoe.schedule import (
     Atomic,
@@ -37,9 +46,13 @@ _REGISTERS = {16: 32, 8: 16, 4: 32}
 _WRITTEN_OUT_CYCLES = 12
 _GUESSES = 6
 _TASKS_PER_THREAD = 4
+_BROADCAST = 1.5
+"""What a value broadcast to a register costs, in loads: 6 blocks times 4 rows reach 118 GF/s where
+2 times 12 reach 107. Measured on a Xeon with AVX-512 (model 167), 2026-11-22."""
+_PAGE_BYTES = 4096
 _ROUNDED_ROWS = 8
 """Rows one task rounds."""
-_FEW_ROWS = 4
+FEW_ROWS = 4
 """Rows up to which memory is the bound."""
 PANELS, PAIRS, ROUNDED_WEIGHTS = "panels", "panels_bf16", "weights_bf16"
 _PAIR, _DEPTH, _PAIRED_DEPTH = "r$x", "r$x", "r$y"
@@ -49,7 +62,8 @@ def algorithms_of(product: MatrixProduct) -> tuple[str, ...]:
     """Return the algorithms for a product in the precision of its workload, best first."""
     if not product.workload.precision.is_lower:
         return (PANELS,)
-    return (ROUNDED_WEIGHTS, PAIRS) if _row_extent(product) <= _FEW_ROWS else (PAIRS,)
+    few_rows = product.has_weights and _row_extent(product) <= FEW_ROWS
+    return (ROUNDED_WEIGHTS, PAIRS) if few_rows else (PAIRS,)
 
 
 def product_space(product: MatrixProduct, target: KernelTarget) -> Space:
@@ -116,7 +130,7 @@ def _cost(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTa
     panels, row_extent = panels_of(product), _row_extent(product)
     wide = blocks * _vectors(target)
     across, down = -(-panels // blocks), -(-row_extent // rows)
-    loads = 0.5 * (wide + rows) / (wide * rows)
+    loads = 0.5 * (wide + _BROADCAST * rows) / (wide * rows)
     latency = 0.5 * max(0.0, 1 - wide * rows / 8)
     sums = across * wide * down * rows
     products_cycles = sums * product.depth / 2 * (1 + loads + latency)
@@ -128,7 +142,16 @@ def _cost(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTa
     traffic = held * again * _cycles_per_byte(held, target)
     traffic += streamed * _cycles_per_byte(held + streamed, target)
     idle = -(-tasks // target.threads) * target.threads / tasks
-    return (products_cycles + 0.5 * tasks * traffic) * idle
+    written = _written_cycles(product, target, in_columns=values[WALK] == COLUMNS_FIRST)
+    return (products_cycles + 0.5 * tasks * traffic + written) * idle
+
+
+def _written_cycles(product: MatrixProduct, target: KernelTarget, *, in_columns: bool) -> float:
+    """Return what writing the results costs: most where every row starts another page."""
+    row_bytes = 4 * product.columns.extent
+    total = row_bytes * _row_extent(product)
+    scattered = in_columns and row_bytes >= _PAGE_BYTES and total > target.l2_bytes
+    return total / (3 if scattered else 24)
 
 
 def _cycles_per_byte(held: int, target: KernelTarget) -> float:
@@ -146,6 +169,7 @@ def product_steps(
         *_result_steps(values, product, target),
         *_sum_steps(values, product),
         *_rounding_steps(values, product),
+        *_packing_steps(values, product),
     ):
         if target.threads > 1 or not isinstance(step, Parallel):
             yield step
@@ -167,6 +191,8 @@ def _result_steps(
         size = max(1, _row_extent(product) // rows // (_TASKS_PER_THREAD * target.threads))
         yield Split(RESULT, outer[0], TASK, outer[0], size, Tail.GUARD)
         order = [*inner, "panel", outer[0], TASK, *outer[1:]]
+    elif product.right_axes:
+        order = [*inner, outer[0], "panel", *outer[1:]]
     else:
         order = [*inner, *outer, "panel"]
     yield Reorder(RESULT, tuple(order))
@@ -176,7 +202,7 @@ def _result_steps(
         if outer:
             yield Unroll(RESULT, "row", rows)
     yield Parallel(RESULT, TASK if values[WALK] == ROWS_FIRST else "panel")
-    if values[WALK] == ROWS_FIRST:
+    if values[WALK] == ROWS_FIRST or product.right_axes:
         for name in outer[1:]:
             yield Parallel(RESULT, name)
 
@@ -213,7 +239,18 @@ def _rounding_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Ite
     if values[KNOB] != PAIRS:
         return
     yield Vectorize(ROUNDED, ROUNDED_DEPTH, PANEL)
-    if _row_extent(product) > _FEW_ROWS:
+    if _row_extent(product) > FEW_ROWS:
         row = product.rows[-1].name
         yield Split(ROUNDED, row, TASK, row, _ROUNDED_ROWS, Tail.GUARD)
         yield Parallel(ROUNDED, TASK)
+
+
+def _packing_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+    """Yield the steps of a right matrix that is packed in every run."""
+    if product.has_weights:
+        return
+    if values[KNOB] == PAIRS:
+        yield Unroll(PACKED, "half", 2)
+    yield Vectorize(PACKED, "lane", PANEL)
+    batch = [product.iteration.axes[at].name for at in product.right_axes]
+    yield Parallel(PACKED, batch[0] if batch else "panel")

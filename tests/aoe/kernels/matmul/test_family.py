@@ -35,16 +35,15 @@ def product(
     more: Sequence[TensorSpec] = (),
     op_type: str = "MatMul",
     names: str = "x0 x1",
-    scalars: tuple[float, ...] = (),
+    constant: bool = True,
     **attributes: AttributeValue,
 ) -> Workload:
-    """Return x0 (left) times the constant x1 (right), further inputs and a chain behind it."""
+    """Return x0 (left) times x1 (right), further inputs and a chain behind it."""
     domain = MICROSOFT if op_type.startswith("Fused") else ""
     anchor = operation(op_type, names, "t0", domain=domain, **attributes)
     return Workload(
         op_type="matmul",
-        inputs=(plain(*left), plain(*right, constant=True), *more),
-        scalars=scalars,
+        inputs=(plain(*left), plain(*right, constant=constant), *more),
         operations=(anchor, *chain),
         output=plain(*result),
     )
@@ -153,6 +152,44 @@ class TestMatMulInBfloat16(KernelFamilyTests):
     }
 
 
+COMPUTED_CASES: Mapping[str, Workload] = {
+    "scores: transposed, scaled, masked": product(
+        (2, 3, 13, 8),
+        (2, 3, 17, 8),
+        (2, 3, 13, 17),
+        operation("Add", "t0 x2", "t1"),
+        more=(plain(2, 1, 1, 17),),
+        op_type="FusedMatMul",
+        transB=1,
+        alpha=0.35,
+        constant=False,
+    ),
+    "values: weighted sums": product((2, 3, 7, 11), (2, 3, 11, 32), (2, 3, 7, 32), constant=False),
+    "batches that broadcast": product((2, 1, 6, 5), (1, 3, 5, 18), (2, 3, 6, 18), constant=False),
+    "left matrix transposed": product(
+        (3, 4, 9), (3, 4, 20), (3, 9, 20), op_type="FusedMatMul", transA=1, constant=False
+    ),
+    "no batch": product((21, 6), (6, 35), (21, 35), constant=False),
+    "batch of constant matrices": product((3, 5, 6), (3, 6, 16), (3, 5, 16)),
+}
+
+
+class TestMatMulOfTwoTensors(KernelFamilyTests):
+    family_name = "matmul"
+    cases = COMPUTED_CASES
+
+
+@pytest.mark.parametrize("name", COMPUTED_CASES)
+def test_two_tensors_are_multiplied_in_pairs(name: str) -> None:
+    workload = replace(COMPUTED_CASES[name], precision=Precision.BFLOAT16)
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    family = get_family("matmul")
+    guess = family.space(workload, kernel_target()).first_guesses[0]
+    schedule = family.schedule(workload, Configuration(guess), kernel_target())
+    assert schedule.algorithm == "panels_bf16"
+    assert_close(workload, CompiledKernel(workload, schedule).run(run.inputs), run.result, name)
+
+
 @pytest.mark.parametrize("name", ROUNDED_CASES)
 def test_pairs_are_summed_up_where_there_are_no_tiles(name: str) -> None:
     workload = TestMatMulInBfloat16.cases[name]
@@ -229,7 +266,7 @@ def test_long_sums_stay_close_to_float64(workload: Workload) -> None:
             product((4, 1), (1, 4), (4, 4), operation("Add", "t0 x0", "t1")),
             "reads the left matrix again",
         ),
-        (product((2, 4, 5), (2, 5, 6), (2, 4, 6)), "two computed tensors"),
+        (product((4, 5), (5, 6), (4, 6), constant=False), "few rows by a computed matrix"),
         (
             product((4, 5), (5, 6), (4, 6), operation("Softmax", "t0", "t1")),
             "Softmax is not element-wise",
@@ -239,12 +276,6 @@ def test_long_sums_stay_close_to_float64(workload: Workload) -> None:
 )
 def test_what_is_not_computed_is_refused(workload: Workload, reason: str) -> None:
     assert reason in MatMul().supports(workload).reason
-
-
-def test_weights_have_to_be_constant() -> None:
-    known = product((4, 5), (5, 6), (4, 6))
-    computed = replace(known, inputs=(plain(4, 5), plain(5, 6)))
-    assert "two computed tensors" in MatMul().supports(computed).reason
 
 
 def test_unknown_algorithm_is_refused() -> None:
