@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING
 
 from aoe.measurement import QUIET_SHARE
 from aoe.report.accuracy import write_accuracy
-from aoe.workload import Precision
+from aoe.report.operator_table import operator_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from aoe.tuning.gdat.result import TunedGradients
     from aoe.tuning.mode import ModeResult
-    from aoe.tuning.opat.operator import TunedOperator
     from aoe.tuning.opat.result import OpatResult
     from aoebank import AoebankError, Report, Text
 
-_MOST_ROWS = 30
 _PLAIN_WIDTH = 140
 
 
@@ -50,19 +46,11 @@ class OperatorTuningReport:
         if not text.console.is_terminal:
             text.console.width = _PLAIN_WIDTH
         if result.operators:
-            text.console.print(_operator_table(result))
+            text.console.print(operator_table(result, text.console.width))
         else:
             text.line("nothing in this model is tunable: ONNX Runtime is left to it as it is")
-        estimate = result.judgement.estimate
-        measurement = result.judgement.comparison.measurement
-        precision = "" if not result.precision.is_lower else f" in {result.precision.value}"
-        text.line(
-            f"whole model{precision}: {measurement.baseline_latency_us / 1e3:.3f} ms -> "
-            f"{measurement.latency_us / 1e3:.3f} ms, {estimate.median:.3f}x "
-            f"(95 % interval {estimate.low:.3f} to {estimate.high:.3f}, {estimate.pairs} pairs, "
-            f"{result.target.core_num} threads, against ONNX Runtime with all optimisations)"
-        )
-        load = measurement.load
+        text.line(_whole_model(result))
+        load = result.judgement.comparison.measurement.load
         if load is not None and load.use.given_share < QUIET_SHARE:
             text.line(f"do not believe these figures, the machine was busy: {load}")
         if result.judgement.accuracy is not None:
@@ -72,7 +60,8 @@ class OperatorTuningReport:
             text.line(f"dropped {name}: {reason}")
         text.line(f"tuned model: {result.om_file}")
         text.line(f"bank: {result.bank / result.target.soc_version}")
-        text.line(_last_line(result) + (f" ({result.precision.value})" if precision else ""))
+        lower = f" ({result.precision.value})" if result.precision.is_lower else ""
+        text.line(_last_line(result) + lower)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,47 +168,20 @@ def _last_line(result: ModeResult) -> str:
     return f"{result.tuning_name} process finished. Performance improved by {percent:.2f}%"
 
 
-def _operator_table(result: OpatResult) -> Table:
-    """Return the table of operators before and after tuning."""
-    from rich.table import Table
-
-    table = Table(title="operators, times for one place in the model")
-    table.add_column("operator", overflow="fold")
-    table.add_column("computes", overflow="fold")
-    mixed = _is_mixed(result)
-    if mixed:
-        table.add_column("precision")
-    for heading in ("places", "share", "before us", "after us", "speed-up"):
-        table.add_column(heading, justify="right")
-    table.add_column("bank")
-    table.add_column("in model")
-    kept = {kernel.key for kernel in result.judgement.kept}
-    for tuned in result.operators[:_MOST_ROWS]:
-        table.add_row(*_row(tuned, tuned.operator.key in kept, mixed=mixed))
-    hidden = len(result.operators) - _MOST_ROWS
-    if hidden > 0:
-        table.caption = f"{hidden} more in summary.json"
-    return table
-
-
-def _is_mixed(result: OpatResult) -> bool:
-    """Return whether operators were tuned in anything but plain float32."""
-    precisions = {tuned.operator.workload.precision for tuned in result.operators}
-    return bool(precisions - {Precision.FLOAT32})
-
-
-def _row(tuned: TunedOperator, kept: bool, *, mixed: bool) -> tuple[str, ...]:
-    operator = tuned.operator
-    chain = [op.op_type for op in operator.workload.operations]
+def _whole_model(result: OpatResult) -> str:
+    """Return how fast the model is; where it is left as it is, a ratio would only be noise."""
+    estimate = result.judgement.estimate
+    measurement = result.judgement.comparison.measurement
+    baseline_ms = measurement.baseline_latency_us / 1e3
+    conditions = f"{result.target.core_num} threads"
+    if not result.judgement.kept:
+        return (
+            f"whole model: unchanged, no kernel is kept ({baseline_ms:.3f} ms, {conditions}, "
+            "ONNX Runtime with all optimisations)"
+        )
+    precision = f" in {result.precision.value}" if result.precision.is_lower else ""
     return (
-        operator.op_name,
-        "+".join(name for name in chain if not name.startswith("Reorder")),
-        *([operator.workload.precision.value] if mixed else []),
-        str(len(operator.regions)),
-        f"{operator.share:.1%}",
-        f"{tuned.before_us:.1f}" if tuned.before_us else "-",
-        f"{tuned.after_us:.1f}" if tuned.after_us else "-",
-        f"{tuned.speedup:.2f}x" if tuned.speedup else "-",
-        tuned.outcome.value,
-        "yes" if kept else "no",
+        f"whole model{precision}: {baseline_ms:.3f} ms -> {measurement.latency_us / 1e3:.3f} ms, "
+        f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
+        f"{estimate.pairs} pairs, {conditions}, against ONNX Runtime with all optimisations)"
     )

@@ -125,14 +125,10 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "versions": dict(result.versions),
         "seconds": round(result.seconds, 1),
         "baseline": "onnxruntime, all optimisations, same threads",
-        "baseline_ms": round(judgement.comparison.measurement.baseline_latency_us / 1e3, 4),
-        "tuned_ms": round(judgement.comparison.measurement.latency_us / 1e3, 4),
-        "speedup": round(judgement.estimate.median, 4),
-        "speedup_low": round(judgement.estimate.low, 4),
-        "speedup_high": round(judgement.estimate.high, 4),
+        **_speed(judgement),
         "pairs": judgement.estimate.pairs,
         "machine": load_to_json(judgement.comparison.measurement.load),
-        "improvement_percent": round(improvement_percent(judgement.estimate.median), 2),
+        "improvement_percent": round(improvement_percent(result.speedup), 2),
         "precision": result.precision.value,
         "precision_mode": result.allowed.mode.value,
         "strict_fp32": result.allowed.strict,
@@ -143,6 +139,21 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "left_to_onnxruntime": [
             {"node": r.node, "op_type": r.op_type, "reason": r.reason} for r in result.refusals
         ],
+    }
+
+
+def _speed(judgement: Judgement) -> dict[str, float | bool]:
+    """Return the figures of the whole model; one that keeps no kernel is the one it was."""
+    measurement, estimate = judgement.comparison.measurement, judgement.estimate
+    baseline_ms = round(measurement.baseline_latency_us / 1e3, 4)
+    unchanged = not judgement.kept
+    return {
+        "unchanged": unchanged,
+        "baseline_ms": baseline_ms,
+        "tuned_ms": baseline_ms if unchanged else round(measurement.latency_us / 1e3, 4),
+        "speedup": 1.0 if unchanged else round(estimate.median, 4),
+        "speedup_low": 1.0 if unchanged else round(estimate.low, 4),
+        "speedup_high": 1.0 if unchanged else round(estimate.high, 4),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,21 @@ def test_model_with_nothing_to_tune_says_so(capsys: pytest.CaptureFixture[str]) 
     text = _told(OperatorTuningReport(result=make_opat_result()), capsys)
     assert "nothing in this model is tunable" in text
     assert "Performance improved by 0.00%" in text
+
+
+def test_model_that_keeps_nothing_is_unchanged_not_a_ratio(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = make_opat_result(make_tuned("conv1"))
+    result = replace(result, judgement=replace(result.judgement, kept=()))
+    text = _told(OperatorTuningReport(result=result), capsys)
+    assert "whole model: unchanged, no kernel is kept (1.000 ms, " in text
+    assert "1.500x" not in text
+    figures = summary(result)
+    assert figures["unchanged"]
+    assert figures["tuned_ms"] == figures["baseline_ms"] == 1.0
+    assert {figures[name] for name in ("speedup", "speedup_low", "speedup_high")} == {1.0}
+    assert figures["improvement_percent"] == 0
 
 
 def test_document_has_the_summary_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,93 @@
+"""The table of tuned operators: as many columns as the terminal has room for, words unbroken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from aoe.workload import Precision
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from aoe.tuning.opat.operator import TunedOperator
+    from aoe.tuning.opat.result import OpatResult
+
+_MOST_ROWS = 30
+_COMPUTES = "computes"
+_FIGURES = frozenset({"places", "share", "before us", "after us", "speed-up"})
+_LEAST_FIRST = ("places", "bank", _COMPUTES, "share", "before us", "after us")
+"""Columns that go when there is no room; name, precision, speed-up and verdict stay."""
+_FRAME = 3
+"""Characters of a column beside its text."""
+
+
+def operator_table(result: OpatResult, width: int) -> Table:
+    """Return the operators before and after tuning, for `width` characters in a line.
+
+    All figures are in `summary.json`, also of columns and rows that are left out.
+    """
+    from rich.table import Table
+
+    rows = [_row(tuned, result) for tuned in result.operators[:_MOST_ROWS]]
+    columns = _columns(rows, width, mixed=_is_mixed(result))
+    table = Table(title="operators, times for one place in the model")
+    fits = _width(columns, rows) <= width
+    for name in columns:
+        may_wrap = name == _COMPUTES or (name == "operator" and not fits)
+        justify = "right" if name in _FIGURES else "left"
+        table.add_column(name, justify=justify, no_wrap=not may_wrap, overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(row[name] for name in columns))
+    hidden = len(result.operators) - _MOST_ROWS
+    if hidden > 0:
+        table.caption = f"{hidden} more in summary.json"
+    return table
+
+
+def _row(tuned: TunedOperator, result: OpatResult) -> Mapping[str, str]:
+    """Return the cells of an operator by column, in their order."""
+    operator = tuned.operator
+    chain = [op.op_type for op in operator.workload.operations]
+    kept = operator.key in {kernel.key for kernel in result.judgement.kept}
+    return {
+        "operator": operator.op_name,
+        _COMPUTES: " + ".join(name for name in chain if not name.startswith("Reorder")),
+        "precision": operator.workload.precision.value,
+        "places": str(len(operator.regions)),
+        "share": f"{operator.share:.1%}",
+        "before us": f"{tuned.before_us:.1f}" if tuned.before_us else "-",
+        "after us": f"{tuned.after_us:.1f}" if tuned.after_us else "-",
+        "speed-up": f"{tuned.speedup:.2f}x" if tuned.speedup else "-",
+        "bank": tuned.outcome.value,
+        "in model": "yes" if kept else "no",
+    }
+
+
+def _columns(rows: Sequence[Mapping[str, str]], width: int, *, mixed: bool) -> list[str]:
+    """Return the columns there is room for; the precision is one where there are several."""
+    columns = [name for name in rows[0] if name != "precision" or mixed]
+    for name in _LEAST_FIRST:
+        if _width(columns, rows) <= width:
+            break
+        if name in columns:
+            columns.remove(name)
+    return columns
+
+
+def _width(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> int:
+    """Return the characters a table needs at least to break no word."""
+    from rich.cells import cell_len
+
+    texts = [[name, *(row[name] for row in rows)] for name in columns]
+    needed = [
+        max(cell_len(part) for text in cells for part in (text.split() if wraps else [text]))
+        for cells, wraps in zip(texts, (name == _COMPUTES for name in columns), strict=True)
+    ]
+    return sum(needed) + _FRAME * len(columns) + 1
+
+
+def _is_mixed(result: OpatResult) -> bool:
+    """Return whether operators were tuned in anything but plain float32."""
+    precisions = {tuned.operator.workload.precision for tuned in result.operators}
+    return bool(precisions - {Precision.FLOAT32})
