@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import halide as hl
 
-from aoe.kernels.convolution.shape import BIAS, SUM, WEIGHTS, ConvolutionPlan, X
+from aoe.kernels.convolution.shape import BIAS, SUM, WEIGHTS, ConvolutionPlan, ConvolutionShape, X
 from aoe.kernels.family import SUPPORTED, Support
+from aoe.kernels.math.functions import constant
 from aoe.kernels.normalization_ops import apply_activation
 
 
@@ -49,6 +50,23 @@ def kernel_arguments(
         for number, extent in enumerate(extents)
     )
     return KernelArguments(buffers=buffers, extents=extents, places=plan.inputs)
+
+
+def padded_image(x: hl.ImageParam, shape: ConvolutionShape, place: Sequence[hl.Var]) -> hl.Expr:
+    """Return a value of the image with its zeros around it.
+
+    Args:
+        x: The image, blocked.
+        shape: What is computed of it.
+        place: Channel of a block, column and row counted from the zeros, block, image.
+    """
+    c, w, h, b, n = place
+    exterior = hl.BoundaryConditions.constant_exterior(
+        x, constant(0.0), [(0, extent) for extent in shape.image_extents]
+    )
+    top, left = shape.pads[:2]
+    value: hl.Expr = exterior[c, w - left, h - top, b, n]
+    return value
 
 
 def check_arguments(plan: ConvolutionPlan) -> Support:

@@ -62,6 +62,12 @@ class ConvolutionShape:
         return self.block, self.width, self.height, self.blocks_in, self.batch
 
     @property
+    def weight_extents(self) -> tuple[int, ...]:
+        """Extents of the weights as the host keeps them, innermost first ("OIhw16i16o")."""
+        rows, columns = self.kernel
+        return self.block, self.block, columns, rows, self.blocks_in, self.blocks_out
+
+    @property
     def result_extents(self) -> tuple[int, ...]:
         """Extents of the buffer written, innermost first."""
         return self.block, self.columns, self.rows, self.blocks_out, self.batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from aoe.kernels.convolution.shape import ConvolutionShape
+from aoe.kernels.convolution.shape import ConvolutionPlan, ConvolutionShape
 from aoe.kernels.convolution.transforms import Transforms
 from aoe.kernels.convolution.winograd import (
     COLUMNS,
@@ -39,8 +39,11 @@ _BLOCKS, _ACROSS, _DOWN = (1, 2, 4), (1, 2, 3, 4, 6, 7, 8, 10, 14), (1, 2, 4)
 _GROUPS = (1, 2, 4, 7, 14)
 _LEAST_SUMS = 12
 """Sums a register tile keeps at least: two per cycle, four cycles until each is ready again."""
-_REGISTERS = {16: 32, 8: 16, 4: 32}
+REGISTERS = {16: 32, 8: 16, 4: 32}
 """Vector registers by float32 lanes: AVX-512, AVX2, NEON. Source: the instruction sets."""
+
+WRITTEN_OUT_CYCLES = 12
+"""Cycles of a chain up to which it is written out for each result of a register tile."""
 
 
 def tiles_of(shape: ConvolutionShape, transforms: Transforms) -> tuple[int, int]:
@@ -65,7 +68,7 @@ def fits(
     group = down if values[SCOPE] == IMAGE else min(int(values[TILE_ROWS]), down)
     sums = blocks * wide * high
     return (
-        sums + blocks + 1 <= _REGISTERS.get(target.vector_lanes, 16)
+        sums + blocks + 1 <= REGISTERS.get(target.vector_lanes, 16)
         and sums >= min(_LEAST_SUMS, across * group)
         and shape.blocks_out % blocks == 0
         and wide <= across
@@ -129,14 +132,15 @@ def _cost(
 
 def winograd_steps(
     values: Mapping[str, Choice],
-    shape: ConvolutionShape,
+    plan: ConvolutionPlan,
     transforms: Transforms,
     target: KernelTarget,
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    is_grouped = values[SCOPE] == GROUP
+    shape, is_grouped = plan.shape, values[SCOPE] == GROUP
+    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
     for step in (
-        *_result_steps(values, shape, transforms, is_grouped=is_grouped),
+        *_result_steps(values, shape, transforms, is_grouped=is_grouped, is_heavy=is_heavy),
         *_data_steps(shape, transforms, is_grouped=is_grouped),
         *_product_steps(values, shape, is_grouped=is_grouped),
     ):
@@ -150,6 +154,7 @@ def _result_steps(
     transforms: Transforms,
     *,
     is_grouped: bool,
+    is_heavy: bool,
 ) -> Iterator[Step]:
     step = transforms.results
     yield Split(RESULT, "w", "tile_x", "in_x", step, Tail.GUARD)
@@ -159,8 +164,9 @@ def _result_steps(
     outer = ("group", "n") if is_grouped else ("n",)
     yield Reorder(RESULT, ("o", "in_x", "in_y", "tile_x", "tile_y", "b", *outer))
     yield Vectorize(RESULT, "o", shape.block)
-    yield Unroll(RESULT, "in_x", step)
-    yield Unroll(RESULT, "in_y", step)
+    if not is_heavy:
+        yield Unroll(RESULT, "in_x", step)
+        yield Unroll(RESULT, "in_y", step)
     yield Parallel(RESULT, "n")
     yield Parallel(RESULT, "group" if is_grouped else "b")
     for stage, rows in ((TILE, step), (COLUMNS, step)):

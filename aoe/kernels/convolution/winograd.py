@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import halide as hl
 
-from aoe.kernels.convolution.result import finished_result, kernel_arguments
+from aoe.kernels.convolution.result import finished_result, kernel_arguments, padded_image
 from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape, X
 from aoe.kernels.convolution.transforms import Transforms, select_row
 from aoe.kernels.family import SUPPORTED, PackedInput, Pipeline, Support
@@ -97,12 +97,9 @@ def _transformed_data(
     x: hl.ImageParam, shape: ConvolutionShape, transforms: Transforms, v: _Loops
 ) -> dict[str, hl.Func]:
     size, step = transforms.products, transforms.results
-    inside = [(0, shape.block), (0, shape.width), (0, shape.height)]
-    bounds = [*inside, (0, shape.blocks_in), (0, shape.batch)]
-    exterior = hl.BoundaryConditions.constant_exterior(x, constant(0.0), bounds)
-    top, left = shape.pads[:2]
     padded, rows, data = hl.Func(PADDED), hl.Func(ROWS), hl.Func(DATA)
-    padded[v.c, v.w, v.h, v.b, v.n] = exterior[v.c, v.w - left, v.h - top, v.b, v.n]
+    place = (v.c, v.w, v.h, v.b, v.n)
+    padded[place] = padded_image(x, shape, place)
     column = [padded[v.c, v.tx * step + v.j, v.ty * step + k, v.b, v.n] for k in range(size)]
     rows[v.c, v.j, v.i, v.tx, v.ty, v.b, v.n] = select_row(v.i, transforms.data, column)
     row = [rows[v.c, k, v.e // size, v.tx, v.ty, v.b, v.n] for k in range(size)]
@@ -142,7 +139,7 @@ def _packing(shape: ConvolutionShape, transforms: Transforms) -> PackedInput:
     """
     size = transforms.products
     o, c, b, p, e = (hl.Var(name) for name in ("o", "c", "b", "p", "e"))
-    extents = (shape.block, shape.block, 3, 3, shape.blocks_in, shape.blocks_out)
+    extents = shape.weight_extents
     weights = hl.ImageParam(hl.Float(32), len(extents), "weights")
     filters = [
         [hl.cast(hl.Float(64), weights[o, c, column, row, b, p]) for row in range(3)]

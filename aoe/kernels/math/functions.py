@@ -31,6 +31,7 @@ _SMALLEST_NORMAL = 1.1754943508222875e-38
 _SQRT_HALF_BITS = 0x3F3504F3
 _OVERFLOW = 88.7228394  # e^x is infinite from here
 _UNDERFLOW = -87.4  # e^x is 0 here
+_QUIET_NAN = 0x7FC0  # of bfloat16
 
 
 def constant(value: float) -> hl.Expr:
@@ -230,3 +231,16 @@ def gelu_tanh(x: hl.Expr) -> hl.Expr:
     inner = x * (constant(1.0) + constant(0.044715) * x * x)
     value = x * _bounded_sigmoid(constant(2.0 * math.sqrt(2 / math.pi)) * inner)
     return hl.select(strict(x < constant(10.0)), value, x)
+
+
+def to_bfloat16(x: hl.Expr) -> hl.Expr:
+    """Return x as the nearest bfloat16, ties to even; NaN stays NaN.
+
+    Halide's own cast rounds the bits of a NaN too: where all of its mantissa is ones, zero is
+    what comes out.
+    """
+    bits = hl.reinterpret(hl.UInt(32), x)
+    odd = (bits >> hl.u32(16)) & hl.u32(1)
+    rounded = hl.cast(hl.UInt(16), (bits + hl.u32(0x7FFF) + odd) >> hl.u32(16))
+    is_nan = (bits & hl.u32(0x7FFFFFFF)) > hl.u32(0x7F800000)
+    return hl.reinterpret(hl.BFloat(16), hl.select(is_nan, hl.u16(_QUIET_NAN), rounded))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.engine.convolutions import BLOCK, chained, convolution, exactly
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.convolution.family import Convolution
@@ -23,60 +24,9 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
-from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Workload
+from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
-BLOCK = block_size() or 16
-
-
-def convolution(
-    size: tuple[int, int],
-    *,
-    batch: int = 1,
-    blocks: tuple[int, int] = (1, 1),
-    pads: tuple[int, int, int, int] = (1, 1, 1, 1),
-    bias: bool = True,
-    added: bool = False,
-    **attributes: AttributeValue,
-) -> Workload:
-    """Return a 3x3 convolution of images of `size`, with blocks of channels read and written."""
-    height, width = size
-    read, written = (BLOCK * count for count in blocks)
-    rows, columns = height + pads[0] + pads[2] - 2, width + pads[1] + pads[3] - 2
-    output = blocked(batch, written, rows, columns)
-    inputs = [blocked(batch, read, height, width), plain(written, read, 3, 3, constant=True)]
-    names = "x0 x1"
-    if bias:
-        names += f" x{len(inputs)}"
-        inputs.append(plain(written, constant=True))
-    if added:
-        names += f"{'' if bias else ' -'} x{len(inputs)}"
-        inputs.append(output)
-    given: dict[str, AttributeValue] = {
-        "kernel_shape": (3, 3),
-        "strides": (1, 1),
-        "dilations": (1, 1),
-        "pads": pads,
-        "group": 1,
-        **attributes,
-    }
-    node = operation("Conv", names, "t0", domain=NCHWC_DOMAIN, **given)
-    return Workload(op_type="convolution", inputs=tuple(inputs), operations=(node,), output=output)
-
-
-def chained(
-    known: Workload,
-    *behind: Operation,
-    reads: tuple[TensorSpec, ...] = (),
-    scalars: tuple[float, ...] = (),
-) -> Workload:
-    """Return a convolution with a chain behind it, which reads further inputs after its own."""
-    return replace(
-        known,
-        inputs=(*known.inputs, *reads),
-        operations=(*known.operations, *behind),
-        scalars=scalars,
-    )
 
 
 def _chains() -> Mapping[str, Workload]:
@@ -142,8 +92,7 @@ def test_sums_of_many_channels_stay_within_the_bound() -> None:
     workload = convolution((14, 14), blocks=(512 // BLOCK, 1), bias=False)
     run = run_baseline(workload, random_inputs(workload, SEED))
     space = get_family("convolution").space(workload, kernel_target())
-    x, weights = (np.asarray(run.inputs[name], np.float64) for name in ("x0", "x1"))
-    exact = _direct(x, weights)
+    exact = exactly(workload, run.inputs)
     for guess in space.first_guesses:
         schedule = get_family("convolution").schedule(
             workload, next(c for c in space.configurations() if dict(c) == guess), kernel_target()
@@ -153,26 +102,11 @@ def test_sums_of_many_channels_stay_within_the_bound() -> None:
         assert error < (3e-5 if schedule.algorithm == "winograd_4x4" else 3e-6)
 
 
-def _direct(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the convolution in float64, blocked in and out, one pixel of zeros around."""
-    batch, channels, height, width = x.shape
-    image = x.reshape(batch, channels // BLOCK, height, width, BLOCK)
-    image = image.transpose(0, 1, 4, 2, 3).reshape(batch, channels, height, width)
-    image = np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    out = weights.shape[0]
-    filters = weights.reshape(out // BLOCK, channels // BLOCK, 3, 3, BLOCK, BLOCK)
-    filters = filters.transpose(0, 5, 1, 4, 2, 3).reshape(out, channels, 3, 3)
-    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(2, 3))
-    result = np.einsum("nchwij,ocij->nohw", windows, filters)
-    result = result.reshape(batch, out // BLOCK, BLOCK, height, width)
-    return result.transpose(0, 1, 3, 4, 2).reshape(batch, out, height, width)
-
-
 @pytest.mark.parametrize(
     ("attributes", "reason"),
     [
-        ({"strides": (2, 2)}, "result has shape"),
-        ({"dilations": (2, 2)}, "result has shape"),
+        ({"strides": (2, 2)}, "gains nothing"),
+        ({"dilations": (2, 2)}, "gains nothing"),
         ({"group": 2}, "groups"),
         ({"auto_pad": "SAME_UPPER"}, "automatic padding"),
         ({"activation": "Elu"}, "activation Elu"),
@@ -195,6 +129,11 @@ def test_weights_read_by_the_chain_too_are_refused() -> None:
     known = convolution((4, 1), pads=(1, 1, 1, 1), bias=False)
     twice = chained(known, operation("Add", "t0 x1", "t1"))
     assert not Convolution().supports(twice)
+
+
+def test_result_of_another_shape_is_refused() -> None:
+    known = replace(convolution((8, 8)), output=blocked(1, BLOCK, 4, 4))
+    assert "result has shape" in Convolution().supports(known).reason
 
 
 def test_weights_have_to_be_constant() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import halide as hl
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -201,3 +202,14 @@ def test_power_of_a_constant_agrees_with_pow(exponent: float) -> None:
     actual = evaluate(lambda v: powers.power_of_constant(v, exponent), x)
     normal = ~(np.abs(wanted) < 2e-38)
     np.testing.assert_allclose(actual[normal], wanted[normal], rtol=1e-6)
+
+
+def test_bfloat16_is_the_nearest_and_nan_stays_nan() -> None:
+    bits = np.random.default_rng(3).integers(0, 2**32, 100_003, dtype=np.uint32)
+    ones = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7F800000, 0x80000000], np.uint32)
+    ties = (bits[:1000] & 0xFFFF0000) | 0x8000
+    values = np.concatenate([bits, ones, ties]).view(np.float32)
+    found = evaluate(lambda x: hl.f32(functions.to_bfloat16(x)), values)
+    with np.errstate(invalid="ignore"):
+        expected = values.astype(ml_dtypes.bfloat16).astype(np.float32)
+    np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,126 @@
+"""The ways a convolution is computed, of which the search chooses one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from aoe.kernels.convolution import register_tiles, tiles
+from aoe.kernels.convolution.direct import direct_pipeline
+from aoe.kernels.convolution.shape import ConvolutionPlan
+from aoe.kernels.convolution.transforms import F2, F4, Transforms
+from aoe.kernels.convolution.winograd import check_winograd, winograd_pipeline
+from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
+from aoe.schedule import Choice, Step
+from aoe.workload import Precision
+
+Values = Mapping[str, Choice]
+
+
+class ConvolutionAlgorithm(Protocol):
+    """One way to compute a convolution and its chain."""
+
+    def supports(self, plan: ConvolutionPlan) -> Support:
+        """Tell whether it computes a convolution, and could gain."""
+
+    def is_available(self, target: KernelTarget) -> bool:
+        """Tell whether a CPU has the instructions."""
+
+    def pipeline(self, plan: ConvolutionPlan) -> Pipeline:
+        """Return it, not scheduled."""
+
+    def choices(self, plan: ConvolutionPlan, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+        """Return what may be chosen for the numbers of a configuration, rising."""
+
+    def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
+        """Return True if a configuration is worth a trial."""
+
+    def ranked(self, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[dict[str, Choice]]:
+        """Yield configurations that fit, the most promising first."""
+
+    def steps(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[Step]:
+        """Yield the steps of a configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Winograd:
+    """Fewer products on transformed tiles, 3 x 3 filters with stride 1."""
+
+    transforms: Transforms
+
+    def supports(self, plan: ConvolutionPlan) -> Support:
+        """See `ConvolutionAlgorithm`."""
+        return check_winograd(plan.shape)
+
+    def is_available(self, target: KernelTarget) -> bool:
+        """See `ConvolutionAlgorithm`."""
+        return True
+
+    def pipeline(self, plan: ConvolutionPlan) -> Pipeline:
+        """See `ConvolutionAlgorithm`."""
+        return winograd_pipeline(plan, self.transforms)
+
+    def choices(self, plan: ConvolutionPlan, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+        """See `ConvolutionAlgorithm`."""
+        return tiles.choices(plan.shape, self.transforms)
+
+    def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
+        """See `ConvolutionAlgorithm`."""
+        return tiles.fits(values, plan.shape, self.transforms, target)
+
+    def ranked(self, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[dict[str, Choice]]:
+        """See `ConvolutionAlgorithm`."""
+        return tiles.ranked(plan.shape, self.transforms, target)
+
+    def steps(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[Step]:
+        """See `ConvolutionAlgorithm`."""
+        return tiles.winograd_steps(values, plan, self.transforms, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Every product once; in float32 no faster than the host, so only for the sake of a chain."""
+
+    precision: Precision
+
+    def supports(self, plan: ConvolutionPlan) -> Support:
+        """See `ConvolutionAlgorithm`."""
+        if self.precision is Precision.BFLOAT16 or plan.epilogue.cycles:
+            return SUPPORTED
+        return Support("a direct convolution without a chain behind it gains nothing")
+
+    def is_available(self, target: KernelTarget) -> bool:
+        """See `ConvolutionAlgorithm`."""
+        return self.precision is not Precision.BFLOAT16 or target.bf16_dot
+
+    def pipeline(self, plan: ConvolutionPlan) -> Pipeline:
+        """See `ConvolutionAlgorithm`."""
+        return direct_pipeline(plan, self.precision)
+
+    def choices(self, plan: ConvolutionPlan, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+        """See `ConvolutionAlgorithm`."""
+        return register_tiles.choices(plan.shape, target)
+
+    def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
+        """See `ConvolutionAlgorithm`."""
+        return register_tiles.fits(values, plan.shape, target)
+
+    def ranked(self, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[dict[str, Choice]]:
+        """See `ConvolutionAlgorithm`."""
+        return register_tiles.ranked(plan, self.precision, target)
+
+    def steps(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[Step]:
+        """See `ConvolutionAlgorithm`."""
+        return register_tiles.direct_steps(values, plan, self.precision, target)
+
+
+ALGORITHMS: Mapping[str, ConvolutionAlgorithm] = {
+    "winograd_4x4": Winograd(F4),
+    "winograd_2x2": Winograd(F2),
+    "direct": Direct(Precision.FLOAT32),
+    "direct_bf16": Direct(Precision.BFLOAT16),
+}
+"""By the name a schedule has; the first that computes a workload is its default."""
+GUESSES = {"winograd_4x4": 3, "winograd_2x2": 1, "direct": 2, "direct_bf16": 3}
+"""First guesses of each: six at most where all are offered that are of one precision."""

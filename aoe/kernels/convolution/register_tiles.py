@@ -1,0 +1,233 @@
+"""How a direct convolution is scheduled: register tile, groups of rows, tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import product
+
+from aoe.kernels.convolution.direct import (
+    FINISHED,
+    PADDED,
+    PRODUCTS,
+    SUMMED,
+    needs_copy,
+)
+from aoe.kernels.convolution.shape import ConvolutionPlan, ConvolutionShape
+from aoe.kernels.convolution.tiles import (
+    ACROSS,
+    BLOCKS,
+    DOWN,
+    GROUP,
+    IMAGE,
+    REGISTERS,
+    SCOPE,
+    TILE_ROWS,
+    WRITTEN_OUT_CYCLES,
+)
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    ComputeRoot,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+from aoe.workload import Precision
+
+_BLOCKS, _ACROSS, _DOWN, _GROUPS = (1, 2, 4), range(1, 29), (1, 2, 4, 7), (1, 2, 4, 7, 14)
+_BEST_TILES = 3
+"""Register tiles offered for a shape: the register file leaves few that are any good."""
+_FAR_BYTES_PER_CYCLE = 12
+"""Bytes a core reads per cycle from the cache behind its own. Assumed: about 40 GB/s at 3 GHz."""
+
+
+def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+    """Return what may be chosen for the numbers of a configuration, rising."""
+    tiles = _best_tiles(shape, target.vector_lanes)
+    return {
+        BLOCKS: tuple(sorted({blocks for blocks, _, _ in tiles})),
+        ACROSS: tuple(sorted({wide for _, wide, _ in tiles})),
+        DOWN: tuple(sorted({high for _, _, high in tiles})),
+        TILE_ROWS: tuple(n for n in _GROUPS if n <= shape.rows),
+    }
+
+
+def fits(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget) -> bool:
+    """Return True for the register tiles a shape is offered, in groups inside the image."""
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    if (blocks, wide, high) not in _best_tiles(shape, target.vector_lanes):
+        return False
+    if values[SCOPE] == IMAGE:
+        return values[TILE_ROWS] == 1
+    return int(values[TILE_ROWS]) <= -(-shape.rows // high)
+
+
+def ranked(
+    plan: ConvolutionPlan, precision: Precision, target: KernelTarget
+) -> Iterator[dict[str, Choice]]:
+    """Yield legal configurations, the most promising first."""
+    offered = choices(plan.shape, target)
+    found: list[tuple[float, dict[str, Choice]]] = []
+    for scope in (GROUP, IMAGE):
+        for numbers in product(*offered.values()):
+            values: dict[str, Choice] = {**dict(zip(offered, numbers, strict=True)), SCOPE: scope}
+            if fits(values, plan.shape, target):
+                found.append((_cycles(values, plan.shape, precision, target), values))
+    for _, values in sorted(found, key=lambda item: item[0]):
+        yield values
+
+
+@cache
+def _best_tiles(shape: ConvolutionShape, lanes: int) -> tuple[tuple[int, int, int], ...]:
+    """Return blocks, columns and rows of the best register tiles, best first.
+
+    Weights of `blocks` vectors stay in registers while one broadcast value after the other meets
+    them: blocks * wide * high sums, the weights and one broadcast.
+    """
+    registers = REGISTERS.get(lanes, 16)
+    found = [
+        tile
+        for tile in product(_BLOCKS, _ACROSS, _DOWN)
+        if tile[0] * tile[1] * tile[2] + tile[0] + 1 <= registers
+        and shape.blocks_out % tile[0] == 0
+        and tile[1] <= shape.columns
+        and tile[2] <= shape.rows
+    ]
+    return tuple(sorted(found, key=lambda tile: (_tile_cost(tile, shape), tile))[:_BEST_TILES])
+
+
+def _tile_cost(tile: tuple[int, int, int], shape: ConvolutionShape) -> float:
+    """Return cycles per product and vector: two a cycle, results computed twice, waits.
+
+    Many sums hide that a result of the vector unit takes four cycles and that weights and pixels
+    are loaded. Measured with 64 channels of 56x56 on AVX-512: tiles of (2, 14, 1) are fastest,
+    (2, 7, 2) take 1.05, (4, 3, 2) 1.1 times as long.
+    """
+    blocks, wide, high = tile
+    sums = blocks * wide * high
+    repeated = -(-shape.columns // wide) * wide * -(-shape.rows // high) * high
+    waiting = max(1.0, 10 / sums) + 0.3 * max(0.0, 1 - sums / 28) + 0.02 * (high - 1)
+    loads = (blocks + wide * high) / sums
+    return repeated / (shape.columns * shape.rows) * waiting * max(0.5, 0.55 * loads)
+
+
+def _cycles(
+    values: Mapping[str, Choice],
+    shape: ConvolutionShape,
+    precision: Precision,
+    target: KernelTarget,
+) -> float:
+    """Return the estimated cycles of a configuration: products, traffic, idle threads."""
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    size, pairs = (2, 2) if precision is Precision.BFLOAT16 else (4, 1)
+    taps = shape.kernel[0] * shape.kernel[1]
+    filters = shape.channels_in * shape.channels_out * taps
+    products = filters / target.vector_lanes / pairs * shape.rows * shape.columns
+    cycles = products * _tile_cost((blocks, wide, high), shape)
+    rows = int(values[TILE_ROWS]) * high
+    groups = 1 if values[SCOPE] == IMAGE else -(-shape.rows // rows)
+    read_rows = min(rows, shape.rows) * shape.strides[0] + shape.kernel[0] - shape.strides[0]
+    if needs_copy(shape, precision):
+        copied = (
+            shape.width * shape.channels_in * (read_rows * groups if groups > 1 else shape.height)
+        )
+        cycles += 3 * copied / target.vector_lanes
+    held = read_rows * shape.width * shape.channels_in if groups > 1 else shape.height * shape.width
+    panel = filters // shape.channels_out * blocks * shape.block * size
+    if held * size + panel > 0.8 * target.l2_bytes:
+        cycles += filters * size * groups / _FAR_BYTES_PER_CYCLE
+    if panel > 0.6 * target.l2_bytes:  # read again for each register tile
+        tiles = -(-shape.rows // high) * -(-shape.columns // wide)
+        cycles += filters * size * tiles / _FAR_BYTES_PER_CYCLE
+    tasks = shape.batch * (groups if values[SCOPE] == GROUP else shape.blocks_out // blocks)
+    return cycles * (-(-tasks // target.threads) * target.threads / tasks)
+
+
+def direct_steps(
+    values: Mapping[str, Choice],
+    plan: ConvolutionPlan,
+    precision: Precision,
+    target: KernelTarget,
+) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
+    for step in (
+        *_result_steps(values, plan.shape, is_heavy=is_heavy),
+        *_copy_steps(values, plan.shape, precision),
+        *_product_steps(values, plan.shape, precision, is_heavy=is_heavy),
+    ):
+        if target.threads > 1 or not isinstance(step, Parallel):
+            yield step
+
+
+def _result_steps(
+    values: Mapping[str, Choice], shape: ConvolutionShape, *, is_heavy: bool
+) -> Iterator[Step]:
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    is_grouped = values[SCOPE] == GROUP
+    yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
+    yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
+    yield Split(RESULT, "b", "b", "in_b", blocks, Tail.GUARD)
+    inner = ("o", "in_w", "in_h", "in_b", "w", "h")
+    if is_grouped:
+        yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
+    yield Reorder(RESULT, (*inner, "b", *(("group",) if is_grouped else ()), "n"))
+    yield Vectorize(RESULT, "o", shape.block)
+    if not is_heavy:
+        for name, factor in (("in_w", wide), ("in_h", high), ("in_b", blocks)):
+            yield Unroll(RESULT, name, factor)
+    yield Parallel(RESULT, "n")
+    yield Parallel(RESULT, "group" if is_grouped else "b")
+
+
+def _copy_steps(
+    values: Mapping[str, Choice], shape: ConvolutionShape, precision: Precision
+) -> Iterator[Step]:
+    if not needs_copy(shape, precision):
+        return
+    if values[SCOPE] == GROUP:
+        yield ComputeAt(PADDED, RESULT, "group")
+    else:
+        yield ComputeRoot(PADDED)
+        yield Parallel(PADDED, "n")
+        yield Parallel(PADDED, "b")
+    yield Vectorize(PADDED, "c", shape.block)
+
+
+def _product_steps(
+    values: Mapping[str, Choice],
+    shape: ConvolutionShape,
+    precision: Precision,
+    *,
+    is_heavy: bool,
+) -> Iterator[Step]:
+    tile = tuple((name, int(values[knob])) for name, knob in _TILE_LOOPS)
+    stages = [PRODUCTS, SUMMED]
+    if is_heavy:
+        stages.append(FINISHED)
+        yield ComputeAt(FINISHED, RESULT, "w")
+        yield Reorder(FINISHED, ("o", "b", "w", "h", "n"))
+        yield ComputeAt(PRODUCTS, FINISHED, "n")
+    else:
+        yield ComputeAt(PRODUCTS, RESULT, "w")
+    in_pairs = precision is Precision.BFLOAT16
+    pair = ("r$x",) if in_pairs else ()
+    depth = ("r$y", "r$z", "r$w", "r$4") if in_pairs else ("r$x", "r$y", "r$z", "r$w")
+    yield Reorder(SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
+    if in_pairs:
+        yield Vectorize(SUMMED, "r$x", 2)
+    for stage in stages:
+        yield Vectorize(stage, "o", shape.block)
+        for name, factor in tile:
+            yield Unroll(stage, name, factor)
+    yield Unroll(SUMMED, depth[0], shape.block // (2 if in_pairs else 1))
+
+
+_TILE_LOOPS = (("b", BLOCKS), ("w", ACROSS), ("h", DOWN))

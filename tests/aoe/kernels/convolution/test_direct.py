@@ -1,0 +1,107 @@
+"""The direct algorithms: any filter, stride, dilation and padding, in float32 and in bfloat16."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.engine.convolutions import BLOCK, chained, convolution, exactly
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.algorithms import precision_of
+from aoe.kernels.convolution.family import Convolution
+from aoe.kernels.family import KernelTarget
+from aoe.schedule import Configuration
+from aoe.testing.kernels import (
+    SEED,
+    CompiledKernel,
+    KernelFamilyTests,
+    block_size,
+    blocked,
+    kernel_target,
+    operation,
+    plain,
+    run_baseline,
+)
+from aoe.workload import Precision, Workload
+
+pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
+SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
+POINT = {"kernel": (1, 1), "pads": (0, 0, 0, 0)}
+SHAPES: Mapping[str, Workload] = {
+    "1x1, prime image": convolution((7, 13), blocks=(3, 2), **POINT),
+    "1x1, stride beyond the filter": convolution((8, 11), strides=(3, 2), **POINT),
+    "1x1, one pixel": convolution((1, 1), blocks=(2, 4), **POINT),
+    "3x3, stride 2, batch of 2": convolution((9, 14), batch=2, strides=(2, 2), added=True),
+    "5x2, uneven padding": convolution((6, 9), kernel=(5, 2), pads=(2, 0, 1, 3), blocks=(1, 2)),
+    "3x3, dilated": convolution((11, 10), dilations=(2, 3), pads=(2, 3, 2, 3), bias=False),
+    "7x7 of a small image": convolution((3, 5), kernel=(7, 7), pads=(3, 3, 3, 3)),
+    "1x3 of one row": convolution((1, 29), kernel=(1, 3), pads=(0, 1, 0, 1), blocks=(2, 2)),
+}
+
+
+class TestDirect(KernelFamilyTests):
+    family_name = "convolution"
+    share = 1.0
+    cases: Mapping[str, Workload] = {
+        **{label: chained(known, *SILU) for label, known in list(SHAPES.items())[::2]},
+        "light chain": chained(SHAPES["1x1, prime image"], operation("Neg", "t0", "t1")),
+        "strict": replace(
+            chained(convolution((6, 7)), operation("Neg", "t0", "t1")),
+            precision=Precision.STRICT_FLOAT32,
+        ),
+    }
+
+
+@pytest.mark.skipif(BLOCK % 2 != 0, reason="bfloat16 comes in pairs of channels")
+class TestDirectInBfloat16(KernelFamilyTests):
+    family_name = "convolution"
+    cases: Mapping[str, Workload] = {
+        label: replace(known, precision=Precision.BFLOAT16)
+        for label, known in {
+            **dict(list(SHAPES.items())[1::2]),
+            "GELU": chained(convolution((6, 6)), operation("Gelu", "t0", "t1")),
+            "residual": chained(
+                convolution((5, 9)),
+                operation("Add", "t0 x3", "t1"),
+                reads=(blocked(1, BLOCK, 5, 9),),
+            ),
+        }.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("precision", "bound"), [(Precision.STRICT_FLOAT32, 3e-6), (Precision.BFLOAT16, 5e-3)]
+)
+def test_sums_of_many_channels_stay_within_the_bound(precision: Precision, bound: float) -> None:
+    """The error against float64 is a share of the largest result."""
+    workload = chained(convolution((14, 14), blocks=(256 // BLOCK, 2), bias=False))
+    if not precision.is_lower:
+        workload = chained(workload, operation("Neg", "t0", "t1"))
+    workload = replace(workload, precision=precision)
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    exact = exactly(workload, run.inputs) * (1 if precision.is_lower else -1)
+    for guess in Convolution().space(workload, kernel_target()).first_guesses:
+        schedule = Convolution().schedule(workload, Configuration(guess), kernel_target())
+        assert precision_of(schedule.algorithm) is precision
+        found = CompiledKernel(workload, schedule).run(run.inputs)
+        assert np.abs(found - exact).max() / np.abs(exact).max() < bound
+
+
+def test_direct_convolution_alone_is_left_to_the_host() -> None:
+    assert "gains nothing" in Convolution().supports(SHAPES["1x1, prime image"]).reason
+
+
+def test_register_tile_is_the_largest_that_stays_in_registers() -> None:
+    workload = chained(convolution((56, 56), blocks=(4, 4), **POINT), *SILU)
+    target = KernelTarget(vector_lanes=16, threads=1)
+    best = Convolution().space(workload, target).first_guesses[0]
+    assert (best["blocks"], best["across"], best["down"]) == (2, 14, 1)
+
+
+def test_weights_the_chain_reads_too_are_refused() -> None:
+    known = convolution((1, 1), bias=False, **POINT)
+    again = chained(known, operation("Add", "t0 x1", "t1"), reads=(plain(1),))
+    assert not Convolution().supports(again)

@@ -1,0 +1,88 @@
+"""Workloads of one blocked convolution, with and without a chain behind it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from aoe.testing.kernels import block_size, blocked, operation, plain
+from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Workload
+
+BLOCK = block_size() or 16
+
+
+def convolution(
+    size: tuple[int, int],
+    *,
+    batch: int = 1,
+    blocks: tuple[int, int] = (1, 1),
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1),
+    bias: bool = True,
+    added: bool = False,
+    kernel: tuple[int, int] = (3, 3),
+    strides: tuple[int, int] = (1, 1),
+    dilations: tuple[int, int] = (1, 1),
+    **attributes: AttributeValue,
+) -> Workload:
+    """Return a convolution of images of `size`, with blocks of channels read and written."""
+    read, written = (BLOCK * count for count in blocks)
+    rows, columns = (
+        (size[at] + pads[at] + pads[2 + at] - dilations[at] * (kernel[at] - 1) - 1) // strides[at]
+        + 1
+        for at in range(2)
+    )
+    output = blocked(batch, written, rows, columns)
+    inputs = [blocked(batch, read, *size), plain(written, read, *kernel, constant=True)]
+    names = "x0 x1"
+    if bias:
+        names += f" x{len(inputs)}"
+        inputs.append(plain(written, constant=True))
+    if added:
+        names += f"{'' if bias else ' -'} x{len(inputs)}"
+        inputs.append(output)
+    given: dict[str, AttributeValue] = {
+        "kernel_shape": kernel,
+        "strides": strides,
+        "dilations": dilations,
+        "pads": pads,
+        "group": 1,
+        **attributes,
+    }
+    node = operation("Conv", names, "t0", domain=NCHWC_DOMAIN, **given)
+    return Workload(op_type="convolution", inputs=tuple(inputs), operations=(node,), output=output)
+
+
+def chained(
+    known: Workload,
+    *behind: Operation,
+    reads: tuple[TensorSpec, ...] = (),
+    scalars: tuple[float, ...] = (),
+) -> Workload:
+    """Return a convolution with a chain behind it, which reads further inputs after its own."""
+    return replace(
+        known,
+        inputs=(*known.inputs, *reads),
+        operations=(*known.operations, *behind),
+        scalars=scalars,
+    )
+
+
+def exactly(workload: Workload, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """Return the convolution without bias in float64, blocked in and out."""
+    attributes = workload.operations[0].attributes
+    pads, strides = attributes["pads"], attributes["strides"]
+    x, weights = (np.asarray(inputs[name], np.float64) for name in ("x0", "x1"))
+    batch, channels, height, width = x.shape
+    image = x.reshape(batch, channels // BLOCK, height, width, BLOCK)
+    image = image.transpose(0, 1, 4, 2, 3).reshape(batch, channels, height, width)
+    image = np.pad(image, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
+    out, kernel = weights.shape[0], weights.shape[2:]
+    filters = weights.reshape(out // BLOCK, channels // BLOCK, *kernel, BLOCK, BLOCK)
+    filters = filters.transpose(0, 5, 1, 4, 2, 3).reshape(out, channels, *kernel)
+    windows = np.lib.stride_tricks.sliding_window_view(image, kernel, axis=(2, 3))
+    windows = windows[:, :, :: strides[0], :: strides[1]]
+    result = np.einsum("nchwij,ocij->nohw", windows, filters)
+    _, _, rows, columns = result.shape
+    result = result.reshape(batch, out // BLOCK, BLOCK, rows, columns)
+    return result.transpose(0, 1, 3, 4, 2).reshape(batch, out, rows, columns)
