@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx
 import tvm
 from runtimes.runtime import Facts, RunOnce, RuntimeTask
+from runtimes.worker import end_with_parent
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 from tvm.target import codegen
@@ -55,7 +56,14 @@ def load(task: RuntimeTask) -> tuple[RunOnce, Facts]:
 
 
 def tune(model: Path, folder: Path, threads: int) -> None:
-    """Search without end; results are in the database of the folder as they come."""
+    """Search without end; results are in the database of the folder as they come.
+
+    Prints a line when it begins: what TVM imports first takes long and is no search.
+    """
+    from tvm.s_tir import tensor_intrin  # noqa: F401
+
+    print("searching", flush=True)
+    os.dup2(2, 1)  # nobody reads on
     target = _target(threads)
     relax.pipeline.static_shape_tuning_pipeline(
         total_trials=_MOST_TRIALS,
@@ -71,7 +79,9 @@ def _tune_for(task: RuntimeTask) -> None:
         (task.folder / name).unlink(missing_ok=True)
     arguments = (str(task.model), str(task.folder), str(task.threads))
     command = [sys.executable, "-m", "runtimes.tvm", *arguments]
-    with subprocess.Popen(command, start_new_session=True) as child:
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
         try:
             code = child.wait(timeout=task.budget_s)
         except subprocess.TimeoutExpired:
@@ -112,4 +122,5 @@ def _target(threads: int) -> tvm.target.Target:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     tune(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

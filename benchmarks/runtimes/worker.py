@@ -33,12 +33,20 @@ _PATIENCE = 4
 
 def main() -> None:
     """Serve until standard input ends; the first answer comes when everything is ready."""
-    _end_with_parent()
+    end_with_parent()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     request = json.loads(Path(sys.argv[1]).read_text())
     for answer in _answers(request):
         answers.write(json.dumps(answer) + "\n")
+
+
+def end_with_parent() -> None:
+    """Be killed when the suite ends, whatever ends it: a stopped process would stay for ever."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
 
 
 def _answers(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -91,13 +99,13 @@ def _turn(run: RunOnce, seconds: float, threads: int) -> dict[str, Any]:
     times = _call_for(run, seconds)
     wall = time.perf_counter() - started
     own = time.process_time() - cpu
-    foreign = max(0.0, _machine_busy_s() - machine - own)
+    foreign = (_machine_busy_s() - machine - own) / (wall * (os.cpu_count() or 1))
     return {
         "median_us": round(median(times) * 1e6, 2),
         "least_us": round(min(times) * 1e6, 2),
         "calls": len(times),
         "busy": round(own / (wall * threads), 3),
-        "others": round(foreign / (wall * (os.cpu_count() or 1)), 3),
+        "others": round(min(max(foreign, 0.0), 1.0), 3),  # what is counted has steps of 10 ms
         "switches": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - switches,
     }
 
@@ -122,14 +130,6 @@ def _machine_busy_s() -> float:
     with Path("/proc/stat").open() as file:
         user, nice, system, _, _, irq, softirq, steal = map(int, file.readline().split()[1:9])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-
-
-def _end_with_parent() -> None:
-    """Be killed when the suite ends, whatever ends it: a stopped process would stay for ever."""
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)
 
 
 if __name__ == "__main__":
