@@ -261,6 +261,11 @@ class KernelFamilyTests:
             metafunc.parametrize("workload", list(cases.values()), ids=list(cases))
 
     @property
+    def target(self) -> KernelTarget:
+        """What the family is told of the CPU; a subclass may hide some of it."""
+        return kernel_target()
+
+    @property
     def family(self) -> KernelFamily:
         """The family under test."""
         return get_family(self.family_name)
@@ -274,7 +279,7 @@ class KernelFamilyTests:
             run_baseline(workload, random_inputs(workload, SEED)),
             run_baseline(workload, special_inputs(workload, SEED)),
         ]
-        space = self.family.space(workload, kernel_target())
+        space = self.family.space(workload, self.target)
         rng = random.Random(SEED)
         everything = space.configurations()
         sample = rng.sample(everything, min(SAMPLED_SCHEDULES, len(everything)))
@@ -282,7 +287,7 @@ class KernelFamilyTests:
         kernels = {"unscheduled": CompiledKernel(workload)}
         for chosen in dict.fromkeys(tuple(sorted(c.items())) for c in configurations):
             configuration = next(c for c in everything if tuple(sorted(c.items())) == chosen)
-            schedule = self.family.schedule(workload, configuration, kernel_target())
+            schedule = self.family.schedule(workload, configuration, self.target)
             kernels[repr(configuration)] = CompiledKernel(workload, schedule)
         for label, kernel in kernels.items():
             for kind, run in zip(("random", "special"), runs, strict=True):
@@ -290,7 +295,7 @@ class KernelFamilyTests:
                 assert_close(workload, actual, run.result, what, share=self.share)
 
     def test_first_guesses_are_few_legal_and_distinct(self, workload: Workload) -> None:
-        space = self.family.space(workload, kernel_target())
+        space = self.family.space(workload, self.target)
         guesses = [tuple(sorted(guess.items())) for guess in space.first_guesses]
         assert 1 <= len(guesses) == len(set(guesses)) <= 6
         assert all(space.is_legal(guess) for guess in space.first_guesses)
@@ -299,28 +304,28 @@ class KernelFamilyTests:
     def test_every_configuration_has_a_schedule_that_survives_json(
         self, workload: Workload
     ) -> None:
-        space = self.family.space(workload, kernel_target())
+        space = self.family.space(workload, self.target)
         for configuration in space.configurations():
-            schedule = self.family.schedule(workload, configuration, kernel_target())
+            schedule = self.family.schedule(workload, configuration, self.target)
             assert schedule_from_json(schedule_to_json(schedule)) == schedule
 
     def test_factors_are_rounded_only_where_that_is_allowed(self, workload: Workload) -> None:
         if workload.precision.is_lower:
-            assert allowed_space(self.family, workload, kernel_target()) is not None
+            assert allowed_space(self.family, workload, self.target) is not None
             return
-        for configuration in self.family.space(workload, kernel_target()).configurations():
-            schedule = self.family.schedule(workload, configuration, kernel_target())
+        for configuration in self.family.space(workload, self.target).configurations():
+            schedule = self.family.schedule(workload, configuration, self.target)
             assert not precision_of(schedule.algorithm).is_lower
 
     def test_every_configuration_can_be_applied(self, workload: Workload) -> None:
-        space = self.family.space(workload, kernel_target())
+        space = self.family.space(workload, self.target)
         for configuration in space.configurations():
-            schedule = self.family.schedule(workload, configuration, kernel_target())
+            schedule = self.family.schedule(workload, configuration, self.target)
             pipeline = self.family.pipeline(workload, schedule.algorithm)
             apply_schedule(pipeline, schedule)
 
     def test_one_thread_gets_no_parallel_loop(self, workload: Workload) -> None:
-        target = replace(kernel_target(), threads=1)
+        target = replace(self.target, threads=1)
         for configuration in self.family.space(workload, target).configurations():
             schedule = self.family.schedule(workload, configuration, target)
             assert not any(isinstance(step, Parallel) for step in schedule.steps)
@@ -329,7 +334,7 @@ class KernelFamilyTests:
         self, workload: Workload
     ) -> None:
         again = workload_from_json(workload_to_json(workload))
-        space, target = self.family.space(workload, kernel_target()), kernel_target()
+        space, target = self.family.space(workload, self.target), self.target
         assert self.family.supports(again)
         assert self.family.space(again, target).configurations() == space.configurations()
 

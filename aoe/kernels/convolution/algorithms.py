@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from aoe.kernels.convolution import register_tiles, tiles
+from aoe.kernels.convolution import matrix_tiles, register_tiles, tiles
 from aoe.kernels.convolution.direct import direct_pipeline
 from aoe.kernels.convolution.shape import ConvolutionPlan
 from aoe.kernels.convolution.transforms import F2, F4, Transforms
@@ -16,6 +16,8 @@ from aoe.schedule import Choice, Step
 from aoe.workload import Precision
 
 Values = Mapping[str, Choice]
+TILES = "direct_tiles"
+"""The algorithm that, on CPUs which have it, leaves other sums of bfloat16 nothing to win."""
 
 
 class ConvolutionAlgorithm(Protocol):
@@ -115,12 +117,46 @@ class Direct:
         return register_tiles.direct_steps(values, plan, self.precision, target)
 
 
+@dataclass(frozen=True, slots=True)
+class MatrixTiles:
+    """Every product once, in bfloat16, summed in the CPU's matrix tiles."""
+
+    def supports(self, plan: ConvolutionPlan) -> Support:
+        """See `ConvolutionAlgorithm`."""
+        return matrix_tiles.check_matrix_tiles(plan.shape)
+
+    def is_available(self, target: KernelTarget) -> bool:
+        """See `ConvolutionAlgorithm`."""
+        return target.bf16_tiles
+
+    def pipeline(self, plan: ConvolutionPlan) -> Pipeline:
+        """See `ConvolutionAlgorithm`."""
+        return matrix_tiles.matrix_tiles_pipeline(plan)
+
+    def choices(self, plan: ConvolutionPlan, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+        """See `ConvolutionAlgorithm`."""
+        return matrix_tiles.choices(plan.shape)
+
+    def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
+        """See `ConvolutionAlgorithm`."""
+        return matrix_tiles.fits(values, plan.shape)
+
+    def ranked(self, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[dict[str, Choice]]:
+        """See `ConvolutionAlgorithm`."""
+        return matrix_tiles.ranked(plan.shape, target)
+
+    def steps(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[Step]:
+        """See `ConvolutionAlgorithm`."""
+        return matrix_tiles.matrix_tiles_steps(values, target)
+
+
 ALGORITHMS: Mapping[str, ConvolutionAlgorithm] = {
     "winograd_4x4": Winograd(F4),
     "winograd_2x2": Winograd(F2),
     "direct": Direct(Precision.FLOAT32),
     "direct_bf16": Direct(Precision.BFLOAT16),
+    TILES: MatrixTiles(),
 }
 """By the name a schedule has; the first that computes a workload is its default."""
-GUESSES = {"winograd_4x4": 3, "winograd_2x2": 1, "direct": 2, "direct_bf16": 3}
+GUESSES = {"winograd_4x4": 3, "winograd_2x2": 1, "direct": 2, "direct_bf16": 3, TILES: 4}
 """First guesses of each: six at most where all are offered that are of one precision."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from aoe.kernels.algorithms import KNOB, is_allowed
 from aoe.kernels.convolution import tiles
-from aoe.kernels.convolution.algorithms import ALGORITHMS, GUESSES
+from aoe.kernels.convolution.algorithms import ALGORITHMS, GUESSES, TILES
 from aoe.kernels.convolution.result import check_arguments
 from aoe.kernels.convolution.shape import ConvolutionPlan, read_convolution
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support, supported
@@ -99,7 +99,7 @@ def _offered(plan: ConvolutionPlan, target: KernelTarget) -> tuple[str, ...]:
     """Return those the CPU has the instructions for; all where it has them for none."""
     computing = _computing(plan)
     available = tuple(name for name in computing if ALGORITHMS[name].is_available(target))
-    return available or computing
+    return (TILES,) if TILES in available else available or computing
 
 
 def _varied(guesses: Iterator[dict[str, Choice]], count: int) -> list[dict[str, Choice]]:

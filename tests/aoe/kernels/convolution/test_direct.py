@@ -71,6 +71,11 @@ class TestDirectInBfloat16(KernelFamilyTests):
         }.items()
     }
 
+    @property
+    def target(self) -> KernelTarget:
+        """A CPU without matrix tiles: with them the family offers nothing else."""
+        return replace(kernel_target(), bf16_tiles=False)
+
 
 @pytest.mark.parametrize(
     ("precision", "bound"), [(Precision.STRICT_FLOAT32, 3e-6), (Precision.BFLOAT16, 5e-3)]
