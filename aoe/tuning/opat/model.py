@@ -74,7 +74,7 @@ def _accuracy_keeper(
     asked, is_lower = precision.accuracy is not None, lowest_precision(kernels).is_lower
     if precision.mode.lowest.is_lower and not is_lower:
         bench.progress.warn(
-            f"no kernel in {precision.mode.lowest.value} is faster than float32 here"
+            f"no kernel in {precision.mode.lowest.value} was proven faster than float32"
         )
     constraint = precision.constraint
     if constraint is None or not (asked or is_lower):

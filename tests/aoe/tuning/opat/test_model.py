@@ -255,7 +255,7 @@ def test_nothing_lower_is_said_and_costs_nothing(tmp_path: Path) -> None:
     model = Model(tmp_path, precision=parse_precision("allow_fp32_to_bf16"))
     judgement = model.judgement()
     assert judgement.accuracy is None
-    assert model.progress.texts("warn") == ["no kernel in bfloat16 is faster than float32 here"]
+    assert model.progress.texts("warn") == ["no kernel in bfloat16 was proven faster than float32"]
 
 
 # ---- a busy machine ----
