@@ -8,52 +8,33 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from aoe.bank.journal import CHANGES, ENGINE, BankJournal, Note
+from aoe.bank.journal import CHANGES, BankJournal, Note
+from aoe.bank.operator_record import (
+    StoredAnswer,
+    strategy_of,
+    strategy_to_json,
+    workload_of,
+)
 from aoe.measurement import Measurement, SpeedupEstimate
-from aoe.schedule import Configuration, Schedule, schedule_from_json, schedule_to_json
-from aoe.workload import Precision, Workload, workload_from_json, workload_to_json
+from aoe.schedule import Configuration, Schedule
+from aoe.workload import Precision, Workload, workload_to_json
 from aoebank import (
     Event,
     Provenance,
     Record,
+    RecordError,
     make_unified_record,
     old_soc_versions,
     resolve_bank,
     workload_key,
 )
 
-STRATEGY_VERSION = 1
 _COMPARED = ("cpu_model", "onnxruntime", "halide", "core_num")
 """Parts of the fingerprint that must agree before an earlier verdict is believed."""
 SETTLED_HALF_WIDTH = 0.01
 """Half-width of the interval, relative to its middle, up to which later runs believe a verdict that
 was a matter of time: what is judged are percents."""
 _MODEL_SPEEDUP = "model_speedup"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredAnswer:
-    """What a bank knows about a workload.
-
-    Attributes:
-        key: Record key.
-        schedule: The strategy, replayable.
-        configuration: The knobs it came from.
-        cost_us: Its time when it was measured.
-        speedup: Its measured speed-up over the default then, or None.
-        speedup_low: Lower end of the interval of that.
-        file: Bank file it is in.
-        old_name: The target's name in that file, empty if it is the present one.
-    """
-
-    key: str
-    schedule: Schedule
-    configuration: Configuration
-    cost_us: float | None
-    speedup: float | None
-    speedup_low: float | None
-    file: Path
-    old_name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +110,7 @@ class OperatorBank:
             BankFormatError: the bank file or the quarantine is corrupt.
         """
         file = self.file(workload.op_type)
-        record = self._bank.find(file, key_of(workload))
+        record = self._record_at(file, key_of(workload))
         if record is None:
             return self._find_under_old_name(workload)
         if self._journal.quarantine_reason(record) is not None:
@@ -144,7 +125,7 @@ class OperatorBank:
     def _find_under_old_name(self, workload: Workload) -> StoredAnswer | None:
         for old_name in old_soc_versions(self._journal.soc_version):
             file = self.file(workload.op_type, old_name)
-            record = self._bank.find(file, key_of(workload))
+            record = self._record_at(file, key_of(workload))
             if record is None or not self._fits(record, file):
                 continue
             names = (old_name, None)  # a quarantine may know it by either
@@ -165,14 +146,24 @@ class OperatorBank:
 
     def quarantine_reason(self, workload: Workload) -> str | None:
         """Return why the record of a workload is passed over, None if it is not."""
-        record = self._bank.find(self.file(workload.op_type), key_of(workload))
+        record = self._record_at(self.file(workload.op_type), key_of(workload))
         return None if record is None else self._journal.quarantine_reason(record)
+
+    def flaw(self, workload: Workload) -> str | None:
+        """Return why the record of a workload cannot be read, None if it can or there is none."""
+        try:
+            record = self._bank.find(self.file(workload.op_type), key_of(workload))
+            if record is not None:
+                strategy_of(record)
+        except (RecordError, ValueError) as error:
+            return str(error)
+        return None
 
     def refusal(
         self, workload: Workload, schedule: Schedule, configuration: Configuration
     ) -> str | None:
         """Return why a strategy must not be saved for a workload, None if it may be."""
-        strategy = _strategy(schedule, configuration)
+        strategy = strategy_to_json(schedule, configuration)
         return self._journal.quarantine_reason(self._record(workload, strategy, cost_us=None))
 
     def nearest(self, workload: Workload, limit: int = 3) -> tuple[Configuration, ...]:
@@ -180,7 +171,7 @@ class OperatorBank:
         ranked = []
         file = self.file(workload.op_type)
         for record in self._bank.iter_records(file):
-            other = _workload_of(record)
+            other = workload_of(record)
             if other is None or _kind(other) != _kind(workload):
                 continue
             answer = self._answer(record, file)
@@ -240,7 +231,7 @@ class OperatorBank:
             ValueError: the strategy is in quarantine; ask `refusal` first.
         """
         assert verdict.measurement is not None
-        strategy = _strategy(schedule, configuration)
+        strategy = strategy_to_json(schedule, configuration)
         cost_us = round(verdict.measurement.latency_us, 3)
         record = self._record(workload, strategy, cost_us=cost_us)
         reason = self._journal.quarantine_reason(record)
@@ -276,16 +267,21 @@ class OperatorBank:
     def _is_own(self, entry: Provenance) -> bool:
         return entry.model.get("sha256") == self._journal.model["sha256"]
 
-    def _answer(self, record: Record, file: Path) -> StoredAnswer | None:
-        strategy = record.strategy
-        if not isinstance(strategy, Mapping) or strategy.get("engine") != ENGINE:
-            return None
+    def _record_at(self, file: Path, key: str) -> Record | None:
+        """Return the record of a key, None if there is none anybody can read."""
         try:
-            knobs: Any = strategy["knobs"]
-            schedule = schedule_from_json(strategy["steps"])
-            configuration = Configuration(knobs)
-        except (KeyError, TypeError, AttributeError, ValueError):
+            return self._bank.find(file, key)
+        except RecordError:
             return None
+
+    def _answer(self, record: Record, file: Path) -> StoredAnswer | None:
+        try:
+            strategy = strategy_of(record)
+        except ValueError:
+            return None
+        if strategy is None:
+            return None
+        schedule, configuration = strategy
         last = self._journal.last_change(file, record.key)
         return StoredAnswer(
             key=record.key,
@@ -311,24 +307,6 @@ def bank_root(env: Mapping[str, str], cwd: Path) -> Path:
 def key_of(workload: Workload) -> str:
     """Return the record key of a workload."""
     return workload_key(workload_to_json(workload))
-
-
-def _strategy(schedule: Schedule, configuration: Configuration) -> dict[str, Any]:
-    return {
-        "engine": ENGINE,
-        "version": STRATEGY_VERSION,
-        "knobs": dict(configuration),
-        "steps": schedule_to_json(schedule),
-    }
-
-
-def _workload_of(record: Record) -> Workload | None:
-    if not isinstance(record.workload, Mapping):
-        return None
-    try:
-        return workload_from_json(record.workload)
-    except ValueError:
-        return None
 
 
 def _kind(workload: Workload) -> tuple[Precision, tuple[tuple[str, str], ...]]:

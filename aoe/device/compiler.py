@@ -52,6 +52,17 @@ def required_features(sources: Sequence[KernelSource], target: Target) -> tuple[
     return tuple(needed)
 
 
+def check_kernel(source: KernelSource) -> None:
+    """Apply a schedule to its pipeline; nothing is compiled.
+
+    Raises:
+        ScheduleError: the schedule does not fit the kernel.
+    """
+    from aoe.kernels.halide.apply import apply_schedule
+
+    apply_schedule(_pipeline_of(source), source.schedule)
+
+
 def compile_kernel(source: KernelSource, target: Target, directory: Path) -> Path:
     """Compile one kernel to an object file; what packs its inputs comes to lie beside it.
 

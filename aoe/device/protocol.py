@@ -57,6 +57,14 @@ class Device(Protocol):
         """
         ...
 
+    def check_kernel(self, source: KernelSource) -> None:
+        """Look at the schedule of a kernel without compiling it.
+
+        Raises:
+            ScheduleError: it does not fit the kernel.
+        """
+        ...
+
     def compile_kernel(self, source: KernelSource, target: Target, directory: Path) -> Path:
         """Compile one kernel to an object file in `directory`.
 

@@ -80,6 +80,9 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         session = _open(setup, part)
         return [run_session(session, feed) for feed in inputs.feeds(session)]
 
+    def check_schedule(workload: Mapping[str, Any], schedule: Any) -> str:
+        return _check_schedule(setup.device, workload, schedule)
+
     def compile_kernels(
         kernels: Sequence[tuple[str, Mapping[str, Any], Any]], directory: Path
     ) -> dict[str, str]:
@@ -89,8 +92,23 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         "measure_candidates": measure_candidates,
         "compare_models": compare_models,
         "run_model": run_model,
+        "check_schedule": check_schedule,
         "compile_kernels": compile_kernels,
     }
+
+
+def _check_schedule(device: Device, workload: Mapping[str, Any], schedule: Any) -> str:
+    """Return what is wrong with a schedule, the empty string if nothing is."""
+    source = KernelSource(
+        name="schedule",
+        workload=workload_from_json(workload),
+        schedule=schedule_from_json(schedule),
+    )
+    try:
+        device.check_kernel(source)
+    except ScheduleError as error:
+        return str(error)
+    return ""
 
 
 def _compile_kernels(

@@ -76,6 +76,8 @@ class ScriptedRunner:
             error its measuring dies of.
         model: True speed-up of the second model over the first, or the outcome or error.
         results: Outputs of a model for one set of inputs, or the error it dies of.
+        schedule_flaw: What is wrong with a schedule, empty if nothing is, or the error its check
+            dies of.
         compile_error: Error text for a kernel name, empty if it compiles.
         seed: Of the noise.
         device: Optimises graphs and opens sessions for real.
@@ -92,6 +94,7 @@ class ScriptedRunner:
     candidate: Callable[[Schedule], float | Outcome | RunError] = always_twice_as_fast
     model: Callable[[ModelPart, ModelPart], float | Outcome | RunError] = model_as_before
     results: Callable[[ModelPart], Sequence[Any] | RunError] = lambda part: ()
+    schedule_flaw: Callable[[Schedule], str | RunError] = lambda schedule: ""
     compile_error: Callable[[str], str] = lambda name: ""
     seed: int = 0
     device: Device = field(default_factory=default_device)
@@ -122,6 +125,7 @@ class ScriptedRunner:
             "measure_candidates": self._measure_candidates,
             "compare_models": self._compare_models,
             "run_model": self._run_model,
+            "check_schedule": self._check_schedule,
             "compile_kernels": self._compile_kernels,
         }
         return tasks[task](**arguments)
@@ -193,6 +197,12 @@ class ScriptedRunner:
         if isinstance(scripted, RunError):
             raise scripted
         return [list(scripted) for _ in inputs.sets or (None,)]
+
+    def _check_schedule(self, workload: Mapping[str, Any], schedule: Any) -> str:
+        found = self.schedule_flaw(schedule_from_json(schedule))
+        if isinstance(found, RunError):
+            raise found
+        return found
 
     def _compile_kernels(
         self, kernels: list[tuple[str, Any, Any]], directory: Path

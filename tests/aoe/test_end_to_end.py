@@ -306,6 +306,18 @@ def test_corrupt_bank_is_a_clear_error_and_is_left_as_it_is(first: Tuned, tmp_pa
     assert not (copy.root / "broken" / "net_tune.om").exists()
 
 
+def test_edited_record_is_said_and_tuned_again(first: Tuned, tmp_path: Path) -> None:
+    copy = Place(tmp_path / "copy")
+    shutil.copytree(first.place.root, copy.root)
+    (file,) = Bank(copy.bank).iter_files()
+    file.write_text(file.read_text().replace('["vectorize", "y", ', '["vectorize", "z", ', 1))
+    result = copy.tune("edited")
+    (warning,) = [text for text in copy.progress.texts("warn") if "counts as a miss" in text]
+    assert "z: vectorize" in warning and "no such stage (got z" in warning
+    assert sorted(tuned.search is None for tuned in result.operators) == [False, True]
+    assert aoe.load(result.om_file).run(None, _feed())
+
+
 # ---- models ONNX Runtime keeps ----
 
 

@@ -60,6 +60,12 @@ class Cpu:
 
         return create_session(model, options, _PROVIDER)
 
+    def check_kernel(self, source: KernelSource) -> None:
+        """Apply the steps to the pipeline."""
+        from aoe.device.compiler import check_kernel
+
+        check_kernel(source)
+
     def compile_kernel(self, source: KernelSource, target: Target, directory: Path) -> Path:
         """Compile one kernel with Halide."""
         from aoe.device.compiler import compile_kernel

@@ -10,11 +10,14 @@ miss   any           -                         unsatisfied   nothing
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from aoe.bank.operators import OperatorBank, StoredAnswer
+from aoe.bank.operator_record import StoredAnswer
+from aoe.bank.operators import OperatorBank
 from aoe.measurement import SpeedupEstimate, accepts
 from aoe.results.files import RepoOutcome
+from aoe.schedule import Schedule
 from aoe.workload import Workload
 
 ACCEPT_SPEEDUP = 1.03
@@ -29,35 +32,55 @@ class Lookup:
         stored: The record on a hit.
         tune: True if a search is due.
         reason: In words, for the report.
+        flaw: Why the record there is counts as a miss; empty if it does not.
     """
 
     stored: StoredAnswer | None
     tune: bool
     reason: str
+    flaw: str = ""
 
 
-def look_up(bank: OperatorBank, workload: Workload, *, repeat_tune: bool, trials: int) -> Lookup:
+def look_up(
+    bank: OperatorBank,
+    workload: Workload,
+    *,
+    repeat_tune: bool,
+    trials: int,
+    flaw_of: Callable[[Schedule], str],
+) -> Lookup:
     """Return whether to tune a workload.
 
     An earlier search that found nothing better than the default is believed when it was at
     least as large and made on the same machine with the same versions, and noise did not decide
-    it. A record in quarantine is a miss.
+    it. A record in quarantine is a miss, and so is one whose strategy makes no sense.
+
+    Args:
+        bank: Where to look.
+        workload: What is looked for.
+        repeat_tune: True to tune what the bank has.
+        trials: Size of the search that would be made.
+        flaw_of: Says what is wrong with a schedule; empty if it can be compiled.
 
     Raises:
         BankFormatError: the bank file is corrupt.
     """
     stored = bank.find(workload)
+    quarantined = bank.quarantine_reason(workload)
+    flaw = quarantined or bank.flaw(workload) or ""
+    if stored is not None:
+        flaw = flaw_of(stored.schedule)
+        stored = None if flaw else stored
     if repeat_tune:
-        return Lookup(stored=stored, tune=True, reason="REPEAT_TUNE")
+        return Lookup(stored=stored, tune=True, reason="REPEAT_TUNE", flaw=flaw)
     if stored is not None:
         under = f", under the old name {stored.old_name}" if stored.old_name else ""
         return Lookup(stored=stored, tune=False, reason=f"in the bank{under}")
-    quarantined = bank.quarantine_reason(workload)
-    if quarantined is not None:
-        return Lookup(stored=None, tune=True, reason=f"its record is {quarantined}")
-    if bank.is_hopeless(workload, trials, threshold=ACCEPT_SPEEDUP):
-        return Lookup(stored=None, tune=False, reason="default was best in an earlier search")
-    return Lookup(stored=None, tune=True, reason="not in the bank")
+    if quarantined is None and bank.is_hopeless(workload, trials, threshold=ACCEPT_SPEEDUP):
+        reason = "default was best in an earlier search"
+        return Lookup(stored=None, tune=False, reason=reason, flaw=flaw)
+    reason = f"its record is a miss: {flaw}" if flaw else "not in the bank"
+    return Lookup(stored=None, tune=True, reason=reason, flaw=flaw)
 
 
 def settle(

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from aoe.bank.operators import OperatorBank, OperatorVerdict, StoredAnswer
+from aoe.bank.operator_record import StoredAnswer
+from aoe.bank.operators import OperatorBank, OperatorVerdict
+from aoe.errors import RunError
 from aoe.execute.runner import Runner
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
 from aoe.results.files import RepoOutcome
-from aoe.schedule import Schedule
+from aoe.schedule import Schedule, schedule_to_json
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.lookup import look_up, settle
 from aoe.tuning.opat.loop import (
@@ -25,11 +27,13 @@ from aoe.tuning.opat.loop import (
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress
+from aoe.workload import workload_to_json
 from aoebank import Event
 
 _SMALL_SHARE = 0.02
 """Operators below this share of the model's time get a smaller budget, in proportion."""
 _LEAST_TRIALS = 6
+_CHECK_TIMEOUT_S = 60.0
 _WARM_TRIALS = 10
 """Enough for a workload when a similar one has just been tuned: it starts from that answer."""
 
@@ -94,10 +98,10 @@ def tune_operator(operator: Operator, tools: OperatorTools) -> TunedOperator:
         operator.workload,
         repeat_tune=settings.repeat_tune,
         trials=settings.trials,
+        flaw_of=partial(_flaw_of, operator, tools.runner),
     )
-    quarantined = tools.bank.quarantine_reason(operator.workload)
-    if quarantined is not None:
-        tools.progress.warn(f"{operator.op_name}: its record counts as a miss, {quarantined}")
+    if lookup.flaw:
+        tools.progress.warn(f"{operator.op_name}: its record counts as a miss, {lookup.flaw}")
     if not lookup.tune:
         return _from_bank(operator, lookup.stored, lookup.reason)
     if tools.out_of_time():
@@ -114,6 +118,20 @@ def tune_operator(operator: Operator, tools: OperatorTools) -> TunedOperator:
         return _won(operator, result, verdict, tools.bank)
     tools.bank.note([(operator.workload, verdict)])
     return _lost(operator, lookup.stored, result)
+
+
+def _flaw_of(operator: Operator, runner: Runner, schedule: Schedule) -> str:
+    """Return what is wrong with a schedule from a bank; the worker may die of it, no run does."""
+    try:
+        found: str = runner.call(
+            "check_schedule",
+            timeout_s=_CHECK_TIMEOUT_S,
+            workload=workload_to_json(operator.workload),
+            schedule=schedule_to_json(schedule),
+        )
+        return found
+    except RunError as error:
+        return str(error).splitlines()[0]
 
 
 # ---- searching ----

@@ -85,18 +85,25 @@ def test_corrupt_file_is_an_error_with_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy",
+    ("strategy", "flaw"),
     [
-        {"tiling": 1},
-        {"engine": "other", "knobs": {}, "steps": []},
-        {"engine": "aoe"},
-        {"engine": "aoe", "knobs": {}, "steps": [["no_such_step"]]},
-        {"engine": "aoe", "knobs": {}, "steps": "text"},
-        {"engine": "aoe", "knobs": 3, "steps": []},
-        "text",
+        ({"tiling": 1}, None),
+        ({"engine": "other", "knobs": {}, "steps": []}, None),
+        ("text", None),
+        ({"engine": "aoe"}, "schedule: must be a list of steps (got NoneType)"),
+        (
+            {"engine": "aoe", "knobs": {}, "steps": [["no_such_step"]]},
+            "schedule[0]: unknown step (got 'no_such_step'",
+        ),
+        ({"engine": "aoe", "knobs": {}, "steps": "text"}, "schedule: must be a list of steps"),
+        ({"engine": "aoe", "knobs": 3, "steps": []}, "knobs: must be an object"),
+        ({"engine": "aoe", "knobs": {"tile": [1]}, "steps": []}, "of numbers and words (got {"),
+        ({"engine": "aoe", "knobs": {"tile": True}, "steps": []}, "of numbers and words (got {"),
     ],
 )
-def test_strategy_this_version_cannot_replay_is_a_miss(tmp_path: Path, strategy: object) -> None:
+def test_strategy_this_version_cannot_replay_is_a_miss(
+    tmp_path: Path, strategy: object, flaw: str | None
+) -> None:
     bank = make_bank(tmp_path)
     _save(bank)
     stored = Bank(tmp_path).find(bank.file("elementwise"), key_of(_EXP))
@@ -108,8 +115,22 @@ def test_strategy_this_version_cannot_replay_is_a_miss(tmp_path: Path, strategy:
     fresh = make_bank(tmp_path)
     assert fresh.find(_EXP) is None
     assert fresh.nearest(_EXP) == ()
+    found = fresh.flaw(_EXP)
+    assert found is None if flaw is None else flaw in str(found)
     _save(fresh)
     assert fresh.find(_EXP) is not None
+    assert fresh.flaw(_EXP) is None
+
+
+def test_record_that_is_broken_is_a_miss_that_says_why(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    file = bank.file("elementwise")
+    file.write_text(file.read_text().replace('"cost_time": 500.0', '"cost_time": "fast"'))
+    fresh = make_bank(tmp_path)
+    assert fresh.find(_EXP) is None
+    assert "cost_time" in str(fresh.flaw(_EXP))
+    assert fresh.quarantine_reason(_EXP) is None
 
 
 def test_unscheduled_kernel_is_a_strategy_too(tmp_path: Path) -> None:

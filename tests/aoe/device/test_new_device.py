@@ -59,6 +59,9 @@ class Abacus:
         self.asked.append("open_session")
         return CPU.open_session(model, options)
 
+    def check_kernel(self, source: KernelSource) -> None:
+        raise AssertionError("the scripted worker looks at no schedule")
+
     def compile_kernel(self, source: KernelSource, target: Target, directory: Path) -> Path:
         raise AssertionError("the scripted worker compiles nothing")
 

@@ -91,6 +91,10 @@ def _becomes_a_kernel(
         )
     except RunError as error:
         raise AssertionError(f"{json.dumps(steps)}: {error}") from error
+    refused = runner.call(
+        "check_schedule", timeout_s=_TIMEOUT_S, workload=workload_to_json(workload), schedule=steps
+    )
+    assert found["kernel"] or not refused, f"{json.dumps(steps)}: compiles, but: {refused}"
     return not found["kernel"]
 
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, make_bank, make_estimate, make_verdict
 
-from aoe.bank.operators import StoredAnswer
+from aoe.bank.operator_record import StoredAnswer
+from aoe.bank.operators import OperatorBank
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
-from aoe.tuning.opat.lookup import ACCEPT_SPEEDUP, look_up, settle
+from aoe.tuning.opat.lookup import ACCEPT_SPEEDUP, Lookup, look_up, settle
 from aoebank import Event
 
 _EXP = chain_workload(("Exp",))
@@ -33,12 +34,20 @@ def _stored() -> StoredAnswer:
     )
 
 
+def _looked_up(
+    bank: OperatorBank, *, repeat_tune: bool = False, trials: int = 8, flaw: str = ""
+) -> Lookup:
+    return look_up(
+        bank, _EXP, repeat_tune=repeat_tune, trials=trials, flaw_of=lambda schedule: flaw
+    )
+
+
 # ---- before the search ----
 
 
 def test_miss_is_tuned(tmp_path: Path) -> None:
     for repeat in (False, True):
-        found = look_up(make_bank(tmp_path), _EXP, repeat_tune=repeat, trials=8)
+        found = _looked_up(make_bank(tmp_path), repeat_tune=repeat, trials=8)
         assert found.tune
         assert found.stored is None
 
@@ -46,11 +55,11 @@ def test_miss_is_tuned(tmp_path: Path) -> None:
 def test_hit_is_used_as_it_is_unless_repeat_tune(tmp_path: Path) -> None:
     bank = make_bank(tmp_path)
     bank.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
-    found = look_up(bank, _EXP, repeat_tune=False, trials=8)
+    found = _looked_up(bank, repeat_tune=False, trials=8)
     assert not found.tune
     assert found.stored is not None
     assert found.reason == "in the bank"
-    again = look_up(bank, _EXP, repeat_tune=True, trials=8)
+    again = _looked_up(bank, repeat_tune=True, trials=8)
     assert again.tune
     assert again.stored == found.stored
 
@@ -58,9 +67,7 @@ def test_hit_is_used_as_it_is_unless_repeat_tune(tmp_path: Path) -> None:
 def test_hit_under_an_old_name_says_so(tmp_path: Path) -> None:
     old = make_bank(tmp_path, soc_version="x86-64-v4")
     old.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
-    found = look_up(
-        make_bank(tmp_path, soc_version="x86-64-zen4"), _EXP, repeat_tune=False, trials=8
-    )
+    found = _looked_up(make_bank(tmp_path, soc_version="x86-64-zen4"), repeat_tune=False, trials=8)
     assert not found.tune
     assert found.stored is not None and found.stored.speedup == 2.0
     assert found.reason == "in the bank, under the old name x86-64-v4"
@@ -69,12 +76,40 @@ def test_hit_under_an_old_name_says_so(tmp_path: Path) -> None:
 def test_hopeless_workload_is_not_searched_again_unless_repeat_tune(tmp_path: Path) -> None:
     bank = make_bank(tmp_path)
     bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=8))])
-    found = look_up(bank, _EXP, repeat_tune=False, trials=8)
+    found = _looked_up(bank, repeat_tune=False, trials=8)
     assert not found.tune
     assert found.stored is None
     assert "default was best" in found.reason
-    assert look_up(bank, _EXP, repeat_tune=False, trials=9).tune
-    assert look_up(bank, _EXP, repeat_tune=True, trials=8).tune
+    assert _looked_up(bank, repeat_tune=False, trials=9).tune
+    assert _looked_up(bank, repeat_tune=True, trials=8).tune
+
+
+@pytest.mark.parametrize("repeat_tune", [False, True])
+def test_schedule_that_makes_no_sense_is_a_miss_that_says_why(
+    tmp_path: Path, repeat_tune: bool
+) -> None:
+    bank = make_bank(tmp_path)
+    bank.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
+    found = _looked_up(bank, repeat_tune=repeat_tune, flaw="y: no such loop")
+    assert (found.stored, found.tune, found.flaw) == (None, True, "y: no such loop")
+
+
+def test_record_nobody_can_read_is_a_miss_that_says_why(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    bank.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
+    file = bank.file("elementwise")
+    file.write_text(file.read_text().replace('"split"', '"spilt"', 1))
+    found = _looked_up(make_bank(tmp_path))
+    assert (found.stored, found.tune) == (None, True)
+    assert "unknown step (got 'spilt'" in found.flaw
+
+
+def test_flawed_record_is_not_searched_for_again_and_again(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    bank.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
+    bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=8))])
+    found = _looked_up(bank, flaw="y: no such loop")
+    assert (found.stored, found.tune, found.flaw) == (None, False, "y: no such loop")
 
 
 # ---- after it: the whole truth table ----

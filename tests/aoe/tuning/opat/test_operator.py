@@ -99,7 +99,7 @@ def test_hit_is_reserved_without_measuring(tmp_path: Path) -> None:
     again = _tuned(tmp_path, runner, model="other")
     assert again.outcome is RepoOutcome.RESERVED
     assert again.schedule == first.schedule
-    assert not runner.calls
+    assert {call.task for call in runner.calls} == {"check_schedule"}
     assert again.before_us is not None and first.before_us is not None
     assert again.before_us == pytest.approx(first.before_us, rel=0.2)
     assert again.search is None
@@ -109,6 +109,25 @@ def _stored_first(root: Path) -> Schedule:
     schedule, configuration = guess_of(_EXP)
     make_bank(root).save(_EXP, schedule, configuration, make_verdict(Event.ADD, 2.0))
     return schedule
+
+
+_DIED = RunError("check_schedule", "the worker ended with signal 11\nLLVM ERROR")
+
+
+@pytest.mark.parametrize(
+    ("flaw", "said"), [("y: no such loop", "y: no such loop"), (_DIED, "ended with signal 11")]
+)
+def test_record_whose_schedule_makes_no_sense_is_said_once_and_replaced(
+    tmp_path: Path, flaw: str | RunError, said: str
+) -> None:
+    _tuned(tmp_path, _always(2.0))
+    progress, runner = RecordingProgress(), _always(3.0)
+    runner.schedule_flaw = lambda schedule: flaw
+    found = _tuned(tmp_path, runner, progress=progress)
+    assert found.outcome is RepoOutcome.ADD
+    assert found.speedup == pytest.approx(3, rel=0.02)
+    (warning,) = progress.texts("warn")
+    assert warning.startswith("n0: its record counts as a miss, ") and warning.endswith(said)
 
 
 def test_repeat_tune_replaces_a_record_that_is_clearly_beaten(tmp_path: Path) -> None:

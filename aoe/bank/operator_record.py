@@ -1,0 +1,80 @@
+"""The record of a workload's strategy, read as what anybody may have edited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aoe.bank.journal import ENGINE
+from aoe.schedule import Configuration, Schedule, schedule_from_json, schedule_to_json
+from aoe.workload import Workload, workload_from_json
+from aoebank import Record
+
+STRATEGY_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAnswer:
+    """What a bank knows about a workload.
+
+    Attributes:
+        key: Record key.
+        schedule: The strategy, replayable.
+        configuration: The knobs it came from.
+        cost_us: Its time when it was measured.
+        speedup: Its measured speed-up over the default then, or None.
+        speedup_low: Lower end of the interval of that.
+        file: Bank file it is in.
+        old_name: The target's name in that file, empty if it is the present one.
+    """
+
+    key: str
+    schedule: Schedule
+    configuration: Configuration
+    cost_us: float | None
+    speedup: float | None
+    speedup_low: float | None
+    file: Path
+    old_name: str = ""
+
+
+def strategy_to_json(schedule: Schedule, configuration: Configuration) -> dict[str, Any]:
+    """Return what a record stores."""
+    return {
+        "engine": ENGINE,
+        "version": STRATEGY_VERSION,
+        "knobs": dict(configuration),
+        "steps": schedule_to_json(schedule),
+    }
+
+
+def strategy_of(record: Record) -> tuple[Schedule, Configuration] | None:
+    """Return the strategy of a record, None if it is another engine's.
+
+    Raises:
+        ValueError: it is ours, but cannot be read.
+    """
+    strategy = record.strategy
+    if not isinstance(strategy, Mapping) or strategy.get("engine") != ENGINE:
+        return None
+    return schedule_from_json(strategy.get("steps")), _configuration(strategy.get("knobs"))
+
+
+def _configuration(knobs: object) -> Configuration:
+    if isinstance(knobs, Mapping):
+        values = {name: value for name, value in knobs.items() if type(value) in (int, str)}
+        if len(values) == len(knobs):
+            return Configuration(values)
+    raise ValueError(f"knobs: must be an object of numbers and words (got {knobs!r:.80})")
+
+
+def workload_of(record: Record) -> Workload | None:
+    """Return the workload of a record, None if it cannot be read."""
+    if not isinstance(record.workload, Mapping):
+        return None
+    try:
+        return workload_from_json(record.workload)
+    except ValueError:
+        return None
