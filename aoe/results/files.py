@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import math
 import os
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
 
 from aoe.errors import OutputError
+from aoe.folders.locks import take_lock
 from aoe.measurement import QUIET_SHARE, MachineLoad
 
 _LONGEST_PREFIX = 80  # of a temporary file; a long model name must not make it too long
+_RANDOM_LETTERS = 8  # which `tempfile` puts behind it
+_SETTLED_S = 60.0  # a younger one may be about to be locked
 
 
 class RepoOutcome(StrEnum):
@@ -132,10 +137,17 @@ def write_table(file: Path, columns: Sequence[str], rows: Sequence[Mapping[str, 
 
 @contextmanager
 def replaced(file: Path) -> Iterator[IO[bytes]]:
-    """Yield a temporary file that takes the place of `file` when everything went well."""
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}."[:_LONGEST_PREFIX], dir=file.parent)
+    """Yield a temporary file that takes the place of `file` when everything went well.
+
+    It is locked while it is written; those of writers that were killed go first.
+    """
+    prefix = f".{file.name}."[:_LONGEST_PREFIX]
+    _sweep(file.parent, prefix)
+    handle, name = tempfile.mkstemp(prefix=prefix, dir=file.parent)
     try:
         with os.fdopen(handle, "wb") as sink:
+            with suppress(OSError):  # a file system without locks: then nobody sweeps there
+                fcntl.flock(sink, fcntl.LOCK_EX)
             yield sink
             sink.flush()
             os.fsync(sink.fileno())
@@ -144,6 +156,23 @@ def replaced(file: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _sweep(directory: Path, prefix: str) -> None:
+    """Remove temporary files whose writers hold them no more, and so were killed."""
+    with suppress(OSError):  # a folder that may be written to and not be listed
+        for path in directory.iterdir():
+            if path.name.startswith(prefix) and len(path.name) == len(prefix) + _RANDOM_LETTERS:
+                _remove_if_left(path)
+
+
+def _remove_if_left(path: Path) -> None:
+    with suppress(OSError):
+        if time.time() - path.stat().st_mtime > _SETTLED_S:
+            lock = take_lock(path)
+            if lock is not None:
+                with lock:
+                    path.unlink()
 
 
 def write_text(file: Path, text: str) -> None:

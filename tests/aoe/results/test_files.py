@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from aoe.errors import OutputError
+from aoe.folders.locks import take_lock
 from aoe.results.files import (
     improvement_percent,
+    replaced,
     result_name,
     timestamp_of,
     write_json,
@@ -112,3 +114,32 @@ def test_name_of_a_file_that_is_no_text_can_be_written(tmp_path: Path) -> None:
     name = os.fsdecode(b"n\xfft.onnx")
     write_json(tmp_path / "x.json", {"path": name})
     assert json.loads((tmp_path / "x.json").read_text()) == {"path": name}
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    left, held, young, other = (
+        tmp_path / name
+        for name in (".x.json.abcdefgh", ".x.json.12345678", ".x.json._bcdefgh", ".x.json.own")
+    )
+    for path in (left, held, young, other):
+        path.write_text("half")
+        os.utime(path, (1e9, 1e9))
+    os.utime(young)
+    with take_lock(held) or pytest.fail("held"):
+        os.utime(held, (1e9, 1e9))
+        write_json(tmp_path / "x.json", 1)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "x.json",
+        held.name,
+        young.name,
+        other.name,
+    }
+
+
+def test_file_being_written_is_not_swept(tmp_path: Path) -> None:
+    with replaced(tmp_path / "x.json") as sink:
+        (temporary,) = tmp_path.iterdir()
+        os.utime(temporary, (1e9, 1e9))
+        write_json(tmp_path / "x.json", "second")
+        sink.write(b"first")
+    assert (tmp_path / "x.json").read_text() == "first"
