@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aoe.device.protocol import Device
     from aoe.execute.messages import ModelPart
     from aoe.execute.tasks import ModelComparison
+    from aoe.ort.inputs import InputSet
 
 _TIMEOUT_S = 1800.0
 
@@ -59,15 +60,16 @@ def benchmark(
     from aoe.target import unmet_cores
 
     sets = given_inputs(inputs, input_sets)
+    first = next(iter(sets), None)
     sweep_scratch()
     with ScratchFolder("bench") as scratch:
-        tuned = model_part(model, scratch / "a", input_shape)
+        tuned = model_part(model, scratch / "a", input_shape, first)
         if versus is None and _is_om(model):
             from aoe.om.file import FALLBACK
 
             baseline, name = _part(scratch / "a" / FALLBACK), "untuned model inside"
         else:
-            baseline = model_part(versus or model, scratch / "b", input_shape)
+            baseline = model_part(versus or model, scratch / "b", input_shape, first)
             name = str(versus or model)
         device = _device(model)
         target = device.describe(threads)
@@ -101,7 +103,9 @@ def benchmark(
     finish(report, as_json=as_json)
 
 
-def model_part(file: Path, directory: Path, input_shape: str | None) -> ModelPart:
+def model_part(
+    file: Path, directory: Path, input_shape: str | None, given: InputSet | None = None
+) -> ModelPart:
     """Unpack an `.om`, or import an `.onnx`, so that it can be timed.
 
     Raises:
@@ -120,7 +124,7 @@ def model_part(file: Path, directory: Path, input_shape: str | None) -> ModelPar
     from aoe.entry.onnx_file import load_onnx
 
     directory.mkdir(parents=True, exist_ok=True)
-    proto = load_onnx(file, parse_input_shape(input_shape)).proto
+    proto = load_onnx(file, parse_input_shape(input_shape), given).proto
     (directory / "model.onnx").write_bytes(proto.SerializeToString())
     return _part(directory / "model.onnx")
 

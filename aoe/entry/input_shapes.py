@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import onnx
 
 from aoe.errors import ModelImportError, OptionError
+
+if TYPE_CHECKING:
+    from aoe.ort.inputs import InputSet
 
 _MOST = 2**63 - 1  # what the format holds
 _EXAMPLE = 'for example --input_shape="input:1,3,224,224"; separate several inputs with ;'
@@ -36,14 +40,25 @@ def parse_input_shape(text: str | None) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def fix_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def fix_input_shapes(
+    proto: onnx.ModelProto,
+    shapes: Mapping[str, tuple[int, ...]],
+    given: InputSet | None = None,
+) -> None:
     """Write `shapes` into the graph inputs of `proto` and check that all are static then.
 
-    An input with an initializer has the shape of that default.
+    An input with an initializer has the shape of that default; one that stays open has that of
+    the array it is given.
+
+    Args:
+        proto: Changed in place.
+        shapes: By input name.
+        given: Arrays the model will be run on.
 
     Raises:
         ModelImportError: an unknown name, another rank, a contradiction of a fixed extent, or
             an input whose shape is still open.
+        RunError: an array cannot be read.
     """
     inputs = {value.name: value for value in proto.graph.input}
     for tensor in proto.graph.initializer:
@@ -55,11 +70,14 @@ def fix_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...
                 "--input_shape", "the model has no such input", got=name, expected=_listed(inputs)
             )
         _fix(inputs[name], shape)
+    for name, array in (given.files_of(list(inputs)) if given is not None else {}).items():
+        if name in inputs and not _is_static(inputs[name]):
+            _fix(inputs[name], array.load().shape, option=f"input {name}: {array}")
     for value in inputs.values():
         _check_static(value)
 
 
-def _fix(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
+def _fix(value: onnx.ValueInfoProto, shape: tuple[int, ...], option: str = "--input_shape") -> None:
     _check_tensor(value)
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
@@ -69,7 +87,7 @@ def _fix(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     dims = tensor.shape.dim
     if len(dims) != len(shape):
         raise ModelImportError(
-            "--input_shape",
+            option,
             f"input {value.name} has another rank",
             got=f"{len(shape)} extents",
             expected=f"{len(dims)}: {_written(value)}",
@@ -77,7 +95,7 @@ def _fix(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     for dim, extent in zip(dims, shape, strict=True):
         if dim.dim_value > 0 and dim.dim_value != extent:  # some write 0 for "open"
             raise ModelImportError(
-                "--input_shape",
+                option,
                 f"input {value.name} has a fixed extent in the model",
                 got=",".join(map(str, shape)),
                 expected=_written(value),

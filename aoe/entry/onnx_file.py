@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
@@ -14,11 +15,16 @@ from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.protocol import Entry
 from aoe.errors import ModelImportError, ModelNotFoundError
 
+if TYPE_CHECKING:
+    from aoe.ort.inputs import InputSet
+
 _MIN_IR_VERSION = 4  # from here on an initializer need not be a graph input, so it is a constant
 
 
-def load_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ImportedModel:
-    """Read and check an ONNX file and fix its input shapes.
+def load_onnx(
+    path: Path, shapes: Mapping[str, tuple[int, ...]], given: InputSet | None = None
+) -> ImportedModel:
+    """Read and check an ONNX file and fix its input shapes, see `fix_input_shapes`.
 
     Raises:
         ModelNotFoundError: no such file.
@@ -26,7 +32,7 @@ def load_onnx(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ImportedMode
     """
     proto = _read(path)
     make_initializers_constant(proto)
-    fix_input_shapes(proto, shapes)
+    fix_input_shapes(proto, shapes, given)
     return ImportedModel(
         name=model_name(path.stem),
         path=path,
@@ -142,4 +148,6 @@ def _undecoded_text(message: Message) -> str:
     return ""
 
 
-ONNX = Entry(framework="ONNX", load=lambda source: load_onnx(source.path, source.shapes))
+ONNX = Entry(
+    framework="ONNX", load=lambda source: load_onnx(source.path, source.shapes, source.given)
+)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aoe.entry.imported_model import ImportedModel
+
+if TYPE_CHECKING:
+    from aoe.ort.inputs import InputSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +20,7 @@ class ModelSource:
     Attributes:
         path: Its file, or a directory of several graphs.
         shapes: Shapes by input name; the names are the input nodes of formats without a list.
+        given: Arrays the model will be run on; shapes that stay open are those of the arrays.
         weight: Second file with the weights, for formats that keep them apart.
         output_nodes: Names of the nodes whose results are the outputs, for formats without a
             list; empty for those the model names itself.
@@ -23,6 +28,7 @@ class ModelSource:
 
     path: Path
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    given: InputSet | None = None
     weight: Path | None = None
     output_nodes: tuple[str, ...] = ()
 

@@ -108,13 +108,17 @@ class InputSet:
             feed[spec.name] = array
         return feed
 
-    def _by_input(self, specs: Sequence[InputSpec]) -> dict[str, ArrayFile]:
-        names = [spec.name for spec in specs]
+    def files_of(self, names: Sequence[str]) -> dict[str, ArrayFile]:
+        """Return the files by the input they are for; those for none keep the name they have."""
         found = {_named(name, names) or name: file for name, file in self.files.items()}
         free = [name for name in names if name not in found]
-        found |= dict(zip(free, self.positional, strict=False))
+        beyond = [str(file) for file in self.positional[len(free) :]]
+        return found | dict(zip([*free, *beyond], self.positional, strict=False))
+
+    def _by_input(self, specs: Sequence[InputSpec]) -> dict[str, ArrayFile]:
+        names = [spec.name for spec in specs]
+        found = self.files_of(names)
         unknown = [name for name in found if name not in names]
-        unknown += [str(file) for file in self.positional[len(free) :]]
         if unknown:
             raise OptionError(
                 self.place, "the model has no such input", got=unknown[0], expected=names

@@ -107,6 +107,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     source = ModelSource(
         path=model_path(context, job),
         shapes=parse_input_shape(settings.input_shape),
+        given=next(iter(settings.inputs), None),
         weight=settings.weight,
     )
     entry = find_entry(settings.framework, source)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -12,6 +14,7 @@ from support.engine.models import Shape, chain_model, make_model, onnx_shape
 
 from aoe.entry.input_shapes import fix_input_shapes, parse_input_shape
 from aoe.errors import ModelImportError, OptionError
+from aoe.ort.inputs import parse_inputs, read_input_sets
 
 
 @pytest.mark.parametrize("text", [None, "", "  ", ";", " ; "])
@@ -157,3 +160,42 @@ def test_input_with_a_default_has_its_shape(shape: Shape | None) -> None:
 def test_shape_that_contradicts_the_default_is_refused() -> None:
     with pytest.raises(ModelImportError, match=r"bias has a fixed extent.*got 2,4, expected 1,4"):
         fix_input_shapes(_with_default(("n", 4)), {"bias": (2, 4)})
+
+
+# ---- shapes of given arrays ----
+
+
+def test_open_shape_is_that_of_the_array_it_is_given(tmp_path: Path) -> None:
+    arrays = {"x": np.zeros((2, 3), np.float32), "a/b": np.zeros((4, 3), np.float32)}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name.replace('/', '_')}.npy", array)
+    files = [str(tmp_path / f"{name}.npy") for name in ("x", "a_b")]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Exp", ["a/b"], ["z"])]
+    for (arrays_of,) in (read_input_sets(tmp_path), parse_inputs(files)):
+        model = make_model(
+            nodes,
+            {"x": ("n", 3), "a/b": None},
+            ["y", "z"],
+            weights={"w": np.zeros((3, 3), np.float32)},
+        )
+        fix_input_shapes(model, {}, arrays_of)
+        assert [onnx_shape(value) for value in model.graph.input] == [(2, 3), (4, 3)]
+
+
+def test_shape_that_is_said_goes_before_that_of_an_array(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
+    model = chain_model(["Exp"], ("n", 3))
+    fix_input_shapes(model, {"x": (5, 3)}, read_input_sets(tmp_path)[0])
+    assert onnx_shape(model.graph.input[0]) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"), [((2,), "another rank"), ((2, 4), "has a fixed extent in the model")]
+)
+def test_array_that_contradicts_the_model_is_named(
+    tmp_path: Path, shape: tuple[int, ...], words: str
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(shape, np.float32))
+    model = chain_model(["Exp"], ("n", 3))
+    with pytest.raises(ModelImportError, match=rf"input x: .*x\.npy: .*{words}"):
+        fix_input_shapes(model, {}, read_input_sets(tmp_path)[0])
