@@ -13,6 +13,7 @@ from aoe.execute.runner import Runner
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
+from aoe.operators import OperatorKind, facts_of
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.tuning.mode import TuneSettings
@@ -32,6 +33,9 @@ from aoebank import Event
 
 _SMALL_SHARE = 0.02
 """Operators below this share of the model's time get a smaller budget, in proportion."""
+_PRODUCT_SHARE = 0.5
+"""Share of the budget sums of products get: their candidates take the longest to compile, and the
+register file leaves few tiles that are any good, which are the first guesses."""
 _LEAST_TRIALS = 6
 _CHECK_TIMEOUT_S = 60.0
 _WARM_TRIALS = 10
@@ -159,8 +163,10 @@ def _search_task(operator: Operator, tools: OperatorTools) -> SearchTask:
 
 
 def _budget(operator: Operator, trials: int) -> int:
-    scaled = round(trials * min(1.0, operator.share / _SMALL_SHARE))
-    return max(min(_LEAST_TRIALS, trials), scaled)
+    operations = operator.workload.operations
+    is_product = any(facts_of(item).kind is OperatorKind.PRODUCT for item in operations)
+    share = min(1.0, operator.share / _SMALL_SHARE) * (_PRODUCT_SHARE if is_product else 1.0)
+    return max(min(_LEAST_TRIALS, trials), round(trials * share))
 
 
 def _searched(operator: Operator, task: SearchTask, tools: OperatorTools) -> SearchResult:

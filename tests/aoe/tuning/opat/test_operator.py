@@ -15,9 +15,11 @@ from aoe.measurement import Outcome
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
 from aoe.testing.fakes import BASELINE_US, RecordingProgress, ScriptedRunner
+from aoe.testing.kernels import operation, plain
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoe.tuning.opat.operators import Operator
+from aoe.workload import Workload
 from aoebank import Event
 
 _EXP = chain_workload(("Exp",), shape=(1, 16, 64, 64))
@@ -75,6 +77,22 @@ def test_not_better_writes_no_record_and_is_remembered(tmp_path: Path) -> None:
 def test_larger_budget_searches_again(tmp_path: Path) -> None:
     _tuned(tmp_path, _always(1.0), trials=8)
     assert _tuned(tmp_path, _always(2.0), trials=9).outcome is RepoOutcome.ADD
+
+
+def test_products_get_half_the_candidates_of_other_kernels(tmp_path: Path) -> None:
+    left, weights = plain(64, 64), plain(64, 4096, constant=True)
+    product = Workload(
+        op_type="matmul",
+        inputs=(left, weights),
+        operations=(operation("MatMul", "x0 x1"),),
+        output=plain(64, 4096),
+    )
+    counts = []
+    for workload in (_EXP, product):
+        found = _tuned(tmp_path, _always(2.0), make_operator(workload), trials=16)
+        assert found.search is not None
+        counts.append(len(found.search.trials))
+    assert counts == [16, 8]
 
 
 def test_share_measured_a_little_larger_searches_nothing_again(tmp_path: Path) -> None:
