@@ -96,9 +96,9 @@ def export(module: nn.Module, inputs: dict[str, Array]) -> onnx.ModelProto:
 
 def _write_model(network: Network, module: nn.Module, inputs: dict[str, Array], file: Path) -> None:
     if network.is_shipped:
-        from aoe.testing.networks import shipped_network
+        from networks.shipped import shipped_model
 
-        model = shipped_network(network.builder.split(":")[1])
+        model = shipped_model(network.builder.split(":")[1])
     else:
         model = export(module, inputs)
     onnx.checker.check_model(model)

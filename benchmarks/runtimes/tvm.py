@@ -79,7 +79,13 @@ def _tune_for(task: RuntimeTask) -> None:
         (task.folder / name).unlink(missing_ok=True)
     arguments = (str(task.model), str(task.folder), str(task.threads))
     command = [sys.executable, "-m", "runtimes.tvm", *arguments]
-    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as child:
+    log = task.folder / "search.log"
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(
+            command, start_new_session=True, stdout=subprocess.PIPE, stderr=errors
+        ) as child,
+    ):
         assert child.stdout is not None
         child.stdout.readline()
         try:
@@ -90,7 +96,8 @@ def _tune_for(task: RuntimeTask) -> None:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
     if code:
-        raise RuntimeError(f"MetaSchedule ended with code {code}")
+        said = log.read_text(errors="replace").strip().rpartition("\n")[2]
+        raise RuntimeError(f"MetaSchedule ended with code {code}: {said}")
 
 
 def _repaired(folder: Path) -> int:

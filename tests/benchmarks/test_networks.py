@@ -107,6 +107,19 @@ def test_shipped_network_computes_what_its_file_does() -> None:
     assert relative_error(_run(shipped_network("squeezenet"), inputs), exact) < 1e-5
 
 
+def test_scores_of_a_shipped_network_do_not_saturate() -> None:
+    pytest.importorskip("torch")
+    from comparison.preparation import run_module
+    from networks.building import build_module
+    from networks.shipped import shipped_model
+
+    inputs = sample_inputs(NETWORKS["light_shufflenet"], seed=5)
+    (found,) = run_module(build_module("light_shufflenet"), inputs)
+    assert found.sum() == pytest.approx(1, abs=1e-5)
+    assert found.max() < 0.9
+    assert np.allclose(_run(shipped_model("shufflenet"), inputs), found, atol=1e-6)
+
+
 def test_statistics_are_those_of_what_arrives() -> None:
     torch = pytest.importorskip("torch")
     from networks.building import calibrate_statistics, draw_weights
