@@ -88,7 +88,10 @@ class Direct:
 
     def supports(self, plan: ConvolutionPlan) -> Support:
         """See `ConvolutionAlgorithm`."""
-        if self.precision is Precision.BFLOAT16 or plan.epilogue.cycles:
+        is_lower = self.precision is Precision.BFLOAT16
+        if is_lower and plan.shape.is_stem and plan.shape.dilations[1] > 1:
+            return Support("Conv of a plain image with dilated filters has no pairs")
+        if is_lower or plan.epilogue.cycles:
             return SUPPORTED
         return Support("a direct convolution without a chain behind it gains nothing")
 

@@ -21,8 +21,10 @@ from aoe.workload import Precision
 
 PADDED, PRODUCTS, FINISHED = "padded", "products", "finished"
 SUMMED = f"{PRODUCTS}.update"
+REDUCED = ("r$x", "r$y", "r$z", "r$w", "r$4")
+"""Loops over what is summed up, innermost first."""
 PAIR = 2
-"""Products of bfloat16 the hardware sums up at once: neighbouring channels."""
+"""Products of bfloat16 the hardware sums up at once: neighbours in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,7 @@ def direct_pipeline(plan: ConvolutionPlan, precision: Precision) -> Pipeline:
     place = (v.o, v.w, v.h, v.b, v.n)
     stages = _image(arguments.at(X), shape, v, in_pairs=in_pairs)
     read = stages.get(PADDED, arguments.at(X))
-    sums = _pair_sums if in_pairs else _sums
-    products = sums(read, arguments.at(WEIGHTS), shape, v)
+    products = _sums(read, arguments.at(WEIGHTS), shape, v, in_pairs=in_pairs)
     finished, result = hl.Func(FINISHED), hl.Func(RESULT)
     finished[place] = products[place]
     result[place] = finished_result(plan, arguments, finished[place], place)
@@ -78,8 +79,11 @@ def needs_copy(shape: ConvolutionShape, precision: Precision) -> bool:
 
 
 def pair_extents(shape: ConvolutionShape) -> tuple[int, ...]:
-    """Return the extents of weights in pairs of channels, innermost first (see `pair_packing`)."""
+    """Return the extents of weights in pairs, innermost first (see `pair_packing`)."""
     rows, columns = shape.kernel
+    if shape.is_stem:
+        pairs = -(-columns // PAIR)
+        return PAIR, shape.block, pairs, rows, shape.channels_in, shape.blocks_out
     pairs = shape.block // PAIR
     return PAIR, shape.block, pairs, columns, rows, shape.blocks_in, shape.blocks_out
 
@@ -87,18 +91,21 @@ def pair_extents(shape: ConvolutionShape) -> tuple[int, ...]:
 def pair_packing(shape: ConvolutionShape) -> PackedInput:
     """Return the weights as vectors of pairs, rounded to bfloat16.
 
-    From the innermost: 2 channels read, block of o, pairs of a block, columns, rows, blocks in,
-    blocks out ("OIhw8i16o2i" with AVX-512), from what the host keeps ("OIhw16i16o").
+    Pairs of channels: from the innermost 2 channels read, block of o, pairs of a block, columns,
+    rows, blocks in, blocks out ("OIhw8i16o2i" with AVX-512), from "OIhw16i16o". For a stem pairs
+    of columns: 2 columns, block of o, pairs, rows, channels, blocks out, with zeros behind the
+    last column, from "OIhw16o".
     """
-    i, o, p, kx, ky, ib, ob = (hl.Var(name) for name in ("i", "o", "p", "kx", "ky", "ib", "ob"))
     extents = shape.weight_extents
+    i, o, p, *outer = (hl.Var(f"v{at}") for at in range(len(extents) + 1))
     weights = hl.ImageParam(hl.Float(32), len(extents), "weights")
+    at, last = PAIR * p + i, extents[1] - 1
+    value = weights[(o, hl.clamp(at, 0, last), *outer)]
     packed = hl.Func("packed")
-    packed[i, o, p, kx, ky, ib, ob] = to_bfloat16(weights[o, PAIR * p + i, kx, ky, ib, ob])
+    packed[(i, o, p, *outer)] = to_bfloat16(hl.select(at <= last, value, constant(0.0)))
     packed.bound(i, 0, PAIR).unroll(i).vectorize(o, shape.block)
-    return PackedInput(
-        output=packed, argument=weights, argument_extents=extents, dtype=Precision.BFLOAT16.value
-    )
+    dtype = Precision.BFLOAT16.value
+    return PackedInput(output=packed, argument=weights, argument_extents=extents, dtype=dtype)
 
 
 def _image(
@@ -107,40 +114,52 @@ def _image(
     """Return the stage that copies the image, if there is one."""
     if not needs_copy(shape, Precision.BFLOAT16 if in_pairs else Precision.FLOAT32):
         return {}
-    place = (v.c, v.w, v.h, v.b, v.n)
+    place = (v.w, v.h, v.c, v.n) if shape.is_stem else (v.c, v.w, v.h, v.b, v.n)
     value = padded_image(x, shape, place)
     padded = hl.Func(PADDED)
     padded[place] = to_bfloat16(value) if in_pairs else value
     return {PADDED: padded}
 
 
+def depth_extents(shape: ConvolutionShape, *, in_pairs: bool) -> tuple[int, ...]:
+    """Return the extents of the loops that sum up, innermost first; the first one are pairs."""
+    rows, columns = shape.kernel
+    pair = (PAIR,) if in_pairs else ()
+    step = PAIR if in_pairs else 1
+    if shape.is_stem:
+        return (*pair, -(-columns // step), rows, shape.channels_in)
+    return (*pair, shape.block // step, columns, rows, shape.blocks_in)
+
+
 def _sums(
-    read: hl.Func | hl.ImageParam, weights: hl.ImageParam, shape: ConvolutionShape, v: _Loops
+    read: hl.Func | hl.ImageParam,
+    weights: hl.ImageParam,
+    shape: ConvolutionShape,
+    v: _Loops,
+    *,
+    in_pairs: bool,
 ) -> hl.Func:
-    rows, columns = shape.kernel
-    r = hl.RDom([(0, shape.block), (0, columns), (0, rows), (0, shape.blocks_in)], "r")
-    products = hl.Func(PRODUCTS)
-    place = (v.o, v.w, v.h, v.b, v.n)
+    """Return the sums of products; those of a pair are the innermost loop."""
+    extents = depth_extents(shape, in_pairs=in_pairs)
+    r = hl.RDom([(0, extent) for extent in extents], "r")
+    depth = [r[at] for at in range(len(extents))]
+    if in_pairs:
+        first = PAIR * depth[1] + depth[0]
+        taken = [first, *depth[2:]]
+    else:
+        first, taken = depth[0], depth
+    if shape.is_stem:
+        pixel = [*_tap(shape, v, taken[0], taken[1]), taken[2], v.n]
+    else:
+        pixel = [taken[0], *_tap(shape, v, taken[1], taken[2]), taken[3], v.n]
+    place_of_weight = [v.o, *depth, v.b]
+    if in_pairs:
+        place_of_weight[:2] = depth[0], v.o
+    products, place = hl.Func(PRODUCTS), (v.o, v.w, v.h, v.b, v.n)
     products[place] = constant(0.0)
-    pixel = (*_tap(shape, v, r[1], r[2]), r[3], v.n)
-    products[place] += read[(r[0], *pixel)] * weights[v.o, r[0], r[1], r[2], r[3], v.b]
-    return products
-
-
-def _pair_sums(
-    read: hl.Func | hl.ImageParam, weights: hl.ImageParam, shape: ConvolutionShape, v: _Loops
-) -> hl.Func:
-    rows, columns = shape.kernel
-    pairs = shape.block // PAIR
-    extents = [(0, PAIR), (0, pairs), (0, columns), (0, rows), (0, shape.blocks_in)]
-    r = hl.RDom(extents, "r")
-    products = hl.Func(PRODUCTS)
-    place = (v.o, v.w, v.h, v.b, v.n)
-    products[place] = constant(0.0)
-    pixel = (*_tap(shape, v, r[2], r[3]), r[4], v.n)
-    value = hl.f32(read[(PAIR * r[1] + r[0], *pixel)])
-    products[place] += value * hl.f32(weights[r[0], v.o, r[1], r[2], r[3], r[4], v.b])
-    products.update().atomic()  # lets the schedule vectorise a pair
+    products[place] += hl.f32(read[tuple(pixel)]) * hl.f32(weights[tuple(place_of_weight)])
+    if in_pairs:
+        products.update().atomic()  # lets the schedule vectorise a pair
     return products
 
 
@@ -163,9 +182,6 @@ def _loop_extents(
         if name != SUMMED:
             here = known | (whole if name == RESULT else {})
             loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
-    rows, columns = shape.kernel
-    depth = (PAIR, shape.block // PAIR) if in_pairs else (shape.block,)
-    extents = (*depth, columns, rows, shape.blocks_in)
-    reduced = zip(("r$x", "r$y", "r$z", "r$w", "r$4"), extents, strict=False)
-    loops[SUMMED] = (*loops[PRODUCTS], *reduced)
+    depth = zip(REDUCED, depth_extents(shape, in_pairs=in_pairs), strict=False)
+    loops[SUMMED] = (*loops[PRODUCTS], *depth)
     return loops

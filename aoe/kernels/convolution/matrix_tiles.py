@@ -48,6 +48,8 @@ weights from the third-level cache. Measured on a Xeon with AMX (model 167), 202
 
 def check_matrix_tiles(shape: ConvolutionShape) -> Support:
     """Tell whether a convolution has the blocks that fit the tiles."""
+    if shape.is_stem:
+        return Support("Conv of a plain image has no blocks of channels to sum in tiles")
     return SUPPORTED if shape.block == _LANES else Support(f"Conv in blocks of {shape.block}")
 
 

@@ -9,8 +9,11 @@ from itertools import product
 from aoe.kernels.convolution.direct import (
     FINISHED,
     PADDED,
+    PAIR,
     PRODUCTS,
+    REDUCED,
     SUMMED,
+    depth_extents,
     needs_copy,
 )
 from aoe.kernels.convolution.shape import ConvolutionPlan, ConvolutionShape
@@ -197,8 +200,12 @@ def _copy_steps(
     else:
         yield ComputeRoot(PADDED)
         yield Parallel(PADDED, "n")
-        yield Parallel(PADDED, "b")
-    yield Vectorize(PADDED, "c", shape.block)
+        yield Parallel(PADDED, "c" if shape.is_stem else "b")
+    if shape.is_stem:
+        yield Split(PADDED, "w", "w", "in_w", shape.block, Tail.GUARD)
+        yield Vectorize(PADDED, "in_w", shape.block)
+    else:
+        yield Vectorize(PADDED, "c", shape.block)
 
 
 def _product_steps(
@@ -218,16 +225,16 @@ def _product_steps(
     else:
         yield ComputeAt(PRODUCTS, RESULT, "w")
     in_pairs = precision is Precision.BFLOAT16
-    pair = ("r$x",) if in_pairs else ()
-    depth = ("r$y", "r$z", "r$w", "r$4") if in_pairs else ("r$x", "r$y", "r$z", "r$w")
+    extents = depth_extents(shape, in_pairs=in_pairs)
+    pair, depth = REDUCED[: int(in_pairs)], REDUCED[int(in_pairs) : len(extents)]
     yield Reorder(SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
     if in_pairs:
-        yield Vectorize(SUMMED, "r$x", 2)
+        yield Vectorize(SUMMED, "r$x", PAIR)
     for stage in stages:
         yield Vectorize(stage, "o", shape.block)
         for name, factor in tile:
             yield Unroll(stage, name, factor)
-    yield Unroll(SUMMED, depth[0], shape.block // (2 if in_pairs else 1))
+    yield Unroll(SUMMED, depth[0], extents[int(in_pairs)])
 
 
 _TILE_LOOPS = (("b", BLOCKS), ("w", ACROSS), ("h", DOWN))

@@ -56,16 +56,18 @@ def padded_image(x: hl.ImageParam, shape: ConvolutionShape, place: Sequence[hl.V
     """Return a value of the image with its zeros around it.
 
     Args:
-        x: The image, blocked.
+        x: The image.
         shape: What is computed of it.
-        place: Channel of a block, column and row counted from the zeros, block, image.
+        place: Index into it, innermost first; columns and rows are counted from the zeros.
     """
-    c, w, h, b, n = place
     exterior = hl.BoundaryConditions.constant_exterior(
         x, constant(0.0), [(0, extent) for extent in shape.image_extents]
     )
     top, left = shape.pads[:2]
-    value: hl.Expr = exterior[c, w - left, h - top, b, n]
+    moved: list[hl.Expr] = list(place)
+    column = 0 if shape.is_stem else 1
+    moved[column], moved[column + 1] = place[column] - left, place[column + 1] - top
+    value: hl.Expr = exterior[tuple(moved)]
     return value
 
 

@@ -31,6 +31,7 @@ class ConvolutionShape:
         dilations: Rows and columns from one value of a filter to the next.
         pads: Zeros above, left, below, right.
         block: Channels of one block.
+        is_stem: True if the image is plain: fewer channels than a block has.
     """
 
     batch: int
@@ -45,6 +46,7 @@ class ConvolutionShape:
     dilations: tuple[int, int]
     pads: tuple[int, int, int, int]
     block: int
+    is_stem: bool
 
     @property
     def blocks_in(self) -> int:
@@ -59,12 +61,19 @@ class ConvolutionShape:
     @property
     def image_extents(self) -> tuple[int, ...]:
         """Extents of the buffer read, innermost first."""
+        if self.is_stem:
+            return self.width, self.height, self.channels_in, self.batch
         return self.block, self.width, self.height, self.blocks_in, self.batch
 
     @property
     def weight_extents(self) -> tuple[int, ...]:
-        """Extents of the weights as the host keeps them, innermost first ("OIhw16i16o")."""
+        """Extents of the weights as the host keeps them, innermost first.
+
+        "OIhw16i16o" with AVX-512, "OIhw16o" for a stem.
+        """
         rows, columns = self.kernel
+        if self.is_stem:
+            return self.block, columns, rows, self.channels_in, self.blocks_out
         return self.block, self.block, columns, rows, self.blocks_in, self.blocks_out
 
     @property
@@ -120,7 +129,8 @@ def read_convolution(workload: Workload) -> ConvolutionPlan | Support:
         strides=(down, along),
         dilations=(rows_apart, columns_apart),
         pads=(top, left, bottom, right),
-        block=x.block,
+        block=workload.output.block,
+        is_stem=x.layout is Layout.PLAIN,
     )
     return ConvolutionPlan(workload=workload, shape=shape, epilogue=epilogue)
 
@@ -129,12 +139,15 @@ def _refusal(operation: Operation, workload: Workload) -> str:
     """Return why the operation is no dense convolution with constant weights; "" if it is one."""
     specs = [workload.inputs[int(ref[1:])] if ref else None for ref in operation.inputs]
     x, weights, bias, added = (*specs, None, None)[:4]
-    if x is None or x.layout is not Layout.BLOCKED or weights is None or not weights.constant:
-        return "Conv of a plain tensor or with computed weights"
+    block = workload.output.block
+    if x is None or weights is None or not weights.constant or not block:
+        return "Conv with computed weights"
     if weights.shape[1] != x.shape[1] or operation.attributes.get("group", 1) != 1:
         return "Conv in groups"
-    if weights.shape[0] % x.block or len(weights.shape) != 4:
-        return f"Conv with weights {weights.shape} in blocks of {x.block}"
+    if x.layout is Layout.PLAIN and x.shape[1] >= block:
+        return f"Conv of a plain tensor with {x.shape[1]} channels"
+    if weights.shape[0] % block or len(weights.shape) != 4:
+        return f"Conv with weights {weights.shape} in blocks of {block}"
     if bias is not None and (not bias.constant or bias.shape != weights.shape[:1]):
         return "Conv with a computed bias"
     if added is not None and not _is_like(added, workload.output):

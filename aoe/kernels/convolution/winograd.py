@@ -53,6 +53,8 @@ def check_winograd(shape: ConvolutionShape) -> Support:
     if shape.kernel != (3, 3) or shape.strides != (1, 1):
         rows, columns = shape.kernel
         return Support(f"Conv with {rows}x{columns} filters and strides {shape.strides}")
+    if shape.is_stem:
+        return Support("Conv of a plain image")
     if shape.dilations != (1, 1):
         return Support("Conv with dilated filters")
     if min(shape.rows, shape.columns) < 2:

@@ -53,6 +53,14 @@ def convolution(
     return Workload(op_type="convolution", inputs=tuple(inputs), operations=(node,), output=output)
 
 
+def stem(known: Workload, channels: int) -> Workload:
+    """Return a convolution of a plain image with few channels, as a network starts with."""
+    image, weights, *others = known.inputs
+    plain_image = plain(image.shape[0], channels, *image.shape[2:])
+    filters = plain(weights.shape[0], channels, *weights.shape[2:], constant=True)
+    return replace(known, inputs=(plain_image, filters, *others))
+
+
 def chained(
     known: Workload,
     *behind: Operation,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.engine.convolutions import BLOCK, chained, convolution, exactly
+from support.engine.convolutions import BLOCK, chained, convolution, exactly, stem
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import precision_of
@@ -42,11 +42,20 @@ SHAPES: Mapping[str, Workload] = {
 }
 
 
+STEM = stem(
+    convolution((17, 12), kernel=(7, 7), strides=(2, 2), pads=(3, 3, 3, 3), blocks=(1, 2)), 3
+)
+
+
 class TestDirect(KernelFamilyTests):
     family_name = "convolution"
     share = 1.0
     cases: Mapping[str, Workload] = {
         **{label: chained(known, *SILU) for label, known in list(SHAPES.items())[::2]},
+        "stem": chained(STEM, *SILU),
+        "stem of one channel": chained(
+            stem(convolution((9, 20), pads=(0, 0, 0, 0), batch=2), 1), *SILU
+        ),
         "light chain": chained(SHAPES["1x1, prime image"], operation("Neg", "t0", "t1")),
         "strict": replace(
             chained(convolution((6, 7)), operation("Neg", "t0", "t1")),
@@ -62,6 +71,8 @@ class TestDirectInBfloat16(KernelFamilyTests):
         label: replace(known, precision=Precision.BFLOAT16)
         for label, known in {
             **dict(list(SHAPES.items())[1::2]),
+            "stem": STEM,
+            "stem, even filter": stem(convolution((6, 9), kernel=(3, 4), pads=(1, 1, 1, 2)), 12),
             "GELU": chained(convolution((6, 6)), operation("Gelu", "t0", "t1")),
             "residual": chained(
                 convolution((5, 9)),
@@ -93,6 +104,34 @@ def test_sums_of_many_channels_stay_within_the_bound(precision: Precision, bound
         assert precision_of(schedule.algorithm) is precision
         found = CompiledKernel(workload, schedule).run(run.inputs)
         assert np.abs(found - exact).max() / np.abs(exact).max() < bound
+
+
+def test_plain_image_of_many_channels_is_refused() -> None:
+    wide = chained(stem(convolution((6, 6)), BLOCK), *SILU)
+    assert "plain tensor" in Convolution().supports(wide).reason
+
+
+def test_pairs_of_dilated_columns_are_refused() -> None:
+    dilated = stem(convolution((9, 9), dilations=(1, 2)), 3)
+    found = Convolution().supports(replace(dilated, precision=Precision.BFLOAT16))
+    assert "no pairs" in found.reason
+
+
+def test_special_values_come_out_where_onnx_runtime_has_them() -> None:
+    workload = chained(convolution((9, 8), blocks=(2, 1)), operation("Neg", "t0", "t1"))
+    workload = replace(workload, precision=Precision.STRICT_FLOAT32)
+    feed = dict(random_inputs(workload, SEED))
+    image = feed["x0"].copy()
+    for at, value in enumerate((np.nan, np.inf, -np.inf)):
+        image.reshape(-1)[at * 911] = value
+    run = run_baseline(workload, {"x0": image})
+    for guess in Convolution().space(workload, kernel_target()).first_guesses:
+        schedule = Convolution().schedule(workload, Configuration(guess), kernel_target())
+        found = CompiledKernel(workload, schedule).run(run.inputs)
+        finite = np.isfinite(run.result)
+        assert not finite.all()
+        np.testing.assert_array_equal(found[~finite], run.result[~finite])
+        assert np.isfinite(found[finite]).all()
 
 
 def test_direct_convolution_alone_is_left_to_the_host() -> None:
