@@ -39,12 +39,14 @@ from aoe.schedule import (
 BLOCKS, ROWS, WALK = "blocks", "rows", "walk"
 COLUMNS_FIRST, ROWS_FIRST = "columns", "rows"
 """What a task is: a panel of columns with all rows, or some rows with all columns."""
-_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
-_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24)
+_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
+_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
 _REGISTERS = {16: 32, 8: 16, 4: 32}
 """Vector registers by float32 lanes: AVX-512, AVX2, NEON. Source: the instruction sets."""
 _WRITTEN_OUT_CYCLES = 12
-_GUESSES = 6
+_LEAST_SUMS = 8
+"""Sums a tile keeps at least: two per cycle, four cycles until each is ready again."""
+_GUESSES = 4
 _TASKS_PER_THREAD = 4
 _BROADCAST = 1.5
 """What a value broadcast to a register costs, in loads: 6 blocks times 4 rows reach 118 GF/s where
@@ -78,7 +80,7 @@ def product_space(product: MatrixProduct, target: KernelTarget) -> Space:
     )
 
     def legal(values: Mapping[str, Choice]) -> bool:
-        return _fits(int(values[BLOCKS]), int(values[ROWS]), product, target)
+        return _is_useful(int(values[BLOCKS]), int(values[ROWS]), product, target)
 
     names = [knob.name for knob in knobs]
     offered = [
@@ -106,18 +108,20 @@ def _vectors(target: KernelTarget) -> int:
     return max(1, PANEL // target.vector_lanes)
 
 
-def _fits(blocks: int, rows: int, product: MatrixProduct, target: KernelTarget) -> bool:
-    """Return True if a register tile stays in registers, and is none of the useless ones.
-
-    Weights of `blocks` stay in registers while one broadcast value after the other meets them.
-    """
-    wide = blocks * _vectors(target)
-    most_rows = _row_extent(product)
-    registers = _REGISTERS.get(target.vector_lanes, 16)
-    if wide * rows + wide * (rows > 1) + 1 > registers:
+def _is_useful(blocks: int, rows: int, product: MatrixProduct, target: KernelTarget) -> bool:
+    """Return True if a tile stays in registers and has sums enough, or could not have more."""
+    if not _stays_in_registers(blocks, rows, target):
         return False
-    smallest = (min(8, panels_of(product)) if most_rows == 1 else 1) * min(most_rows, 4)
-    return blocks * rows >= min(smallest, 8) or wide * 2 * rows > registers
+    wider = 2 * blocks <= panels_of(product) and _stays_in_registers(2 * blocks, rows, target)
+    higher = 2 * rows <= _row_extent(product) and _stays_in_registers(blocks, 2 * rows, target)
+    return blocks * _vectors(target) * rows >= _LEAST_SUMS or not (wider or higher)
+
+
+def _stays_in_registers(blocks: int, rows: int, target: KernelTarget) -> bool:
+    """Return True if sums, weights of all blocks and one broadcast value have registers."""
+    wide = blocks * _vectors(target)
+    weights = wide if rows > 1 else 0  # of a single row they are read once, from memory
+    return wide * rows + weights + 1 <= _REGISTERS.get(target.vector_lanes, 16)
 
 
 def _cost(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget) -> float:
