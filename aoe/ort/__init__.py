@@ -10,5 +10,6 @@ import sys
 
 from aoe.settings import turn_off_telemetry
 
-if turn_off_telemetry() and "onnxruntime" in sys.modules:  # loaded by the user: what it still may
-    sys.modules["onnxruntime"].disable_telemetry_events()
+_loaded = sys.modules.get("onnxruntime")
+if turn_off_telemetry() and _loaded is not None:  # by the user: what it still may
+    _loaded.disable_telemetry_events()
