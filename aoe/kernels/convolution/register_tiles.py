@@ -137,15 +137,13 @@ def _cycles(
     rows = int(values[TILE_ROWS]) * high
     groups = 1 if values[SCOPE] == IMAGE else -(-shape.rows // rows)
     read_rows = min(rows, shape.rows) * shape.strides[0] + shape.kernel[0] - shape.strides[0]
+    held = (read_rows if groups > 1 else shape.height) * shape.width * shape.channels_in
     if needs_copy(shape, precision):
-        copied = (
-            shape.width * shape.channels_in * (read_rows * groups if groups > 1 else shape.height)
-        )
-        cycles += 3 * copied / target.vector_lanes
-    held = read_rows * shape.width * shape.channels_in if groups > 1 else shape.height * shape.width
+        cycles += 3 * held * groups / target.vector_lanes
     panel = filters // shape.channels_out * blocks * shape.block * size
-    if held * size + panel > 0.8 * target.l2_bytes:
-        cycles += filters * size * groups / _FAR_BYTES_PER_CYCLE
+    if held * size + panel > 0.8 * target.l2_bytes:  # pixels are read again for each panel
+        panels = shape.blocks_out // blocks
+        cycles += (panels * held + filters) * size * groups / _FAR_BYTES_PER_CYCLE
     if panel > 0.6 * target.l2_bytes:  # read again for each register tile
         tiles = -(-shape.rows // high) * -(-shape.columns // wide)
         cycles += filters * size * tiles / _FAR_BYTES_PER_CYCLE

@@ -145,6 +145,14 @@ def test_register_tile_is_the_largest_that_stays_in_registers() -> None:
     assert (best["blocks"], best["across"], best["down"]) == (2, 14, 1)
 
 
+def test_image_beyond_the_cache_is_computed_in_groups_of_rows() -> None:
+    workload = chained(convolution((112, 112), blocks=(8, 8)), *SILU)
+    target = KernelTarget(vector_lanes=16, threads=1, l2_bytes=1 << 20)
+    guesses = Convolution().space(workload, target).first_guesses
+    direct = [guess for guess in guesses if guess["algorithm"] == "direct"]
+    assert direct[0]["scope"] == "group"
+
+
 def test_weights_the_chain_reads_too_are_refused() -> None:
     known = convolution((1, 1), bias=False, **POINT)
     again = chained(known, operation("Add", "t0 x1", "t1"), reads=(plain(1),))
