@@ -37,7 +37,7 @@ FACTOR_MAX = 1 << 16
 VECTOR_MAX = 256
 """Elements of a vector; families ask for 64 at most."""
 WRITTEN_OUT_MAX = 2048
-"""Copies of what a stage computes, unrolled loops around it included; families ask for 36."""
+"""Copies of what a stage computes, unrolled loops around it included; families ask for 384."""
 _UPDATE = ".update"
 
 
@@ -233,6 +233,9 @@ def _vectorize_or_unroll(stage: _Stage, step: Vectorize | Unroll) -> bool:
     if is_vector and step.factor > VECTOR_MAX:
         got = step.factor
         raise ScheduleError(step_text(step), "vector is too wide", got=got, expected=VECTOR_MAX)
+    if is_vector and step.factor.bit_count() != 1:
+        # LLVM aborts where a guarded store of 17 elements leaves one over
+        raise ScheduleError(step_text(step), "vector is no power of two", got=step.factor)
     copies = 1 if is_vector else step.factor
     if loop.extent == step.factor:
         loop.is_vector, loop.copies = is_vector, copies

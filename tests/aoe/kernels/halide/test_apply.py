@@ -85,9 +85,9 @@ ILLEGAL: dict[str, tuple[tuple[Step, ...], str]] = {
     ),
     "vectorized twice": (
         (
-            Split("y", "hw", "o", "i", 5),
-            Vectorize("y", "i", 5),
-            Vectorize("y", "i", 5),
+            Split("y", "hw", "o", "i", 4),
+            Vectorize("y", "i", 4),
+            Vectorize("y", "i", 4),
         ),
         "vectorized or unrolled already",
     ),

@@ -55,7 +55,7 @@ def _pipeline(padded: frozenset[str] = frozenset()) -> Pipeline:
 LEGAL: dict[str, tuple[Step, ...]] = {
     "factor of a long loop": (Split("y", "x", "xo", "xi", 1000),),
     "long factor, guarded": (Split("y", "x", "xo", "xi", FACTOR_MAX, Tail.GUARD),),
-    "old name for the outer loop": (Split("y", "x", "x", "xi", 10), Vectorize("y", "xi", 10)),
+    "old name for the outer loop": (Split("y", "x", "x", "xi", 8), Vectorize("y", "xi", 8)),
     "vector of a part": (Vectorize("y", "x", 16), Unroll("y", "x", 4), Parallel("y", "x")),
     "fused under an old name": (Fuse("y", "z", "x", "x"), Parallel("y", "x", 4)),
     "outside of a vector": (
@@ -108,6 +108,10 @@ ILLEGAL: dict[str, tuple[tuple[Step, ...], str]] = {
     "too wide a vector": (
         (Vectorize("a", "x", 2 * VECTOR_MAX),),
         f"vector is too wide (got {2 * VECTOR_MAX}, expected {VECTOR_MAX})",
+    ),
+    "vector with one element over": (
+        (Vectorize("a", "x", 17),),
+        "vector is no power of two (got 17)",
     ),
     "unrolled too often": (
         (Unroll("a", "x", WRITTEN_OUT_MAX + 1),),
