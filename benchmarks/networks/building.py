@@ -42,8 +42,8 @@ def build_module(name: str, *, seed: int = _SEED) -> nn.Module:
 def draw_weights(module: nn.Module, *, seed: int) -> None:
     """Give every parameter of a module a seeded value by the role of the layer that holds it.
 
-    A convolution with an attribute `gain` gets weights so many times as large: branches that are
-    added many times over without a normalization in between need a small one.
+    A convolution or normalization with an attribute `gain` gets weights so many times as large:
+    branches that are added many times over need a small one.
 
     Source: K. He et al., "Delving deep into rectifiers", 2015, for the scale of filters; matrices
     have no rectifier in front of them and get half of that variance.
@@ -61,7 +61,8 @@ def draw_weights(module: nn.Module, *, seed: int) -> None:
             elif name == "bias":
                 parameter.normal_(0, 0.1, generator=generator)
             elif parameter.dim() == 1:  # the scale of a normalization, or of a whole layer
-                parameter.uniform_(0.5, 1.5, generator=generator)
+                gain = float(getattr(owner, "gain", 1.0))
+                parameter.uniform_(0.5 * gain, 1.5 * gain, generator=generator)
             else:  # positions, class tokens
                 parameter.normal_(0, _FREE_STD, generator=generator)
 

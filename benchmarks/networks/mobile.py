@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
-from networks.layers import Activation, ConvNorm, ImageClassifier, SqueezeExcite, rounded_channels
+from networks.layers import (
+    BRANCH_GAIN,
+    Activation,
+    ConvNorm,
+    ImageClassifier,
+    SqueezeExcite,
+    rounded_channels,
+)
 from torch import Tensor, nn
 
 
@@ -31,9 +38,10 @@ class InvertedResidual(nn.Module):
         layers.append(ConvNorm(wide, wide, kernel, stride, groups=wide, act=act, eps=eps))
         if excite is not None:
             layers.append(excite)
-        layers.append(ConvNorm(wide, outputs, act=None, eps=eps))
-        self.path = nn.Sequential(*layers)
         self.has_shortcut = stride == 1 and inputs == outputs
+        gain = BRANCH_GAIN if self.has_shortcut else 1.0
+        layers.append(ConvNorm(wide, outputs, act=None, eps=eps, gain=gain))
+        self.path = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, inputs, h, w) to (n, outputs, h/stride, w/stride)."""

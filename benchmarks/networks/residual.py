@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from networks.layers import ChannelNorm, ConvNorm, ImageClassifier, SqueezeExcite
+from networks.layers import BRANCH_GAIN, ChannelNorm, ConvNorm, ImageClassifier, SqueezeExcite
 from torch import Tensor, nn
 
 
@@ -15,7 +15,8 @@ class BasicBlock(nn.Module):
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
         self.path = nn.Sequential(
-            ConvNorm(inputs, width, 3, stride), ConvNorm(width, width, 3, act=None)
+            ConvNorm(inputs, width, 3, stride),
+            ConvNorm(width, width, 3, act=None, gain=BRANCH_GAIN),
         )
         self.shortcut = _shortcut(inputs, width, stride)
 
@@ -35,7 +36,7 @@ class Bottleneck(nn.Module):
         self.path = nn.Sequential(
             ConvNorm(inputs, width),
             ConvNorm(width, width, 3, stride),
-            ConvNorm(width, outputs, act=None),
+            ConvNorm(width, outputs, act=None, gain=BRANCH_GAIN),
         )
         self.shortcut = _shortcut(inputs, outputs, stride)
 
@@ -53,7 +54,7 @@ class GroupedBottleneck(nn.Module):
             ConvNorm(inputs, width),
             ConvNorm(width, width, 3, stride, groups=width // group),
             SqueezeExcite(width, round(inputs / 4)),
-            ConvNorm(width, width, act=None),
+            ConvNorm(width, width, act=None, gain=BRANCH_GAIN),
         )
         self.shortcut = _shortcut(inputs, width, stride)
 
@@ -71,7 +72,7 @@ class FaceBlock(nn.Module):
             nn.BatchNorm2d(inputs),
             ConvNorm(inputs, width, 3, act=None),
             nn.PReLU(width),
-            ConvNorm(width, width, 3, stride, act=None),
+            ConvNorm(width, width, 3, stride, act=None, gain=BRANCH_GAIN),
         )
         self.shortcut = _shortcut(inputs, width, stride)
 

@@ -147,13 +147,14 @@ def test_weights_follow_the_seed_alone() -> None:
     assert not torch.equal(drawn[0], drawn[2])
 
 
-def test_convolution_may_ask_for_small_weights() -> None:
+@pytest.mark.parametrize("kind", ["Conv1d", "BatchNorm2d"])
+def test_layer_may_ask_for_small_weights(kind: str) -> None:
     torch = pytest.importorskip("torch")
     from networks.building import draw_weights
 
     drawn = []
     for gain in (1.0, 0.25):
-        layer = torch.nn.Conv1d(4, 4, 3)
+        layer = torch.nn.Conv1d(4, 4, 3) if kind == "Conv1d" else torch.nn.BatchNorm2d(4)
         layer.gain = gain
         draw_weights(layer, seed=1)
         drawn.append(layer.weight.detach())
