@@ -17,7 +17,7 @@ from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT, chain_pipeline, read_operands
 from aoe.kernels.halide.tiling import TASK
-from aoe.kernels.math.functions import constant
+from aoe.kernels.math.functions import constant, to_bfloat16
 from aoe.kernels.matmul.result import PANEL, left_argument, left_extents, left_place, panels_of
 from aoe.kernels.matmul.shape import MatrixProduct
 from aoe.schedule import (
@@ -158,7 +158,7 @@ def _rounded(product: MatrixProduct, left: hl.ImageParam, rows: tuple[hl.Var, ..
     here = (w, h, n)[: len(rows)]
     rounded = hl.Func(ROUNDED)
     place = left_place(product, here, i * _REDUCED + c)
-    rounded[c, w, h, i, n] = hl.cast(hl.BFloat(16), read[place])
+    rounded[c, w, h, i, n] = to_bfloat16(read[place])
     rounded.bound(c, 0, _REDUCED).compute_root()  # steps place it closer
     return rounded
 
@@ -196,7 +196,7 @@ def _packing(product: MatrixProduct) -> PackedInput:
     k, column = i * _REDUCED + 2 * t + q, b * PANEL + o
     value = exterior[k, column] if product.right_turned else exterior[column, k]
     packed = hl.Func("packed")
-    packed[q, o, t, x, y, i, b] = hl.cast(hl.BFloat(16), value)
+    packed[q, o, t, x, y, i, b] = to_bfloat16(value)
     packed.bound(q, 0, 2).bound(o, 0, PANEL).unroll(q).vectorize(o, PANEL)
     return PackedInput(output=packed, argument=weights, argument_extents=extents, dtype="bfloat16")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import halide as hl
 
 from aoe.kernels.family import PackedInput, Pipeline
-from aoe.kernels.math.functions import constant
+from aoe.kernels.math.functions import constant, to_bfloat16
 from aoe.kernels.matmul.panels import element_or_zero, right_extents, right_matrix
 from aoe.kernels.matmul.result import (
     BLOCK,
@@ -62,7 +62,7 @@ def round_left(product: MatrixProduct, arguments: ProductArguments) -> hl.Func:
     value = arguments.left[left_place(product, arguments.rows, inside)]
     rounded = hl.Func(ROUNDED)
     padded = hl.select(k < product.depth, value, constant(0.0))
-    rounded[(k, *arguments.rows)] = hl.cast(hl.BFloat(16), padded)
+    rounded[(k, *arguments.rows)] = to_bfloat16(padded)
     rounded.compute_root()
     return rounded
 
@@ -72,7 +72,7 @@ def _packing(product: MatrixProduct) -> PackedInput:
     batch, right = batch_variables(product), right_matrix(product)
     packed = hl.Func(PACKED)
     value = element_or_zero(product, right, 2 * pair + half, panel * PANEL + lane, batch)
-    packed[(half, lane, pair, panel, *batch)] = hl.cast(hl.BFloat(16), value)
+    packed[(half, lane, pair, panel, *batch)] = to_bfloat16(value)
     packed.bound(half, 0, 2).compute_root()
     if product.has_weights:
         packed.unroll(half).vectorize(lane, PANEL)

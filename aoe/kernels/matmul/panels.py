@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import halide as hl
 
 from aoe.kernels.family import PackedInput, Pipeline
-from aoe.kernels.math.functions import constant
+from aoe.kernels.math.functions import constant, to_bfloat16
 from aoe.kernels.matmul.result import (
     BLOCK,
     LANE,
@@ -68,7 +68,7 @@ def _packing(product: MatrixProduct, kept: hl.Type) -> PackedInput:
     batch, right = batch_variables(product), right_matrix(product)
     packed = hl.Func(PACKED)
     value = element_or_zero(product, right, k, panel * PANEL + lane, batch)
-    packed[(lane, k, panel, *batch)] = hl.cast(kept, value)
+    packed[(lane, k, panel, *batch)] = to_bfloat16(value) if kept == hl.BFloat(16) else value
     packed.compute_root()
     if product.has_weights:
         packed.vectorize(lane, PANEL)

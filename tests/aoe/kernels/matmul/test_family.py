@@ -281,3 +281,18 @@ def test_what_is_not_computed_is_refused(workload: Workload, reason: str) -> Non
 def test_unknown_algorithm_is_refused() -> None:
     with pytest.raises(ValueError, match="no such algorithm"):
         MatMul().pipeline(product((4, 5), (5, 6), (4, 6)), "strassen")
+
+
+@pytest.mark.parametrize("rows", [2, 24], ids=["exact rows", "rounded rows"])
+def test_nan_of_any_bits_reaches_the_results_of_its_row(rows: int) -> None:
+    """Rounding must not carry a NaN whose mantissa is all ones over into a zero."""
+    workload = replace(product((rows, 40), (40, 33), (rows, 33)), precision=Precision.BFLOAT16)
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    spoilt = np.array(run.inputs["x0"])
+    spoilt[1, 7] = np.array([0x7FFFFFFF], np.uint32).view(np.float32)[0]
+    family, target = get_family("matmul"), kernel_target()
+    for guess in family.space(workload, target).first_guesses:
+        schedule = family.schedule(workload, Configuration(guess), target)
+        found = CompiledKernel(workload, schedule).run({**run.inputs, "x0": spoilt})
+        assert np.isnan(found[1]).all()
+        assert np.isfinite(np.delete(found, 1, axis=0)).all()
