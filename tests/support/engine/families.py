@@ -10,10 +10,10 @@ import halide as hl
 
 from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.elementwise import Elementwise
-from aoe.kernels.family import KernelTarget, PackedInput, Pipeline
+from aoe.kernels.family import KernelTarget, PackedInput, Pipeline, Support
 from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
 from aoe.target import Target
-from aoe.workload import Operation, TensorSpec, Workload
+from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 
 def chain_workload(
@@ -77,9 +77,13 @@ class RoundedConvolution(Convolution):
     Stands for families whose kernels of lower precision need a CPU that has it.
     """
 
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload can be computed in float32."""
+        return Convolution.supports(self, _exact(workload))
+
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the algorithm; the names of lower precision end in `_bf16`."""
-        found = Convolution.pipeline(self, workload, algorithm.removesuffix(_LOWER))
+        found = Convolution.pipeline(self, _exact(workload), algorithm.removesuffix(_LOWER))
         if not algorithm.endswith(_LOWER):
             return found
         packings = {number: _rounded(packing) for number, packing in found.packings.items()}
@@ -87,7 +91,7 @@ class RoundedConvolution(Convolution):
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return the space of float32, under other names where the precision is lower."""
-        found = Convolution.space(self, workload, target)
+        found = Convolution.space(self, _exact(workload), target)
         if not workload.precision.is_lower:
             return found
 
@@ -104,11 +108,16 @@ class RoundedConvolution(Convolution):
     ) -> Schedule:
         """Return the steps of the algorithm in float32, under the name of this one."""
         exact = Configuration(_named(configuration, lower=False))
-        found = Convolution.schedule(self, workload, exact, target)
+        found = Convolution.schedule(self, _exact(workload), exact, target)
         return replace(found, algorithm=str(configuration["algorithm"]))
 
 
 _LOWER_NAMES = (f"winograd_2x2{_LOWER}",)
+
+
+def _exact(workload: Workload) -> Workload:
+    lower = workload.precision.is_lower
+    return replace(workload, precision=Precision.FLOAT32) if lower else workload
 
 
 def _named(values: Mapping[str, Choice], *, lower: bool) -> dict[str, Choice]:
