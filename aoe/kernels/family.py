@@ -38,6 +38,11 @@ class KernelTarget:
     bf16_dot: bool = False
     bf16_tiles: bool = False
 
+    @property
+    def registers(self) -> int:
+        """Vector registers: AVX-512, AVX2, NEON. Source: the instruction sets."""
+        return {16: 32, 8: 16, 4: 32}.get(self.vector_lanes, 16)
+
     @classmethod
     def of(cls, target: Target) -> KernelTarget:
         """Return what a family has to know about `target`."""

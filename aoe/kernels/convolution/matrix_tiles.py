@@ -19,6 +19,7 @@ from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionS
 from aoe.kernels.convolution.tiles import ACROSS, BLOCKS, DOWN, GROUP, IMAGE, SCOPE, TILE_ROWS
 from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.tile_sums import BYTES_PER_US, OPERATIONS_PER_US, REDUCED, tile_sums
 from aoe.kernels.math.functions import constant, to_bfloat16
 from aoe.schedule import (
     Choice,
@@ -37,13 +38,7 @@ from aoe.schedule import (
 PADDED, SUMS = "padded", "sums"
 _LANES = 16
 """Channels of a block, and results of a tile's row: 64 bytes of float32."""
-_REDUCED = 32
-"""Channels summed by one instruction: 64 bytes of bfloat16."""
 _ROWS, _BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 56), (2, 4, 8, 16, 32)
-_OPERATIONS_PER_US = 1.0e6
-_BYTES_PER_US = 2.0e4
-"""Rough rates of one core, for the order of candidates: 1 TFLOP/s out of tiles and 20 GB/s of
-weights from the third-level cache. Measured on a Xeon with AMX (model 167), 2026-11-22."""
 
 
 def check_matrix_tiles(shape: ConvolutionShape) -> Support:
@@ -62,24 +57,15 @@ def matrix_tiles_pipeline(plan: ConvolutionPlan) -> Pipeline:
     shape = plan.shape
     arguments = kernel_arguments(plan, _packed_extents(shape), hl.BFloat(16))
     c, o, w, h, b, n = (hl.Var(name) for name in ("c", "o", "w", "h", "b", "n"))
-    padded, sums, result = hl.Func(PADDED), hl.Func(SUMS), hl.Func(RESULT)
-    block = b * (_REDUCED // _LANES) + c // _LANES
+    padded, result = hl.Func(PADDED), hl.Func(RESULT)
+    block = b * (REDUCED // _LANES) + c // _LANES
     pixel = padded_image(arguments.at(X), shape, (c % _LANES, w, h, block, n))
     padded[c, w, h, b, n] = to_bfloat16(pixel)
-    numbers = (*reversed(shape.strides), *reversed(shape.dilations))
-    parameters = [padded, arguments.at(WEIGHTS), *(hl.Expr(number) for number in numbers)]
+    weights = arguments.at(WEIGHTS)
+    sums = tile_sums(SUMS, padded, weights, shape.strides, shape.dilations)
     place = (o, w, h, b, n)
-    sums.define_extern(
-        "aoe_sum_tiles",
-        [hl.ExternFuncArgument(parameter) for parameter in parameters],
-        [hl.Float(32)],
-        list(place),
-        hl.NameMangling.C,
-    )
     result[place] = finished_result(plan, arguments, sums[place], place)
-    for stage in (padded, sums):
-        stage.compute_root()  # steps place it closer
-    padded.bound(c, 0, _REDUCED)
+    padded.bound(c, 0, REDUCED).compute_root()  # steps place it closer
     blocks = shape.blocks_out
     return Pipeline(
         output=result,
@@ -88,7 +74,7 @@ def matrix_tiles_pipeline(plan: ConvolutionPlan) -> Pipeline:
         argument_extents=arguments.extents,
         output_extents=shape.result_extents,
         loops={
-            PADDED: (("c", _REDUCED), ("w", 0), ("h", 0), ("b", 0), ("n", 0)),
+            PADDED: (("c", REDUCED), ("w", 0), ("h", 0), ("b", 0), ("n", 0)),
             SUMS: (("o", _LANES), ("w", 0), ("h", 0), ("b", 0), ("n", 0)),
             RESULT: (
                 *(("o", _LANES), ("w", shape.columns), ("h", shape.rows)),
@@ -135,7 +121,7 @@ def matrix_tiles_steps(values: Mapping[str, Choice], target: KernelTarget) -> It
     yield ComputeAt(PADDED, RESULT, "task") if is_per_task else ComputeRoot(PADDED)
     yield Split(PADDED, "c", "half", "c", _LANES)
     yield Vectorize(PADDED, "c", _LANES)
-    yield Unroll(PADDED, "half", _REDUCED // _LANES)
+    yield Unroll(PADDED, "half", REDUCED // _LANES)
     if target.threads > 1:
         yield Parallel(RESULT, "task")
         if not is_per_task:
@@ -144,8 +130,8 @@ def matrix_tiles_steps(values: Mapping[str, Choice], target: KernelTarget) -> It
 
 def _packed_extents(shape: ConvolutionShape) -> tuple[int, ...]:
     rows, columns = shape.kernel
-    blocks = -(-shape.channels_in // _REDUCED)
-    return 2, _LANES, _REDUCED // 2, columns, rows, blocks, shape.blocks_out
+    blocks = -(-shape.channels_in // REDUCED)
+    return 2, _LANES, REDUCED // 2, columns, rows, blocks, shape.blocks_out
 
 
 def _packing(shape: ConvolutionShape) -> PackedInput:
@@ -158,7 +144,7 @@ def _packing(shape: ConvolutionShape) -> PackedInput:
     q, o, t, x, y, i, b = (hl.Var(name) for name in ("q", "o", "t", "x", "y", "i", "b"))
     packed = hl.Func("packed")
     channel = 2 * t + q
-    block = i * (_REDUCED // _LANES) + channel // _LANES
+    block = i * (REDUCED // _LANES) + channel // _LANES
     packed[q, o, t, x, y, i, b] = to_bfloat16(exterior[o, channel % _LANES, x, y, block, b])
     packed.bound(q, 0, 2).bound(o, 0, _LANES).unroll(q).vectorize(o, _LANES)
     return PackedInput(output=packed, argument=weights, argument_extents=extents, dtype="bfloat16")
@@ -174,7 +160,7 @@ def _cost_us(values: Mapping[str, Choice], shape: ConvolutionShape, target: Kern
     filled = shape.columns / (-(-shape.columns // _LANES) * _LANES)
     pairs = -(-min(blocks, shape.blocks_out) // 2) * 2 / min(blocks, shape.blocks_out)
     results = groups * rows * shape.columns * shape.batch * shape.channels_out
-    summing = 2 * results * shape.channels_in * taps * pairs / filled / _OPERATIONS_PER_US
+    summing = 2 * results * shape.channels_in * taps * pairs / filled / OPERATIONS_PER_US
     window = (rows - 1) * shape.strides[0] + (shape.kernel[0] - 1) * shape.dilations[0] + 1
     read_rows = groups * window if is_per_task else shape.height
     rounded = 6 * read_rows * shape.width * shape.channels_in * shape.batch
@@ -184,6 +170,6 @@ def _cost_us(values: Mapping[str, Choice], shape: ConvolutionShape, target: Kern
     spilt = 8 * results if sums > target.l1_bytes else 0
     if sums > target.l2_bytes // 2:
         spilt *= 4
-    moved = (rounded + weights * kept + spilt + 4 * results) / _BYTES_PER_US
+    moved = (rounded + weights * kept + spilt + 4 * results) / BYTES_PER_US
     idle = -(-tasks // target.threads) * target.threads / tasks
     return (summing + moved) * idle

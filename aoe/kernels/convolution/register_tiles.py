@@ -23,13 +23,11 @@ from aoe.kernels.convolution.tiles import (
     DOWN,
     GROUP,
     IMAGE,
-    REGISTERS,
     SCOPE,
     TILE_ROWS,
-    WRITTEN_OUT_CYCLES,
 )
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
 from aoe.schedule import (
     Choice,
     ComputeAt,
@@ -53,7 +51,7 @@ _FAR_BYTES_PER_CYCLE = 12
 
 def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
     """Return what may be chosen for the numbers of a configuration, rising."""
-    tiles = _best_tiles(shape, target.vector_lanes)
+    tiles = _best_tiles(shape, target.registers)
     return {
         BLOCKS: tuple(sorted({blocks for blocks, _, _ in tiles})),
         ACROSS: tuple(sorted({wide for _, wide, _ in tiles})),
@@ -65,7 +63,7 @@ def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[in
 def fits(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups inside the image."""
     blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
-    if (blocks, wide, high) not in _best_tiles(shape, target.vector_lanes):
+    if (blocks, wide, high) not in _best_tiles(shape, target.registers):
         return False
     if values[SCOPE] == IMAGE:
         return values[TILE_ROWS] == 1
@@ -88,13 +86,12 @@ def ranked(
 
 
 @cache
-def _best_tiles(shape: ConvolutionShape, lanes: int) -> tuple[tuple[int, int, int], ...]:
+def _best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int, int], ...]:
     """Return blocks, columns and rows of the best register tiles, best first.
 
     Weights of `blocks` vectors stay in registers while one broadcast value after the other meets
     them: blocks * wide * high sums, the weights and one broadcast.
     """
-    registers = REGISTERS.get(lanes, 16)
     found = [
         tile
         for tile in product(_BLOCKS, _ACROSS, _DOWN)

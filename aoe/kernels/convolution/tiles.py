@@ -18,7 +18,7 @@ from aoe.kernels.convolution.winograd import (
     TILE,
 )
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
 from aoe.schedule import (
     Choice,
     ComputeAt,
@@ -39,11 +39,6 @@ _BLOCKS, _ACROSS, _DOWN = (1, 2, 4), (1, 2, 3, 4, 6, 7, 8, 10, 14), (1, 2, 4)
 _GROUPS = (1, 2, 4, 7, 14)
 _LEAST_SUMS = 12
 """Sums a register tile keeps at least: two per cycle, four cycles until each is ready again."""
-REGISTERS = {16: 32, 8: 16, 4: 32}
-"""Vector registers by float32 lanes: AVX-512, AVX2, NEON. Source: the instruction sets."""
-
-WRITTEN_OUT_CYCLES = 12
-"""Cycles of a chain up to which it is written out for each result of a register tile."""
 
 
 def tiles_of(shape: ConvolutionShape, transforms: Transforms) -> tuple[int, int]:
@@ -68,7 +63,7 @@ def fits(
     group = down if values[SCOPE] == IMAGE else min(int(values[TILE_ROWS]), down)
     sums = blocks * wide * high
     return (
-        sums + blocks + 1 <= REGISTERS.get(target.vector_lanes, 16)
+        sums + blocks + 1 <= target.registers
         and sums >= min(_LEAST_SUMS, across * group)
         and shape.blocks_out % blocks == 0
         and wide <= across

@@ -63,6 +63,10 @@ def _refusal(operation: Operation, booleans: set[str]) -> str:
     return rule.refuse(operation)
 
 
+WRITTEN_OUT_CYCLES = 12
+"""Cycles of a chain up to which it is written out for each result of a register tile."""
+
+
 def build_chain(
     operations: Iterable[Operation],
     values: Mapping[str, hl.Expr],

@@ -8,17 +8,27 @@ y          the chain behind the product: bias, activation, residual
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import product as combinations
 
 import halide as hl
 
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, Support
-from aoe.kernels.halide.chain import RESULT, chain_pipeline, read_operands
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.tile_sums import BYTES_PER_US, OPERATIONS_PER_US, REDUCED, tile_sums
 from aoe.kernels.halide.tiling import TASK
 from aoe.kernels.math.functions import constant, to_bfloat16
-from aoe.kernels.matmul.result import PANEL, left_argument, left_extents, left_place, panels_of
+from aoe.kernels.matmul.panels import element_or_zero, right_extents, right_matrix
+from aoe.kernels.matmul.result import (
+    PACKED,
+    PANEL,
+    SUMS,
+    ProductArguments,
+    chained_pipeline,
+    left_place,
+    panels_of,
+    read_arguments,
+)
 from aoe.kernels.matmul.shape import MatrixProduct
 from aoe.schedule import (
     Choice,
@@ -37,20 +47,14 @@ from aoe.schedule import (
 )
 
 PANELS_TILES = "panels_tiles"
-ROUNDED, SUMS = "rounded", "sums"
+ROUNDED = "rounded"
 TASK_ROWS, TASK_PANELS = "task_rows", "task_panels"
-_REDUCED = 32
-"""Products summed by one instruction: 64 bytes of bfloat16."""
 _MOST_ROW_LOOPS = 3
 """Loops over rows the glue's function runs through."""
 _LEAST_ROWS = 4
 """Rows below which tiles stay so empty that reading the weights decides alone."""
 _ROWS, _PANELS = (16, 32, 64, 128), (2, 4, 8, 16)
 _GUESSES = 5
-_OPERATIONS_PER_US = 1.0e6
-_BYTES_PER_US = 2.0e4
-"""Rough rates of one core, for the order of candidates: 1 TFLOP/s out of tiles and 20 GB/s of
-weights from the third-level cache. Measured on a Xeon with AMX (model 167), 2026-11-22."""
 
 
 def check_matrix_tiles(product: MatrixProduct) -> Support:
@@ -71,34 +75,19 @@ def matrix_tiles_pipeline(product: MatrixProduct) -> Pipeline:
     pair, PANEL columns, 16 pairs, 1, 1, blocks of 32 of the depth, panels), zeros behind the
     last column and the last row.
     """
-    operands = read_operands(product.chain, product.iteration)
-    rows = operands.variables[1:]
-    left = left_argument(product, operands.arguments[product.left])
-    weights = hl.ImageParam(hl.BFloat(16), len(_packed_extents(product)), f"x{product.right}")
-    rounded = _rounded(product, left, rows)
-    sums = _sums(rounded, weights)
-    column = operands.variables[0]
-    made = sums[(column % PANEL, *_three(rows)[:2], column // PANEL, _three(rows)[2])]
-    behind = replace(operands, values={**operands.values, product.product: made})
-    chain = chain_pipeline(
-        product.chain,
-        behind,
-        [item for item in product.chain.operations if item.output != product.product],
+    arguments = read_arguments(product, _packing(product), _packed_extents(product))
+    rounded = _rounded(product, arguments)
+    sums = tile_sums(SUMS, rounded, arguments.right)
+    column, (w, h, n) = arguments.operands.variables[0], _three(arguments.rows)
+    return chained_pipeline(
+        product,
+        arguments,
+        sums[column % PANEL, w, h, column // PANEL, n],
         {ROUNDED: rounded, SUMS: sums},
         {
-            ROUNDED: (("c", _REDUCED), ("w", 0), ("h", 0), ("i", 0), ("n", 0)),
+            ROUNDED: (("c", REDUCED), ("w", 0), ("h", 0), ("i", 0), ("n", 0)),
             SUMS: (("o", PANEL), ("w", 0), ("h", 0), ("b", 0), ("n", 0)),
         },
-    )
-    arguments, extents = list(operands.arguments[:-2]), list(chain.argument_extents[:-2])
-    arguments[product.left], arguments[product.right] = left, weights
-    extents[product.left] = left_extents(product)
-    extents[product.right] = _packed_extents(product)
-    return replace(
-        chain,
-        arguments=tuple(arguments),
-        argument_extents=tuple(extents),
-        packings={product.right: _packing(product)},
     )
 
 
@@ -138,7 +127,7 @@ def matrix_tiles_steps(
     yield Split(ROUNDED, "c", "half", "c", PANEL)
     yield Reorder(ROUNDED, ("c", "half", "i", "w", "h", "n"))
     yield Vectorize(ROUNDED, "c", PANEL)
-    yield Unroll(ROUNDED, "half", _REDUCED // PANEL)
+    yield Unroll(ROUNDED, "half", REDUCED // PANEL)
     if target.threads > 1:
         yield Parallel(RESULT, TASK)
         yield Parallel(ROUNDED, "w")
@@ -149,56 +138,40 @@ def _three(rows: tuple[hl.Var, ...]) -> tuple[hl.Expr, ...]:
     return tuple(hl.Expr(row) for row in rows) + (hl.Expr(0),) * (_MOST_ROW_LOOPS - len(rows))
 
 
-def _rounded(product: MatrixProduct, left: hl.ImageParam, rows: tuple[hl.Var, ...]) -> hl.Func:
+def _rounded(product: MatrixProduct, arguments: ProductArguments) -> hl.Func:
     """Return the left matrix in bfloat16, zeros behind the last of its depth."""
     c, w, h, i, n = (hl.Var(name) for name in ("c", "w", "h", "i", "n"))
-    inside = [(hl.Expr(), hl.Expr())] * left.dimensions()
-    inside[1 if product.left_turned else 0] = (0, product.depth)
-    read = left if product.depth % _REDUCED == 0 else _exterior(left, inside)
-    here = (w, h, n)[: len(rows)]
+    read = arguments.left
+    if product.depth % REDUCED:
+        inside = [(hl.Expr(), hl.Expr())] * read.dimensions()
+        inside[1 if product.left_turned else 0] = (0, product.depth)
+        read = hl.BoundaryConditions.constant_exterior(read, constant(0.0), inside)
+    here = (w, h, n)[: len(arguments.rows)]
     rounded = hl.Func(ROUNDED)
-    place = left_place(product, here, i * _REDUCED + c)
+    place = left_place(product, here, i * REDUCED + c)
     rounded[c, w, h, i, n] = to_bfloat16(read[place])
-    rounded.bound(c, 0, _REDUCED).compute_root()  # steps place it closer
+    rounded.bound(c, 0, REDUCED).compute_root()  # steps place it closer
     return rounded
 
 
-def _exterior(left: hl.ImageParam, bounds: list[tuple[object, object]]) -> hl.Func:
-    return hl.BoundaryConditions.constant_exterior(left, constant(0.0), bounds)
-
-
-def _sums(rounded: hl.Func, weights: hl.ImageParam) -> hl.Func:
-    ones = [hl.Expr(1)] * 4  # strides and dilations of the convolution a product is
-    sums = hl.Func(SUMS)
-    sums.define_extern(
-        "aoe_sum_tiles",
-        [hl.ExternFuncArgument(parameter) for parameter in (rounded, weights, *ones)],
-        [hl.Float(32)],
-        [hl.Var(name) for name in ("o", "w", "h", "b", "n")],
-        hl.NameMangling.C,
-    )
-    sums.bound(sums.args()[0], 0, PANEL).compute_root()  # steps place it closer
-    return sums
-
-
 def _packed_extents(product: MatrixProduct) -> tuple[int, ...]:
-    depth = -(-product.depth // _REDUCED)
-    return 2, PANEL, _REDUCED // 2, 1, 1, depth, panels_of(product)
+    depth = -(-product.depth // REDUCED)
+    return 2, PANEL, REDUCED // 2, 1, 1, depth, panels_of(product)
 
 
 def _packing(product: MatrixProduct) -> PackedInput:
-    columns, depth = product.columns.extent, product.depth
-    extents = (depth, columns) if product.right_turned else (columns, depth)
-    weights = hl.ImageParam(hl.Float(32), 2, "weights")
-    bounds = [(0, extent) for extent in extents]
-    exterior = hl.BoundaryConditions.constant_exterior(weights, constant(0.0), bounds)
     q, o, t, x, y, i, b = (hl.Var(name) for name in ("q", "o", "t", "x", "y", "i", "b"))
-    k, column = i * _REDUCED + 2 * t + q, b * PANEL + o
-    value = exterior[k, column] if product.right_turned else exterior[column, k]
-    packed = hl.Func("packed")
+    right, k = right_matrix(product), i * REDUCED + 2 * t + q
+    packed = hl.Func(PACKED)
+    value = element_or_zero(product, right, k, b * PANEL + o, ())
     packed[q, o, t, x, y, i, b] = to_bfloat16(value)
     packed.bound(q, 0, 2).bound(o, 0, PANEL).unroll(q).vectorize(o, PANEL)
-    return PackedInput(output=packed, argument=weights, argument_extents=extents, dtype="bfloat16")
+    return PackedInput(
+        output=packed,
+        argument=right,
+        argument_extents=right_extents(product),
+        dtype="bfloat16",
+    )
 
 
 def _cost_us(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget) -> float:
@@ -210,9 +183,9 @@ def _cost_us(values: Mapping[str, Choice], product: MatrixProduct, target: Kerne
         outer *= axis.extent
     tasks = outer * down * across
     filled = rows / (-(-rows // PANEL) * PANEL)
-    summing = 2 * rows * panels * PANEL * product.depth / filled / _OPERATIONS_PER_US
+    summing = 2 * rows * panels * PANEL * product.depth / filled / OPERATIONS_PER_US
     weights, data = 2 * panels * PANEL * product.depth, 2 * rows * product.depth
     sums = 4 * rows * panels * PANEL
     spilt = sums * (1 if sums > target.l1_bytes else 0) * (4 if sums > target.l2_bytes // 2 else 1)
-    moved = (weights / down + data + spilt + sums) / _BYTES_PER_US
+    moved = (weights / down + data + spilt + sums) / BYTES_PER_US
     return (summing + moved) * -(-tasks // target.threads)

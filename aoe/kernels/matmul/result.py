@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import halide as hl
 
@@ -122,12 +123,39 @@ def finished_pipeline(
     if not product.has_weights:
         stages = {**stages, PACKED: arguments.packing.output}
     loops = {name: tuple((v.name(), 0) for v in stage.args()) for name, stage in stages.items()}
+    chained = chained_pipeline(
+        product,
+        arguments,
+        made,
+        {SUMS: sums, SUMMED: sums.update(), FINISHED: finished, **stages},
+        {SUMS: pure, FINISHED: pure, SUMMED: (*pure, *depths), **loops},
+    )
+    return replace(chained, padded=frozenset({SUMS, FINISHED}))
+
+
+def chained_pipeline(
+    product: MatrixProduct,
+    arguments: ProductArguments,
+    made: hl.Expr,
+    stages: Mapping[str, Any],
+    loops: Mapping[str, tuple[tuple[str, int], ...]],
+) -> Pipeline:
+    """Return the pipeline of a product with the chain behind it.
+
+    Args:
+        product: What is computed.
+        arguments: What is read.
+        made: The product, for one iteration of the result.
+        stages: What it reads, by name.
+        loops: Their loops.
+    """
+    operands = arguments.operands
     chain = chain_pipeline(
         product.chain,
         replace(operands, values={**operands.values, product.product: made}),
         [item for item in product.chain.operations if item.output != product.product],
-        {SUMS: sums, SUMMED: sums.update(), FINISHED: finished, **stages},
-        {SUMS: pure, FINISHED: pure, SUMMED: (*pure, *depths), **loops},
+        stages,
+        loops,
     )
     buffers, extents = list(operands.arguments[:-2]), list(chain.argument_extents[:-2])
     buffers[product.left], buffers[product.right] = arguments.left, arguments.right
@@ -138,7 +166,6 @@ def finished_pipeline(
         arguments=tuple(buffers),
         argument_extents=tuple(extents),
         packings={product.right: arguments.packing} if product.has_weights else {},
-        padded=frozenset({SUMS, FINISHED}),
     )
 
 

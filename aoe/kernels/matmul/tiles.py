@@ -7,7 +7,7 @@ from itertools import product as combinations
 
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, estimate_cycles
+from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES, estimate_cycles
 from aoe.kernels.halide.tiling import TASK
 from aoe.kernels.matmul.pairs import ROUNDED, ROUNDED_DEPTH
 from aoe.kernels.matmul.result import (
@@ -41,9 +41,6 @@ COLUMNS_FIRST, ROWS_FIRST = "columns", "rows"
 """What a task is: a panel of columns with all rows, or some rows with all columns."""
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
-_REGISTERS = {16: 32, 8: 16, 4: 32}
-"""Vector registers by float32 lanes: AVX-512, AVX2, NEON. Source: the instruction sets."""
-_WRITTEN_OUT_CYCLES = 12
 _LEAST_SUMS = 8
 """Sums a tile keeps at least: two per cycle, four cycles until each is ready again."""
 _GUESSES = 4
@@ -121,7 +118,7 @@ def _stays_in_registers(blocks: int, rows: int, target: KernelTarget) -> bool:
     """Return True if sums, weights of all blocks and one broadcast value have registers."""
     wide = blocks * _vectors(target)
     weights = wide if rows > 1 else 0  # of a single row they are read once, from memory
-    return wide * rows + weights + 1 <= _REGISTERS.get(target.vector_lanes, 16)
+    return wide * rows + weights + 1 <= target.registers
 
 
 def _cost(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget) -> float:
@@ -213,7 +210,7 @@ def _result_steps(
 
 def _is_long(product: MatrixProduct) -> bool:
     """Return True if the chain is too long to be written out for every vector of a tile."""
-    return estimate_cycles(product.chain.operations) > _WRITTEN_OUT_CYCLES
+    return estimate_cycles(product.chain.operations) > WRITTEN_OUT_CYCLES
 
 
 def _sum_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
