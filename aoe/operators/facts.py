@@ -1,0 +1,179 @@
+"""What there is to know about an operator: the row, and the words its fields are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from aoe.workload import AttributeValue, Operation
+
+MICROSOFT_DOMAIN = "com.microsoft"
+"""Domain of ONNX Runtime's own operators."""
+KERNEL_DTYPES = frozenset({"float32"})
+"""Element types of the tensors kernels read and write, NumPy spelling."""
+
+OperatorKey = tuple[str, str]
+"""(domain, op_type); ONNX's own domain is the empty string."""
+Shape = tuple[int, ...]
+
+
+Attributes = Mapping[str, AttributeValue]
+
+
+class Named(Protocol):
+    """A node of a model or an operation of a workload."""
+
+    @property
+    def domain(self) -> str: ...
+
+    @property
+    def op_type(self) -> str: ...
+
+
+def op_key(operator: Named) -> OperatorKey:
+    """Return the name by which an operation of a workload, or a node of a model, is looked up."""
+    return ("" if operator.domain == "ai.onnx" else operator.domain, operator.op_type)
+
+
+class OperatorKind(StrEnum):
+    """Which elements of its inputs one result of an operator depends on."""
+
+    ELEMENTWISE = "elementwise"
+    """One of each; a convolution counts as far as it is depthwise and 1x1."""
+    REORDER = "reorder"
+    """One, unchanged: only the layout is another."""
+    WINDOW = "window"
+    """The neighbours along an axis."""
+    AXIS = "axis"
+    """All along an axis."""
+    PRODUCT = "product"
+    """All channels of a neighbourhood: sums of products with weights."""
+
+
+class Signature(StrEnum):
+    """Which inputs and which result of an operator are booleans; the others are float32."""
+
+    NUMBERS = "numbers"
+    COMPARISON = "comparison"
+    LOGIC = "logic"
+    WHERE = "where"
+
+    def reads_boolean(self, position: int) -> bool:
+        """Return True if an input is a boolean."""
+        return self is Signature.LOGIC or (self is Signature.WHERE and position == 0)
+
+    @property
+    def makes_boolean(self) -> bool:
+        """True if the result is a boolean."""
+        return self in (Signature.COMPARISON, Signature.LOGIC)
+
+
+class Rounding(StrEnum):
+    """How far two right implementations of an operator may be apart."""
+
+    EXACT = "exact"
+    """Not at all: results are chosen or copied, never rounded."""
+    STEPS = "steps"
+    """Some rounding steps, more where many elements are summed up."""
+    SCALE = "scale"
+    """As STEPS, or by a small share of the largest result: sums may be taken apart and put
+    together in another way, which costs small results more than large ones."""
+
+
+class Specials(StrEnum):
+    """Which special values an operator can be compared on."""
+
+    ANY = "any"
+    """All of them, everywhere."""
+    FEW = "few"
+    """All of them, but few: one NaN reaches many results."""
+    SUMMED = "summed"
+    """Few, infinities and NaN too, but no finite ones so large that a sum of products may
+    overflow in one order and not in another."""
+    MODERATE = "moderate"
+    """Few, finite and small: ONNX Runtime's LRN keeps a running sum, out of which a large square
+    does not come again, and a convolution that transforms tiles spreads a large value, an
+    infinity or a NaN over its tile."""
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape | None:
+    """Return the shape of a multidirectional broadcast, None if the shapes do not fit.
+
+    >>> broadcast([(64, 1, 1), (1, 64, 7, 7), ()])
+    (1, 64, 7, 7)
+    """
+    rank = max((len(shape) for shape in shapes), default=0)
+    result = [1] * rank
+    for shape in shapes:
+        for at, extent in enumerate(shape, start=rank - len(shape)):
+            if extent != 1 and result[at] not in (1, extent):
+                return None
+            result[at] = max(result[at], extent)
+    return tuple(result)
+
+
+def broadcast_shape(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    return broadcast(shapes)
+
+
+def first_shape(operation: Operation, shapes: Sequence[Shape]) -> Shape:
+    return shapes[0]
+
+
+def integers(operation: Operation, name: str, count: int, default: int) -> tuple[int, ...]:
+    """Return an attribute of `count` integers; `default` for each if it is not given so."""
+    given = operation.attributes.get(name, ())
+    if not isinstance(given, tuple) or len(given) != count:
+        return (default,) * count
+    return tuple(int(item) for item in given)
+
+
+def number(attributes: Attributes, name: str, default: float) -> float:
+    """Return a numeric attribute or its default.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    value = attributes.get(name, default)
+    if isinstance(value, str | tuple):
+        raise ValueError(f"attribute {name} is not a number (got {value!r})")
+    return float(value)
+
+
+def _one(operation: Operation, shape: Shape) -> int:
+    return 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorFacts:
+    """A row of the table.
+
+    Attributes:
+        kind: What one result depends on.
+        inputs: Least and most inputs.
+        since: First version with today's meaning of inputs and broadcasting.
+        signature: Where booleans are.
+        shape: Shape of the result from the operation and the shapes of its inputs, None if
+            they do not fit.
+        per_channel: Inputs with one value per channel of the first, which do not broadcast.
+        positive: Inputs that make NaN of every negative value.
+        nonzero: Inputs that make a pole of zero.
+        specials: Special values it is compared on.
+        rounding: Whether results are rounded at all.
+        summed: Elements summed up into one result, from the operation and the shape of its first
+            input.
+    """
+
+    kind: OperatorKind = OperatorKind.ELEMENTWISE
+    inputs: tuple[int, int] = (1, 1)
+    since: int = 1
+    signature: Signature = Signature.NUMBERS
+    shape: Callable[[Operation, Sequence[Shape]], Shape | None] = broadcast_shape
+    per_channel: range = range(0)
+    positive: tuple[int, ...] = ()
+    nonzero: tuple[int, ...] = ()
+    specials: Specials = Specials.ANY
+    rounding: Rounding = Rounding.STEPS
+    summed: Callable[[Operation, Shape], int] = _one
