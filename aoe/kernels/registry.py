@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aoe.kernels.batch_normalization import BatchNormalization
 from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import KernelFamily
-from aoe.kernels.lrn import Lrn
 from aoe.kernels.matmul.family import MatMul
+from aoe.kernels.normalization.batch_normalization import BatchNormalization
+from aoe.kernels.normalization.lrn import Lrn
 from aoe.kernels.softmax import Softmax
 from aoe.operators import OperatorKey, op_key
 from aoe.workload import Workload

@@ -10,7 +10,7 @@ import halide as hl
 from aoe.kernels.convolution.shape import BIAS, SUM, WEIGHTS, ConvolutionPlan, ConvolutionShape, X
 from aoe.kernels.family import SUPPORTED, Support
 from aoe.kernels.math.functions import constant
-from aoe.kernels.normalization_ops import apply_activation
+from aoe.kernels.math.normalization import apply_activation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

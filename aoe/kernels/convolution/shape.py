@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aoe.kernels.family import Support
 from aoe.kernels.halide.epilogue import Epilogue, split_at_product
-from aoe.kernels.normalization_ops import refuse_activation
+from aoe.kernels.math.normalization import refuse_activation
 from aoe.operators import BLOCKED_CONVOLUTION, integers, op_key
 from aoe.workload import Layout, Operation, TensorSpec, Workload
 

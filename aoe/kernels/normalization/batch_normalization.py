@@ -22,7 +22,7 @@ from aoe.kernels.halide.anchored import (
 from aoe.kernels.halide.chain import Operands, check_chain, estimate_cycles
 from aoe.kernels.halide.tiling import GUESSES_MAX, row_schedule, row_space
 from aoe.kernels.math.functions import strict
-from aoe.kernels.normalization_ops import apply_activation, scale_and_shift
+from aoe.kernels.math.normalization import apply_activation, scale_and_shift
 from aoe.operators import is_reorder
 from aoe.schedule import (
     Choice,
