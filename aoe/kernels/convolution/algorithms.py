@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from aoe.kernels.convolution import matrix_tiles, register_tiles, tiles
+from aoe.kernels.convolution import matrix_tiles, register_tiles
 from aoe.kernels.convolution.direct import direct_pipeline
 from aoe.kernels.convolution.shape import ConvolutionPlan
-from aoe.kernels.convolution.transforms import F2, F4, Transforms
-from aoe.kernels.convolution.winograd import check_winograd, winograd_pipeline
+from aoe.kernels.convolution.winograd import tiles
+from aoe.kernels.convolution.winograd.stages import check_winograd, winograd_pipeline
+from aoe.kernels.convolution.winograd.transforms import F2, F4, Transforms
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
 from aoe.schedule import Choice, Step
 from aoe.workload import Precision

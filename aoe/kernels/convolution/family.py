@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from aoe.kernels.algorithms import KNOB, is_allowed
-from aoe.kernels.convolution import tiles
 from aoe.kernels.convolution.algorithms import ALGORITHMS, GUESSES, TILES
 from aoe.kernels.convolution.result import check_arguments
 from aoe.kernels.convolution.shape import ConvolutionPlan, read_convolution
+from aoe.kernels.convolution.winograd import tiles
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support, supported
 from aoe.operators import BLOCKED_CONVOLUTION
 from aoe.schedule import Choice, Configuration, Knob, Schedule, Space

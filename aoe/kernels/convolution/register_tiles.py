@@ -17,7 +17,7 @@ from aoe.kernels.convolution.direct import (
     needs_copy,
 )
 from aoe.kernels.convolution.shape import ConvolutionPlan, ConvolutionShape
-from aoe.kernels.convolution.tiles import (
+from aoe.kernels.convolution.winograd.tiles import (
     ACROSS,
     BLOCKS,
     DOWN,

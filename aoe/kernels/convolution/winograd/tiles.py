@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 
 from aoe.kernels.convolution.shape import ConvolutionPlan, ConvolutionShape
-from aoe.kernels.convolution.transforms import Transforms
-from aoe.kernels.convolution.winograd import (
+from aoe.kernels.convolution.winograd.stages import (
     COLUMNS,
     DATA,
     GATHERED,
@@ -17,6 +16,7 @@ from aoe.kernels.convolution.winograd import (
     SUMMED,
     TILE,
 )
+from aoe.kernels.convolution.winograd.transforms import Transforms
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
 from aoe.schedule import (

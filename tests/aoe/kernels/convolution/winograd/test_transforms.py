@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoe.kernels.convolution.transforms import F2, F4, Matrix, Transforms, combine
+from aoe.kernels.convolution.winograd.transforms import F2, F4, Matrix, Transforms, combine
 
 numbers = st.fractions(min_value=-9, max_value=9, max_denominator=8)
 

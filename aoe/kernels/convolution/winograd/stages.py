@@ -21,7 +21,7 @@ import halide as hl
 
 from aoe.kernels.convolution.result import finished_result, kernel_arguments, padded_image
 from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape, X
-from aoe.kernels.convolution.transforms import Transforms, select_row
+from aoe.kernels.convolution.winograd.transforms import Transforms, select_row
 from aoe.kernels.family import SUPPORTED, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.math.functions import constant
