@@ -156,6 +156,6 @@ def _odd_attribute(node: onnx.NodeProto) -> str | None:
 
 
 def _since_version(domain: str, op_type: str, opset: int) -> int:
-    if domain:
-        return 1
+    if domain or not onnx.defs.has(op_type, opset, domain):
+        return 1  # ONNX Runtime has operators of its own in ONNX's domain
     return int(onnx.defs.get_schema(op_type, opset, domain).since_version)

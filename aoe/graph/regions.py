@@ -4,13 +4,15 @@ A region grows backwards from the node that makes its result. A node joins when 
 its result already belongs to the region, so nothing else needs it and the region is convex.
 Reorder nodes join only where the whole region can stay in the blocked layout. A sum of products
 (a dense convolution, a matrix product) takes the chain behind it in; where no kernel for both
-gains, `take_apart` cuts them again, each for itself.
+gains, `take_apart` cuts them again, each for itself. An operator that walks an axis before it makes
+any result takes the chain in front of it, too (`OperatorFacts.takes_prologue`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import onnx
 
@@ -92,8 +94,8 @@ def partition(
     Args:
         graph: ONNX Runtime's optimised model.
         fusible: Element-wise operators, which chain freely.
-        anchors: Operators with a kernel of their own; one per region, nothing is fused in
-            front of it.
+        anchors: Operators with a kernel of their own; one per region. Nothing is fused in front
+            of it, unless the operator takes a prologue.
         classify: Chooses the kernel family of a workload.
     """
     growth = _Growth(graph, fusible, anchors, classify)
@@ -154,21 +156,25 @@ class _Growth:
     def _grown(self, sink: int, fuse_products: bool) -> Iterator[tuple[int, ...]]:
         """Yield what may end in `sink`, the largest first."""
         tried: set[tuple[int, ...]] = {()}
-        for takes_products in (True, False) if fuse_products else (False,):
-            for blocked in (True, False):
-                nodes = self.grow(sink, blocked=blocked, takes_products=takes_products)
-                if nodes not in tried:
-                    tried.add(nodes)
-                    yield nodes
+        products = (True, False) if fuse_products else (False,)
+        for takes_products, prologues, blocked in product(products, (True, False), (True, False)):
+            nodes = self.grow(
+                sink, blocked=blocked, takes_products=takes_products, prologues=prologues
+            )
+            if nodes not in tried:
+                tried.add(nodes)
+                yield nodes
 
-    def grow(self, sink: int, *, blocked: bool, takes_products: bool) -> tuple[int, ...]:
+    def grow(
+        self, sink: int, *, blocked: bool, takes_products: bool, prologues: bool
+    ) -> tuple[int, ...]:
         """Return the nodes of the region that ends in `sink`, or () if there is none."""
         if self._is_dense(self._graph.nodes[sink]):
             return (sink,) if blocked else ()
         if not self._may_end(sink, blocked):
             return ()
         members = {sink}
-        closed = {sink} if self._is_anchor(sink) else set()
+        closed = {sink} if self._is_closed(sink, prologues) else set()
         for index in reversed(range(sink)):
             readers = self._readers(index) & members
             if not readers or index not in self._free:
@@ -185,7 +191,8 @@ class _Growth:
                 if self._is_anchor(index):
                     if any(self._is_anchor(other) for other in members):
                         continue
-                    closed.add(index)
+                    if self._is_closed(index, prologues):
+                        closed.add(index)
                 members.add(index)
         nodes = tuple(sorted(members))
         return nodes if self._worthwhile(nodes, blocked) else ()
@@ -237,6 +244,12 @@ class _Growth:
     def _is_anchor(self, index: int) -> bool:
         node = self._graph.nodes[index]
         return op_key(node) in self._anchors or self._is_dense(node)
+
+    def _is_closed(self, index: int, prologues: bool) -> bool:
+        """Return True for anchors nothing is fused in front of."""
+        facts = OPERATORS.get(op_key(self._graph.nodes[index]))
+        takes_prologue = prologues and facts is not None and facts.takes_prologue
+        return self._is_anchor(index) and not takes_prologue
 
     def _is_needed(self, name: str) -> bool:
         return name in self._graph.consumers or name in self._graph.output_names

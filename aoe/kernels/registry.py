@@ -10,6 +10,8 @@ from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import KernelFamily
 from aoe.kernels.matmul.family import MatMul
 from aoe.kernels.normalization.batch_normalization import BatchNormalization
+from aoe.kernels.normalization.instance_normalization import InstanceNormalization
+from aoe.kernels.normalization.layer_normalization import LayerNormalization
 from aoe.kernels.normalization.lrn import Lrn
 from aoe.kernels.softmax import Softmax
 from aoe.operators import OperatorKey, op_key
@@ -20,6 +22,8 @@ FAMILIES: dict[str, KernelFamily] = {
     "matmul": MatMul(),
     "lrn": Lrn(),
     "softmax": Softmax(),
+    "layer_normalization": LayerNormalization(),
+    "instance_normalization": InstanceNormalization(),
     "batch_normalization": BatchNormalization(),
     "elementwise": Elementwise(),
 }

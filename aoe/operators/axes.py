@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from aoe.operators.facts import (
+    MICROSOFT_DOMAIN,
     OperatorFacts,
     OperatorKey,
     OperatorKind,
     Shape,
     Specials,
+    broadcast,
     first_shape,
     number,
 )
@@ -39,10 +43,47 @@ _SOFTMAX = OperatorFacts(
     kind=OperatorKind.AXIS, shape=first_shape, specials=Specials.FEW, summed=_softmax_length
 )
 
+
+def normalized_axis(operation: Operation) -> int:
+    """Return the first axis of a LayerNormalization or RMSNormalization; all behind are walked."""
+    return int(number(operation.attributes, "axis", -1))
+
+
+def _normalized_size(operation: Operation, shape: Shape) -> int:
+    return prod(shape[normalized_axis(operation) :])
+
+
+def _pixels(operation: Operation, shape: Shape) -> int:
+    return prod(shape[2:])
+
+
+def _skipped(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    """Return the shape of a sum of two tensors, normalised."""
+    return broadcast(shapes[:2])
+
+
+_LAYER = OperatorFacts(
+    kind=OperatorKind.AXIS,
+    inputs=(2, 3),
+    shape=first_shape,
+    specials=Specials.SUMMED,
+    summed=_normalized_size,
+    takes_prologue=True,
+)
+_SKIP_LAYER = replace(_LAYER, inputs=(3, 5), shape=_skipped, takes_prologue=False)
+
 AXIS_OPERATORS: dict[OperatorKey, OperatorFacts] = {
+    ("", "InstanceNormalization"): replace(
+        _LAYER, inputs=(3, 3), since=6, per_channel=range(1, 3), summed=_pixels
+    ),
     ("", "LRN"): OperatorFacts(
         kind=OperatorKind.WINDOW, shape=first_shape, specials=Specials.MODERATE, summed=_lrn_window
     ),
+    ("", "LayerNormalization"): _LAYER,
     ("", "LogSoftmax"): _SOFTMAX,
+    ("", "RMSNormalization"): replace(_LAYER, inputs=(2, 2)),
+    ("", "SimplifiedLayerNormalization"): replace(_LAYER, inputs=(2, 2)),
     ("", "Softmax"): _SOFTMAX,
+    (MICROSOFT_DOMAIN, "SkipLayerNormalization"): _SKIP_LAYER,
+    (MICROSOFT_DOMAIN, "SkipSimplifiedLayerNormalization"): replace(_SKIP_LAYER, inputs=(3, 4)),
 }

@@ -164,6 +164,7 @@ class OperatorFacts:
         rounding: Whether results are rounded at all.
         summed: Elements summed up into one result, from the operation and the shape of its first
             input.
+        takes_prologue: True if a kernel for it also computes the chain in front of it.
     """
 
     kind: OperatorKind = OperatorKind.ELEMENTWISE
@@ -177,3 +178,4 @@ class OperatorFacts:
     specials: Specials = Specials.ANY
     rounding: Rounding = Rounding.STEPS
     summed: Callable[[Operation, Shape], int] = _one
+    takes_prologue: bool = False

@@ -76,19 +76,23 @@ class Iteration:
         return (*outer, Axis(f"{tile.name}_tile", tiles))
 
 
-def plan_iteration(workload: Workload, keep: Collection[str] = ()) -> Iteration | Support:
+def plan_iteration(
+    workload: Workload, keep: Collection[str] = (), apart: Collection[str] = ()
+) -> Iteration | Support:
     """Return the loop nest of `workload`, or a `Support` that says why there is none.
 
     Args:
         workload: What is computed.
         keep: Names of axes (`axis_names`) that stay apart from their neighbours even where
             every operand agrees, and exist even with extent 1.
+        apart: Names of axes that become one with each other only.
     """
     prepared = _operand_patterns(workload)
     if isinstance(prepared, str):
         return Support(prepared)
     names, extents, patterns = prepared
-    groups = _merge(names, extents, patterns, keep)
+    grouped = (*patterns, tuple(name in apart for name in names))
+    groups = _merge(names, extents, grouped, keep)
     axes = tuple(
         Axis("".join(names[i] for i in group), prod(extents[i] for i in group)) for group in groups
     )

@@ -265,6 +265,34 @@ def test_anchor_takes_what_follows_and_nothing_before() -> None:
     assert _nodes_of(_graph(nodes, ["c"])) == [["a"], ["l", "b", "c"]]
 
 
+def _normalised_sum() -> ModelGraph:
+    nodes = [
+        _op("Tanh", ["x"], "a"),
+        _op("Add", ["a", "z"], "b"),
+        _op("LayerNormalization", ["b", "w"], "c"),
+        _op("Relu", ["c"], "d"),
+    ]
+    return _graph(nodes, ["d"], {"w": np.ones(SHAPE[-1:], np.float32)})
+
+
+NORMALISATION = frozenset({("", "LayerNormalization")})
+
+
+def test_anchor_that_walks_an_axis_takes_what_stands_before() -> None:
+    cut = partition(_normalised_sum(), fusible=FUSIBLE, anchors=NORMALISATION, classify=_classify)
+    assert [region.nodes for region in cut.regions] == [(0, 1, 2, 3)]
+
+
+def test_chain_before_an_anchor_is_cut_off_where_no_family_takes_both() -> None:
+    def no_prologue(workload: Workload) -> Workload | str:
+        first = workload.operations[0].op_type
+        mixed = len(workload.operations) > 2 and first != "LayerNormalization"
+        return "takes no prologue" if mixed else _classify(workload)
+
+    cut = partition(_normalised_sum(), fusible=FUSIBLE, anchors=NORMALISATION, classify=no_prologue)
+    assert [region.nodes for region in cut.regions] == [(0, 1), (2, 3)]
+
+
 def test_two_anchors_never_share_a_region() -> None:
     nodes = [
         _op("LRN", ["x"], "l", size=3),

@@ -74,7 +74,13 @@ def test_matrix_product_follows_numpy(
     assert facts_of(product).shape(product, shapes) == expected
 
 
-@pytest.mark.parametrize("key", [key for key in OPERATORS if not key[0]])
+OF_ONNX_RUNTIME = {("", "SimplifiedLayerNormalization")}
+"""In ONNX's domain, but not in its schemas."""
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in OPERATORS if not key[0] and key not in OF_ONNX_RUNTIME]
+)
 def test_row_takes_inputs_and_versions_the_onnx_schema_knows(key: OperatorKey) -> None:
     schema, facts = onnx.defs.get_schema(key[1], NEWEST_OPSET), OPERATORS[key]
     least, most = facts.inputs

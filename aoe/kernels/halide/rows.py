@@ -1,0 +1,325 @@
+"""Kernels that need all of an axis before they make any result of it.
+
+They walk the axis once or twice for its statistics and once for the results. The chain in front of
+the operator is computed in each walk, or once into scratch memory; the chain behind it where the
+results are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import halide as hl
+
+from aoe.kernels.family import KernelTarget, Pipeline, Support
+from aoe.kernels.halide.anchored import Anchored, AnchoredNest, anchored_pipeline
+from aoe.kernels.halide.chain import (
+    RESULT,
+    build_chain,
+    check_chain,
+    estimate_cycles,
+    read_operands,
+)
+from aoe.kernels.halide.folds import Around, Combine, Fold, fold_steps, gathered
+from aoe.kernels.halide.iteration import Axis, plan_iteration
+from aoe.kernels.halide.shapes import infer_shapes
+from aoe.kernels.halide.tiling import (
+    best_tasks,
+    estimate_us,
+    guided_space,
+    inner_steps,
+    parallel_steps,
+    task_choices,
+    vector_choices,
+)
+from aoe.operators import OperatorKey, is_reorder, op_key
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    ComputeRoot,
+    Configuration,
+    Knob,
+    Memory,
+    Schedule,
+    Space,
+    Split,
+    Step,
+    StoreIn,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+from aoe.workload import Operation, Workload
+
+SOURCE = "source"
+KEEP, AGAIN = "keep", "again"
+_SCRATCH_BYTES_MAX = 96 << 10
+"""Of one stage that keeps a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPlan:
+    """A workload's loops in terms of the axis that is walked.
+
+    Attributes:
+        nest: The operator, the chains around it and their loops.
+        reduced: The axis.
+        is_computed: True if what is walked has to be computed, by the chain in front of the
+            operator or by the operator itself.
+    """
+
+    nest: AnchoredNest
+    reduced: Axis
+    is_computed: bool
+
+    @property
+    def anchor(self) -> Operation:
+        """The operator the kernel is built around."""
+        return self.nest.parts.anchor
+
+    @property
+    def rows(self) -> tuple[Axis, ...]:
+        """Loops outside of the axis, outermost first."""
+        return self.nest.axes[: self.nest.axes.index(self.reduced)]
+
+    @property
+    def columns(self) -> tuple[Axis, ...]:
+        """Loops inside of the axis, outermost first: channels of a block, or none."""
+        return self.nest.axes[self.nest.axes.index(self.reduced) + 1 :]
+
+    @property
+    def place(self) -> Around:
+        """The loops as a reduction sees them."""
+        columns = tuple(hl.Var(axis.name) for axis in reversed(self.columns))
+        rows = tuple(hl.Var(axis.name) for axis in reversed(self.rows))
+        vector = self.columns[-1].extent if self.columns else 1
+        return Around(columns=columns, rows=rows, vector=vector, length=self.reduced.extent)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the axis, with the columns inside of it, as float32."""
+        return 4 * self.reduced.extent * prod(axis.extent for axis in self.columns)
+
+    @property
+    def may_keep(self) -> bool:
+        """True if a row fits the stack of a thread."""
+        return self.kept_bytes <= _SCRATCH_BYTES_MAX
+
+
+def plan_rows(
+    workload: Workload,
+    anchors: Container[OperatorKey],
+    reduced: Collection[str],
+    what: str,
+    *,
+    sums_inputs: bool = False,
+) -> RowPlan | Support:
+    """Return the loops of a workload whose anchor walks some axes as one.
+
+    Args:
+        workload: One anchor, chains in front of and behind it.
+        anchors: What may be the anchor.
+        reduced: Names of the axes that are walked (`axis_names`).
+        what: The operator in a word, for reasons.
+        sums_inputs: True if the operator itself adds tensors before it walks their sum.
+    """
+    parts = split_around(workload, anchors)
+    if isinstance(parts, Support):
+        return parts
+    iteration = plan_iteration(workload, apart=reduced)
+    if isinstance(iteration, Support):
+        return iteration
+    walked = [axis for axis in iteration.axes if axis.name.startswith(tuple(reduced))]
+    if not walked:
+        return Support(f"{what} of a single element")
+    if len(walked) > 1:
+        return Support(f"{what} over axes that broadcasting tells apart")
+    inside = iteration.axes[iteration.axes.index(walked[0]) + 1 :]
+    if inside and not (workload.blocked and [axis.name for axis in inside] == ["ci"]):
+        return Support(f"{what} over an axis that is not the last")
+    nest = AnchoredNest(parts=parts, iteration=iteration)
+    is_computed = sums_inputs or any(not is_reorder(item) for item in _feeding(parts))
+    return RowPlan(nest=nest, reduced=walked[0], is_computed=is_computed)
+
+
+def split_around(workload: Workload, anchors: Container[OperatorKey]) -> Anchored | Support:
+    """Return a workload split at its anchor, whose first input may be computed by a chain."""
+    at = [i for i, item in enumerate(workload.operations) if op_key(item) in anchors]
+    if not at:
+        return Support("no operator of this family")
+    anchor = workload.operations[at[0]]
+    before, after = workload.operations[: at[0]], workload.operations[at[0] + 1 :]
+    chain = check_chain((*before, *after))
+    if not chain:
+        return chain
+    shapes = infer_shapes(workload)
+    if isinstance(shapes, str):
+        return Support(shapes)
+    if shapes[anchor.output] != workload.output.shape:
+        return Support(f"the result of {anchor.op_type} is broadcast by what follows")
+    if any(ref not in shapes for ref in anchor.inputs if ref):
+        return Support(f"{anchor.op_type} reads what is not there")
+    return Anchored(workload=workload, anchor=anchor, source=0, before=before, after=after)
+
+
+def _feeding(parts: Anchored) -> list[Operation]:
+    """Return the operations the anchor's first input is made by."""
+    needed, found = {parts.anchor.inputs[0]}, []
+    for item in reversed(parts.before):
+        if item.output in needed:
+            needed.update(item.inputs)
+            found.append(item)
+    return found
+
+
+class RowKernel:
+    """The stages of a kernel while they are written.
+
+    Args:
+        plan: The loops.
+        walked: What is walked, from the values of all references that are known before.
+    """
+
+    def __init__(self, plan: RowPlan, walked: Callable[[Mapping[str, hl.Expr]], hl.Expr]) -> None:
+        nest, self.plan = plan.nest, plan
+        operands = read_operands(nest.workload, nest.iteration)
+        values = build_chain(
+            nest.parts.before, operands.values, nest.workload.scalars, operands.variables
+        )
+        self._source = hl.Func(SOURCE)
+        self._source[operands.variables] = walked(values)
+        self._operands = replace(operands, values=values)
+        self._folds: list[Fold] = []
+        self._kept = {SOURCE: self._source} if plan.is_computed else {}
+        self.variables = operands.variables
+        self.values = values
+
+    @property
+    def element(self) -> hl.Expr:
+        """What is walked, at the loop variables."""
+        return self._source[self.variables]
+
+    def along(self, function: hl.Func, at: hl.Expr) -> hl.Expr:
+        """Return a function of the loop variables at another place of the axis."""
+        name = self.plan.reduced.name
+        return function[tuple(at if v.name() == name else hl.Expr(v) for v in self.variables)]
+
+    def walked(self, at: hl.Expr) -> hl.Expr:
+        """Return what is walked at a place of the axis."""
+        return self.along(self._source, at)
+
+    def keep(self, name: str, value: hl.Expr) -> hl.Func:
+        """Return a function of the loop variables which a schedule may keep in scratch memory."""
+        function = hl.Func(name)
+        function[self.variables] = value
+        self._kept[name] = function
+        return function
+
+    def fold(
+        self, name: str, term: Callable[[hl.Expr], hl.Expr], start: hl.Expr, combine: Combine
+    ) -> hl.Expr:
+        """Return a reduction along the axis, for the loop variables around it."""
+        made = Fold(name, self.plan.place, term, start, combine)
+        self._folds.append(made)
+        return made.value()
+
+    def per_row(self, name: str, value: hl.Expr) -> hl.Expr:
+        """Return a value of the loops around the axis as one that is read in many places."""
+        function = hl.Func(name)
+        function[self.plan.place.variables] = value
+        return function[self.plan.place.variables]
+
+    def pipeline(self, result: hl.Expr) -> Pipeline:
+        """Return the kernel that makes `result`, the operator's, and the chain behind it."""
+        stages, loops = gathered(self._folds)
+        extents = {axis.name: axis.extent for axis in self.plan.nest.axes}
+        for name, function in self._kept.items():
+            stages[name] = function
+            loops[name] = tuple((v.name(), extents[v.name()]) for v in self.variables)
+        return anchored_pipeline(self.plan.nest, self._operands, result, stages, loops)
+
+
+def rows_space(plan: RowPlan, target: KernelTarget, cycles: int, kept: Mapping[str, str]) -> Space:
+    """Return tasks, vectors of the results, and what is kept.
+
+    Args:
+        plan: The loops.
+        target: Vector width and threads.
+        cycles: Of one vector of the operator, without the chains.
+        kept: Knob of each stage that may be kept, by its name.
+    """
+    parts, output = plan.nest.parts, plan.nest.workload.output
+    cycles += estimate_cycles(parts.after) + 2 * estimate_cycles(parts.before)
+    work = estimate_us(output.size, cycles, 8 * output.size, target)
+    tasks = task_choices(work, prod(axis.extent for axis in plan.rows), target)
+    vectors = _vectors(plan, target)
+    places = (KEEP, AGAIN) if plan.may_keep else (AGAIN,)
+    knobs = [Knob("vector", vectors), Knob("unroll", (1, 2, 4)), Knob("tasks", tasks)]
+    knobs += [Knob(knob, places) for knob in kept.values()]
+    length = plan.reduced.extent
+
+    def legal(values: Mapping[str, Choice]) -> bool:
+        vector, unroll = int(values["vector"]), int(values["unroll"])
+        return unroll == 1 or (1 if plan.columns else vector) * unroll <= length
+
+    double = vectors[min(1, len(vectors) - 1)]
+    shapes = [(vectors[0], 2), (double, 1), (double, 2), (vectors[0], 1)]
+    choices: list[tuple[Choice, ...]] = [(place,) * len(kept) for place in places if kept] or [()]
+    guesses = [
+        (vector, unroll, count, *place)
+        for count in dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
+        for vector, unroll in (shapes if count != 1 else shapes[-1:])
+        for place in (choices if (vector, unroll) == shapes[0] else choices[:1])
+    ]
+    return guided_space(tuple(knobs), guesses, legal)
+
+
+def _vectors(plan: RowPlan, target: KernelTarget) -> tuple[int, ...]:
+    if plan.columns:
+        return (plan.columns[-1].extent,)
+    return vector_choices(plan.reduced.extent, target.vector_lanes)
+
+
+def rows_schedule(
+    plan: RowPlan, values: Configuration, folds: Sequence[str], kept: Mapping[str, str]
+) -> Schedule:
+    """Return the steps of a configuration of `rows_space`.
+
+    Args:
+        plan: The loops.
+        values: The configuration.
+        folds: Names of the reductions.
+        kept: Knob of each stage that may be kept, by its name.
+    """
+    axis, vector, unroll = plan.reduced, int(values["vector"]), int(values["unroll"])
+    at = plan.rows[-1].name if plan.rows else None
+    steps = [*_result_steps(plan, vector, unroll)]
+    steps += parallel_steps(RESULT, plan.rows, int(values["tasks"])) if plan.rows else ()
+    for stage, knob in kept.items():
+        if values[knob] != KEEP:
+            continue
+        steps.append(ComputeAt(stage, RESULT, at) if at else ComputeRoot(stage))
+        steps.append(StoreIn(stage, Memory.STACK))
+        if plan.columns:
+            steps.append(Vectorize(stage, plan.columns[-1].name, vector))
+        else:
+            steps += inner_steps(stage, axis.name, axis.extent, min(vector, axis.extent), 1)
+    for fold in folds:
+        steps += fold_steps(fold, plan.place, RESULT, at)
+    return Schedule(tuple(steps))
+
+
+def _result_steps(plan: RowPlan, vector: int, unroll: int) -> tuple[Step, ...]:
+    axis = plan.reduced
+    if not plan.columns:
+        return inner_steps(RESULT, axis.name, axis.extent, vector, unroll)
+    steps: tuple[Step, ...] = (Vectorize(RESULT, plan.columns[-1].name, vector),)
+    if unroll > 1:
+        copies = f"{axis.name}_u"
+        steps += (
+            Split(RESULT, axis.name, axis.name, copies, unroll, Tail.SHIFT_INWARDS),
+            Unroll(RESULT, copies, unroll),
+        )
+    return steps

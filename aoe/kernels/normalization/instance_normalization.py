@@ -1,0 +1,67 @@
+"""Normalisation of every channel of every image by its own mean and deviation."""
+
+from __future__ import annotations
+
+from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.halide.iteration import axis_names
+from aoe.kernels.halide.rows import plan_rows
+from aoe.kernels.normalization.statistics import (
+    Normalized,
+    normalized_pipeline,
+    normalized_schedule,
+    normalized_space,
+)
+from aoe.operators import number
+from aoe.schedule import Configuration, Schedule, Space
+from aoe.workload import Workload
+
+_EPSILON = 1e-5
+
+
+class InstanceNormalization:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over the pixels of a channel.
+
+    In the blocked layout the channels of a block are a vector, and pixels are shared out on a few
+    of them.
+    """
+
+    name = "instance_normalization"
+    anchors: frozenset[tuple[str, str]] = frozenset({("", "InstanceNormalization")})
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is one normalisation with chains in front and behind."""
+        return support_of(_plan(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the statistics as stages; the chain behind is inlined into the result."""
+        return normalized_pipeline(supported(workload, _plan(workload)))
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return tasks, vectors, and whether a computed plane is kept."""
+        return normalized_space(supported(workload, _plan(workload)), target)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        return normalized_schedule(supported(workload, _plan(workload)), configuration)
+
+
+def _plan(workload: Workload) -> Normalized | Support:
+    """Return how a workload is computed, or why it is not."""
+    pixels = ("h", "w") if workload.blocked else axis_names(workload)[2:]
+    if not pixels:
+        return Support("InstanceNormalization without pixels")
+    anchors = InstanceNormalization.anchors
+    plan = plan_rows(workload, anchors, pixels, "InstanceNormalization")
+    if isinstance(plan, Support):
+        return plan
+    data, scale, bias = plan.anchor.inputs
+    return Normalized(
+        plan=plan,
+        summands=(data,),
+        scale=scale,
+        bias=bias,
+        epsilon=number(plan.anchor.attributes, "epsilon", _EPSILON),
+        centred=True,
+    )

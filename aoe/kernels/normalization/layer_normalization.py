@@ -1,0 +1,104 @@
+"""Normalisation along the last axes: by mean and deviation, or by the root mean square."""
+
+from __future__ import annotations
+
+from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.halide.iteration import axis_names
+from aoe.kernels.halide.rows import RowPlan, plan_rows
+from aoe.kernels.normalization.statistics import (
+    Normalized,
+    normalized_pipeline,
+    normalized_schedule,
+    normalized_space,
+)
+from aoe.operators import MICROSOFT_DOMAIN, normalized_axis, number, op_key
+from aoe.schedule import Configuration, Schedule, Space
+from aoe.workload import Operation, Workload
+
+_FLOAT32 = 1
+"""Element type statistics are taken in. Source: ONNX TensorProto.FLOAT."""
+_EPSILON, _SKIP_EPSILON = 1e-5, 1e-12
+"""Defaults of ONNX's operators and of ONNX Runtime's that add two tensors first."""
+
+
+class LayerNormalization:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, or x / sqrt(mean square + epsilon).
+
+    A row is walked for its mean, for the squares of what is left without it, and for the results.
+    What stands in front (a residual sum) is computed while the row is read first, and kept.
+    """
+
+    name = "layer_normalization"
+    anchors: frozenset[tuple[str, str]] = frozenset(
+        {
+            ("", "LayerNormalization"),
+            ("", "RMSNormalization"),
+            ("", "SimplifiedLayerNormalization"),
+            (MICROSOFT_DOMAIN, "SkipLayerNormalization"),
+            (MICROSOFT_DOMAIN, "SkipSimplifiedLayerNormalization"),
+        }
+    )
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is one normalisation with chains in front and behind."""
+        return support_of(_plan(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the statistics as stages; the chain behind is inlined into the result."""
+        return normalized_pipeline(supported(workload, _plan(workload)))
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return tasks, vectors, and whether a computed row is kept."""
+        return normalized_space(supported(workload, _plan(workload)), target)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        return normalized_schedule(supported(workload, _plan(workload)), configuration)
+
+
+def _plan(workload: Workload) -> Normalized | Support:
+    """Return how a workload is computed, or why it is not."""
+    found = [item for item in workload.operations if op_key(item) in LayerNormalization.anchors]
+    if not found:
+        return Support("no operator of this family")
+    if workload.blocked:
+        return Support("a normalisation of rows in the blocked layout")
+    anchor, rank = found[0], len(workload.output.shape)
+    if number(anchor.attributes, "stash_type", _FLOAT32) != _FLOAT32:
+        return Support(f"{anchor.op_type} with statistics of another type")
+    axis = normalized_axis(anchor)
+    if not -rank <= axis < rank:
+        return Support(f"axis {axis} of a tensor of rank {rank}")
+    adds = anchor.op_type.startswith("Skip")
+    plan = plan_rows(
+        workload,
+        LayerNormalization.anchors,
+        axis_names(workload)[axis:],
+        anchor.op_type,
+        sums_inputs=adds,
+    )
+    if isinstance(plan, Support):
+        return plan
+    return _with_parameters(plan, anchor, adds=adds)
+
+
+def _with_parameters(plan: RowPlan, anchor: Operation, *, adds: bool) -> Normalized:
+    """Return the plan with what the operator reads beside the tensor it normalises.
+
+    Source: ONNX operators, versions 17 and 23; ONNX Runtime's ContribOperators.md.
+    """
+    data, *parameters = anchor.inputs
+    centred = anchor.op_type in ("LayerNormalization", "SkipLayerNormalization")
+    skip = parameters.pop(0) if adds else ""
+    scale = parameters.pop(0)
+    bias = parameters.pop(0) if centred and parameters else ""
+    return Normalized(
+        plan=plan,
+        summands=tuple(ref for ref in (data, skip, *parameters) if ref),
+        scale=scale,
+        bias=bias,
+        epsilon=number(anchor.attributes, "epsilon", _SKIP_EPSILON if adds else _EPSILON),
+        centred=centred,
+    )

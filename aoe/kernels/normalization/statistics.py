@@ -1,0 +1,97 @@
+"""Normalisation by statistics of the tensor itself, whatever axes they are taken over.
+
+The mean is known before deviations from it are squared, and it is a mean of distances from the
+first element, so that a large mean costs no digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import halide as hl
+
+from aoe.kernels.family import KernelTarget, Pipeline
+from aoe.kernels.halide.rows import SOURCE, RowKernel, RowPlan, rows_schedule, rows_space
+from aoe.kernels.math.functions import constant, strict
+from aoe.schedule import Configuration, Schedule, Space
+
+_SUM, _SQUARES = "sum", "squares"
+_CYCLES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalized:
+    """What is normalised, and how.
+
+    Attributes:
+        plan: The loops; the axis is what statistics are taken over.
+        summands: References whose sum is normalised.
+        scale: Reference of the factor.
+        bias: Reference of the summand behind it, empty for none.
+        epsilon: Added to the mean square.
+        centred: True if the mean is taken off first.
+    """
+
+    plan: RowPlan
+    summands: tuple[str, ...]
+    scale: str
+    bias: str
+    epsilon: float
+    centred: bool
+
+    @property
+    def folds(self) -> tuple[str, ...]:
+        """Names of the reductions."""
+        return (_SUM, _SQUARES) if self.centred else (_SQUARES,)
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """Knob of each stage that may be kept."""
+        return {SOURCE: SOURCE} if self.plan.is_computed else {}
+
+
+def normalized_pipeline(normalized: Normalized) -> Pipeline:
+    """Return the statistics as stages, and what they and the chain behind make of the tensor."""
+
+    def walked(values: Mapping[str, hl.Expr]) -> hl.Expr:
+        return reduce(_strict_sum, (values[ref] for ref in normalized.summands))
+
+    kernel = RowKernel(normalized.plan, walked)
+    share, zero = constant(1.0 / normalized.plan.reduced.extent), constant(0.0)
+    mean = zero
+    if normalized.centred:
+        first = kernel.per_row("first", kernel.walked(hl.Expr(0)))
+        distances = kernel.fold(_SUM, lambda at: strict(kernel.walked(at) - first), zero, add)
+        mean = kernel.per_row("mean", strict(strict(distances * share) + first))
+
+    def square(at: hl.Expr) -> hl.Expr:
+        deviation = kernel.walked(at) - mean if normalized.centred else kernel.walked(at)
+        return deviation * deviation
+
+    mean_square = strict(kernel.fold(_SQUARES, square, zero, add) * share)
+    epsilon = constant(normalized.epsilon)
+    inverse = kernel.per_row(
+        "inverse", strict(constant(1.0) / hl.sqrt(strict(mean_square + epsilon)))
+    )
+    value = strict(kernel.element - mean) if normalized.centred else kernel.element
+    result = strict(strict(value * inverse) * kernel.values[normalized.scale])
+    if normalized.bias:
+        result = strict(result + kernel.values[normalized.bias])
+    return kernel.pipeline(result)
+
+
+def _strict_sum(left: hl.Expr, right: hl.Expr) -> hl.Expr:
+    return strict(left + right)
+
+
+def normalized_space(normalized: Normalized, target: KernelTarget) -> Space:
+    """Return tasks, vectors, and whether a computed tensor is kept while it is walked."""
+    return rows_space(normalized.plan, target, _CYCLES, normalized.kept)
+
+
+def normalized_schedule(normalized: Normalized, configuration: Configuration) -> Schedule:
+    """Return the steps of a configuration."""
+    return rows_schedule(normalized.plan, configuration, normalized.folds, normalized.kept)
