@@ -52,7 +52,7 @@ from aoe.workload import (
 Array = np.ndarray[Any, Any]
 THREADS = 2
 SEED = 7
-SAMPLED_SCHEDULES = 3
+SAMPLED_SCHEDULES = 2
 STRICTNESS = 1 / 4
 """Share of the product's tolerance kernels are held to here: other CPUs need the rest."""
 BFLOAT16_STRICTNESS = 1 / 2
@@ -297,7 +297,7 @@ class KernelFamilyTests:
     def test_first_guesses_are_few_legal_and_distinct(self, workload: Workload) -> None:
         space = self.family.space(workload, self.target)
         guesses = [tuple(sorted(guess.items())) for guess in space.first_guesses]
-        assert 1 <= len(guesses) == len(set(guesses)) <= 6
+        assert 1 <= len(guesses) == len(set(guesses)) <= 7
         assert all(space.is_legal(guess) for guess in space.first_guesses)
         assert 1 <= space.size <= 500
 

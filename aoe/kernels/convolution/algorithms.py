@@ -9,8 +9,9 @@ from typing import Protocol
 from aoe.kernels.convolution import matrix_tiles, register_tiles
 from aoe.kernels.convolution.direct import direct_pipeline
 from aoe.kernels.convolution.shape import ConvolutionPlan
-from aoe.kernels.convolution.winograd import tiles
+from aoe.kernels.convolution.winograd import streamed_tiles, tiles
 from aoe.kernels.convolution.winograd.stages import check_winograd, winograd_pipeline
+from aoe.kernels.convolution.winograd.streamed import streamed_pipeline
 from aoe.kernels.convolution.winograd.transforms import F2, F4, Transforms
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
 from aoe.schedule import Choice, Step
@@ -79,6 +80,41 @@ class Winograd:
     def steps(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[Step]:
         """See `ConvolutionAlgorithm`."""
         return tiles.winograd_steps(values, plan, self.transforms, target)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedWinograd:
+    """The same, with weights transformed where they are used: for small images of many channels."""
+
+    transforms: Transforms
+
+    def supports(self, plan: ConvolutionPlan) -> Support:
+        """See `ConvolutionAlgorithm`."""
+        return check_winograd(plan.shape)
+
+    def is_available(self, target: KernelTarget) -> bool:
+        """See `ConvolutionAlgorithm`."""
+        return True
+
+    def pipeline(self, plan: ConvolutionPlan) -> Pipeline:
+        """See `ConvolutionAlgorithm`."""
+        return streamed_pipeline(plan, self.transforms)
+
+    def choices(self, plan: ConvolutionPlan, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+        """See `ConvolutionAlgorithm`."""
+        return streamed_tiles.choices(plan.shape, self.transforms)
+
+    def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
+        """See `ConvolutionAlgorithm`."""
+        return streamed_tiles.fits(values, plan.shape, self.transforms, target)
+
+    def ranked(self, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[dict[str, Choice]]:
+        """See `ConvolutionAlgorithm`."""
+        return streamed_tiles.ranked(plan.shape, self.transforms, target)
+
+    def steps(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[Step]:
+        """See `ConvolutionAlgorithm`."""
+        return streamed_tiles.streamed_steps(values, plan, self.transforms, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +193,20 @@ class MatrixTiles:
 ALGORITHMS: Mapping[str, ConvolutionAlgorithm] = {
     "winograd_4x4": Winograd(F4),
     "winograd_2x2": Winograd(F2),
+    "winograd_4x4_streamed": StreamedWinograd(F4),
+    "winograd_2x2_streamed": StreamedWinograd(F2),
     "direct": Direct(Precision.FLOAT32),
     "direct_bf16": Direct(Precision.BFLOAT16),
     TILES: MatrixTiles(),
 }
 """By the name a schedule has; the first that computes a workload is its default."""
-GUESSES = {"winograd_4x4": 3, "winograd_2x2": 1, "direct": 2, "direct_bf16": 3, TILES: 4}
-"""First guesses of each: six at most where all are offered that are of one precision."""
+GUESSES = {
+    "winograd_4x4": 2,
+    "winograd_2x2": 1,
+    "winograd_4x4_streamed": 1,
+    "winograd_2x2_streamed": 1,
+    "direct": 2,
+    "direct_bf16": 3,
+    TILES: 4,
+}
+"""First guesses of each: seven at most where all are offered that are of one precision."""

@@ -6,6 +6,7 @@
 #include "HalideRuntime.h"
 #include "aoe_kernels.h"
 #include "ort_abi.h"
+#include "scratch.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -20,8 +21,9 @@ typedef struct {
   void *packed[AOE_MAX_PACKINGS]; /* NULL where the input is not known before Run */
 } kernel_state;
 
-/* Lives on the stack of one Run: the kernel's `user_context`. */
+/* What a kernel, and each task of it, gets as `user_context`. */
 typedef struct {
+  aoe_scratch scratch; /* first member: halide_malloc finds it there */
   const OrtApi *api;
   OrtKernelContext *context;
 } run_context;
@@ -29,7 +31,7 @@ typedef struct {
 /* ---- what Halide's runtime would provide ---- */
 
 typedef struct {
-  void *user_context;
+  const run_context *run;
   halide_task_t task;
   int min;
   uint8_t *closure;
@@ -38,14 +40,17 @@ typedef struct {
 
 static void run_task(void *data, size_t index) {
   task_range *range = (task_range *)data;
-  int code = range->task(range->user_context, range->min + (int)index, range->closure);
+  run_context run = *range->run;
+  run.scratch.stack = aoe_take_stack();
+  int code = range->task(&run, range->min + (int)index, range->closure);
+  aoe_return_stack(run.scratch.stack);
   if (code != 0) __atomic_store_n(&range->failed, code, __ATOMIC_RELAXED);
 }
 
 int halide_do_par_for(void *user_context, halide_task_t task, int min, int size,
                       uint8_t *closure) {
   run_context *run = (run_context *)user_context;
-  task_range range = {user_context, task, min, closure, 0};
+  task_range range = {run, task, min, closure, 0};
   if (size == 1) {
     run_task(&range, 0);
     return range.failed;
@@ -131,7 +136,7 @@ static OrtStatus *run_kernel(const kernel_state *state, OrtKernelContext *contex
   halide_buffer_t buffers[AOE_MAX_ARGUMENTS + 1];
   halide_dimension_t dims[AOE_MAX_ARGUMENTS + 1][AOE_MAX_RANK];
   void *arguments[AOE_MAX_ARGUMENTS + 2];
-  run_context run = {api, context};
+  run_context run = {{NULL}, api, context};
   void *user_context = &run;
   OrtStatus *status = NULL;
   void *data = NULL;
@@ -160,8 +165,10 @@ static OrtStatus *run_kernel(const kernel_state *state, OrtKernelContext *contex
   if (status) return status;
   bind(&buffers[last], dims[last], &kernel->output, data);
   arguments[last + 1] = &buffers[last];
-  if (kernel->run(arguments) != 0) return fail(api, ORT_FAIL, "%s: the kernel failed", kernel->name);
-  return NULL;
+  run.scratch.stack = aoe_take_stack();
+  int code = kernel->run(arguments);
+  aoe_return_stack(run.scratch.stack);
+  return code ? fail(api, ORT_FAIL, "%s: the kernel failed", kernel->name) : NULL;
 }
 
 static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {

@@ -8,7 +8,7 @@ import halide as hl
 
 from aoe.errors import ScheduleError
 from aoe.kernels.family import Pipeline
-from aoe.kernels.halide.legality import LegalStep, legal_steps
+from aoe.kernels.halide.legality import UPDATE, LegalStep, legal_steps
 from aoe.schedule import (
     Atomic,
     ComputeAt,
@@ -89,7 +89,8 @@ def _apply(legal: LegalStep, pipeline: Pipeline) -> None:
         case Atomic():
             function.atomic()
         case ComputeAt(_, at_stage, var):
-            function.compute_at(pipeline.stages[at_stage], _variable(var))
+            # Halide finds the update by its loop, which the first definition does not have
+            function.compute_at(pipeline.stages[at_stage.removesuffix(UPDATE)], _variable(var))
         case ComputeRoot():
             function.compute_root()
         case StoreIn(_, memory):

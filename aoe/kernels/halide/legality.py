@@ -38,7 +38,8 @@ VECTOR_MAX = 256
 """Elements of a vector; families ask for 64 at most."""
 WRITTEN_OUT_MAX = 2048
 """Copies of what a stage computes, unrolled loops around it included; families ask for 384."""
-_UPDATE = ".update"
+UPDATE = ".update"
+"""End of the name of the stage that is the update of a reduction."""
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ class _Stage:
     @property
     def is_update(self) -> bool:
         """True for the update of a reduction, which lies where its first definition does."""
-        return self.name.endswith(_UPDATE)
+        return self.name.endswith(UPDATE)
 
     def place_of(self, step: Step, loop: str) -> int:
         """Return where a loop is in the nest.
@@ -146,7 +147,7 @@ def legal_steps(pipeline: Pipeline, schedule: Schedule) -> tuple[LegalStep, ...]
             name,
             [_Loop(loop, extent) for loop, extent in nest],
             is_result=pipeline.stages[name] is pipeline.output,
-            may_go_past=name.removesuffix(_UPDATE) in pipeline.padded,
+            may_go_past=name.removesuffix(UPDATE) in pipeline.padded,
         )
         for name, nest in pipeline.loops.items()
     }
@@ -272,9 +273,18 @@ def _place(
             stage.at = None
         case ComputeAt():
             at_stage = stages.get(step.at_stage)
-            if at_stage is None or at_stage.is_update or at_stage is stage:
+            if at_stage is None or at_stage is stage:
                 raise ScheduleError(step_text(step), "no stage to compute at", got=step.at_stage)
+            if at_stage.is_update and _is_in_both(stages, at_stage, step.var):
+                raise ScheduleError(
+                    step_text(step), "the first definition has such a loop too", got=step.var
+                )
             stage.at = step
+
+
+def _is_in_both(stages: dict[str, _Stage], update: _Stage, loop: str) -> bool:
+    first = stages[update.name.removesuffix(UPDATE)]
+    return any(known.name == loop for known in first.nest)
 
 
 def _around(stages: dict[str, _Stage], stage: _Stage) -> Sequence[_Loop]:
@@ -284,15 +294,16 @@ def _around(stages: dict[str, _Stage], stage: _Stage) -> Sequence[_Loop]:
         ScheduleError: there is no such place, or it is inside the stage itself.
     """
     loops: list[_Loop] = []
-    seen = {stage.name}
-    inside = stages[stage.name.removesuffix(_UPDATE)]
+    seen = {stage.name.removesuffix(UPDATE)}
+    inside = stages[stage.name.removesuffix(UPDATE)]
     while inside.at is not None:
         step = inside.at
-        inside = stages[step.at_stage]
+        around = stages[step.at_stage]
+        inside = stages[step.at_stage.removesuffix(UPDATE)]
         if inside.name in seen:
             raise ScheduleError(step_text(step), "the stage would be computed inside itself")
         seen.add(inside.name)
-        loops += inside.nest[inside.place_of(step, step.var) :]
+        loops += around.nest[around.place_of(step, step.var) :]
         if any(loop.is_vector for loop in loops):
             raise ScheduleError(step_text(step), "nothing can be computed inside a vector")
     return loops

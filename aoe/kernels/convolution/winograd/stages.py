@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import halide as hl
 
 from aoe.kernels.convolution.result import finished_result, kernel_arguments, padded_image
 from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape, X
-from aoe.kernels.convolution.winograd.transforms import Transforms, select_row
+from aoe.kernels.convolution.winograd.transforms import FILTER_SIDE, Transforms, select_row
 from aoe.kernels.family import SUPPORTED, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.math.functions import constant
@@ -32,7 +33,7 @@ SUMMED = f"{PRODUCTS}.update"
 
 
 @dataclass(frozen=True, slots=True)
-class _Loops:
+class WinogradLoops:
     """Loop variables; names are those schedule steps use."""
 
     o: hl.Var
@@ -46,11 +47,17 @@ class _Loops:
     e: hl.Var
     i: hl.Var
     j: hl.Var
+    p: hl.Var
+
+    @classmethod
+    def named(cls) -> Self:
+        """Return one variable for each name."""
+        return cls(*(hl.Var(name) for name in cls.__slots__))
 
 
 def check_winograd(shape: ConvolutionShape) -> Support:
     """Tell whether a convolution has 3 x 3 filters and stride 1."""
-    if shape.kernel != (3, 3) or shape.strides != (1, 1):
+    if shape.kernel != (FILTER_SIDE, FILTER_SIDE) or shape.strides != (1, 1):
         rows, columns = shape.kernel
         return Support(f"Conv with {rows}x{columns} filters and strides {shape.strides}")
     if shape.is_stem:
@@ -68,15 +75,15 @@ def winograd_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     The arguments are those of the workload, weights replaced by their transform: float32, from
     the innermost (block of o, block of c, blocks in, blocks out, T * T).
     """
-    shape, v = plan.shape, _Loops(*(hl.Var(name) for name in _Loops.__slots__))
+    shape, v = plan.shape, WinogradLoops.named()
     square = transforms.products**2
     packed = (shape.block, shape.block, shape.blocks_in, shape.blocks_out, square)
     arguments = kernel_arguments(plan, packed)
-    stages = _transformed_data(arguments.at(X), shape, transforms, v)
+    stages = transformed_data(arguments.at(X), shape, transforms, v)
     stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, v)
-    stages |= _back(stages[GATHERED], transforms, v)
+    stages |= back_transformed(stages[GATHERED], transforms, v)
     for name, stage in stages.items():
-        if name != SUMMED:
+        if not name.endswith(".update"):
             stage.compute_root()  # steps place it closer
     step = transforms.results
     summed = stages[TILE][v.o, v.w % step, v.h % step, v.w // step, v.h // step, v.b, v.n]
@@ -84,20 +91,23 @@ def winograd_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     place = (v.o, v.w, v.h, v.b, v.n)
     result[place] = finished_result(plan, arguments, summed, place)
     stages[RESULT] = result
+    loops = loop_extents(stages, shape, transforms)
+    loops[SUMMED] = (*loops[PRODUCTS], ("r$x", shape.block), ("r$y", shape.blocks_in))
     return Pipeline(
         output=result,
         stages=stages,
         arguments=arguments.buffers,
         argument_extents=arguments.extents,
         output_extents=shape.result_extents,
-        loops=_loop_extents(stages, shape, transforms),
+        loops=loops,
         packings={plan.inputs[WEIGHTS]: _packing(shape, transforms)},
     )
 
 
-def _transformed_data(
-    x: hl.ImageParam, shape: ConvolutionShape, transforms: Transforms, v: _Loops
+def transformed_data(
+    x: hl.ImageParam, shape: ConvolutionShape, transforms: Transforms, v: WinogradLoops
 ) -> dict[str, hl.Func]:
+    """Return the stages that make transformed tiles of an image."""
     size, step = transforms.products, transforms.results
     padded, rows, data = hl.Func(PADDED), hl.Func(ROWS), hl.Func(DATA)
     place = (v.c, v.w, v.h, v.b, v.n)
@@ -110,7 +120,7 @@ def _transformed_data(
 
 
 def _summed_products(
-    weights: hl.ImageParam, data: hl.Func, shape: ConvolutionShape, v: _Loops
+    weights: hl.ImageParam, data: hl.Func, shape: ConvolutionShape, v: WinogradLoops
 ) -> dict[str, hl.Func]:
     r = hl.RDom([(0, shape.block), (0, shape.blocks_in)], "r")
     products, gathered = hl.Func(PRODUCTS), hl.Func(GATHERED)
@@ -122,7 +132,9 @@ def _summed_products(
     return {PRODUCTS: products, SUMMED: products.update(), GATHERED: gathered}
 
 
-def _back(gathered: hl.Func, transforms: Transforms, v: _Loops) -> dict[str, hl.Func]:
+def back_transformed(
+    gathered: hl.Func, transforms: Transforms, v: WinogradLoops
+) -> dict[str, hl.Func]:
     size = transforms.products
     columns, tile = hl.Func(COLUMNS), hl.Func(TILE)
     place = (v.o, v.j, v.i, v.tx, v.ty, v.b, v.n)
@@ -144,8 +156,8 @@ def _packing(shape: ConvolutionShape, transforms: Transforms) -> PackedInput:
     extents = shape.weight_extents
     weights = hl.ImageParam(hl.Float(32), len(extents), "weights")
     filters = [
-        [hl.cast(hl.Float(64), weights[o, c, column, row, b, p]) for row in range(3)]
-        for column in range(3)
+        [hl.cast(hl.Float(64), weights[o, c, column, row, b, p]) for row in range(FILTER_SIDE)]
+        for column in range(FILTER_SIDE)
     ]
     down = [select_row(e // size, transforms.weights, rows) for rows in filters]
     packed = hl.Func("packed")
@@ -154,10 +166,10 @@ def _packing(shape: ConvolutionShape, transforms: Transforms) -> PackedInput:
     return PackedInput(output=packed, argument=weights, argument_extents=extents)
 
 
-def _loop_extents(
+def loop_extents(
     stages: Mapping[str, hl.Func], shape: ConvolutionShape, transforms: Transforms
 ) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Return the loops of every stage; 0 where the schedule decides how far they go."""
+    """Return the loops of every stage but updates; 0 where the schedule decides how far they go."""
     size, step = transforms.products, transforms.results
     known = {"o": shape.block, "c": shape.block, "e": size**2}
     inner = {
@@ -168,9 +180,7 @@ def _loop_extents(
     }
     loops = {}
     for name, stage in stages.items():
-        if name != SUMMED:
+        if not name.endswith(".update"):
             here = known | inner.get(name, {})
             loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
-    reduced = (("r$x", shape.block), ("r$y", shape.blocks_in))
-    loops[SUMMED] = (*loops[PRODUCTS], *reduced)
     return loops

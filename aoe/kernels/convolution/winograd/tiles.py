@@ -107,13 +107,8 @@ def _cost(
 ) -> float:
     """Return the relative time of a configuration: registers in use, cache, idle threads."""
     across, down = tiles_of(shape, transforms)
-    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
     group = down if values[SCOPE] == IMAGE else int(values[TILE_ROWS])
     groups = -(-down // group)
-    sums = blocks * wide * high
-    loads = 0.25 * (blocks + wide * high) / sums + 0.5 * max(0.0, 1 - sums / 24)
-    repeated = -(-across // wide) * wide / across * (-(-group // high) * high / group)
-    products_time = (1 + loads) * repeated
     square = transforms.products**2
     values_bytes = 4 * square * across * group * shape.batch
     held = values_bytes * (shape.channels_in + shape.channels_out)
@@ -122,7 +117,23 @@ def _cost(
     reloaded = 0.05 * (groups - 1) * weights_bytes / (target.l2_bytes * 4)
     tasks = groups * shape.batch if values[SCOPE] == GROUP else 8 * target.threads
     idle = -(-tasks // target.threads) * target.threads / tasks
-    return (products_time + min(spilled, 0.6) + min(reloaded, 0.6)) * idle
+    products = products_time(values, across, group)
+    return (products + min(spilled, 0.6) + min(reloaded, 0.6)) * idle
+
+
+def products_time(values: Mapping[str, Choice], across: int, down: int) -> float:
+    """Return the time of the products relative to the least: loads, and what is done twice.
+
+    Args:
+        values: A configuration.
+        across: Tiles in a row.
+        down: Rows of tiles that are walked together.
+    """
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    sums = blocks * wide * high
+    loads = 0.25 * (blocks + wide * high) / sums + 0.5 * max(0.0, 1 - sums / 24)
+    repeated = -(-across // wide) * wide / across * (-(-down // high) * high / down)
+    return (1 + loads) * repeated
 
 
 def winograd_steps(
@@ -136,7 +147,7 @@ def winograd_steps(
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
     for step in (
         *_result_steps(values, shape, transforms, is_grouped=is_grouped, is_heavy=is_heavy),
-        *_data_steps(shape, transforms, is_grouped=is_grouped),
+        *data_steps(shape, transforms, is_grouped=is_grouped),
         *_product_steps(values, shape, is_grouped=is_grouped),
     ):
         if target.threads > 1 or not isinstance(step, Parallel):
@@ -151,19 +162,37 @@ def _result_steps(
     is_grouped: bool,
     is_heavy: bool,
 ) -> Iterator[Step]:
-    step = transforms.results
-    yield Split(RESULT, "w", "tile_x", "in_x", step, Tail.GUARD)
-    yield Split(RESULT, "h", "tile_y", "in_y", step, Tail.GUARD)
+    yield from tile_loops(transforms)
     if is_grouped:
         yield Split(RESULT, "tile_y", "group", "tile_y", int(values[TILE_ROWS]), Tail.GUARD)
     outer = ("group", "n") if is_grouped else ("n",)
     yield Reorder(RESULT, ("o", "in_x", "in_y", "tile_x", "tile_y", "b", *outer))
+    yield from tile_steps(shape, transforms, is_heavy=is_heavy)
+    yield Parallel(RESULT, "n")
+    yield Parallel(RESULT, "group" if is_grouped else "b")
+
+
+def tile_loops(transforms: Transforms) -> Iterator[Step]:
+    """Yield how the loops of the result become those of tiles and those inside a tile."""
+    yield Split(RESULT, "w", "tile_x", "in_x", transforms.results, Tail.GUARD)
+    yield Split(RESULT, "h", "tile_y", "in_y", transforms.results, Tail.GUARD)
+
+
+def tile_steps(
+    shape: ConvolutionShape, transforms: Transforms, *, is_heavy: bool
+) -> Iterator[Step]:
+    """Yield how the results of a tile are made of its products.
+
+    Args:
+        shape: What is computed.
+        transforms: Of which size the tiles are.
+        is_heavy: True where the chain behind is too long to be written out for every result.
+    """
+    step = transforms.results
     yield Vectorize(RESULT, "o", shape.block)
     if not is_heavy:
         yield Unroll(RESULT, "in_x", step)
         yield Unroll(RESULT, "in_y", step)
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "group" if is_grouped else "b")
     for stage, rows in ((TILE, step), (COLUMNS, step)):
         yield ComputeAt(stage, RESULT, "tile_x")
         yield Vectorize(stage, "o", shape.block)
@@ -171,9 +200,10 @@ def _result_steps(
         yield Unroll(stage, "i", rows)
 
 
-def _data_steps(
+def data_steps(
     shape: ConvolutionShape, transforms: Transforms, *, is_grouped: bool
 ) -> Iterator[Step]:
+    """Yield how the image is padded and transformed: for one group of tile rows, or as a whole."""
     for stage in (PADDED, DATA):
         yield ComputeAt(stage, RESULT, "group") if is_grouped else ComputeRoot(stage)
         yield Vectorize(stage, "c", shape.block)

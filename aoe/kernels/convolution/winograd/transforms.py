@@ -13,6 +13,9 @@ from fractions import Fraction
 
 import halide as hl
 
+FILTER_SIDE = 3
+"""Rows and columns of a filter."""
+
 Matrix = tuple[tuple[Fraction, ...], ...]
 
 

@@ -132,12 +132,27 @@ SOFTMAX = Workload(
 )
 
 
-@pytest.mark.parametrize(
-    "step", [ComputeRoot("peak.update"), ComputeAt("grown", "peak.update", "k$x")]
-)
-def test_update_of_a_reduction_is_no_place(step: Step) -> None:
-    with pytest.raises(ScheduleError):
-        apply_schedule(get_family("softmax").pipeline(SOFTMAX), Schedule((step,)))
+def test_update_of_a_reduction_is_not_placed_apart_from_it() -> None:
+    with pytest.raises(ScheduleError, match="only an intermediate stage can be placed"):
+        apply_schedule(
+            get_family("softmax").pipeline(SOFTMAX), Schedule((ComputeRoot("peak.update"),))
+        )
+
+
+def test_stage_is_computed_in_a_loop_of_an_update_only_it_has() -> None:
+    pipeline = get_family("softmax").pipeline(SOFTMAX)
+    shared = pipeline.loops["peak"][0][0]
+    with pytest.raises(ScheduleError, match="the first definition has such a loop too"):
+        apply_schedule(pipeline, Schedule((ComputeAt("grown", "peak.update", shared),)))
+    apply_schedule(pipeline, Schedule((ComputeAt("grown", "peak.update", "k$x"),)))
+
+
+def test_stage_computed_in_its_own_update_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="inside itself"):
+        apply_schedule(
+            get_family("softmax").pipeline(SOFTMAX),
+            Schedule((ComputeAt("peak", "peak.update", "k$x"),)),
+        )
 
 
 def test_what_halide_refuses_is_passed_on() -> None:

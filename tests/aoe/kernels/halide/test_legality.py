@@ -64,6 +64,7 @@ LEGAL: dict[str, tuple[Step, ...]] = {
         ComputeAt("a", "y", "x"),
         ComputeAt("b", "a", "x"),
     ),
+    "in a loop only an update has": (ComputeAt("a", "b.update", "r$x"), ComputeAt("b", "y", "x")),
     "place changed": (ComputeAt("a", "b", "x"), ComputeRoot("a"), ComputeAt("b", "a", "x")),
     "as often as may be": (Unroll("y", "x", 512), Unroll("y", "z", 4)),
     "unrolled loops inside the place do not count": (
@@ -155,7 +156,15 @@ ILLEGAL: dict[str, tuple[tuple[Step, ...], str]] = {
         ),
         "nothing can be computed inside a vector",
     ),
-    "in an update": ((ComputeAt("a", "b.update", "r$x"),), "no stage to compute at"),
+    "in a loop of an update its first definition has too": (
+        (ComputeAt("a", "b.update", "x"),),
+        "the first definition has such a loop too",
+    ),
+    "in its own update": ((ComputeAt("b", "b.update", "r$x"),), "inside itself"),
+    "unrolled in an unrolled update": (
+        (ComputeAt("a", "b.update", "r$x"), Unroll("b.update", "r$x", 9), Unroll("a", "x", 512)),
+        "unrolled too often",
+    ),
     "update elsewhere": ((StoreIn("b.update", "stack"),), "only an intermediate stage"),
     "atomic without a sum": ((Atomic("b"),), "only the sums of a reduction can be atomic"),
     "atomic on all threads": (
