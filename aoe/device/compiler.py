@@ -16,7 +16,7 @@ from aoe.folders.scratch import ScratchFolder
 from aoe.kernels.family import Pipeline
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.target import Target
-from aoe.workload import TensorSpec, Workload, workload_to_json
+from aoe.workload import Workload, workload_to_json
 
 _BUILD_FEATURES = ("no_runtime", "no_asserts", "no_bounds_query", "user_context")
 _C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
@@ -204,22 +204,27 @@ def _target_of(source: KernelSource, target: Target) -> Target:
 
 def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
     symbol = _symbol(source.name)
-    tensors = zip(source.workload.inputs, pipeline.argument_extents, strict=True)
+    inputs = source.workload.inputs
     packed = {number: packing.dtype for number, packing in pipeline.packings.items()}
-    inputs = ", ".join(
-        _tensor(spec, extents, packed.get(number, "float32"))
-        for number, (spec, extents) in enumerate(tensors)
+    arguments = ", ".join(
+        _tensor(
+            inputs[number].shape if number < len(inputs) else (),
+            extents,
+            packed.get(number, "float32"),
+        )
+        for number, extents in enumerate(pipeline.argument_extents)
     )
     lines = [
         f"int {symbol}_argv(void **);",
-        f"static const aoe_tensor {symbol}_inputs[] = {{ {inputs or '{0}'} }};",
+        f"static const aoe_tensor {symbol}_arguments[] = {{ {arguments or '{0}'} }};",
     ]
     if pipeline.packings:
         lines += [
             f"int {_packing_symbol(symbol, number)}_argv(void **);" for number in pipeline.packings
         ]
         packings = ", ".join(
-            f"{{ {number}, {_packing_symbol(symbol, number)}_argv, "
+            f"{{ {number}, {number if packing.source is None else packing.source}, "
+            f"{_packing_symbol(symbol, number)}_argv, "
             f"{len(packing.argument_extents)}, {{ {_listed(packing.argument_extents)} }} }}"
             for number, packing in pipeline.packings.items()
         )
@@ -229,11 +234,11 @@ def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
 
 def _entry(source: KernelSource, pipeline: Pipeline) -> str:
     symbol = _symbol(source.name)
-    output = _tensor(source.workload.output, pipeline.output_extents, "float32")
+    output = _tensor(source.workload.output.shape, pipeline.output_extents, "float32")
     packings = f"{symbol}_packings" if pipeline.packings else "NULL"
-    inputs = f"{len(source.workload.inputs)}, {symbol}_inputs"
+    counts = f"{len(source.workload.inputs)}, {len(pipeline.arguments)}"
     return (
-        f'  {{ "{source.name}", {symbol}_argv, {inputs}, {output}, '
+        f'  {{ "{source.name}", {symbol}_argv, {counts}, {symbol}_arguments, {output}, '
         f"{len(pipeline.packings)}, {packings} }},"
     )
 
@@ -256,10 +261,10 @@ def _packing_symbol(symbol: str, number: int) -> str:
     return f"{symbol}_pack{number}"
 
 
-def _tensor(spec: TensorSpec, extents: Sequence[int], dtype: str) -> str:
-    shape, extent = _listed(spec.shape), _listed(extents)
+def _tensor(tensor: Sequence[int], extents: Sequence[int], dtype: str) -> str:
+    shape, extent = _listed(tensor), _listed(extents)
     element = f"AOE_{dtype.upper()}"
-    return f"{{ {len(spec.shape)}, {{ {shape} }}, {len(extents)}, {{ {extent} }}, {element} }}"
+    return f"{{ {len(tensor)}, {{ {shape} }}, {len(extents)}, {{ {extent} }}, {element} }}"
 
 
 def _include_flags(folder: Path) -> tuple[str, str]:

@@ -97,13 +97,15 @@ class PackedInput:
         output: Function of the packed values, scheduled.
         argument: The input as the model has it, float32.
         argument_extents: Its extents, innermost first; dense.
-        dtype: Element type of the packed values, "float32" or "bfloat16".
+        dtype: Element type of the packed values, "float32", "bfloat16" or "int8".
+        source: Number of that input; None for the one whose place the packed values take.
     """
 
     output: hl.Func
     argument: hl.ImageParam
     argument_extents: tuple[int, ...]
     dtype: str = "float32"
+    source: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +116,12 @@ class Pipeline:
         output: Function of the result.
         stages: Functions by the name schedule steps use, the result included; the update
             definition of a reduction is a stage of its own, `<name>.update`.
-        arguments: Buffers read, in the order of `Workload.inputs`.
+        arguments: Buffers read, in the order of `Workload.inputs`; behind them, what else is made
+            of those inputs once.
         argument_extents: Extents of each argument, innermost first; all buffers are dense.
         output_extents: Extents of the result, innermost first.
         loops: Loop names and extents of each stage before any step, innermost first.
-        packings: For inputs the kernel reads in another form, by their number, what makes it;
+        packings: For arguments that are made of an input, by their number, what makes them;
             `arguments` and `argument_extents` have the packed form.
         padded: Stages that may be computed past what is read of them: they read no argument
             outside its bounds wherever they are.

@@ -8,20 +8,21 @@
 #define AOE_MAX_ARGUMENTS 64
 #define AOE_MAX_PACKINGS 4
 
-typedef enum { AOE_FLOAT32 = 0, AOE_BFLOAT16 = 1 } aoe_element;
+typedef enum { AOE_FLOAT32, AOE_BFLOAT16, AOE_INT8 } aoe_element;
 
 typedef struct {
-  int32_t rank;                  /* of the ONNX tensor, which holds float32 */
+  int32_t rank;                  /* of the ONNX tensor, which holds float32; 0 if it is none */
   int64_t shape[AOE_MAX_RANK];   /* as ONNX Runtime reports it */
   int32_t view_rank;             /* of the buffer the kernel sees, dense */
   int32_t extent[AOE_MAX_RANK];  /* innermost first */
   aoe_element element;           /* of that buffer; float32 unless the input is packed */
 } aoe_tensor;
 
-/* An input the kernel reads in another form, made once of a constant. */
+/* What the kernel reads in another form, made once of a constant input. */
 typedef struct {
+  int32_t argument;              /* in the place of that input, or behind the last one */
   int32_t input;
-  int (*run)(void **arguments);  /* Halide's `<kernel>_pack<input>_argv`: (context, raw, packed) */
+  int (*run)(void **arguments);  /* Halide's `<kernel>_pack<n>_argv`: (context, raw, packed) */
   int32_t view_rank;             /* of the input as the model has it, dense */
   int32_t extent[AOE_MAX_RANK];
 } aoe_packing;
@@ -30,7 +31,8 @@ typedef struct {
   const char *name;              /* operator name in domain "aoe" */
   int (*run)(void **arguments);  /* Halide's `<kernel>_argv` entry */
   int32_t input_count;
-  const aoe_tensor *inputs;
+  int32_t argument_count;        /* inputs and what is packed besides */
+  const aoe_tensor *arguments;
   aoe_tensor output;
   int32_t packing_count;
   const aoe_packing *packings;

@@ -69,6 +69,9 @@ static OrtStatus *fail(const OrtApi *api, int code, const char *format, const ch
   return ORT_CALL(api, 0, ort_create_status)(code, message);
 }
 
+static const uint8_t element_code[] = {halide_type_float, halide_type_bfloat, halide_type_int};
+static const uint8_t element_bytes[] = {4, 2, 1};
+
 static void bind_view(halide_buffer_t *buffer, halide_dimension_t *dims, int rank,
                       const int32_t *extent, aoe_element element, void *data) {
   int64_t stride = 1;
@@ -81,8 +84,8 @@ static void bind_view(halide_buffer_t *buffer, halide_dimension_t *dims, int ran
     stride *= extent[d];
   }
   buffer->host = (uint8_t *)data;
-  buffer->type.code = element == AOE_BFLOAT16 ? halide_type_bfloat : halide_type_float;
-  buffer->type.bits = element == AOE_BFLOAT16 ? 16 : 32;
+  buffer->type.code = element_code[element];
+  buffer->type.bits = (uint8_t)(8 * element_bytes[element]);
   buffer->type.lanes = 1;
   buffer->dimensions = rank;
   buffer->dim = dims;
@@ -95,11 +98,11 @@ static void bind(halide_buffer_t *buffer, halide_dimension_t *dims, const aoe_te
 
 /* Returns the packed form of an input, to be freed by the caller, or NULL. */
 static void *pack(const aoe_kernel *kernel, const aoe_packing *packing, void *raw) {
-  const aoe_tensor *wanted = &kernel->inputs[packing->input];
+  const aoe_tensor *wanted = &kernel->arguments[packing->argument];
   halide_buffer_t buffers[2];
   halide_dimension_t dims[2][AOE_MAX_RANK];
   void *user_context = NULL; /* packing runs on the calling thread alone */
-  size_t bytes = wanted->element == AOE_BFLOAT16 ? 2 : 4;
+  size_t bytes = element_bytes[wanted->element];
   for (int d = 0; d < wanted->view_rank; d++) bytes *= (size_t)wanted->extent[d];
   void *packed = aligned_alloc(64, (bytes + 63) / 64 * 64); /* kept as long as the session */
   if (!packed) return NULL;
@@ -136,6 +139,7 @@ static OrtStatus *run_kernel(const kernel_state *state, OrtKernelContext *contex
   halide_buffer_t buffers[AOE_MAX_ARGUMENTS + 1];
   halide_dimension_t dims[AOE_MAX_ARGUMENTS + 1][AOE_MAX_RANK];
   void *arguments[AOE_MAX_ARGUMENTS + 2];
+  void *raw[AOE_MAX_ARGUMENTS];
   run_context run = {{NULL}, api, context};
   void *user_context = &run;
   OrtStatus *status = NULL;
@@ -145,19 +149,20 @@ static OrtStatus *run_kernel(const kernel_state *state, OrtKernelContext *contex
   for (int i = 0; i < kernel->input_count; i++) {
     const OrtValue *value = NULL;
     status = ORT_CALL(api, 90, ort_context_input)(context, (size_t)i, &value);
-    if (!status) status = check_shape(api, value, kernel, &kernel->inputs[i]);
-    if (!status) status = ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, &data);
+    if (!status) status = check_shape(api, value, kernel, &kernel->arguments[i]);
+    if (!status) status = ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, &raw[i]);
     if (status) return status;
-    for (int p = 0; p < kernel->packing_count; p++) {
-      if (kernel->packings[p].input != i) continue;
-      if (!packed[p]) packed[p] = pack(kernel, &kernel->packings[p], data);
-      if (!packed[p]) return fail(api, ORT_FAIL, "%s: no memory to pack an input", kernel->name);
-      data = packed[p];
-    }
-    bind(&buffers[i], dims[i], &kernel->inputs[i], data);
-    arguments[i + 1] = &buffers[i];
+    bind(&buffers[i], dims[i], &kernel->arguments[i], raw[i]);
   }
-  int last = kernel->input_count;
+  for (int p = 0; p < kernel->packing_count; p++) {
+    const aoe_packing *packing = &kernel->packings[p];
+    int i = packing->argument;
+    if (!packed[p]) packed[p] = pack(kernel, packing, raw[packing->input]);
+    if (!packed[p]) return fail(api, ORT_FAIL, "%s: no memory to pack an input", kernel->name);
+    bind(&buffers[i], dims[i], &kernel->arguments[i], packed[p]);
+  }
+  int last = kernel->argument_count;
+  for (int i = 0; i < last; i++) arguments[i + 1] = &buffers[i];
   OrtValue *output = NULL;
   status = ORT_CALL(api, 91, ort_context_output)(context, 0, kernel->output.shape,
                                                  (size_t)kernel->output.rank, &output);
