@@ -40,6 +40,7 @@ class Target:
         doubt: Why `soc_version` is only the best guess, empty if it is certain.
         bf16_dot: Vectors of bfloat16 pairs multiplied and summed in float32; None without.
         bf16_tiles: The same for whole matrix tiles; None without.
+        int8_dot: Vectors of four products of 8 bits, summed in 32 (AVX512-VNNI); None without.
     """
 
     soc_version: str
@@ -54,6 +55,7 @@ class Target:
     doubt: str = ""
     bf16_dot: InstructionSet | None = None
     bf16_tiles: InstructionSet | None = None
+    int8_dot: InstructionSet | None = None
 
     @property
     def halide_name(self) -> str:
@@ -63,8 +65,9 @@ class Target:
     @property
     def precisions(self) -> tuple[Precision, ...]:
         """Precisions this processor has instructions for, the highest first."""
-        lower = (Precision.BFLOAT16,) if self.bf16_dot or self.bf16_tiles else ()
-        return (Precision.FLOAT32, *lower)
+        rounded = (Precision.BFLOAT16,) if self.bf16_dot or self.bf16_tiles else ()
+        quantised = (Precision.INT8,) if self.int8_dot else ()
+        return (Precision.FLOAT32, *rounded, *quantised)
 
     def for_kernel(self, precision: Precision, algorithm: str = "") -> Target:
         """Return the target a kernel is compiled for, with what it needs beyond the others.
@@ -76,7 +79,8 @@ class Target:
         if not precision.is_lower:
             return self
         tiles = self.bf16_tiles if algorithm.endswith(TILES_SUFFIX) else None
-        found = [known for known in (self.bf16_dot, tiles) if known is not None]
+        dot = self.int8_dot if precision is Precision.INT8 else self.bf16_dot
+        found = [known for known in (dot, tiles) if known is not None]
         return replace(
             self,
             features=_joined(self.features, *(known.features for known in found)),

@@ -24,18 +24,28 @@ class Layout(StrEnum):
 
 
 class Precision(StrEnum):
-    """How the products of a workload may be computed; tensors and sums are always float32."""
+    """How the products of a workload may be computed, the most exact one first.
+
+    Tensors are always float32, and so are sums, but for those of integers.
+    """
 
     STRICT_FLOAT32 = "strict_float32"
     """As ONNX Runtime does, but for the order of sums: nothing is transformed before or after."""
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     """Factors rounded to 8 bits of mantissa, with the exponents of float32."""
+    INT8 = "int8"
+    """Factors rounded to 8 bits of the range of their row or column, and summed as integers."""
 
     @property
     def is_lower(self) -> bool:
         """True if factors are rounded."""
-        return self is Precision.BFLOAT16
+        return self.rank > Precision.FLOAT32.rank
+
+    @property
+    def rank(self) -> int:
+        """Place among the precisions: the higher, the less exact."""
+        return list(Precision).index(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

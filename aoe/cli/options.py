@@ -46,7 +46,8 @@ PrecisionModeOption = Annotated[
     str | None,
     typer.Option(
         "--precision_mode",
-        help="must_keep_origin_dtype (default), allow_fp32_to_bf16 or allow_mix_precision_bf16.",
+        help="must_keep_origin_dtype (default), allow_fp32_to_bf16, allow_mix_precision_bf16 or "
+        "allow_mix_precision_int8.",
     ),
 ]
 MixListOption = Annotated[

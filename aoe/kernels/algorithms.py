@@ -2,7 +2,8 @@
 
 `winograd` anywhere in a name: inputs and weights are transformed, which spreads rounding errors,
 infinities and NaN over a tile. `bf16` anywhere, or `_tiles` at the end: factors are rounded to
-bfloat16. Any other name, and none: sums of float32 products in some order.
+bfloat16. `int8` anywhere: factors are rounded to 8 bits. Any other name, and none: sums of float32
+products in some order.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def precision_of(algorithm: str) -> Precision:
     >>> precision_of("direct_bf16").value, precision_of("winograd_4x4").value
     ('bfloat16', 'float32')
     """
+    if "int8" in algorithm:
+        return Precision.INT8
     if "bf16" in algorithm or algorithm.endswith(TILES_SUFFIX):
         return Precision.BFLOAT16
     return Precision.FLOAT32 if "winograd" in algorithm else Precision.STRICT_FLOAT32

@@ -119,8 +119,9 @@ def tune(
         search: Name of the search algorithm: bayesian, random or exhaustive.
         seed: Of inputs and of the search.
         tuning_time_limit_s: Searching ends after so many seconds; None for no limit.
-        precision_mode: must_keep_origin_dtype (None stands for it), allow_fp32_to_bf16, or
-            allow_mix_precision_bf16, which takes bfloat16 only where it is faster.
+        precision_mode: must_keep_origin_dtype (None stands for it), allow_fp32_to_bf16,
+            allow_mix_precision_bf16, which takes bfloat16 only where it is faster, or
+            allow_mix_precision_int8, which takes int8 too where that is faster still.
         modify_mixlist: File of operators that stay in float32 or not, in CANN's form.
         accuracy: What the whole model has to keep, `"cosine>=0.999"` (the default below float32),
             `"max_relative<=0.01"` or `"metric.py:function>=0.76"`.

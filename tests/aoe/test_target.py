@@ -11,6 +11,7 @@ from aoe.testing.fakes import make_target
 from aoe.workload import Precision
 
 _DOT = InstructionSet(features=("avx512_zen4",), cpu_features=("avx2", "avx512_bf16"))
+_VNNI = InstructionSet(features=("avx512_zen4",), cpu_features=("avx2", "avx512_vnni"))
 _TILES = InstructionSet(cpu_features=("amx_tile",))
 
 
@@ -37,11 +38,20 @@ def test_kernels_of_lower_precision_get_what_they_need_once() -> None:
     assert (tiles.features, tiles.cpu_features) == (dot.features, (*dot.cpu_features, "amx_tile"))
 
 
+def test_kernels_in_int8_get_its_instructions_and_no_tiles() -> None:
+    target = make_target(bf16_dot=_DOT, bf16_tiles=_TILES, int8_dot=_VNNI)
+    quantised = target.for_kernel(Precision.INT8, "panels_int8")
+    assert quantised.halide_name == "x86-64-linux-avx2-avx512_zen4"
+    assert quantised.cpu_features == ("avx2", "avx512_vnni")
+
+
 def test_precisions_are_those_there_are_instructions_for() -> None:
     both = (Precision.FLOAT32, Precision.BFLOAT16)
     assert make_target().precisions == (Precision.FLOAT32,)
     assert make_target(bf16_dot=_DOT).precisions == make_target(bf16_tiles=_TILES).precisions
     assert make_target(bf16_dot=_DOT).precisions == both
+    assert make_target(bf16_dot=_DOT, int8_dot=_VNNI).precisions == (*both, Precision.INT8)
+    assert make_target(int8_dot=_VNNI).precisions == (Precision.FLOAT32, Precision.INT8)
     plain = make_target()
     assert plain.for_kernel(Precision.BFLOAT16) == plain
 

@@ -41,6 +41,9 @@ _BF16_DOT: dict[str, InstructionSet] = {
 """Either x86 feature makes Halide emit `vdpbf16ps`, and either lets LLVM use what else such a
 processor has (`-mcpu=znver4` knows SSE4a, which no Intel has). Source: Halide 21,
 CodeGen_X86::mcpu_target; checked in the attributes of what it emits."""
+_INT8_DOT = tuple(_BF16_DOT[name] for name in ("avx512_sapphirerapids", "avx512_zen4"))
+"""Those that make Halide emit `vpdpbusd`; its `avxvnni` does not. Source: Halide 21, checked in
+what it emits."""
 _BF16_TILES = InstructionSet(cpu_features=("amx_tile", "amx_bf16"))
 
 _HALIDE_ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "arm-64"}
@@ -58,7 +61,10 @@ def describe_host(core_num: int | None = None) -> Target:
         name for name, needed in _HALIDE_FEATURES.items() if info.features.issuperset(needed)
     )
     name = name_cpu(info)
-    dots = (known for known in _BF16_DOT.values() if info.features.issuperset(known.cpu_features))
+    dots, int8_dots = (
+        [known for known in sets if info.features.issuperset(known.cpu_features)]
+        for sets in (_BF16_DOT.values(), _INT8_DOT)
+    )
     tiles = info.features.issuperset(_BF16_TILES.cpu_features)
     return Target(
         soc_version=name.soc_version,
@@ -71,8 +77,9 @@ def describe_host(core_num: int | None = None) -> Target:
         l2_bytes=_cache_bytes(2, 1 << 20),
         cpu_model=info.name or platform.processor() or platform.machine(),
         doubt=name.doubt,
-        bf16_dot=next(dots, None),
+        bf16_dot=next(iter(dots), None),
         bf16_tiles=_BF16_TILES if tiles else None,
+        int8_dot=next(iter(int8_dots), None),
     )
 
 

@@ -36,7 +36,8 @@ class Convolution:
         if not arguments or _computing(plan):
             return arguments
         refused = [algorithm.supports(plan).reason for algorithm in ALGORITHMS.values()]
-        return Support("; ".join(dict.fromkeys(filter(None, refused))))
+        reasons = "; ".join(dict.fromkeys(filter(None, refused)))
+        return Support(reasons or f"Conv in {workload.precision.value}")
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the algorithm called `algorithm`; by default the one with fewest products."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support, supported
+from aoe.kernels.matmul.int8 import quantised_pipeline
 from aoe.kernels.matmul.matrix_tiles import (
     PANELS_TILES,
     check_matrix_tiles,
@@ -15,24 +16,27 @@ from aoe.kernels.matmul.matrix_tiles import (
 )
 from aoe.kernels.matmul.pairs import pairs_pipeline
 from aoe.kernels.matmul.panels import panels_pipeline, rounded_weights_pipeline
+from aoe.kernels.matmul.quantising import check_quantising
 from aoe.kernels.matmul.shape import MATRIX_PRODUCTS, MatrixProduct, read_product
 from aoe.kernels.matmul.tiles import (
     FEW_ROWS,
     PAIRS,
     PANELS,
+    QUANTISED_PANELS,
     ROUNDED_WEIGHTS,
     algorithms_of,
     product_space,
     product_steps,
 )
 from aoe.schedule import Configuration, Schedule, Space
-from aoe.workload import Workload
+from aoe.workload import Precision, Workload
 
 _ALGORITHMS: Mapping[str, Callable[[MatrixProduct], Pipeline]] = {
     PANELS: panels_pipeline,
     PAIRS: pairs_pipeline,
     ROUNDED_WEIGHTS: rounded_weights_pipeline,
     PANELS_TILES: matrix_tiles_pipeline,
+    QUANTISED_PANELS: quantised_pipeline,
 }
 
 
@@ -52,6 +56,10 @@ class MatMul:
         product = read_product(workload)
         if isinstance(product, Support):
             return product
+        if workload.precision is Precision.INT8:
+            refused = check_quantising(product)
+            if not refused:
+                return refused
         few = not product.rows or product.rows[-1].extent <= FEW_ROWS
         if few and not product.has_weights:
             return Support("a few rows by a computed matrix")
@@ -69,7 +77,7 @@ class MatMul:
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return the register tile and what a task is; of matrix tiles where the CPU has them."""
         product = supported(workload, read_product(workload))
-        in_tiles = workload.precision.is_lower and target.bf16_tiles
+        in_tiles = workload.precision is Precision.BFLOAT16 and target.bf16_tiles
         if in_tiles and check_matrix_tiles(product):
             return matrix_tiles_space(product, target)
         return product_space(product, target)

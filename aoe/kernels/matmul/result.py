@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,11 @@ SUMMED = f"{SUMS}.update"
 LANE, BLOCK = "l", "b"
 PANEL = 16
 """Columns of a panel: a vector with AVX-512, two with AVX2, four with NEON."""
+
+
+_ELEMENTS = {"float32": hl.Float(32), "bfloat16": hl.BFloat(16), "int8": hl.Int(8)}
+Finish = Callable[[hl.Expr, Sequence[hl.Expr]], hl.Expr]
+"""Makes a number of a sum, given where it is: (column of its panel, panel, rows...)."""
 
 
 def panels_of(product: MatrixProduct) -> int:
@@ -57,8 +62,7 @@ def read_arguments(
     Weights are packed when the kernel is created, a computed matrix in every run.
     """
     operands = read_operands(product.chain, product.iteration)
-    kept = hl.BFloat(16) if packing.dtype == "bfloat16" else hl.Float(32)
-    once = hl.ImageParam(kept, len(packed_extents), f"x{product.right}")
+    once = hl.ImageParam(_ELEMENTS[packing.dtype], len(packed_extents), f"x{product.right}")
     return ProductArguments(
         operands=operands,
         left=left_argument(product, operands.arguments[product.left]),
@@ -104,6 +108,8 @@ def finished_pipeline(
     sums: hl.Func,
     depths: tuple[tuple[str, int], ...],
     stages: Mapping[str, hl.Func] = MappingProxyType({}),
+    *,
+    finish: Finish | None = None,
 ) -> Pipeline:
     """Return the pipeline of a product's sums with the chain behind them.
 
@@ -113,10 +119,11 @@ def finished_pipeline(
         sums: Over (PANEL columns, panels, rows...); may be computed past the last panel.
         depths: Loops of its reduction, innermost first.
         stages: What the sums read, by name.
+        finish: What is done to a sum before the chain; None for nothing.
     """
     operands = arguments.operands
-    finished = hl.Func(FINISHED)
-    finished[sums.args()] = sums[sums.args()]
+    finished, place = hl.Func(FINISHED), sums.args()
+    finished[place] = sums[place] if finish is None else finish(sums[place], place)
     column = operands.variables[0]
     made = finished[(column % PANEL, column // PANEL, *arguments.rows)]
     pure = ((LANE, PANEL), (BLOCK, 0), *((axis.name, 0) for axis in reversed(product.rows)))

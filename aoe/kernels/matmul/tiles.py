@@ -10,6 +10,15 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES, estimate_cycles
 from aoe.kernels.halide.tiling import TASK
 from aoe.kernels.matmul.pairs import ROUNDED, ROUNDED_DEPTH
+from aoe.kernels.matmul.quantising import (
+    EXTREMES,
+    EXTREMES_UPDATE,
+    LEVELS,
+    QUANTISED,
+    QUANTISED_DEPTH,
+    SUMMED_BY_ONE,
+    extreme_lanes,
+)
 from aoe.kernels.matmul.result import (
     BLOCK,
     FINISHED,
@@ -35,6 +44,7 @@ from aoe.schedule import (
     Unroll,
     Vectorize,
 )
+from aoe.workload import Precision
 
 BLOCKS, ROWS, WALK = "blocks", "rows", "walk"
 COLUMNS_FIRST, ROWS_FIRST = "columns", "rows"
@@ -54,13 +64,19 @@ _ROUNDED_ROWS = 8
 FEW_ROWS = 4
 """Rows up to which memory is the bound."""
 PANELS, PAIRS, ROUNDED_WEIGHTS = "panels", "panels_bf16", "weights_bf16"
-_PAIR, _DEPTH, _PAIRED_DEPTH = "r$x", "r$x", "r$y"
+QUANTISED_PANELS = "panels_int8"
+_GROUPS = {PAIRS: 2, QUANTISED_PANELS: SUMMED_BY_ONE}
+"""Products one instruction sums up, where it is more than one."""
+_GROUP, _DEPTH, _GROUPED_DEPTH = "r$x", "r$x", "r$y"
 
 
 def algorithms_of(product: MatrixProduct) -> tuple[str, ...]:
     """Return the algorithms for a product in the precision of its workload, best first."""
-    if not product.workload.precision.is_lower:
+    precision = product.workload.precision
+    if not precision.is_lower:
         return (PANELS,)
+    if precision is Precision.INT8:
+        return (QUANTISED_PANELS,)
     few_rows = product.has_weights and _row_extent(product) <= FEW_ROWS
     return (ROUNDED_WEIGHTS, PAIRS) if few_rows else (PAIRS,)
 
@@ -170,6 +186,7 @@ def product_steps(
         *_result_steps(values, product, target),
         *_sum_steps(values, product),
         *_rounding_steps(values, product),
+        *_quantising_steps(values, product),
         *_packing_steps(values, product),
     ):
         if target.threads > 1 or not isinstance(step, Parallel):
@@ -218,18 +235,18 @@ def _sum_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator
     names = [axis.name for axis in reversed(product.rows)]
     by_columns = names and values[WALK] == COLUMNS_FIRST
     kept = (SUMS, SUMMED, FINISHED) if _is_long(product) else (SUMS, SUMMED)
-    is_paired = values[KNOB] == PAIRS
+    group = _GROUPS.get(str(values[KNOB]), 1)
     for stage in kept:
         if stage != SUMMED:
             yield ComputeAt(stage, RESULT, names[0] if by_columns else "panel")
         yield Split(stage, BLOCK, BLOCK, "in_block", blocks, Tail.ROUND_UP)
         if stage == SUMMED:
-            inner = (*((_PAIR,) if is_paired else ()), LANE, "in_block", *names[:1])
-            depth = _PAIRED_DEPTH if is_paired else _DEPTH
+            inner = (*((_GROUP,) if group > 1 else ()), LANE, "in_block", *names[:1])
+            depth = _GROUPED_DEPTH if group > 1 else _DEPTH
             yield Reorder(stage, (*inner, depth, BLOCK, *names[1:]))
-            if is_paired:
+            if group > 1:
                 yield Atomic(stage)
-                yield Vectorize(stage, _PAIR, 2)
+                yield Vectorize(stage, _GROUP, group)
         yield Vectorize(stage, LANE, PANEL)
         yield Unroll(stage, "in_block", blocks)
         if names:
@@ -244,6 +261,22 @@ def _rounding_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Ite
         row = product.rows[-1].name
         yield Split(ROUNDED, row, TASK, row, _ROUNDED_ROWS, Tail.GUARD)
         yield Parallel(ROUNDED, TASK)
+
+
+def _quantising_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+    if values[KNOB] != QUANTISED_PANELS:
+        return
+    lanes = extreme_lanes(product)
+    for stage in (EXTREMES, EXTREMES_UPDATE) if lanes > 1 else ():
+        yield Vectorize(stage, "part", lanes)
+    yield Vectorize(QUANTISED, QUANTISED_DEPTH, PANEL)
+    if _row_extent(product) <= FEW_ROWS:
+        return
+    row = product.rows[-1].name
+    yield ComputeAt(EXTREMES, LEVELS, row)
+    for stage in (LEVELS, QUANTISED):
+        yield Split(stage, row, TASK, row, _ROUNDED_ROWS, Tail.GUARD)
+        yield Parallel(stage, TASK)
 
 
 def _packing_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:

@@ -1,8 +1,8 @@
 """Holds a model to its accuracy: which kernels of lower precision it may have.
 
-A place of the model may have two kernels, one in float32 and one below. The one below is used
-where it is faster, as long as the whole model keeps the constraint; else the other one is, or
-ONNX Runtime's own. Winograd's kernels go the same way, last.
+A place of the model may have a kernel in each precision. The lowest is used where it is faster
+than those above it, as long as the whole model keeps the constraint; else the next one is, or ONNX
+Runtime's own. Winograd's kernels go the same way, last.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_IN_DETAIL = 24
 """Kernels each of which is looked at alone, for the report, even where all may stay: each costs a
 run of the model."""
 _FASTER = 1.02
-"""A kernel of lower precision has to be this much faster than the one in float32: below that,
+"""A kernel of lower precision has to be this much faster than those of a higher one: below that,
 the choice would be one of noise."""
 
 
@@ -166,29 +166,36 @@ class AccuracyKeeper:
 
 
 def worth_lowering(operators: Sequence[TunedOperator]) -> tuple[TunedOperator, ...]:
-    """Return operators without those of lower precision that float32 is as fast as.
+    """Return operators without those of lower precision that a higher one is as fast as.
 
     Speeds are compared as the bank keeps them, so that a second run chooses alike.
     """
-    exact = {
-        region.output: _speedup(tuned)
-        for tuned in operators
-        if not tuned.operator.workload.precision.is_lower
-        for region in tuned.operator.regions
-    }
+    best: dict[str, dict[Precision, float]] = {}
+    for tuned in operators:
+        for region in tuned.operator.regions:
+            best.setdefault(region.output, {})[tuned.operator.workload.precision] = _speedup(tuned)
+
+    def is_faster(tuned: TunedOperator) -> bool:
+        precision = tuned.operator.workload.precision
+        higher = [
+            speedup
+            for region in tuned.operator.regions
+            for known, speedup in best[region.output].items()
+            if known.rank < precision.rank
+        ]
+        return _speedup(tuned) > _FASTER * max(higher, default=0.0)
+
     return tuple(
         tuned
         for tuned in operators
-        if not tuned.operator.workload.precision.is_lower
-        or _speedup(tuned)
-        > _FASTER * max(exact.get(region.output, 0.0) for region in tuned.operator.regions)
+        if not tuned.operator.workload.precision.is_lower or is_faster(tuned)
     )
 
 
 def one_per_place(
     kernels: Sequence[ChosenKernel], lowered: frozenset[str]
 ) -> tuple[ChosenKernel, ...]:
-    """Return one kernel for each place: of lower precision where one may be, by name.
+    """Return one kernel for each place: of the lowest precision that may be, by name.
 
     Args:
         kernels: Kernels to choose from, each with all places it can compute.
@@ -196,7 +203,7 @@ def one_per_place(
     """
     taken: set[str] = set()
     chosen = []
-    for kernel in sorted(kernels, key=lambda one: not one.source.workload.precision.is_lower):
+    for kernel in sorted(kernels, key=lambda one: -one.source.workload.precision.rank):
         if _is_weighed(kernel) and kernel.source.name not in lowered:
             continue
         places = zip(kernel.regions, kernel.op_names, strict=True)

@@ -50,8 +50,9 @@ class ChosenKernel:
 
 def lowest_precision(kernels: Sequence[ChosenKernel]) -> Precision:
     """Return the lowest precision any of the kernels computes in; float32 without any."""
-    lower = [kernel for kernel in kernels if kernel.source.workload.precision.is_lower]
-    return lower[0].source.workload.precision if lower else Precision.FLOAT32
+    found = (kernel.source.workload.precision for kernel in kernels)
+    lower = [precision for precision in found if precision.is_lower]
+    return max(lower, key=lambda precision: precision.rank, default=Precision.FLOAT32)
 
 
 @contextmanager

@@ -73,9 +73,8 @@ def _accuracy_keeper(
     precision = bench.settings.precision
     asked, is_lower = precision.accuracy is not None, lowest_precision(kernels).is_lower
     if precision.mode.lowest.is_lower and not is_lower:
-        bench.progress.warn(
-            f"no kernel in {precision.mode.lowest.value} was proven faster than float32"
-        )
+        lower = " or ".join(one.value for one in precision.mode.lowered)
+        bench.progress.warn(f"no kernel in {lower} was proven faster than float32")
     constraint = precision.constraint
     if constraint is None or not (asked or is_lower):
         return None

@@ -130,7 +130,7 @@ def _grouped(graph: ModelGraph, profile: ModelProfile, parts: Partition) -> Foun
         refusals.append(
             Refusal(node=operator.op_name, op_type=operator.workload.op_type, reason=reason)
         )
-    operators.sort(key=lambda one: (-one.share, not one.workload.precision.is_lower, one.key))
+    operators.sort(key=lambda one: (-one.share, -one.workload.precision.rank, one.key))
     return FoundOperators(
         fused=tuple(item for item in operators if item.regions[0].is_fused_product),
         operators=tuple(item for item in operators if not item.regions[0].is_fused_product),

@@ -83,10 +83,13 @@ class PrecisionPlan:
         if self.settings.strict:
             sums = any(facts_of(op).rounding is Rounding.SCALE for op in workload.operations)
             return (Precision.STRICT_FLOAT32 if sums else Precision.FLOAT32,)
-        lowest = self.settings.mode.lowest
-        if lowest.is_lower and _is_dense(workload):
-            return (Precision.FLOAT32, lowest)
-        return (Precision.FLOAT32,)
+        lower = self.settings.mode.lowered if _is_dense(workload) else ()
+        return (Precision.FLOAT32, *(one for one in lower if self._may_have(one)))
+
+    def _may_have(self, precision: Precision) -> bool:
+        """Return whether the CPU has a precision; that of the lowest has been asked before."""
+        has_bfloat16 = self.target.bf16_dot or self.target.bf16_tiles
+        return precision is self.settings.mode.lowest or has_bfloat16
 
     def _offered(self, workload: Workload, precision: Precision) -> Workload | str:
         """Return the workload with the family that has a kernel for it, or why none has."""

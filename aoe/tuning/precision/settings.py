@@ -27,11 +27,20 @@ class PrecisionMode(StrEnum):
     """Products in bfloat16 wherever the lists allow it and there is a kernel."""
     MIXED_BFLOAT16 = "allow_mix_precision_bf16"
     """Both are measured, operator by operator, and bfloat16 has to be faster."""
+    MIXED_INT8 = "allow_mix_precision_int8"
+    """float32, bfloat16 where the CPU has it, and int8: a lower one has to be faster."""
+
+    @property
+    def lowered(self) -> tuple[Precision, ...]:
+        """Precisions below float32 that are allowed, the highest first."""
+        if self is PrecisionMode.MIXED_INT8:
+            return Precision.BFLOAT16, Precision.INT8
+        return () if self is PrecisionMode.KEEP else (Precision.BFLOAT16,)
 
     @property
     def lowest(self) -> Precision:
-        """The lowest precision that is allowed."""
-        return Precision.FLOAT32 if self is PrecisionMode.KEEP else Precision.BFLOAT16
+        """The lowest precision that is allowed: what the CPU has to have."""
+        return self.lowered[-1] if self.lowered else Precision.FLOAT32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +91,16 @@ class PrecisionSettings:
             MODE_OPTION,
             f"this CPU has no {self.mode.lowest.value} instructions that kernels could use",
             got=f"{self.mode.value} on {target.cpu_model}",
-            expected="AVX512-BF16 with what Zen 4 or Sapphire Rapids have besides; on Arm bf16",
+            expected=_NEEDED[self.mode.lowest],
             hint=f"leave {MODE_OPTION} out to compute in float32",
         )
 
 
+_NEEDED = {
+    Precision.BFLOAT16: "AVX512-BF16 with what Zen 4 or Sapphire Rapids have besides; on Arm bf16",
+    Precision.INT8: "AVX512-VNNI with what Zen 4 or Sapphire Rapids have besides",
+}
+"""Instructions a precision needs, in words."""
 KEEP_FLOAT32 = PrecisionSettings()
 """What holds if nothing is asked for."""
 
@@ -152,7 +166,7 @@ def _parse_mode(text: str) -> PrecisionMode:
 
 
 _OF_CANN = {
-    *("allow_mix_precision_int8", "allow_mix_precision", "allow_mix_precision_fp16"),
+    *("allow_mix_precision", "allow_mix_precision_fp16"),
     *("allow_fp32_to_fp16", "force_fp16", "force_fp32", "cube_fp16in_fp32out"),
     *("cube_hif8", "mixed_hif8", "fp16", "origin", "mixed_float16", "mixed_bfloat16"),
 }

@@ -189,7 +189,7 @@ _USAGE = [
     ("--model=m", "--job_type=7"),
     ("--model=m", "--job_type=1"),
     ("--model=m", "--progress_bar=maybe"),
-    ("--model=m", "--precision_mode=allow_mix_precision_int8"),
+    ("--model=m", "--precision_mode=allow_mix_precision_fp16"),
     ("--model=m", "--modify_mixlist=lists.json"),
     ("--model=m", "--accuracy=good"),
     ("--model=m", "--calibration=no_such_folder"),

@@ -216,6 +216,9 @@ def test_lower_precision_is_allowed_a_share_of_the_largest_result() -> None:
     assert kernel_tolerance(lower, _array(0.01, 40.0)).absolute == pytest.approx(0.48)
     assert kernel_tolerance(lower, _array(0.01, 0.02)).absolute == pytest.approx(0.012)
     assert kernel_tolerance(lower, _array(np.nan)).absolute == pytest.approx(0.012)
+    quantised = replace(lower, precision=Precision.INT8)
+    assert kernel_tolerance(quantised, _array(0.01, 40.0)).absolute == pytest.approx(1.6)
+    assert kernel_tolerance(quantised, _array(0.01, 0.02)).absolute == pytest.approx(0.04)
     exact = kernel_tolerance(chain_workload(("Exp",)), _array(0.01, 40.0))
     assert exact.absolute < 1e-3
     assert kernel_tolerance(lower, _array(1.0)).relative == exact.relative

@@ -141,6 +141,19 @@ def test_bf16_is_compiled_for_the_processor_that_has_it(cpu: Path) -> None:
     assert xeon.features == zen4.features
 
 
+def test_int8_needs_instructions_halide_makes_use_of(cpu: Path) -> None:
+    """Others have VNNI too, but there it emits nothing of it."""
+    for text, feature in ((ZEN4, "avx512_zen4"), (SAPPHIRE_RAPIDS, "avx512_sapphirerapids")):
+        cpu.write_text(text)
+        found = describe_host(2).int8_dot
+        assert found is not None
+        assert found.features == (feature,)
+        assert "avx512_vnni" in found.cpu_features
+    for text in (MASKED_ZEN4, COOPER_LAKE):
+        cpu.write_text(text)
+        assert describe_host(2).int8_dot is None
+
+
 def test_without_what_kernels_may_use_there_is_no_bf16(cpu: Path) -> None:
     for text in (MASKED_ZEN4, COOPER_LAKE):
         cpu.write_text(text)
@@ -156,6 +169,7 @@ def test_arm_has_bf16_where_the_cpu_says_so(cpu: Path, monkeypatch: pytest.Monke
     found = describe_host(1).bf16_dot
     assert found is not None
     assert found.cpu_features == ("bf16",)
+    assert describe_host(1).int8_dot is None
 
 
 def test_halide_accepts_the_targets_of_bf16(cpu: Path) -> None:

@@ -8,9 +8,10 @@ import onnx
 import pytest
 from support.engine.cpu import CPU, open_session
 from support.engine.families import RoundedConvolution
-from support.engine.models import conv_net
+from support.engine.models import conv_net, matmul_net
 
 from aoe.graph.model_graph import ModelGraph
+from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.family import KernelTarget, Support
 from aoe.kernels.registry import FAMILIES
 from aoe.ort.profile import profile_model
@@ -61,10 +62,11 @@ def _found(
     *,
     lists: MixLists = NO_LISTS,
     strict: bool = False,
+    target: KernelTarget | None = None,
 ) -> FoundOperators:
     plan = PrecisionPlan(
         settings=PrecisionSettings(mode=mode, lists=lists, strict=strict),
-        target=KernelTarget(vector_lanes=block_size(), threads=1),
+        target=target or KernelTarget(vector_lanes=block_size(), threads=1),
         imported=net,
     )
     profile = profile_model(graph.proto, directory, open_session, threads=1, runs=1)
@@ -158,3 +160,29 @@ def test_strict_float32_leaves_out_what_spreads_special_values(
     reasons = " ".join(refusal.reason for refusal in found.refusals)
     assert "strict float32: infinities and NaN" in reasons
     assert "direct convolution without a chain behind it gains nothing" in reasons
+
+
+def test_convolutions_are_not_quantised(
+    net: onnx.ModelProto, graph: ModelGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the mode of int8 they stay in float32, or go to bfloat16 where the CPU has it."""
+    monkeypatch.setitem(FAMILIES, "convolution", Convolution())
+    found = _found(net, graph, tmp_path, PrecisionMode.MIXED_INT8)
+    assert set(_convolutions(found)) == {_FP32}
+    able = KernelTarget(vector_lanes=block_size(), threads=1, bf16_dot=True, int8_dot=True)
+    found = _found(net, graph, tmp_path, PrecisionMode.MIXED_INT8, target=able)
+    assert set(_convolutions(found)) == {_FP32, _BF16}
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+def test_products_by_weights_are_tuned_in_every_precision_there_is(
+    rounds: bool, tmp_path: Path
+) -> None:
+    net = matmul_net(width=128)
+    proto = CPU.optimize(net, tmp_path / "o.onnx", threads=1)
+    graph = ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
+    target = KernelTarget(vector_lanes=16, threads=1, bf16_dot=rounds, int8_dot=True)
+    found = _found(net, graph, tmp_path, PrecisionMode.MIXED_INT8, target=target)
+    counted = [operator.workload.precision for operator in found.operators]
+    assert set(counted) == {_FP32, Precision.INT8} | ({_BF16} if rounds else set())
+    assert counted == sorted(counted, key=lambda one: -one.rank), "the fastest ones come first"

@@ -34,10 +34,21 @@ def test_lower_precision_needs_a_cpu_that_has_it(mode: str) -> None:
     assert "Test CPU" in str(caught.value)
 
 
+def test_int8_needs_a_cpu_that_has_it_and_takes_bfloat16_where_that_is_too() -> None:
+    settings = parse_precision("allow_mix_precision_int8")
+    assert settings.mode.lowered == (Precision.BFLOAT16, Precision.INT8)
+    assert settings.mode.lowest is Precision.INT8
+    assert str(settings.constraint) == "cosine >= 0.999"
+    settings.check(make_target(int8_dot=InstructionSet(cpu_features=("avx512_vnni",))))
+    with pytest.raises(TargetError, match="this CPU has no int8 instructions") as caught:
+        settings.check(_ABLE)
+    assert "AVX512-VNNI" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("mode", "problem"),
     [
-        ("allow_mix_precision_int8", "not available here"),
+        ("allow_mix_precision", "not available here"),
         ("allow_fp32_to_fp16", "not available here"),
         ("fast", "unknown"),
     ],

@@ -1,0 +1,253 @@
+"""Matrix products in 8 bits: numbers of any magnitude, errors, what is packed and emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import halide as hl
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from support.engine.cpu import open_session
+
+from aoe.device.compiler import KernelSource, build_library, compile_kernel, kernel_name
+from aoe.device.toolchain import Toolchain
+from aoe.execute.candidates import candidate_model
+from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.kernels.halide.apply import apply_schedule, set_extents
+from aoe.kernels.matmul.family import MatMul
+from aoe.ort.sessions import run_session, session_options
+from aoe.schedule import Configuration, Schedule
+from aoe.target import InstructionSet, Target
+from aoe.testing.fakes import make_target
+from aoe.testing.kernels import (
+    SEED,
+    Array,
+    CompiledKernel,
+    KernelFamilyTests,
+    kernel_target,
+    operation,
+    plain,
+    run_baseline,
+)
+from aoe.workload import AttributeValue, Operation, Precision, TensorSpec, Workload
+
+
+def product(
+    left: tuple[int, ...],
+    right: tuple[int, int],
+    result: tuple[int, ...],
+    *chain: Operation,
+    more: Sequence[TensorSpec] = (),
+    op_type: str = "MatMul",
+    names: str = "x0 x1",
+    **attributes: AttributeValue,
+) -> Workload:
+    """Return x0 (left) times the weights x1 (right) in int8, and a chain behind it."""
+    domain = "com.microsoft" if op_type.startswith("Fused") else ""
+    anchor = operation(op_type, names, "t0", domain=domain, **attributes)
+    return Workload(
+        op_type="matmul",
+        inputs=(plain(*left), plain(*right, constant=True), *more),
+        operations=(anchor, *chain),
+        output=plain(*result),
+        precision=Precision.INT8,
+    )
+
+
+CASES: Mapping[str, Workload] = {
+    "one row, transposed, bias and activation": product(
+        *((1, 70), (200, 70), (1, 200)),
+        more=(plain(200, constant=True),),
+        op_type="FusedGemm",
+        names="x0 x1 x2",
+        transB=1,
+        activation="Relu",
+    ),
+    "prime everything": product((13, 29), (29, 17), (13, 17)),
+    "depth of one": product((5, 1), (1, 48), (5, 48)),
+    "bias, GELU and residual": product(
+        *((2, 19, 24), (24, 96), (2, 19, 96)),
+        operation("Add", "t0 x2", "t1"),
+        operation("Gelu", "t1", "t2"),
+        operation("Add", "x3 t2", "t3"),
+        more=(plain(96, constant=True), plain(2, 19, 96)),
+    ),
+    "left matrix transposed": product(
+        *((8, 11), (8, 34), (11, 34)),
+        more=(plain(34, constant=True),),
+        op_type="Gemm",
+        names="x0 x1 x2",
+        transA=1,
+        alpha=0.5,
+        beta=-2.0,
+    ),
+    "batches, deep": product((3, 49, 230), (230, 83), (3, 49, 83)),
+}
+
+
+class TestMatMulInInt8(KernelFamilyTests):
+    family_name = "matmul"
+    cases = CASES
+
+
+def _first_guess(workload: Workload) -> Schedule:
+    """Return the schedule that is tried first."""
+    family, target = MatMul(), kernel_target()
+    guess = family.space(workload, target).first_guesses[0]
+    return family.schedule(workload, Configuration(guess), target)
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+def test_errors_are_those_of_onnx_runtime_in_8_bits(rows: int) -> None:
+    """Both quantise in the same way, its rows all in one."""
+    workload = product((rows, 1024), (1024, 130), (rows, 130))
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    left, right = (np.asarray(run.inputs[name], np.float64) for name in ("x0", "x1"))
+    exact = left @ right
+    theirs = _error(_quantised_by_onnx_runtime(run.inputs["x0"], run.inputs["x1"]), exact)
+    assert 0.005 < theirs < 0.02
+    kernel = CompiledKernel(workload, _first_guess(workload))
+    assert _error(kernel.run(run.inputs), exact) < 1.1 * theirs
+
+
+def _error(found: Array, exact: Array) -> float:
+    """Return the norm of the error, relative to that of the result."""
+    return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+
+
+def _quantised_by_onnx_runtime(left: Array, right: Array) -> Array:
+    """Return their product by DynamicQuantizeMatMul."""
+    distance = np.abs(right).max(axis=0) / 127
+    levels = np.round(right / distance).astype(np.int8)
+    names = ["a", "levels", "distance"]
+    node = helper.make_node("DynamicQuantizeMatMul", names, ["y"], domain="com.microsoft")
+    graph = helper.make_graph(
+        [node],
+        "product",
+        [helper.make_tensor_value_info("a", TensorProto.FLOAT, left.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(levels, names[1]), numpy_helper.from_array(distance, names[2])],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    session = open_session(model.SerializeToString(), session_options(threads=1, optimize=False))
+    result: Array = session.run(None, {"a": left})[0]
+    return result
+
+
+def _rows_that_hurt() -> Array:
+    """Return rows of 70: zeros, constant, of one sign, huge, small, tiny, NaN and infinities."""
+    rows = np.random.default_rng(SEED).standard_normal((9, 70)).astype(np.float32)
+    rows[0], rows[1], rows[2] = 0.0, 2.5, -np.abs(rows[2])
+    for row, factor in ((3, 1e35), (4, 1e-20), (5, 1e-38)):
+        rows[row] *= np.float32(factor)
+    for row, value in ((6, np.nan), (7, np.inf), (8, -np.inf)):
+        rows[row, row] = value
+    return rows
+
+
+@pytest.mark.parametrize("count", [9, 3])
+def test_rows_of_any_magnitude_keep_their_accuracy_and_specials_their_row(count: int) -> None:
+    """What the documentation promises; nobody else's rows are touched."""
+    workload = product((count, 70), (70, 36), (count, 36))
+    right = np.random.default_rng(1).standard_normal((70, 36)).astype(np.float32)
+    everything = _rows_that_hurt()
+    exact = np.where(np.isfinite(everything), everything, 0).astype(np.float64) @ right
+    kernel = CompiledKernel(workload, _first_guess(workload))
+    parts = np.split(everything, 9 // count)
+    found = np.concatenate([kernel.run({"x0": part, "x1": right}) for part in parts])
+    assert not found[0].any()
+    for row in (1, 2, 3, 4):
+        assert np.abs(found[row] - exact[row]).max() < 0.02 * np.abs(exact[row]).max()
+    assert np.abs(found[5]).max() < 1e-36
+    assert np.isnan(found[6:]).all()
+
+
+def test_column_with_a_special_value_is_nan_and_the_others_are_not() -> None:
+    workload = product((6, 21), (21, 40), (6, 40))
+    inputs: dict[str, Any] = dict(run_baseline(workload, random_inputs(workload, SEED)).inputs)
+    right = np.array(inputs["x1"])
+    right[3, 5], right[4, 20], right[:, 7], right[:, 8] = np.nan, np.inf, 0.0, 1e-39
+    kernel = CompiledKernel(workload, _first_guess(workload))
+    found = kernel.run({**inputs, "x1": right})
+    assert np.isnan(found[:, [5, 20]]).all()
+    assert np.isfinite(np.delete(found, [5, 20], axis=1)).all()
+    assert not found[:, [7, 8]].any()
+
+
+@pytest.mark.parametrize("feature", ["avx512_zen4", "avx512_sapphirerapids"])
+def test_four_products_are_summed_by_one_instruction(feature: str, tmp_path: Path) -> None:
+    workload = product((40, 64), (64, 80), (40, 80))
+    target = make_target(
+        features=("avx2", "avx512", "avx512_skylake"),
+        int8_dot=InstructionSet(features=(feature,), cpu_features=()),
+    )
+    schedule = _first_guess(workload)
+    pipeline = MatMul().pipeline(workload, schedule.algorithm)
+    apply_schedule(pipeline, schedule)
+    set_extents(pipeline)
+    name = target.for_kernel(Precision.INT8, schedule.algorithm).halide_name
+    file = tmp_path / "kernel.s"
+    built = hl.Target(f"{name}-no_runtime-no_asserts-no_bounds_query")
+    pipeline.output.compile_to_assembly(str(file), list(pipeline.arguments), "kernel", built)
+    assert file.read_text().count("vpdpbusd") >= 16
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_library_packs_levels_and_what_makes_numbers_of_them(
+    constant: bool, target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """Once for a constant, else in every run."""
+    if target.int8_dot is None:
+        pytest.skip("this CPU has no int8")
+    workload = CASES["bias, GELU and residual"]
+    schedule = _first_guess(workload)
+    name = kernel_name(workload, schedule)
+    source = KernelSource(name=name, workload=workload, schedule=schedule)
+    library = build_library(
+        [source],
+        [compile_kernel(source, target, tmp_path)],
+        target=target,
+        toolchain=toolchain,
+        file=tmp_path / "kernels.so",
+    )
+    model = candidate_model(workload_model(workload, seed=SEED), source)
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    feed = dict(random_inputs(workload, SEED))
+    if not constant:
+        feed |= _as_inputs(model)
+    options = session_options(threads=2, optimize=False, library=library)
+    session = open_session(model.SerializeToString(), options)
+    expected = CompiledKernel(workload, schedule).run(run.inputs)
+    for _ in range(2):
+        np.testing.assert_allclose(run_session(session, feed)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def _as_inputs(model: onnx.ModelProto) -> dict[str, Array]:
+    """Make inputs of the constants of a model, and return their values."""
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for name, value in values.items():
+        info = helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape)
+        model.graph.input.append(info)
+    del model.graph.initializer[:]
+    return values
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        (
+            replace(product((8, 5), (5, 6), (8, 6)), inputs=(plain(8, 5), plain(5, 6))),
+            "product of two computed tensors in int8",
+        ),
+        (product((8, 65537), (65537, 2), (8, 2)), "sums of 65537 products in int8"),
+    ],
+)
+def test_what_is_not_computed_in_8_bits_is_refused(workload: Workload, reason: str) -> None:
+    assert MatMul().supports(workload).reason == reason
+    assert MatMul().supports(replace(workload, precision=Precision.FLOAT32))
