@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from aoe.graph.folding import Folded, fold
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.operators import KERNEL_DTYPES, OPERATORS, op_key
 from aoe.workload import NCHWC_DOMAIN, Layout, Operation, TensorSpec, Workload
@@ -53,28 +54,40 @@ class _Extraction:
             reason = _odd_attribute(node)
             if reason:
                 return reason
-            for name in node.input:
-                reason = self._refer(name, results)
-                if reason:
-                    return reason
-            self._references[node.output[0]] = f"t{index}"
-            operations.append(self._operation(node, f"t{index}"))
+            for number, name in enumerate(self._made(node)):
+                folded = fold(self._graph, node, name)
+                if isinstance(folded, str):
+                    return folded
+                for read in folded.inputs:
+                    reason = self._refer(read, results)
+                    if reason:
+                        return reason
+                output = f"t{index}_{number}" if number else f"t{index}"
+                self._references[name] = output
+                operations.append(self._operation(folded, output))
         last = self._nodes[-1].output[0]
-        output = self._spec(last)
-        if isinstance(output, str):
-            return output
+        result = self._spec(last)
+        if isinstance(result, str):
+            return result
         return Extracted(
             workload=Workload(
                 op_type=UNCLASSIFIED,
                 inputs=tuple(self._inputs.values()),
                 scalars=tuple(self._scalars.values()),
                 operations=tuple(operations),
-                output=output,
+                output=result,
             ),
             inputs=tuple(self._inputs),
             scalars=tuple(self._scalars),
             output=last,
         )
+
+    def _made(self, node: onnx.NodeProto) -> list[str]:
+        """Return the results of a node that something in the region, or behind it, reads."""
+        if len(node.output) == 1 or node is self._nodes[-1]:
+            return [node.output[0]]
+        read = {name for other in self._nodes for name in other.input}
+        return [name for name in node.output if name in read]
 
     def _refer(self, name: str, results: set[str]) -> str | None:
         """Give a name its reference; return a reason if the tensor cannot be read."""
@@ -129,15 +142,15 @@ class _Extraction:
         """A chain without layout-bound operators computes the same in any element order."""
         return any(node.domain == NCHWC_DOMAIN for node in self._nodes)
 
-    def _operation(self, node: onnx.NodeProto, output: str) -> Operation:
-        domain, op_type = op_key(node)
+    def _operation(self, folded: Folded, output: str) -> Operation:
+        domain, op_type = folded.key
         return Operation(
             op_type=op_type,
             domain=domain,
             version=_since_version(domain, op_type, self._graph.opset(domain)),
-            inputs=tuple(self._references[name] if name else "" for name in node.input),
+            inputs=tuple(self._references[name] if name else "" for name in folded.inputs),
             output=output,
-            attributes=attributes_of(node),
+            attributes=folded.attributes,
         )
 
 

@@ -18,6 +18,7 @@ import onnx
 
 from aoe.graph.extraction import extract_workload
 from aoe.graph.model_graph import ModelGraph, attributes_of
+from aoe.graph.moving import grow_moves, is_move, is_read_through
 from aoe.operators import (
     BLOCKED_CONVOLUTION,
     OPERATORS,
@@ -155,15 +156,17 @@ class _Growth:
 
     def _grown(self, sink: int, fuse_products: bool) -> Iterator[tuple[int, ...]]:
         """Yield what may end in `sink`, the largest first."""
-        tried: set[tuple[int, ...]] = {()}
         products = (True, False) if fuse_products else (False,)
-        for takes_products, prologues, blocked in product(products, (True, False), (True, False)):
-            nodes = self.grow(
-                sink, blocked=blocked, takes_products=takes_products, prologues=prologues
+        found = [
+            self.grow(sink, blocked=blocked, takes_products=takes_products, prologues=prologues)
+            for takes_products, prologues, blocked in product(
+                products, (True, False), (True, False)
             )
-            if nodes not in tried:
-                tried.add(nodes)
-                yield nodes
+        ]
+        anchored = [nodes for nodes in found if any(map(self._is_anchor, nodes))]
+        moving = grow_moves(self._graph, sink, fusible=self._fusible, free=self._free)
+        alone = (sink,) if is_move(self._graph.nodes[sink]) and moving else ()
+        yield from filter(None, dict.fromkeys([*anchored, moving, alone, *found]))
 
     def grow(
         self, sink: int, *, blocked: bool, takes_products: bool, prologues: bool
@@ -203,7 +206,7 @@ class _Growth:
         return {
             index
             for index in nodes
-            if op_key(self._graph.nodes[index]) != REORDER_OUTPUT or self._readers(index) <= members
+            if not is_read_through(self._graph.nodes[index]) or self._readers(index) <= members
         }
 
     def _may_end(self, index: int, blocked: bool) -> bool:
@@ -230,6 +233,8 @@ class _Growth:
         key = op_key(node)
         if any(self._is_needed(name) for name in node.output[1:]):
             return False  # a kernel has one result
+        if is_move(node):
+            return False  # of regions of their own
         return key in self._fusible or key in self._anchors
 
     def _is_dense(self, node: onnx.NodeProto) -> bool:

@@ -85,6 +85,11 @@ def _function(graph: ModelGraph, replacement: Replacement) -> onnx.FunctionProto
         constants.append(
             helper.make_node("Constant", [], [formal[name]], value=graph.initializers[name])
         )
+    for name in _folded(graph, region):
+        formal[name] = f"c{len(formal)}"
+        constants.append(
+            helper.make_node("Constant", [], [formal[name]], value=graph.initializers[name])
+        )
     body = []
     for position, index in enumerate(region.nodes):
         node = onnx.NodeProto()
@@ -107,6 +112,13 @@ def _function(graph: ModelGraph, replacement: Replacement) -> onnx.FunctionProto
         [*constants, *body],
         [helper.make_opsetid(domain, graph.opset(domain)) for domain in sorted(domains)],
     )
+
+
+def _folded(graph: ModelGraph, region: Region) -> list[str]:
+    """Return the initializers nodes of a region read which its workload has as attributes."""
+    known = {*region.inputs, *region.scalars}
+    names = [name for index in region.nodes for name in graph.nodes[index].input]
+    return [n for n in dict.fromkeys(names) if n in graph.initializers and n not in known]
 
 
 def _live_nodes(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:

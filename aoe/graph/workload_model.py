@@ -55,7 +55,11 @@ def workload_model(workload: Workload, *, seed: int) -> onnx.ModelProto:
         shape = (1,) if f"s{number}" in shaped else ()
         value = np.full(shape, scalar, dtype=np.float32)
         initializers.append(numpy_helper.from_array(value, f"s{number}"))
-    nodes = [_node(operation, workload.result) for operation in workload.operations]
+    nodes = []
+    for operation in workload.operations:
+        constants = _constants(operation)
+        initializers += [tensor for _, tensor in constants]
+        nodes.append(_node(operation, workload.result, dict(constants)))
     output = helper.make_tensor_value_info(RESULT, TensorProto.FLOAT, list(workload.output.shape))
     graph = helper.make_graph(nodes, workload.op_type, inputs, [output], initializers)
     domains = {operation.domain for operation in workload.operations} - {""}
@@ -154,16 +158,41 @@ def _read_as(workload: Workload, role: Callable[[OperatorFacts], Collection[int]
     }
 
 
-def _node(operation: Operation, result: str) -> onnx.NodeProto:
+def _constants(operation: Operation) -> list[tuple[int, onnx.TensorProto]]:
+    """Return the inputs that are attributes of an operation, by their position."""
+    found = []
+    for constant in facts_of(operation).constants:
+        value = operation.attributes.get(constant.name)
+        if value is not None and not _has_attribute(operation, constant.name):
+            array = np.array(value, dtype=constant.dtype)
+            name = f"{operation.output}_{constant.name}"
+            found.append((constant.position, numpy_helper.from_array(array, name)))
+    return found
+
+
+def _has_attribute(operation: Operation, name: str) -> bool:
+    """Return True if ONNX has `name` as an attribute in the operation's version."""
+    schema = onnx.defs.get_schema(operation.op_type, operation.version, operation.domain)
+    return name in schema.attributes
+
+
+def _node(
+    operation: Operation, result: str, constants: Mapping[int, onnx.TensorProto]
+) -> onnx.NodeProto:
+    made = {tensor.name.removeprefix(f"{operation.output}_") for tensor in constants.values()}
     attributes: dict[str, Any] = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in operation.attributes.items()
-        if value != ()
+        if value != () and name not in made
     }
+    inputs = list(operation.inputs)
+    for position, tensor in constants.items():
+        inputs += [""] * (position + 1 - len(inputs))
+        inputs[position] = tensor.name
     output = RESULT if operation.output == result else operation.output
     return helper.make_node(
         operation.op_type,
-        list(operation.inputs),
+        inputs,
         [output],
         name=operation.output,
         domain=operation.domain,

@@ -9,6 +9,7 @@ from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import KernelFamily
 from aoe.kernels.matmul.family import MatMul
+from aoe.kernels.movement.family import MovementFamily
 from aoe.kernels.normalization.batch_normalization import BatchNormalization
 from aoe.kernels.normalization.instance_normalization import InstanceNormalization
 from aoe.kernels.normalization.layer_normalization import LayerNormalization
@@ -25,6 +26,7 @@ FAMILIES: dict[str, KernelFamily] = {
     "layer_normalization": LayerNormalization(),
     "instance_normalization": InstanceNormalization(),
     "batch_normalization": BatchNormalization(),
+    "movement": MovementFamily(),
     "elementwise": Elementwise(),
 }
 """A family is one file and one line here; the most special come first."""

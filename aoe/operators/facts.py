@@ -44,6 +44,8 @@ class OperatorKind(StrEnum):
     """One of each; a convolution counts as far as it is depthwise and 1x1."""
     REORDER = "reorder"
     """One, unchanged: only the layout is another."""
+    MOVEMENT = "movement"
+    """One, unchanged, from another place; or a constant."""
     WINDOW = "window"
     """The neighbours along an axis."""
     AXIS = "axis"
@@ -146,6 +148,22 @@ def _one(operation: Operation, shape: Shape) -> int:
     return 1
 
 
+@dataclass(frozen=True, slots=True)
+class ConstantInput:
+    """An input that has to be a constant: in a workload it is an attribute of the operation.
+
+    Attributes:
+        position: Of the input.
+        name: Of the attribute; where an older version of the operator has it as an attribute,
+            the same.
+        dtype: Element type, NumPy spelling.
+    """
+
+    position: int
+    name: str
+    dtype: str = "int64"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorFacts:
     """A row of the table.
@@ -157,6 +175,7 @@ class OperatorFacts:
         signature: Where booleans are.
         shape: Shape of the result from the operation and the shapes of its inputs, None if
             they do not fit.
+        constants: Inputs a workload has as attributes.
         per_channel: Inputs with one value per channel of the first, which do not broadcast.
         positive: Inputs that make NaN of every negative value.
         nonzero: Inputs that make a pole of zero.
@@ -172,6 +191,7 @@ class OperatorFacts:
     since: int = 1
     signature: Signature = Signature.NUMBERS
     shape: Callable[[Operation, Sequence[Shape]], Shape | None] = broadcast_shape
+    constants: tuple[ConstantInput, ...] = ()
     per_channel: range = range(0)
     positive: tuple[int, ...] = ()
     nonzero: tuple[int, ...] = ()

@@ -13,18 +13,20 @@ from aoe.operators.facts import (
     first_shape,
     op_key,
 )
+from aoe.operators.movement import MOVEMENT_OPERATORS, reordered
 from aoe.operators.products import BLOCKED_CONVOLUTION, DENSE_CONVOLUTION, PRODUCT_OPERATORS
 from aoe.workload import NCHWC_DOMAIN, Operation
 
 REORDER_INPUT: OperatorKey = (NCHWC_DOMAIN, "ReorderInput")
 REORDER_OUTPUT: OperatorKey = (NCHWC_DOMAIN, "ReorderOutput")
 
-_REORDER = OperatorFacts(kind=OperatorKind.REORDER, shape=first_shape, rounding=Rounding.EXACT)
+_REORDER = OperatorFacts(kind=OperatorKind.REORDER, shape=reordered, rounding=Rounding.EXACT)
 
 OPERATORS: dict[OperatorKey, OperatorFacts] = {
     **ELEMENTWISE_OPERATORS,
     **AXIS_OPERATORS,
     **PRODUCT_OPERATORS,
+    **MOVEMENT_OPERATORS,
     ("", "BatchNormalization"): OperatorFacts(
         inputs=(5, 5), since=7, shape=first_shape, per_channel=range(1, 5), positive=(4,)
     ),

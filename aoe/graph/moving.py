@@ -1,0 +1,90 @@
+"""Regions of moves: what is copied from place to place, and the chain that reads it.
+
+A move costs nothing inside a kernel, it is only where the kernel reads. So moves join one another
+in any number; element-wise operators join behind them only, since a move may read one element
+many times. A Split and a reorder also join where others read them: they are read through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container
+
+import onnx
+
+from aoe.graph.model_graph import ModelGraph, attributes_of
+from aoe.operators import OPERATORS, REORDER_OUTPUT, OperatorKey, OperatorKind, is_reorder, op_key
+from aoe.operators.movement import RESHAPING, SPLIT
+
+_READ_THROUGH = (SPLIT, REORDER_OUTPUT)
+
+
+def is_move(node: onnx.NodeProto) -> bool:
+    """Return True for nodes that only copy, or only change the shape."""
+    if op_key(node) in RESHAPING or op_key(node) == SPLIT:
+        return True
+    facts = OPERATORS.get(op_key(node))
+    if facts is None or facts.kind is not OperatorKind.MOVEMENT:
+        return False
+    return node.op_type != "Resize" or attributes_of(node).get("mode", "nearest") == "nearest"
+
+
+def is_read_through(node: onnx.NodeProto) -> bool:
+    """Return True for nodes a region may share with others."""
+    return op_key(node) in _READ_THROUGH
+
+
+def grow_moves(
+    graph: ModelGraph, sink: int, *, fusible: Container[OperatorKey], free: Collection[int]
+) -> tuple[int, ...]:
+    """Return the moves, and the chain behind them, that end in `sink`; () if none is moved.
+
+    Args:
+        graph: The model.
+        sink: Index of the node that makes the result.
+        fusible: Element-wise operators.
+        free: Indices of nodes that belong to no region yet.
+    """
+    node = graph.nodes[sink]
+    key = op_key(node)
+    ends = key in fusible or is_reorder(node) or (is_move(node) and key not in (*RESHAPING, SPLIT))
+    if not ends or len(node.output) > 1:
+        return ()
+    members, moved = {sink}, set() if key in fusible else {sink}
+    for index in reversed(range(sink)):
+        readers = _readers(graph, index)
+        if index not in free or not readers & members:
+            continue
+        found = graph.nodes[index]
+        is_shared = is_read_through(found)
+        if not is_shared and (readers - members or _is_result(graph, found)):
+            continue
+        if is_move(found) or is_reorder(found):
+            members.add(index)
+            moved.add(index)
+        elif op_key(found) in fusible and not readers & moved and len(found.output) == 1:
+            members.add(index)
+    return _trimmed(graph, members)
+
+
+def _trimmed(graph: ModelGraph, members: set[int]) -> tuple[int, ...]:
+    """Return the members without the reshapes in front, () if no other moves are among them."""
+    kept: list[int] = []
+    for index in sorted(members):
+        node = graph.nodes[index]
+        made = {graph.producer.get(name) for name in node.input}
+        if op_key(node) not in RESHAPING or made & set(kept):
+            kept.append(index)
+    nodes = [graph.nodes[index] for index in kept]
+    moves = any(is_move(node) and op_key(node) not in (*RESHAPING, SPLIT) for node in nodes)
+    return tuple(kept) if moves else ()
+
+
+def _readers(graph: ModelGraph, index: int) -> set[int]:
+    found: set[int] = set()
+    for name in graph.nodes[index].output:
+        found.update(graph.consumers.get(name, ()))
+    return found
+
+
+def _is_result(graph: ModelGraph, node: onnx.NodeProto) -> bool:
+    return any(name in graph.output_names for name in node.output)

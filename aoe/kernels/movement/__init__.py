@@ -1,0 +1,1 @@
+"""Operators that compute nothing, and the chain behind them."""

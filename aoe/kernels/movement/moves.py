@@ -1,0 +1,202 @@
+"""Where an element of a moved tensor comes from, operator by operator, without Halide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import gcd
+
+from aoe.kernels.movement.nearest import nearest_places
+from aoe.kernels.movement.places import Bound, Index, NoPlaceError, Position, Variables, linear
+from aoe.operators import Shape, is_reorder
+from aoe.operators.movement import (
+    block_shapes,
+    concat_axis,
+    padding,
+    permutation,
+    slice_ranges,
+)
+from aoe.workload import Layout, Operation, TensorSpec, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An element of a workload input.
+
+    Attributes:
+        number: Of the input.
+        address: Elements in front of it in memory.
+    """
+
+    number: int
+    address: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A number that is the same everywhere: a reference of one element, or 0 if empty."""
+
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One of two elements: `inside` where `place` is at least `low` and below `high`."""
+
+    place: Position
+    low: int
+    high: int
+    inside: Source
+    outside: Source
+
+
+Source = Read | Fill | Chosen
+
+
+@dataclass(slots=True)
+class Tracer:
+    """Follows elements of a workload back to its inputs.
+
+    Attributes:
+        workload: What is computed.
+        shapes: Of every reference.
+        variables: The loops; more are added.
+    """
+
+    workload: Workload
+    shapes: Mapping[str, Shape]
+    variables: Variables
+
+    def trace(self, ref: str, index: Index) -> Source:
+        """Return where the element of `ref` at `index` comes from.
+
+        Raises:
+            CutLoop: it is possible once a loop is cut.
+            NoPlaceError: it is not possible.
+        """
+        if not ref.startswith("t"):
+            if not ref.startswith("x"):
+                return Fill(ref)
+            number = int(ref[1:])
+            return Read(number, self._address(self.workload.inputs[number], index))
+        operation = next(item for item in self.workload.operations if item.output == ref)
+        if operation.op_type == "Concat":
+            return self._concat(operation, index)
+        if operation.op_type == "Pad":
+            return self._pad(operation, index)
+        return self.trace(operation.inputs[0], self._moved(operation, index))
+
+    def broadcast(self, ref: str, index: Index) -> Source:
+        """Return where a chain reads `ref` at an index of the result, which it broadcasts to."""
+        shape = self.shapes[ref]
+        if len(shape) > len(index):
+            raise NoPlaceError(f"rank {len(shape)} is more than the result's {len(index)}")
+        behind = index[len(index) - len(shape) :]
+        return self.trace(
+            ref,
+            tuple(
+                place if extent > 1 else Position()
+                for place, extent in zip(behind, shape, strict=True)
+            ),
+        )
+
+    def channel(self, ref: str, place: Position) -> Source:
+        """Return where a chain reads a parameter with one value per channel."""
+        number = int(ref[1:])
+        return Read(number, place if self.workload.inputs[number].size > 1 else Position())
+
+    def _address(self, spec: TensorSpec, index: Index) -> Position:
+        if spec.layout is Layout.PLAIN:
+            return linear(index, spec.shape)
+        n, c, h, w = spec.shape
+        block, lane = self.variables.divided(index[1], spec.block)
+        place = (index[0], block, index[2], index[3], lane)
+        return linear(place, (n, c // spec.block, h, w, spec.block))
+
+    def _moved(self, operation: Operation, index: Index) -> Index:
+        """Return the index in the only input of an operation that moves everything."""
+        shape, made = self.shapes[operation.inputs[0]], self.shapes[operation.output]
+        if is_reorder(operation):
+            return self._reordered(operation, index, shape)
+        match operation.op_type:
+            case "Transpose":
+                return _permuted(index, permutation(operation, len(shape)))
+            case "Reshape":
+                return self.variables.unravel(linear(index, made), shape)
+            case "Slice":
+                ranges = slice_ranges(operation, shape)
+                return tuple(
+                    place.times(step).plus(start)
+                    for place, (start, step, _) in zip(index, ranges, strict=True)
+                )
+            case "Expand":
+                own = index[len(index) - len(shape) :]
+                pairs = zip(own, shape, strict=True)
+                return tuple(place if extent > 1 else Position() for place, extent in pairs)
+            case "Tile":
+                pairs = zip(index, shape, strict=True)
+                return tuple(self.variables.divided(place, extent)[1] for place, extent in pairs)
+            case "DepthToSpace" | "SpaceToDepth":
+                split, perm, _ = block_shapes(operation, shape)
+                turned = tuple(split[axis] for axis in perm)
+                inner = self.variables.unravel(linear(index, made), turned)
+                return self.variables.unravel(linear(_permuted(inner, perm), split), shape)
+            case "Resize" | "Upsample":
+                return nearest_places(operation, index, shape, self.variables)
+        raise NoPlaceError(f"{operation.op_type} is no movement")
+
+    def _reordered(self, operation: Operation, index: Index, shape: Shape) -> Index:
+        if not operation.attributes.get("channels_last", 0):
+            return index
+        if operation.op_type == "ReorderInput":
+            return (index[0], index[2], index[3], index[1])
+        return (index[0], index[3], index[1], index[2])
+
+    def _concat(self, operation: Operation, index: Index) -> Source:
+        """Return a choice among the inputs, the last one where nothing else is."""
+        axis = concat_axis(operation, len(index))
+        ends, end = [], 0
+        for ref in operation.inputs:
+            ends.append((end, end + self.shapes[ref][axis], ref))
+            end = ends[-1][1]
+        found: Source | None = None
+        strides = (stride for _, stride in index[axis].terms if stride > 1)
+        step = gcd(*(stop for _, stop, _ in ends), *strides)
+        for start, stop, ref in reversed(ends):
+            there, extent = index[axis].plus(-start), stop - start
+            inside = self.variables.keep(there, extent, Bound.CLAMP, step)
+            piece = self.trace(ref, (*index[:axis], inside, *index[axis + 1 :]))
+            found = piece if found is None else Chosen(index[axis], start, stop, piece, found)
+        assert found is not None
+        return found
+
+    def _pad(self, operation: Operation, index: Index) -> Source:
+        shape = self.shapes[operation.inputs[0]]
+        around = padding(operation, len(shape))
+        mode = str(operation.attributes.get("mode", "constant"))
+        bounds = {"edge": Bound.CLAMP, "reflect": Bound.REFLECT, "wrap": Bound.WRAP}
+        bound = bounds.get(mode, Bound.CLAMP)
+        places, outside = [], []
+        for place, extent, (before, behind) in zip(index, shape, around, strict=True):
+            there = place.plus(-before)
+            if before <= 0 and behind <= 0:
+                places.append(there)
+                continue
+            if bound is not Bound.CLAMP and max(before, behind) >= extent:
+                raise NoPlaceError(f"{mode} padding of {max(before, behind)} around {extent}")
+            places.append(self.variables.keep(there, extent, bound))
+            outside.append((there, extent))
+        source = self.trace(operation.inputs[0], tuple(places))
+        if mode == "constant":
+            filled = Fill(operation.inputs[2] if len(operation.inputs) > 2 else "")
+            if filled.ref.startswith("x"):
+                raise NoPlaceError("the padding is no finite constant")
+            for there, extent in outside:
+                source = Chosen(there, 0, extent, source, filled)
+        return source
+
+
+def _permuted(index: Index, perm: tuple[int, ...]) -> Index:
+    """Return the index in a Transpose's input."""
+    found = dict(zip(perm, index, strict=True))
+    return tuple(found[axis] for axis in range(len(perm)))

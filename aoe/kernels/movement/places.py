@@ -1,0 +1,222 @@
+"""Places inside tensors as sums of loop variables, so that moves compose without divisions.
+
+A place is an offset plus a coefficient times each loop variable. Reshaping means dividing by
+constants; where the loops are cut at the right extents, every term is either a multiple of the
+divisor or stays below it, and nothing has to be divided when the kernel runs. `CutLoop` says
+where a loop has to be cut for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import gcd, prod
+
+from aoe.operators import Shape
+
+
+class CutLoop(Exception):
+    """A loop has to be two, the inner one of so many iterations.
+
+    Attributes:
+        loop: Its name.
+        inner: Iterations of the inner loop.
+    """
+
+    def __init__(self, loop: str, inner: int) -> None:
+        super().__init__(f"{loop} by {inner}")
+        self.loop, self.inner = loop, inner
+
+
+class NoPlaceError(ValueError):
+    """What is read has no place of this form; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where something is: `offset` + sum of coefficients times variables.
+
+    Attributes:
+        offset: The place where all variables are 0.
+        terms: Variables with their coefficients, which are not 0, in the order of the names.
+    """
+
+    offset: int = 0
+    terms: tuple[tuple[str, int], ...] = ()
+
+    def times(self, factor: int) -> Position:
+        """Return the place so many times as far."""
+        if factor == 0:
+            return Position()
+        terms = tuple((name, factor * coefficient) for name, coefficient in self.terms)
+        return Position(factor * self.offset, terms)
+
+    def plus(self, other: Position | int) -> Position:
+        """Return the sum of two places."""
+        if isinstance(other, int):
+            return Position(self.offset + other, self.terms)
+        total = dict(self.terms)
+        for name, coefficient in other.terms:
+            total[name] = total.get(name, 0) + coefficient
+        terms = tuple((name, factor) for name, factor in sorted(total.items()) if factor)
+        return Position(self.offset + other.offset, terms)
+
+    def coefficient(self, name: str) -> int:
+        """Return how far one iteration of a loop leads."""
+        return dict(self.terms).get(name, 0)
+
+
+Index = tuple[Position, ...]
+"""A place along each dimension of a tensor, outermost first."""
+
+
+def variable(name: str, extent: int) -> Position:
+    """Return the place a loop variable is at; a loop of one iteration is always at 0."""
+    return Position(0, ((name, 1),)) if extent > 1 else Position()
+
+
+def linear(index: Sequence[Position], shape: Shape) -> Position:
+    """Return how many elements of a dense tensor are in front of `index`."""
+    place, stride = Position(), prod(shape)
+    for part, extent in zip(index, shape, strict=True):
+        stride //= extent
+        place = place.plus(part.times(stride))
+    return place
+
+
+class Bound(StrEnum):
+    """What becomes of a place that is outside of a dimension."""
+
+    CLAMP = "clamp"
+    """The nearest element inside."""
+    REFLECT = "reflect"
+    """Mirrored at the first or last element, which is not repeated."""
+    WRAP = "wrap"
+    """Behind the last element comes the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptInside:
+    """A variable made of a place by keeping it inside a dimension.
+
+    Attributes:
+        place: May be outside.
+        extent: Of the dimension.
+        bound: How it is kept inside.
+    """
+
+    place: Position
+    extent: int
+    bound: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A variable that is the quotient of a place, for dividing what no loop can be cut for."""
+
+    place: Position
+    divisor: int
+
+
+Made = KeptInside | Part
+
+
+@dataclass(slots=True)
+class Variables:
+    """What places are made of.
+
+    Attributes:
+        extents: Values each takes, from 0 on: loops, and what is made of them.
+        made: Those that are no loops, each behind those it is made of.
+    """
+
+    extents: dict[str, int]
+    made: dict[str, Made] = field(default_factory=dict)
+
+    def keep(self, place: Position, extent: int, bound: Bound, step: int = 1) -> Position:
+        """Return a place kept inside a dimension.
+
+        Args:
+            place: May be outside.
+            extent: Of the dimension.
+            bound: How it is kept inside.
+            step: Elements that lie on the same side of the borders, from a multiple of `step` on;
+                they stay neighbours.
+        """
+        coarse, fine = self.divided(place, step) if step > 1 else (place, Position())
+        if extent == step:
+            return fine
+        kept = self._variable(KeptInside(coarse, extent // step, bound), extent // step)
+        return kept.times(step).plus(fine)
+
+    def divided(self, place: Position, divisor: int) -> tuple[Position, Position]:
+        """Return quotient and remainder of a place, whose terms are from 0 on.
+
+        Raises:
+            CutLoop: it is possible once a loop is cut.
+            NoPlaceError: it is not possible without dividing in the loops.
+        """
+        start, offset = divmod(place.offset, divisor)
+        quotient, rest = Position(start), Position(offset)
+        for name, coefficient in place.terms:
+            times, left = divmod(coefficient, divisor)
+            term = Position(0, ((name, 1),))
+            if left:
+                rest = rest.plus(term.times(coefficient))
+            else:
+                quotient = quotient.plus(term.times(times))
+        if self._stays_below(rest, divisor):
+            return quotient, rest
+        for name, coefficient in rest.terms:
+            self._demand_cut(name, coefficient, divisor)
+        return self._divided_when_run(quotient, rest, divisor)
+
+    def unravel(self, place: Position, shape: Shape) -> Index:
+        """Return the index that `place` elements into a dense tensor are; see `divided`."""
+        index, stride = [], prod(shape)
+        for extent in shape:
+            stride //= extent
+            part, place = self.divided(place, stride)
+            index.append(part)
+        return tuple(index)
+
+    def _stays_below(self, place: Position, limit: int) -> bool:
+        ends = [coefficient * (self.extents[name] - 1) for name, coefficient in place.terms]
+        lowest = place.offset + sum(end for end in ends if end < 0)
+        return lowest >= 0 and place.offset + sum(end for end in ends if end > 0) < limit
+
+    def _demand_cut(self, name: str, coefficient: int, divisor: int) -> None:
+        """Raise CutLoop if a loop runs over a border it can be cut at."""
+        if name in self.made or coefficient <= 0 or divisor % coefficient:
+            return
+        inner, extent = divisor // coefficient, self.extents[name]
+        if 1 < inner < extent and extent % inner == 0:
+            raise CutLoop(name, inner)
+
+    def _divided_when_run(
+        self, quotient: Position, rest: Position, divisor: int
+    ) -> tuple[Position, Position]:
+        """Return quotient and remainder with a variable for what is divided in the loops."""
+        step = gcd(divisor, *(c for name, c in rest.terms if name in self.made))
+        coarse, fine = Position(rest.offset - rest.offset % step), Position(rest.offset % step)
+        for name, coefficient in rest.terms:
+            term = Position(0, ((name, coefficient),))
+            if coefficient % step:
+                fine = fine.plus(term)
+            else:
+                coarse = coarse.plus(term)
+        is_made = all(name in self.made for name, _ in coarse.terms)
+        if not is_made or not self._stays_below(fine, step):
+            raise NoPlaceError("a reshape does not keep to the borders of what is moved")
+        most = coarse.offset + sum(c * (self.extents[name] - 1) for name, c in coarse.terms)
+        part = self._variable(Part(coarse, divisor), most // divisor + 1)
+        return quotient.plus(part), coarse.plus(part.times(-divisor)).plus(fine)
+
+    def _variable(self, made: Made, extent: int) -> Position:
+        """Return the variable that is made so, a new one if need be."""
+        name = next((name for name, known in self.made.items() if known == made), "")
+        if not name:
+            name = f"k{len(self.made)}"
+            self.made[name], self.extents[name] = made, extent
+        return variable(name, extent)

@@ -1,0 +1,196 @@
+"""A workload of moves and a chain: its loops, and where each operand comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from aoe.kernels.family import SUPPORTED, Support
+from aoe.kernels.halide.chain import check_chain
+from aoe.kernels.halide.iteration import MAX_ARGUMENTS, MAX_AXES, Axis
+from aoe.kernels.halide.shapes import channel_axes, infer_shapes
+from aoe.kernels.movement.loops import Loops, merging, result_loops
+from aoe.kernels.movement.moves import Chosen, Read, Source, Tracer
+from aoe.kernels.movement.places import CutLoop, Made, NoPlaceError, Position, Variables
+from aoe.operators import (
+    KERNEL_DTYPES,
+    OPERATORS,
+    OperatorKind,
+    facts_of,
+    is_reorder,
+    op_key,
+)
+from aoe.operators.movement import RESHAPE
+from aoe.workload import Operation, Workload
+
+_CUTS_MAX = 16
+"""Loops that may be cut in two for reshapes between moves."""
+_ELEMENTS_MAX = 1 << 31
+"""Elements from which 32 bits do not count a tensor's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movement:
+    """What a kernel of this family does.
+
+    Attributes:
+        workload: All of it.
+        chain: Element-wise operations behind the moves, in topological order.
+        axes: Loops over the result, outermost first; the result is dense over them.
+        sources: Where the operands of the chain come from; without a chain, the result.
+        made: Variables that are no loops, each behind those it is made of.
+    """
+
+    workload: Workload
+    chain: tuple[Operation, ...]
+    axes: tuple[Axis, ...]
+    sources: Mapping[str, Source]
+    made: Mapping[str, Made]
+
+
+def read_movement(workload: Workload) -> Movement | Support:
+    """Return how a workload moves, or why it is not one of moves and a chain behind them."""
+    checked = _check_tensors(workload)
+    if not checked:
+        return checked
+    moves = moves_of(workload)
+    chain = tuple(item for item in workload.operations if item.output not in moves)
+    checked = _check_parts(moves, chain)
+    if not checked:
+        return checked
+    shapes = infer_shapes(workload)
+    if isinstance(shapes, str):
+        return Support(shapes)
+    for item in chain:
+        last = item.attributes.get("channels_last", 0)
+        if is_reorder(item) and (last or shapes[item.inputs[0]] != shapes[item.output]):
+            return Support(f"{item.op_type} of what the chain makes")
+    loops = result_loops(workload.output)
+    for _ in range(_CUTS_MAX):
+        variables = Variables({axis.name: axis.extent for axis in loops.axes})
+        tracer = Tracer(workload, shapes, variables)
+        try:
+            sources = _sources(workload, chain, tracer, loops)
+        except CutLoop as cut:
+            loops = loops.cut(cut)
+        except NoPlaceError as error:
+            return Support(str(error))
+        else:
+            return _merged(workload, chain, loops, sources, variables.made)
+    return Support("reshapes cut too many loops")
+
+
+def moves_of(workload: Workload) -> Mapping[str, Operation]:
+    """Return the operations that move what was read, not what was computed, by their results."""
+    moves: dict[str, Operation] = {}
+    for item in workload.operations:
+        kind = _kind(item)
+        read = [ref for ref in item.inputs if ref.startswith("t")]
+        if kind in (OperatorKind.MOVEMENT, OperatorKind.REORDER) and moves.keys() >= set(read):
+            moves[item.output] = item
+    return moves
+
+
+def reads_of(source: Source) -> Iterator[Read]:
+    """Yield every element that may be read."""
+    match source:
+        case Read():
+            yield source
+        case Chosen():
+            yield from reads_of(source.inside)
+            yield from reads_of(source.outside)
+
+
+def _kind(operation: Operation) -> OperatorKind | None:
+    """Return the kind of an operation, of a bank perhaps, which may name anything."""
+    return facts_of(operation).kind if op_key(operation) in OPERATORS else None
+
+
+def _check_tensors(workload: Workload) -> Support:
+    block = workload.output.block
+    for spec in (*workload.inputs, workload.output):
+        if spec.dtype not in KERNEL_DTYPES:
+            return Support(f"a tensor of {spec.dtype}, kernels compute in float32")
+        if spec.size >= _ELEMENTS_MAX:
+            return Support(f"a tensor of {spec.size} elements")
+        block = block or spec.block
+        if spec.block not in (0, block):
+            return Support(f"blocks of {spec.block} and of {block} channels")
+    if len(workload.inputs) >= MAX_ARGUMENTS:
+        return Support(f"{len(workload.inputs)} tensors are too many")
+    return SUPPORTED
+
+
+def _check_parts(moves: Mapping[str, Operation], chain: tuple[Operation, ...]) -> Support:
+    """Tell whether something is moved, and what is behind it is a chain."""
+    late = [item for item in chain if _kind(item) is OperatorKind.MOVEMENT]
+    if late:
+        return Support(f"{late[0].op_type} of what is computed")
+    if not any(_kind(item) is OperatorKind.MOVEMENT for item in moves.values()):
+        return Support("nothing is moved")
+    if all(op_key(item) == RESHAPE for item in moves.values()):
+        return Support("only the shape changes")
+    return check_chain(chain)
+
+
+def _sources(
+    workload: Workload, chain: tuple[Operation, ...], tracer: Tracer, loops: Loops
+) -> Mapping[str, Source]:
+    """Return where the operands of the chain come from, or the result without one."""
+    made, index = {item.output for item in chain}, loops.index()
+    operands = [ref for item in chain for ref in item.inputs if ref and ref not in made]
+    wanted = [ref for ref in operands if not ref.startswith("s")] if chain else [workload.result]
+    channels = channel_axes(workload, tracer.shapes)
+    if isinstance(channels, str):
+        raise NoPlaceError(channels)
+    return {
+        ref: tracer.channel(ref, index[channels[ref]])
+        if ref in channels
+        else tracer.broadcast(ref, index)
+        for ref in dict.fromkeys(wanted)
+    }
+
+
+def _merged(
+    workload: Workload,
+    chain: tuple[Operation, ...],
+    loops: Loops,
+    sources: Mapping[str, Source],
+    made: Mapping[str, Made],
+) -> Movement | Support:
+    places = [place for source in sources.values() for place in _places(source)]
+    places += [item.place for item in made.values()]
+    axes, written = merging(loops.axes, places)
+    if len(axes) > MAX_AXES:
+        return Support(f"{len(axes)} loops are too many")
+
+    def rewritten(source: Source) -> Source:
+        match source:
+            case Read():
+                return replace(source, address=written(source.address))
+            case Chosen():
+                return replace(
+                    source,
+                    place=written(source.place),
+                    inside=rewritten(source.inside),
+                    outside=rewritten(source.outside),
+                )
+        return source
+
+    return Movement(
+        workload=workload,
+        chain=chain,
+        axes=axes,
+        sources={ref: rewritten(source) for ref, source in sources.items()},
+        made={name: replace(item, place=written(item.place)) for name, item in made.items()},
+    )
+
+
+def _places(source: Source) -> Iterator[Position]:
+    match source:
+        case Read():
+            yield source.address
+        case Chosen():
+            yield source.place
+            yield from _places(source.inside)
+            yield from _places(source.outside)

@@ -1,0 +1,156 @@
+"""Regions of moves: what joins, what is read through, and what a workload says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper
+from support.engine.models import Array, make_model
+
+from aoe.graph.model_graph import ModelGraph, TensorInfo
+from aoe.graph.regions import Partition, partition
+from aoe.graph.rewrite import Replacement, rewrite
+from aoe.kernels.registry import FUSIBLE, anchors, classify
+
+
+def _op(
+    op_type: str, inputs: list[str], results: list[str], **attributes: object
+) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs, results, results[0], **attributes)
+
+
+def _graph(
+    nodes: list[onnx.NodeProto],
+    shapes: Mapping[str, tuple[int, ...]],
+    outputs: list[str],
+    weights: dict[str, Array] | None = None,
+) -> ModelGraph:
+    """Return a graph of float32 tensors; what no node makes, and no weight is, is an input."""
+    made = {name for node in nodes for name in node.output}
+    inputs = {name: shape for name, shape in shapes.items() if name not in made}
+    model = make_model(nodes, inputs, outputs, weights=weights, opset=18)
+    tensors = {name: TensorInfo(dtype="float32", shape=shapes[name]) for name in made}
+    return ModelGraph(model, tensors, block=0)
+
+
+def _cut(graph: ModelGraph) -> Partition:
+    return partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+
+
+def _regions(graph: ModelGraph) -> list[tuple[str, list[str]]]:
+    """Return the family of each region, and what its nodes make."""
+    return [
+        (region.workload.op_type, [graph.nodes[at].output[0] for at in region.nodes])
+        for region in _cut(graph).regions
+    ]
+
+
+def _ints(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+def test_moves_join_one_another_and_the_chain_behind_them() -> None:
+    nodes = [
+        _op("Exp", ["x"], ["e"]),
+        _op("Transpose", ["e"], ["t"], perm=[1, 0, 2]),
+        _op("Reshape", ["t", "shape"], ["r"]),
+        _op("Slice", ["r", "from", "to", "axes"], ["s"]),
+        _op("Relu", ["s"], ["a"]),
+        _op("Mul", ["a", "z"], ["y"]),
+    ]
+    shapes = {"x": (4, 6, 2), "e": (4, 6, 2), "t": (6, 4, 2), "r": (6, 8)}
+    shapes |= {name: (6, 4) for name in ("s", "a", "y", "z")}
+    weights = {"shape": _ints(6, 8), "from": _ints(4), "to": _ints(9), "axes": _ints(-1)}
+    graph = _graph(nodes, shapes, ["y"], weights)
+    assert _regions(graph) == [
+        ("elementwise", ["e"]),
+        ("movement", ["t", "r", "s", "a", "y"]),
+    ]
+    workload = _cut(graph).regions[1].workload
+    moved = {item.op_type: dict(item.attributes) for item in workload.operations[:3]}
+    assert moved == {
+        "Transpose": {"perm": (1, 0, 2)},
+        "Reshape": {"shape": (6, 8)},
+        "Slice": {"starts": (4,), "ends": (9,), "axes": (-1,)},
+    }
+
+
+def test_split_is_read_through_and_gone_when_all_its_parts_are() -> None:
+    nodes = [
+        _op("Split", ["x", "sizes"], ["a", "b"], axis=1),
+        _op("Transpose", ["a"], ["y"], perm=[0, 2, 1]),
+        _op("Transpose", ["b"], ["z"], perm=[2, 0, 1]),
+    ]
+    shapes = {"x": (2, 5, 3), "a": (2, 2, 3), "b": (2, 3, 3), "y": (2, 3, 2), "z": (3, 2, 3)}
+    graph = _graph(nodes, shapes, ["y", "z"], {"sizes": _ints(2, 3)})
+    regions = _cut(graph).regions
+    assert [region.nodes for region in regions] == [(0, 1), (0, 2)]
+    second = regions[1].workload.operations[0]
+    assert (second.op_type, dict(second.attributes)) == (
+        "Slice",
+        {"axes": (1,), "starts": (2,), "ends": (5,)},
+    )
+    kernels = [Replacement(region=region, kernel=f"k{at}") for at, region in enumerate(regions)]
+    tuned = rewrite(graph, kernels)
+    assert [node.op_type for node in tuned.graph.node] == ["k0", "k1"]
+    x = np.arange(30, dtype=np.float32).reshape(2, 5, 3)
+    session = ort.InferenceSession(tuned.SerializeToString())  # inlines the replaced operators
+    y, z = session.run(None, {"x": x})
+    assert np.array_equal(y, x[:, :2].transpose(0, 2, 1))
+    assert np.array_equal(z, x[:, 2:].transpose(2, 0, 1))
+
+
+def test_both_parts_of_a_split_in_one_region_are_two_slices() -> None:
+    nodes = [
+        _op("Split", ["x"], ["a", "b"], axis=1, num_outputs=2),
+        _op("Sigmoid", ["b"], ["g"]),
+        _op("Mul", ["a", "g"], ["m"]),
+        _op("Pad", ["z", "pads"], ["t"]),
+        _op("Add", ["t", "m"], ["y"]),
+    ]
+    shapes = {"x": (8, 8), "z": (8, 3)} | dict.fromkeys("abgmty", (8, 4))
+    graph = _graph(nodes, shapes, ["y"], {"pads": _ints(0, 0, 0, 1)})
+    (region,) = _cut(graph).regions
+    workload = region.workload
+    assert workload.op_type == "movement"
+    assert [item.op_type for item in workload.operations] == [
+        *("Slice", "Slice", "Sigmoid", "Mul", "Pad", "Add"),
+    ]
+    assert workload.operations[3].inputs == ("t0", "t1")
+
+
+def test_move_of_what_another_reads_too_stays_alone() -> None:
+    nodes = [
+        _op("Transpose", ["x"], ["t"], perm=[1, 0]),
+        _op("Relu", ["t"], ["y"]),
+        _op("Exp", ["t"], ["z"]),
+    ]
+    graph = _graph(nodes, dict.fromkeys("xtyz", (5, 5)), ["y", "z"])
+    assert _regions(graph) == [("movement", ["t"]), ("elementwise", ["y"]), ("elementwise", ["z"])]
+
+
+def test_product_keeps_its_chain_where_a_move_joins_it() -> None:
+    nodes = [
+        _op("MatMul", ["x", "w"], ["m"]),
+        _op("Transpose", ["z"], ["t"], perm=[1, 0]),
+        _op("Add", ["m", "t"], ["y"]),
+    ]
+    shapes = {"x": (8, 16), "m": (8, 32), "z": (32, 8), "t": (8, 32), "y": (8, 32)}
+    graph = _graph(nodes, shapes, ["y"], {"w": np.ones((16, 32), np.float32)})
+    assert _regions(graph) == [("movement", ["t"]), ("matmul", ["m", "y"])]
+
+
+def test_shape_from_a_run_is_no_attribute() -> None:
+    nodes = [_op("Slice", ["x", "from", "to"], ["s"]), _op("Relu", ["s"], ["y"])]
+    graph = _graph(nodes, {"x": (4,), "s": (2,), "y": (2,)}, ["y"], {"to": _ints(4)})
+    graph = ModelGraph(
+        graph.proto, {n: TensorInfo(dtype="float32", shape=(2,)) for n in "sy"}, block=0
+    )
+    found = _cut(graph)
+    assert [region.workload.op_type for region in found.regions] == ["elementwise"]
+    assert [refusal.reason for refusal in found.refusals] == [
+        "Slice reads from, which is no short constant"
+    ]

@@ -1,0 +1,200 @@
+"""The movement family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.registry import get_family
+from aoe.testing.kernels import (
+    SEED,
+    CompiledKernel,
+    KernelFamilyTests,
+    assert_close,
+    block_size,
+    blocked,
+    kernel_target,
+    operation,
+    plain,
+    run_baseline,
+)
+from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
+
+
+def make(
+    inputs: Sequence[TensorSpec],
+    output: TensorSpec,
+    *operations: Operation,
+    scalars: tuple[float, ...] = (),
+) -> Workload:
+    return Workload(
+        op_type="movement",
+        inputs=tuple(inputs),
+        scalars=scalars,
+        operations=operations,
+        output=output,
+    )
+
+
+def one(
+    given: tuple[int, ...], result: tuple[int, ...], op_type: str, **attributes: object
+) -> Workload:
+    move = operation(op_type, "x0", **attributes)  # type: ignore[arg-type]
+    return make([plain(*given)], plain(*result), move)
+
+
+def _reorder(op_type: str, source: str, result: str, **attributes: int) -> Operation:
+    return operation(op_type, source, result, domain=NCHWC_DOMAIN, **attributes)
+
+
+class TestMovement(KernelFamilyTests):
+    family_name = "movement"
+    cases: Mapping[str, Workload] = {
+        "turned rows": one((3, 17, 2, 20), (3, 2, 20, 17), "Transpose", perm=(0, 2, 3, 1)),
+        "pixel shuffle of 3": one(
+            (1, 9, 5, 19), (1, 1, 15, 57), "DepthToSpace", blocksize=3, mode="CRD"
+        ),
+        "part of a split, turned, scaled": make(
+            [plain(4, 9, 3, 2, 20)],
+            plain(4, 2, 20, 9),
+            operation("Slice", "x0", "t0", starts=(1,), ends=(2,), axes=(2,)),
+            operation("Transpose", "t0", "t1", perm=(2, 0, 3, 1, 4)),
+            operation("Reshape", "t1", "t2", shape=(4, 2, 9, 20)),
+            operation("Transpose", "t2", "t3", perm=(0, 1, 3, 2)),
+            operation("Mul", "t3 s0", "t4"),
+            scalars=(0.125,),
+        ),
+        "repeated pixels, chain": make(
+            [plain(1, 3, 9, 20), plain(3, 1, 1), plain(1, 3, 18, 40)],
+            plain(1, 3, 18, 40),
+            operation("Resize", "x0 - -", "t0", mode="nearest", scales=(1.0, 1.0, 2.0, 2.0)),
+            operation("PRelu", "t0 x1", "t1"),
+            operation("Add", "t1 x2", "t2"),
+        ),
+        "mirrored border": one(
+            (1, 3, 7, 40), (1, 3, 12, 45), "Pad", pads=(0, 0, 2, 3, 0, 0, 3, 2), mode="reflect"
+        ),
+        "three pieces, chain": make(
+            [plain(2, 3, 5, 7), plain(2, 7, 5, 7), plain(2, 1, 5, 7)],
+            plain(2, 11, 5, 7),
+            operation("Concat", "x0 x1 x2", "t0", axis=1),
+            operation("Relu", "t0", "t1"),
+        ),
+    }
+
+    @classmethod
+    def all_cases(cls) -> Mapping[str, Workload]:
+        if not block_size():
+            return cls.cases
+        b = block_size()
+        half = b + b // 2
+        pieces = make(
+            [blocked(1, 2 * b, 3, 7), blocked(1, 2 * b, 3, 7)],
+            blocked(1, 3 * b, 3, 7),
+            _reorder("ReorderOutput", "x0", "t0", channels=half),
+            _reorder("ReorderOutput", "x1", "t1", channels=half),
+            operation("Concat", "t0 t1", "t2", axis=1),
+            _reorder("ReorderInput", "t2", "t3"),
+        )
+        return {**cls.cases, "blocked pieces": pieces}
+
+
+SINGLE = {
+    "three dimensions turned": one((5, 6, 7), (7, 6, 5), "Transpose"),
+    "two dimensions": one((33, 18), (18, 33), "Transpose", perm=(1, 0)),
+    "six dimensions": one(
+        (2, 3, 2, 4, 2, 5), (2, 2, 2, 3, 4, 5), "Transpose", perm=(0, 2, 4, 1, 3, 5)
+    ),
+    "depth to space": one((2, 12, 3, 5), (2, 3, 6, 10), "DepthToSpace", blocksize=2),
+    "space to depth": one((1, 3, 6, 10), (1, 12, 3, 5), "SpaceToDepth", blocksize=2),
+    "backwards": one(
+        (4, 20), (2, 7), "Slice", starts=(-1, 19), ends=(-9, -21), axes=(0, 1), steps=(-2, -3)
+    ),
+    "a corner": one((5, 20), (2, 3), "Slice", starts=(-2, 1), ends=(99, 4)),
+    "cropped and padded": one((4, 9), (6, 7), "Pad", pads=(2, -1, 0, -1)),
+    "edges": one((2, 3, 5), (2, 5, 9), "Pad", pads=(1, 3, 1, 1), axes=(-2, 2), mode="edge"),
+    "round the corner": one((3, 8), (6, 13), "Pad", pads=(1, 2, 2, 3), mode="wrap"),
+    "tiles": one((1, 3, 4), (2, 3, 12), "Tile", repeats=(2, 1, 3)),
+    "expanded": one((3, 1, 4), (2, 3, 5, 4), "Expand", shape=(2, 1, 5, 1)),
+    "voxels": one(
+        (1, 2, 3, 4, 5),
+        (1, 2, 9, 8, 5),
+        "Resize",
+        mode="nearest",
+        sizes=(1, 2, 9, 8, 5),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    ),
+}
+
+
+@pytest.mark.parametrize("label", SINGLE)
+def test_move_is_exact_with_every_payload_and_sign(label: str) -> None:
+    workload = SINGLE[label]
+    bits = np.random.default_rng(SEED).integers(0, 1 << 32, workload.inputs[0].shape, np.uint32)
+    x = bits.view(np.float32)
+    expected = run_baseline(workload, {"x0": x}).result
+    family, target = get_family("movement"), kernel_target()
+    assert family.supports(workload).reason == ""
+    guess = family.space(workload, target).first_guesses[0]
+    actual = CompiledKernel(workload, family.schedule(workload, guess, target)).run({"x0": x})
+    assert np.array_equal(actual.view(np.uint32), expected.view(np.uint32))
+
+
+def test_padding_is_the_constant_of_the_model() -> None:
+    workload = make(
+        [plain(3, 5)], plain(5, 6), operation("Pad", "x0 - s0", pads=(1, 0, 1, 1)), scalars=(-2.5,)
+    )
+    feed = random_inputs(workload, SEED)
+    actual = CompiledKernel(workload).run(feed)
+    assert_close(workload, actual, run_baseline(workload, feed).result, "padded")
+    assert actual[0, 0] == actual[4, 5] == -2.5
+
+
+def test_windows_rolled_and_cut_out_are_one_kernel() -> None:
+    """Swin's shifted windows: eight operators that compute nothing."""
+    workload = make(
+        [plain(1, 8, 12, 20)],
+        plain(1, 2, 3, 4, 4, 20),
+        operation("Slice", "x0", "t0", starts=(2,), ends=(8,), axes=(1,)),
+        operation("Slice", "x0", "t1", starts=(0,), ends=(2,), axes=(1,)),
+        operation("Concat", "t0 t1", "t2", axis=1),
+        operation("Slice", "t2", "t3", starts=(2,), ends=(12,), axes=(2,)),
+        operation("Slice", "t2", "t4", starts=(0,), ends=(2,), axes=(2,)),
+        operation("Concat", "t3 t4", "t5", axis=2),
+        operation("Reshape", "t5", "t6", shape=(1, 2, 4, 3, 4, 20)),
+        operation("Transpose", "t6", "t7", perm=(0, 1, 3, 2, 4, 5)),
+    )
+    feed = random_inputs(workload, SEED)
+    x = np.roll(feed["x0"], (-2, -2), (1, 2)).reshape(1, 2, 4, 3, 4, 20)
+    assert np.array_equal(CompiledKernel(workload).run(feed), x.transpose(0, 1, 3, 2, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        (make([plain(4, 6)], plain(4, 6), operation("Relu", "x0")), "nothing is moved"),
+        (one((4, 6), (24,), "Reshape", shape=(24,)), "only the shape changes"),
+        (
+            make(
+                [plain(4, 6)],
+                plain(6, 4),
+                operation("Exp", "x0"),
+                operation("Transpose", "t0", "t1", perm=(1, 0)),
+            ),
+            "Transpose of what is computed",
+        ),
+        (
+            one((1, 1, 4, 4), (1, 1, 6, 6), "Resize", mode="nearest", sizes=(1, 1, 6, 6)),
+            "resizes 4 to 6, no whole factor",
+        ),
+        (one((4, 6), (6, 4), "Transpose", perm=(1, 1)), "Transpose cannot broadcast (4, 6)"),
+        (one((4, 6), (4, 3), "Slice", starts=(0,), ends=(3,), axes=(7,)), "Slice cannot broadcast"),
+        (one((2, 3), (4, 3), "Pad", pads=(2, 0, 0, 0), mode="reflect"), "reflect padding of 2"),
+    ],
+)
+def test_what_no_kernel_moves_says_why(workload: Workload, reason: str) -> None:
+    assert get_family("movement").supports(workload).reason.startswith(reason)
