@@ -90,10 +90,17 @@ class Device(Protocol):
         """
         ...
 
-    def timer(self, run: Callable[[], object], *, repeats: int) -> Callable[[], float]:
+    def timer(
+        self,
+        run: Callable[[], object],
+        *,
+        repeats: int,
+        before: Callable[[], object] | None = None,
+    ) -> Callable[[], float]:
         """Return a function that takes one sample: `repeats` runs in a row, until all are done.
 
-        What it returns is the time of one run in microseconds.
+        What it returns is the time of one run in microseconds; what is called before each of
+        them does not count.
         """
         ...
 

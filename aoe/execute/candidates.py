@@ -22,7 +22,8 @@ from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.operators import facts_of
-from aoe.ort.sessions import bound_run, run_session, session_options
+from aoe.ort.sessions import run_session, session_options
+from aoe.ort.surroundings import CacheSurroundings
 from aoe.schedule import Schedule
 from aoe.target import Target
 from aoe.workload import Workload
@@ -39,6 +40,7 @@ class _Baseline:
 
     model: onnx.ModelProto
     session: ort.InferenceSession
+    surroundings: CacheSurroundings
     run: Callable[[], object]
     feeds: tuple[Mapping[str, Array], ...]
     results: tuple[Array, ...]
@@ -69,7 +71,7 @@ class CandidateMeasurer:
         self._toolchain = toolchain
         self._directory = directory
         self._pairs = pairs
-        self._baseline: tuple[Workload, int, _Baseline] | None = None
+        self._baseline: tuple[tuple[Workload, int, int], _Baseline] | None = None
         self._libraries = 0
 
     def measure(
@@ -80,12 +82,21 @@ class CandidateMeasurer:
         policy: MeasurePolicy,
         seed: int,
         best_ratio: float | None,
+        bytes_around: int = 0,
     ) -> list[Measurement]:
         """Return one measurement for each schedule, in order.
 
         Candidates of one call share a library, which is linked once.
+
+        Args:
+            workload: What they compute.
+            schedules: The candidates.
+            policy: How often they run.
+            seed: Of inputs and constants.
+            best_ratio: Speed-up of the best candidate so far, None before there is one.
+            bytes_around: What one inference of the model reads and writes besides.
         """
-        baseline = self._baseline_of(workload, seed)
+        baseline = self._baseline_of(workload, seed, bytes_around)
         sources = [
             KernelSource(name=kernel_name(workload, s), workload=workload, schedule=s)
             for s in schedules
@@ -140,8 +151,13 @@ class CandidateMeasurer:
             return Measurement.failure(Outcome.RUNTIME, str(error))
         if not deviation.acceptable:
             return Measurement.failure(Outcome.CORRECTNESS, deviation.detail)
-        run = bound_run(session, baseline.feeds[0])
-        samplers = paired_samplers(self._device.timer, baseline.run, run, policy.sample_min_us)
+        samplers = paired_samplers(
+            self._device.timer,
+            baseline.run,
+            baseline.surroundings.bind(session),
+            policy.sample_min_us,
+            before=baseline.surroundings.restore,
+        )
         samples, load = self._pairs.take(*samplers, policy, best_ratio)
         return Measurement(
             outcome=Outcome.CORRECT,
@@ -150,21 +166,31 @@ class CandidateMeasurer:
             load=load,
         )
 
-    def _baseline_of(self, workload: Workload, seed: int) -> _Baseline:
-        if self._baseline is not None and self._baseline[:2] == (workload, seed):
-            return self._baseline[2]
+    def _baseline_of(self, workload: Workload, seed: int, bytes_around: int) -> _Baseline:
+        key = (workload, seed, bytes_around)
+        if self._baseline is not None and self._baseline[0] == key:
+            return self._baseline[1]
         model = workload_model(workload, seed=seed)
         options = session_options(threads=self._target.core_num, optimize=False, shared_pool=True)
         session = self._device.open_session(model.SerializeToString(), options)
         feeds = (random_inputs(workload, seed), special_inputs(workload, seed))
+        results = tuple(run_session(session, feed)[0] for feed in feeds)
+        surroundings = CacheSurroundings(
+            open_session=lambda proto: self._device.open_session(proto, options),
+            workload=workload,
+            feed=feeds[0],
+            result=results[0],
+            bytes_around=bytes_around,
+        )
         found = _Baseline(
             model=model,
             session=session,
-            run=bound_run(session, feeds[0]),
+            surroundings=surroundings,
+            run=surroundings.bind(session),
             feeds=feeds,
-            results=tuple(run_session(session, feed)[0] for feed in feeds),
+            results=results,
         )
-        self._baseline = (workload, seed, found)
+        self._baseline = (key, found)
         return found
 
 

@@ -15,12 +15,20 @@ _LONGEST_US = 5 * _TIME_SLICE_US
 _ALIKE = 1.5
 _MAX_REPEATS = 1000
 _SHORTEST_US = 0.1
+_PREPARED_MAX = 4
+"""Most calls of a sample that need something before each of them."""
 
 
 class MakeTimer(Protocol):
     """`Device.timer`."""
 
-    def __call__(self, run: Callable[[], object], *, repeats: int) -> Callable[[], float]:
+    def __call__(
+        self,
+        run: Callable[[], object],
+        *,
+        repeats: int,
+        before: Callable[[], object] | None = None,
+    ) -> Callable[[], float]:
         """Return a function that takes one sample of `repeats` calls, in us of one call."""
 
 
@@ -29,6 +37,7 @@ def paired_samplers(
     baseline: Callable[[], object],
     tuned: Callable[[], object],
     minimum_us: float,
+    before: Callable[[], object] | None = None,
 ) -> tuple[Callable[[], float], Callable[[], float]]:
     """Return functions that take a sample of each side, in us of one call.
 
@@ -37,11 +46,17 @@ def paired_samplers(
         baseline: One call of the baseline.
         tuned: One call of the candidate.
         minimum_us: Least length of a sample.
+        before: Is called before each call, and does not count; it takes longer than short calls
+            do, so that a sample has few of them.
     """
     sides = (baseline, tuned)
-    calls_us = shortest_calls([timer(run, repeats=1) for run in sides])
-    first, second = sample_repeats(calls_us[0], calls_us[1], minimum_us)
-    return timer(baseline, repeats=first), timer(tuned, repeats=second)
+    calls_us = shortest_calls([timer(run, repeats=1, before=before) for run in sides])
+    counts = sample_repeats(calls_us[0], calls_us[1], minimum_us)
+    first, second = counts if before is None else (min(n, _PREPARED_MAX) for n in counts)
+    return (
+        timer(baseline, repeats=first, before=before),
+        timer(tuned, repeats=second, before=before),
+    )
 
 
 def shortest_calls(singles: Sequence[Callable[[], float]]) -> list[float]:

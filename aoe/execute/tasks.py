@@ -57,18 +57,12 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
     )
 
     def measure_candidates(
-        workload: Mapping[str, Any],
-        schedules: Sequence[Any],
-        policy: MeasurePolicy,
-        seed: int,
-        best_ratio: float | None,
+        workload: Mapping[str, Any], schedules: Sequence[Any], **how: Any
     ) -> list[Measurement]:
         return measurer.measure(
             workload_from_json(workload),
             [schedule_from_json(schedule) for schedule in schedules],
-            policy=policy,
-            seed=seed,
-            best_ratio=best_ratio,
+            **how,
         )
 
     def compare_models(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from onnx import helper, numpy_helper
 
 from aoe.operators import REORDER_OUTPUT, op_key
 from aoe.workload import NCHWC_DOMAIN
+
+_OTHER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,12 @@ class ModelGraph:
             return None
         return float(numpy_helper.to_array(tensor).reshape(-1)[0])
 
+    def bytes_touched(self) -> int:
+        """Return the bytes of constants and results, as far as their shapes are known."""
+        names = [*self.initializers, *(name for node in self.nodes for name in node.output)]
+        found = [info for info in map(self.find_info, names) if info is not None]
+        return sum(_size(info) for info in found)
+
     def _consumers(self) -> dict[str, tuple[int, ...]]:
         found: dict[str, list[int]] = {}
         for index, node in enumerate(self.nodes):
@@ -114,6 +123,14 @@ class ModelGraph:
             if native or inherits:
                 blocked.update(node.output)
         return frozenset(blocked)
+
+
+def _size(info: TensorInfo) -> int:
+    try:
+        item = np.dtype(info.dtype).itemsize
+    except TypeError:  # a type NumPy does not have
+        item = _OTHER_BYTES
+    return math.prod(info.shape) * item
 
 
 def names_read(node: onnx.NodeProto) -> list[str]:

@@ -165,6 +165,7 @@ class ScriptedRunner:
         policy: MeasurePolicy,
         seed: int,
         best_ratio: float | None,
+        bytes_around: int = 0,
     ) -> list[Measurement]:
         scripted = [self.candidate(schedule_from_json(schedule)) for schedule in schedules]
         for answer in scripted:

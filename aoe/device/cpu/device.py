@@ -86,7 +86,13 @@ class Cpu:
 
         return build_library(sources, objects, target=target, toolchain=toolchain, file=file)
 
-    def timer(self, run: Callable[[], object], *, repeats: int) -> Callable[[], float]:
+    def timer(
+        self,
+        run: Callable[[], object],
+        *,
+        repeats: int,
+        before: Callable[[], object] | None = None,
+    ) -> Callable[[], float]:
         """Return a function that takes one sample; a run is done when it returns."""
 
         def sample() -> float:
@@ -95,7 +101,19 @@ class Cpu:
                 run()
             return (time.perf_counter() - start) * 1e6 / repeats
 
-        return sample
+        def prepared_sample() -> float:
+            taken = 0.0
+            for _ in range(repeats):
+                prepare()
+                start = time.perf_counter()
+                run()
+                taken += time.perf_counter() - start
+            return taken * 1e6 / repeats
+
+        if before is None:
+            return sample
+        prepare = before
+        return prepared_sample
 
     def usage(self) -> CpuUse:
         """Return what this process has got of the CPU so far."""

@@ -90,6 +90,7 @@ class SearchTask:
         workload: What to compute.
         kernel_target: What the family wants to know of the hardware.
         settings: Method, budget, policies.
+        bytes_around: What one inference of the model reads and writes besides.
     """
 
     runner: Runner
@@ -97,6 +98,7 @@ class SearchTask:
     workload: Workload
     kernel_target: KernelTarget
     settings: SearchSettings
+    bytes_around: int = 0
 
     def schedule(self, configuration: Configuration) -> Schedule:
         """Return the schedule a configuration stands for."""
@@ -160,6 +162,7 @@ def measure_schedules(
             policy=policy,
             seed=task.settings.seed,
             best_ratio=best,
+            bytes_around=task.bytes_around,
         )
         return found
     except RunError as error:

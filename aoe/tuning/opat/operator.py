@@ -25,7 +25,7 @@ from aoe.tuning.opat.loop import (
     measure_schedules,
     search_workload,
 )
-from aoe.tuning.opat.operators import Operator
+from aoe.tuning.opat.operators import Operator, touched_elements
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress
 from aoe.workload import workload_to_json
@@ -38,6 +38,7 @@ _PRODUCT_SHARE = 0.5
 register file leaves few tiles that are any good, which are the first guesses."""
 _LEAST_TRIALS = 6
 _CHECK_TIMEOUT_S = 60.0
+_FLOAT_BYTES = 4
 _WARM_TRIALS = 10
 """Enough for a workload when a similar one has just been tuned: it starts from that answer."""
 
@@ -81,6 +82,7 @@ class OperatorTools:
         bank: Where answers come from and go to.
         progress: Is told about trials.
         out_of_time: True when the run's time limit is reached.
+        bytes_touched: What one inference of the model reads and writes.
     """
 
     settings: TuneSettings
@@ -88,6 +90,7 @@ class OperatorTools:
     bank: OperatorBank
     progress: Progress
     out_of_time: Callable[[], bool]
+    bytes_touched: int = 0
 
 
 def tune_operator(operator: Operator, tools: OperatorTools) -> TunedOperator:
@@ -150,6 +153,9 @@ def _search_task(operator: Operator, tools: OperatorTools) -> SearchTask:
         family=get_family(operator.workload.op_type),
         workload=operator.workload,
         kernel_target=KernelTarget.of(target),
+        bytes_around=max(
+            0, tools.bytes_touched - _FLOAT_BYTES * touched_elements(operator.workload)
+        ),
         settings=SearchSettings(
             method=settings.search,
             budget=min(budget, _WARM_TRIALS) if warm else budget,

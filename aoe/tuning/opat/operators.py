@@ -122,7 +122,7 @@ def _grouped(graph: ModelGraph, profile: ModelProfile, parts: Partition) -> Foun
     operators, refusals = [], list(parts.refusals)
     for key, equal in grouped.items():
         operator = _operator(graph, profile, key, equal, total_us)
-        elements = _touched_elements(operator.workload) * len(equal)
+        elements = touched_elements(operator.workload) * len(equal)
         if elements >= _LEAST_ELEMENTS:
             operators.append(operator)
             continue
@@ -156,7 +156,8 @@ def _operator(
     )
 
 
-def _touched_elements(workload: Workload) -> int:
+def touched_elements(workload: Workload) -> int:
+    """Return how many elements a kernel reads and writes, each counted once."""
     return workload.output.size + sum(spec.size for spec in workload.inputs)
 
 

@@ -89,6 +89,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         bank=bank,
         progress=bench.progress,
         out_of_time=bench.stopwatch.is_over,
+        bytes_touched=graph.bytes_touched(),
     )
     take_apart = partial(part_operators, graph, profile, plan=plan)
     parts = bench.scratch / "parts"

@@ -79,7 +79,13 @@ class Abacus:
         file.write_bytes(b"beads")
         return file
 
-    def timer(self, run: Callable[[], object], *, repeats: int) -> Callable[[], float]:
+    def timer(
+        self,
+        run: Callable[[], object],
+        *,
+        repeats: int,
+        before: Callable[[], object] | None = None,
+    ) -> Callable[[], float]:
         raise AssertionError("the scripted worker times nothing")
 
     def usage(self) -> CpuUse:

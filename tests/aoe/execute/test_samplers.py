@@ -56,12 +56,22 @@ class Machine:
 
         return run
 
-    def timer(self, run: Callable[[], object], *, repeats: int) -> Callable[[], float]:
+    def timer(
+        self,
+        run: Callable[[], object],
+        *,
+        repeats: int,
+        before: Callable[[], object] | None = None,
+    ) -> Callable[[], float]:
         def sample() -> float:
-            start_us = self.now_us
+            taken_us = 0.0
             for _ in range(repeats):
+                if before is not None:
+                    before()
+                start_us = self.now_us
                 run()
-            return (self.now_us - start_us) / repeats
+                taken_us += self.now_us - start_us
+            return taken_us / repeats
 
         return sample
 
@@ -112,6 +122,20 @@ def test_calibration_of_long_calls_ends_after_the_second() -> None:
     machine = Machine()
     shortest_calls([machine.timer(machine.side(name, 10), repeats=1) for name in "ab"])
     assert machine.calls == ["a", "b"] * CALIBRATION_CALLS
+
+
+def test_what_comes_before_a_call_does_not_count_and_comes_often_enough() -> None:
+    machine = Machine()
+    sides = paired_samplers(
+        machine.timer,
+        machine.side("a", 1.0),
+        machine.side("b", 2.0),
+        100.0,
+        before=machine.side("before", 1e4),
+    )
+    machine.calls.clear()
+    assert [side() for side in sides] == [1.0, 2.0]
+    assert machine.calls == ["before", "a"] * 4 + ["before", "b"] * 4
 
 
 # ---- what it is for ----

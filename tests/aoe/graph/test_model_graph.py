@@ -23,6 +23,19 @@ def test_producers_and_consumers_are_node_indices() -> None:
     assert graph.output_names == {"y"}
 
 
+def test_bytes_touched_are_those_of_constants_and_of_results_of_known_shape() -> None:
+    model = make_model(
+        [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["y"])],
+        {"x": [4, 2]},
+        ["y"],
+        weights={"w": np.zeros((2, 3), np.float32)},
+    )
+    known = {"a": TensorInfo(dtype="float32", shape=(4, 3))}
+    assert ModelGraph(model, known, block=BLOCK).bytes_touched() == 4 * (2 * 3 + 4 * 3)
+    known["y"] = TensorInfo(dtype="no NumPy type", shape=(5,))
+    assert ModelGraph(model, known, block=BLOCK).bytes_touched() == 4 * (2 * 3 + 4 * 3 + 5)
+
+
 def test_branches_of_an_if_read_outer_tensors() -> None:
     graph = ModelGraph(if_net(), {}, block=BLOCK)
     choice = next(i for i, node in enumerate(graph.nodes) if node.op_type == "If")

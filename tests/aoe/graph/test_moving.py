@@ -62,7 +62,7 @@ def test_moves_join_one_another_and_the_chain_behind_them() -> None:
         _op("Mul", ["a", "z"], ["y"]),
     ]
     shapes = {"x": (4, 6, 2), "e": (4, 6, 2), "t": (6, 4, 2), "r": (6, 8)}
-    shapes |= {name: (6, 4) for name in ("s", "a", "y", "z")}
+    shapes |= dict.fromkeys(("s", "a", "y", "z"), (6, 4))
     weights = {"shape": _ints(6, 8), "from": _ints(4), "to": _ints(9), "axes": _ints(-1)}
     graph = _graph(nodes, shapes, ["y"], weights)
     assert _regions(graph) == [

@@ -17,3 +17,13 @@ def test_a_sample_is_the_time_of_one_of_its_calls(
     assert calls == []
     assert sample() == pytest.approx(30.0)
     assert len(calls) == repeats
+
+
+def test_what_comes_before_a_call_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr("time.perf_counter", lambda: 1e-6 * sum(map(len, calls)))
+    sample = Cpu().timer(
+        lambda: calls.append("run"), repeats=3, before=lambda: calls.append("prepare")
+    )
+    assert sample() == pytest.approx(3.0)
+    assert calls == ["prepare", "run"] * 3

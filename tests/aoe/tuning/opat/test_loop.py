@@ -244,6 +244,21 @@ def test_schedules_cross_the_process_boundary_as_json() -> None:
     assert call.timeout_s > 0
 
 
+def test_candidates_are_measured_in_the_surroundings_of_the_model() -> None:
+    runner = ScriptedRunner()
+    task = SearchTask(
+        runner=runner,  # type: ignore[arg-type]
+        family=_FAMILY,
+        workload=_WORKLOAD,
+        kernel_target=KernelTarget.of(runner.target),
+        settings=_settings(),
+        bytes_around=12_345,
+    )
+    search_workload(task, out_of_time=lambda: False, report=lambda done, best: None)
+    asked = runner.asked("measure_candidates")
+    assert asked and all(call.arguments["bytes_around"] == 12_345 for call in asked)
+
+
 def test_nothing_is_measured_where_a_family_offers_no_such_precision() -> None:
     runner = ScriptedRunner()
     task = SearchTask(

@@ -1,0 +1,80 @@
+"""An operator finds its inputs as in a model, and computes what it does alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from support.engine.families import chain_workload
+
+from aoe.device.cpu.device import Cpu
+from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.ort.sessions import run_session, session_options
+from aoe.ort.surroundings import BALLAST_BYTES_MAX, CacheSurroundings
+from aoe.testing.kernels import plain
+from aoe.workload import Operation, Workload
+
+_SCALED = Workload(
+    op_type="elementwise",
+    inputs=(plain(3, 5), plain(3, 1, constant=True)),
+    operations=(Operation(op_type="Mul", version=14, inputs=("x0", "x1"), output="t0"),),
+    output=plain(3, 5),
+)
+
+
+def _open(proto: bytes) -> ort.InferenceSession:
+    return Cpu().open_session(proto, session_options(threads=1, optimize=False))
+
+
+def _surroundings(
+    workload: Workload, bytes_around: int, opened: list[onnx.ModelProto] | None = None
+) -> tuple[CacheSurroundings, ort.InferenceSession, Mapping[str, np.ndarray]]:
+    def remembering(proto: bytes) -> ort.InferenceSession:
+        if opened is not None:
+            opened.append(onnx.load_from_string(proto))
+        return _open(proto)
+
+    session = _open(workload_model(workload, seed=1).SerializeToString())
+    feed = random_inputs(workload, 1)
+    around = CacheSurroundings(
+        open_session=remembering,
+        workload=workload,
+        feed=feed,
+        result=run_session(session, feed)[0],
+        bytes_around=bytes_around,
+    )
+    return around, session, feed
+
+
+@pytest.mark.parametrize("workload", [chain_workload(("Exp",)), _SCALED], ids=["Exp", "constant"])
+def test_result_is_the_same_before_and_after_the_caches_were_used(workload: Workload) -> None:
+    around, session, feed = _surroundings(workload, 1 << 20)
+    expected = run_session(session, feed)[0]
+    run = around.bind(session)
+    for _ in range(2):
+        around.restore()
+        run()
+        found = around.result()
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_inputs_are_computed_last_and_constants_are_not() -> None:
+    opened: list[onnx.ModelProto] = []
+    _surroundings(_SCALED, 1000, opened)
+    assert [node.output[0] for node in opened[0].graph.node] == ["ballast", "y", "x0"]
+
+
+@pytest.mark.parametrize(
+    ("bytes_around", "passing"),
+    [(0, 8), (4000, 4000), (1 << 40, BALLAST_BYTES_MAX)],
+)
+def test_as_much_passes_through_the_caches_as_a_model_touches(
+    bytes_around: int, passing: int
+) -> None:
+    opened: list[onnx.ModelProto] = []
+    _surroundings(_SCALED, bytes_around, opened)
+    ballast = opened[0].graph.input[0].type.tensor_type.shape.dim[0].dim_value
+    assert 2 * 4 * ballast == passing  # read and written
