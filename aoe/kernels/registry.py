@@ -14,6 +14,7 @@ from aoe.kernels.normalization.batch_normalization import BatchNormalization
 from aoe.kernels.normalization.instance_normalization import InstanceNormalization
 from aoe.kernels.normalization.layer_normalization import LayerNormalization
 from aoe.kernels.normalization.lrn import Lrn
+from aoe.kernels.plain_convolution.family import PlainConvolution
 from aoe.kernels.softmax import Softmax
 from aoe.operators import OperatorKey, op_key
 from aoe.workload import Workload
@@ -21,6 +22,7 @@ from aoe.workload import Workload
 FAMILIES: dict[str, KernelFamily] = {
     "convolution": Convolution(),
     "matmul": MatMul(),
+    "plain_convolution": PlainConvolution(),
     "lrn": Lrn(),
     "softmax": Softmax(),
     "layer_normalization": LayerNormalization(),

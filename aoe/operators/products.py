@@ -21,6 +21,10 @@ from aoe.operators.facts import (
 from aoe.workload import NCHWC_DOMAIN, Operation
 
 BLOCKED_CONVOLUTION: OperatorKey = (NCHWC_DOMAIN, "Conv")
+TRANSPOSED_CONVOLUTION: OperatorKey = ("", "ConvTranspose")
+PLAIN_CONVOLUTIONS: frozenset[OperatorKey] = frozenset(
+    {("", "Conv"), (MICROSOFT_DOMAIN, "FusedConv"), TRANSPOSED_CONVOLUTION}
+)
 
 
 def convolved(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
@@ -84,6 +88,52 @@ DENSE_CONVOLUTION = OperatorFacts(
 )
 """ONNX Runtime's blocked convolution, but for the one that scales channels."""
 
+
+def _transposed(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    """Return (N, O, rows, columns, ...) of a transposed convolution with explicit padding."""
+    data, weights = shapes[0], shapes[1]
+    kernel = weights[2:]
+    rank = len(kernel)
+    if len(data) != rank + 2 or len(weights) < 2:
+        return None
+    strides, dilations = (integers(operation, name, rank, 1) for name in ("strides", "dilations"))
+    pads, more = integers(operation, "pads", 2 * rank, 0), _output_padding(operation, rank)
+    extents = tuple(
+        (data[2 + at] - 1) * strides[at]
+        + dilations[at] * (kernel[at] - 1)
+        + 1
+        + more[at]
+        - pads[at]
+        - pads[rank + at]
+        for at in range(rank)
+    )
+    return (data[0], weights[1] * int(number(operation.attributes, "group", 1)), *extents)
+
+
+def _output_padding(operation: Operation, rank: int) -> tuple[int, ...]:
+    return integers(operation, "output_padding", rank, 0)
+
+
+def _met_filter_size(operation: Operation, shape: Shape) -> int:
+    """Return how many elements of its input a result of a transposed convolution meets."""
+    kernel = operation.attributes.get("kernel_shape", ())
+    assert isinstance(kernel, tuple)
+    strides = integers(operation, "strides", len(kernel), 1)
+    groups = int(number(operation.attributes, "group", 1))
+    met = (-(-int(extent) // step) for extent, step in zip(kernel, strides, strict=True))
+    return shape[1] // groups * prod(met)
+
+
+PLAIN_CONVOLUTION = OperatorFacts(
+    kind=OperatorKind.PRODUCT,
+    inputs=(2, 3),
+    shape=convolved,
+    per_channel=range(1, 3),
+    specials=Specials.SUMMED,
+    summed=_filter_size,
+)
+"""What ONNX Runtime leaves outside its blocked layout."""
+
 _MATRIX_PRODUCT = OperatorFacts(
     kind=OperatorKind.PRODUCT,
     inputs=(2, 2),
@@ -94,8 +144,18 @@ _MATRIX_PRODUCT = OperatorFacts(
 _GENERAL_PRODUCT = replace(_MATRIX_PRODUCT, inputs=(2, 3), since=7)
 
 PRODUCT_OPERATORS: dict[OperatorKey, OperatorFacts] = {
+    ("", "Conv"): PLAIN_CONVOLUTION,
     ("", "Gemm"): _GENERAL_PRODUCT,
     ("", "MatMul"): _MATRIX_PRODUCT,
+    (MICROSOFT_DOMAIN, "FusedConv"): replace(PLAIN_CONVOLUTION, inputs=(2, 4)),
     (MICROSOFT_DOMAIN, "FusedGemm"): _GENERAL_PRODUCT,
     (MICROSOFT_DOMAIN, "FusedMatMul"): _MATRIX_PRODUCT,
+    TRANSPOSED_CONVOLUTION: replace(
+        PLAIN_CONVOLUTION,
+        shape=_transposed,
+        per_channel=range(0),
+        specials=Specials.MODERATE,
+        rounding=Rounding.STEPS,
+        summed=_met_filter_size,
+    ),
 }

@@ -1,0 +1,1 @@
+"""Convolutions of plain tensors, any number of axes, and their transposes."""

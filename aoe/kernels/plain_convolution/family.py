@@ -1,0 +1,73 @@
+"""Convolutions of plain tensors, transposed or not, with the chain behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aoe.kernels.algorithms import KNOB
+from aoe.kernels.family import KernelTarget, Pipeline, Support, supported
+from aoe.kernels.plain_convolution import tiles
+from aoe.kernels.plain_convolution.direct import plain_pipeline
+from aoe.kernels.plain_convolution.result import check_plain_arguments
+from aoe.kernels.plain_convolution.shape import PlainPlan, read_plain
+from aoe.operators.products import PLAIN_CONVOLUTIONS
+from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
+from aoe.workload import Workload
+
+
+class PlainConvolution:
+    """y = chain(activation(x * w + bias + sum)) of one, two or three axes, not in blocks.
+
+    ONNX Runtime gathers the elements each result reads and multiplies matrices; what gains is
+    not to gather, and products of bfloat16 where they are allowed.
+    """
+
+    name = "plain_convolution"
+    anchors = PLAIN_CONVOLUTIONS
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is one convolution of plain tensors and a chain."""
+        plan = read_plain(workload)
+        return plan if isinstance(plan, Support) else check_plain_arguments(plan)
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the algorithm called `algorithm`; by default the first of its precision."""
+        plan = _plan(workload)
+        name = algorithm or tiles.algorithms_of(plan)[0]
+        known = (tiles.ROWS, tiles.CHANNELS, tiles.ROWS_IN_PAIRS, tiles.CHANNELS_IN_PAIRS)
+        if name not in known:
+            expected = ", ".join(known)
+            raise ValueError(f"{self.name}: no such algorithm (got {name}, expected {expected})")
+        return plain_pipeline(plan, tiles.panels_of(name, plan.shape))
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return what a vector holds, the register tile, and what a task copies."""
+        plan = _plan(workload)
+        names = tiles.algorithms_of(plan)
+        offered = [tiles.choices(plan, name, target) for name in names]
+        numbers = {
+            name: tuple(sorted({number for choices in offered for number in choices[name]}))
+            for name in offered[0]
+        }
+        knobs = (
+            Knob(KNOB, names),
+            *(Knob(name, choices) for name, choices in numbers.items()),
+            Knob(tiles.SCOPE, (tiles.GROUP, tiles.IMAGE)),
+        )
+
+        def legal(values: Mapping[str, Choice]) -> bool:
+            return tiles.fits(values, plan, target)
+
+        guesses = tiles.first_guesses(plan, names, target)
+        return Space(knobs=knobs, constraint=legal, first_guesses=guesses)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        steps = tiles.direct_steps(configuration, _plan(workload), target)
+        return Schedule(tuple(steps), algorithm=str(configuration[KNOB]))
+
+
+def _plan(workload: Workload) -> PlainPlan:
+    return supported(workload, read_plain(workload))

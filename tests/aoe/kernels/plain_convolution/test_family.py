@@ -1,0 +1,203 @@
+"""Convolutions of plain tensors: shapes that hurt, of one, two and three axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+from support.engine.convolutions import chained
+from support.engine.plain_convolutions import plain_convolution, transposed_convolution
+
+from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.kernels.plain_convolution.family import PlainConvolution
+from aoe.kernels.registry import classify
+from aoe.schedule import Configuration
+from aoe.testing.kernels import (
+    SEED,
+    CompiledKernel,
+    KernelFamilyTests,
+    assert_close,
+    blocked,
+    kernel_target,
+    operation,
+    plain,
+    run_baseline,
+)
+from aoe.workload import AttributeValue, Precision, Workload
+
+SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
+GELU = (operation("Gelu", "t0", "t1"),)
+
+
+def in_bfloat16(known: Mapping[str, Workload]) -> Mapping[str, Workload]:
+    return {
+        f"{label}, bfloat16": replace(workload, precision=Precision.BFLOAT16)
+        for label, workload in known.items()
+    }
+
+
+CONVOLUTIONS: Mapping[str, Workload] = {
+    "1-D, dilated, uneven padding": plain_convolution(
+        (2, 3, 53), (17, 3, 5), dilation=3, pads=(4, 7)
+    ),
+    "1-D, stride 2": plain_convolution((1, 17, 70), (8, 17, 3), stride=2, pads=(1, 1), chain=SILU),
+    "2-D, fused activation and sum": plain_convolution(
+        (1, 5, 6, 35),
+        (6, 5, 3, 2),
+        pads=(1, 0, 1, 1),
+        added=True,
+        activation="LeakyRelu",
+        activation_params=(0.1,),
+    ),
+    "2-D, small image": plain_convolution((1, 18, 5, 7), (21, 18, 3, 3), pads=(1,) * 4),
+    "3-D": plain_convolution((1, 3, 4, 5, 19), (4, 3, 3, 3, 3), pads=(1,) * 6, chain=GELU),
+    "3-D, stride 2": plain_convolution((1, 2, 7, 6, 9), (3, 2, 2, 3, 3), stride=2),
+    "groups of odd channels": plain_convolution((1, 9, 4, 17), (15, 3, 1, 3), group=3, bias=False),
+    "1x1, in groups, scaled by channels": chained(
+        plain_convolution((1, 6, 5, 9), (12, 3, 1, 1), group=2),
+        operation("Mul", "t0 x3", "t1"),
+        reads=(plain(12, 1, 1),),
+    ),
+}
+TRANSPOSED: Mapping[str, Workload] = {
+    "1-D, filter twice the stride": transposed_convolution(
+        (1, 5, 19), (5, 3, 16), stride=8, pads=(4, 4)
+    ),
+    "1-D, no multiple": transposed_convolution((1, 3, 37), (3, 5, 5), stride=3, pads=(1, 2)),
+    "2-D, filter as large as the stride": transposed_convolution(
+        (2, 7, 3, 20), (7, 6, 2, 2), stride=2, chain=SILU
+    ),
+    "2-D, results added": transposed_convolution(
+        (1, 4, 3, 5), (4, 17, 3, 3), stride=2, pads=(1,) * 4, more=1, bias=False
+    ),
+    "3-D": transposed_convolution((1, 3, 2, 3, 4), (3, 5, 2, 2, 2), stride=2),
+    "groups": transposed_convolution((1, 6, 18), (6, 2, 4), stride=2, pads=(1, 1), group=3),
+}
+
+
+class TestPlainConvolution(KernelFamilyTests):
+    family_name = "plain_convolution"
+    cases: Mapping[str, Workload] = {
+        **CONVOLUTIONS,
+        **in_bfloat16(dict(list(CONVOLUTIONS.items())[::3])),
+    }
+
+
+class TestTransposedConvolution(KernelFamilyTests):
+    family_name = "plain_convolution"
+    cases: Mapping[str, Workload] = {
+        **TRANSPOSED,
+        **in_bfloat16(dict(list(TRANSPOSED.items())[::4])),
+    }
+
+
+@pytest.mark.parametrize("label", ["3-D, stride 2", "1-D, filter twice the stride"])
+def test_results_are_those_of_the_onnx_reference(label: str) -> None:
+    workload = {**CONVOLUTIONS, **TRANSPOSED}[label]
+    model = workload_model(workload, seed=SEED)
+    feed = random_inputs(workload, SEED)
+    (expected,) = ReferenceEvaluator(model).run(None, dict(feed))
+    constants = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+    }
+    found = CompiledKernel(workload).run({**constants, **feed})
+    assert_close(workload, found, np.asarray(expected, np.float32), label)
+
+
+@pytest.mark.parametrize(
+    ("precision", "bound"), [(Precision.STRICT_FLOAT32, 3e-6), (Precision.BFLOAT16, 5e-3)]
+)
+def test_sums_of_many_channels_stay_within_the_bound(precision: Precision, bound: float) -> None:
+    """The error against float64 is a share of the largest result."""
+    workload = replace(
+        plain_convolution((1, 256, 40), (8, 256, 3), bias=False), precision=precision
+    )
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    x, weights = (run.inputs[name].astype(np.float64) for name in ("x0", "x1"))
+    windows = np.lib.stride_tricks.sliding_window_view(x, 3, axis=2)
+    exact = np.einsum("ncwk,ock->now", windows, weights)
+    for guess in PlainConvolution().space(workload, kernel_target()).first_guesses:
+        schedule = PlainConvolution().schedule(workload, Configuration(guess), kernel_target())
+        found = CompiledKernel(workload, schedule).run(run.inputs)
+        assert np.abs(found - exact).max() / np.abs(exact).max() < bound
+
+
+def test_transposed_convolution_that_multiplies_zeros_is_not_strict() -> None:
+    """A tap of no value is a zero, which makes NaN of an infinity."""
+    strict = replace(TRANSPOSED["1-D, no multiple"], precision=Precision.STRICT_FLOAT32)
+    assert "multiplies zeros" in PlainConvolution().supports(strict).reason
+    even = replace(TRANSPOSED["3-D"], precision=Precision.STRICT_FLOAT32)
+    assert PlainConvolution().supports(even)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"auto_pad": "SAME_UPPER"}, "automatic padding"),
+        ({"activation": "Elu"}, "activation Elu"),
+        ({"activation": "Clip"}, "without its parameters"),
+    ],
+)
+def test_what_is_not_computed_is_refused(
+    attributes: dict[str, AttributeValue], reason: str
+) -> None:
+    known = plain_convolution((1, 3, 20), (4, 3, 3), **attributes)
+    assert reason in PlainConvolution().supports(known).reason
+
+
+def test_each_channel_alone_is_refused() -> None:
+    known = plain_convolution((1, 6, 20), (6, 1, 3), group=6)
+    assert "each channel alone" in PlainConvolution().supports(known).reason
+
+
+def test_dilated_transposed_convolution_is_refused() -> None:
+    known = transposed_convolution((1, 3, 20), (3, 4, 3), pads=(1, 1))
+    (node,) = known.operations
+    dilated = replace(node, attributes={**node.attributes, "dilations": (2,), "pads": (2, 2)})
+    assert "dilated" in PlainConvolution().supports(replace(known, operations=(dilated,))).reason
+
+
+def test_weights_have_to_be_constant() -> None:
+    known = plain_convolution((1, 3, 20), (4, 3, 3), bias=False)
+    computed = replace(known, inputs=(known.inputs[0], plain(4, 3, 3)))
+    assert "computed weights" in PlainConvolution().supports(computed).reason
+
+
+def test_blocks_are_refused() -> None:
+    known = plain_convolution((1, 16, 4, 4), (16, 16, 1, 1), bias=False)
+    image = blocked(1, 16, 4, 4)
+    if image.block:
+        in_blocks = replace(known, inputs=(image, known.inputs[1]))
+        assert "in blocks" in PlainConvolution().supports(in_blocks).reason
+
+
+def test_weights_the_chain_reads_too_are_refused() -> None:
+    known = plain_convolution((1, 1, 3), (1, 1, 3), bias=False)
+    again = replace(known, operations=(*known.operations, operation("Add", "t0 x1", "t1")))
+    assert not PlainConvolution().supports(again)
+
+
+def test_single_elements_are_read_along_one_axis() -> None:
+    known = CONVOLUTIONS["1x1, in groups, scaled by channels"]
+    assert PlainConvolution().pipeline(known).output_extents == (45, 12, 1)
+    apart = replace(
+        known,
+        inputs=(*known.inputs[:3], plain(1, 1, 5, 1)),
+        operations=(known.operations[0], operation("Mul", "t0 x3", "t1")),
+    )
+    assert PlainConvolution().pipeline(apart).output_extents == (9, 5, 12, 1)
+
+
+def test_convolution_is_classified() -> None:
+    found = classify(replace(CONVOLUTIONS["3-D"], op_type="unclassified"))
+    assert isinstance(found, Workload)
+    assert found.op_type == "plain_convolution"
+
+
+def test_unknown_algorithm_is_refused() -> None:
+    with pytest.raises(ValueError, match="no such algorithm"):
+        PlainConvolution().pipeline(CONVOLUTIONS["3-D"], "winograd_6x6")
