@@ -15,7 +15,7 @@ from aoe.kernels.normalization.instance_normalization import InstanceNormalizati
 from aoe.kernels.normalization.layer_normalization import LayerNormalization
 from aoe.kernels.normalization.lrn import Lrn
 from aoe.kernels.plain_convolution.family import PlainConvolution
-from aoe.kernels.softmax import Softmax
+from aoe.kernels.softmax.columns import Softmax
 from aoe.operators import OperatorKey, op_key
 from aoe.workload import Workload
 
