@@ -16,6 +16,7 @@ from aoe.kernels.normalization.layer_normalization import LayerNormalization
 from aoe.kernels.normalization.lrn import Lrn
 from aoe.kernels.plain_convolution.family import PlainConvolution
 from aoe.kernels.softmax.columns import Softmax
+from aoe.kernels.softmax.rows import RowSoftmax
 from aoe.operators import OperatorKey, op_key
 from aoe.workload import Workload
 
@@ -25,6 +26,7 @@ FAMILIES: dict[str, KernelFamily] = {
     "plain_convolution": PlainConvolution(),
     "lrn": Lrn(),
     "softmax": Softmax(),
+    "softmax_rows": RowSoftmax(),
     "layer_normalization": LayerNormalization(),
     "instance_normalization": InstanceNormalization(),
     "batch_normalization": BatchNormalization(),

@@ -40,7 +40,11 @@ def _lrn_window(operation: Operation, shape: Shape) -> int:
 
 
 _SOFTMAX = OperatorFacts(
-    kind=OperatorKind.AXIS, shape=first_shape, specials=Specials.FEW, summed=_softmax_length
+    kind=OperatorKind.AXIS,
+    shape=first_shape,
+    specials=Specials.FEW,
+    summed=_softmax_length,
+    takes_prologue=True,
 )
 
 

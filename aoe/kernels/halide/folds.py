@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import halide as hl
 
-from aoe.schedule import Atomic, ComputeAt, Memory, Reorder, Step, StoreIn, Unroll, Vectorize
+from aoe.schedule import ComputeAt, Memory, Reorder, Step, StoreIn, Unroll, Vectorize
 
 _ACCUMULATOR = "acc"
 _WIDTHS = (64, 32, 16)
 """Accumulators of a long row: 4 vector registers of AVX-512, or fewer if much would be idle."""
 _IDLE_SHARE = 8
+_SCALARS = 4
 _PARTS = 4
 """Accumulators per column, where columns are vectors."""
 _UPDATE = ".update"
@@ -63,7 +65,7 @@ class Fold:
 
     Args:
         name: Of the stage of the result.
-        place: Where it is computed.
+        around: Loops around it.
         term: The element at a place of the reduced axis.
         start: Neutral element.
         combine: Of two elements.
@@ -72,97 +74,129 @@ class Fold:
     def __init__(
         self,
         name: str,
-        place: Around,
+        around: Around,
         term: Callable[[hl.Expr], hl.Expr],
         start: hl.Expr,
         combine: Combine,
     ) -> None:
         self.name = name
-        self._place = place
-        count, accumulator = place.accumulators, hl.Var(_ACCUMULATOR)
-        whole = place.length // count
-        self._at = (*place.columns, accumulator, *place.rows)
+        self._around = around
+        count, accumulator = around.accumulators, hl.Var(_ACCUMULATOR)
+        whole = around.length // count
+        self._at = self._at_accumulator(accumulator)
         walk = hl.RDom([(0, whole)], f"{name}_k")
         parts = hl.Func(f"{name}_parts")
         parts[self._at] = self._first(term, start, accumulator, whole * count)
         parts[self._at] = combine(parts[self._at], term(walk.x * count + accumulator))
-        together = hl.RDom([(0, count)], f"{name}_a")
+        self._functions = {f"{name}_parts": parts}
+        self._walked = (walk.x.name(), whole)
+        if around.columns:
+            joined = [parts[self._at_accumulator(number)] for number in range(count)]
+        else:
+            joined = self._halved(parts, combine)
         total = hl.Func(name)
-        total[place.variables] = start
-        joined = parts[(*place.columns, hl.Expr(together.x), *place.rows)]
-        total[place.variables] = combine(total[place.variables], joined)
-        for function in (parts, total):
+        total[around.variables] = reduce(combine, joined)
+        self._functions[name] = total
+        for function in self._functions.values():
             function.compute_root()  # steps place it closer
-        self._parts, self._total = parts, total
-        self._walked, self._joined = (walk.x.name(), whole), (together.x.name(), count)
+
+    def _halved(self, parts: hl.Func, combine: Combine) -> list[hl.Expr]:
+        """Return what is left of the accumulators when halves are combined as vectors."""
+        left, at = parts, hl.Var(_ACCUMULATOR)
+        for width in _halves(self._around.accumulators):
+            stage = f"{self.name}_{width}"
+            halves = hl.Func(stage)
+            one, other = (left[self._at_accumulator(place)] for place in (at, at + width))
+            halves[self._at_accumulator(at)] = combine(one, other)
+            self._functions[stage] = halves
+            left = halves
+        count = _narrowest(self._around.accumulators)
+        four = [left[self._at_accumulator(number)] for number in range(count)]
+        return [combine(*pair) for pair in zip(four[::2], four[1::2], strict=True)]
+
+    def _at_accumulator(self, number: Any) -> tuple[Any, ...]:
+        return (*self._around.columns, number, *self._around.rows)
 
     def _first(
         self, term: Callable[[hl.Expr], hl.Expr], start: hl.Expr, at: hl.Var, done: int
     ) -> hl.Expr:
         """Return what an accumulator starts with: what lies behind element `done`, or nothing."""
-        length, count = self._place.length, self._place.accumulators
+        length, count = self._around.length, self._around.accumulators
         if done == length:
             return start
-        if self._place.columns:  # each accumulator is a vector of its own
-            place = hl.clamp(at + done, 0, length - 1)
-            return hl.select(at < length - done, term(place), start)
+        if self._around.columns:  # each accumulator is a vector of its own
+            behind = hl.clamp(at + done, 0, length - 1)
+            return hl.select(at < length - done, term(behind), start)
         # the last of the row as one vector, from which what was done is left out
         return hl.select(at >= count - (length - done), term(at + (length - count)), start)
 
     def value(self) -> hl.Expr:
         """Return the result for the loop variables of the place."""
-        return self._total[self._place.variables]
+        return self._functions[self.name][self._around.variables]
 
     @property
     def stages(self) -> dict[str, Any]:
         """The functions by the names steps use."""
         parts = f"{self.name}_parts"
-        return {
-            parts: self._parts,
-            f"{parts}{_UPDATE}": self._parts.update(),
-            self.name: self._total,
-            f"{self.name}{_UPDATE}": self._total.update(),
-        }
+        return {**self._functions, f"{parts}{_UPDATE}": self._functions[parts].update()}
 
     @property
     def loops(self) -> dict[str, tuple[tuple[str, int], ...]]:
         """Their loops, innermost first; 0 where an extent is another stage's choice."""
-        known = {_ACCUMULATOR: self._place.accumulators}
-        if self._place.columns:
-            known[self._place.columns[0].name()] = self._place.vector
-        parts = tuple((v.name(), known.get(v.name(), 0)) for v in self._at)
-        total = tuple((v.name(), known.get(v.name(), 0)) for v in self._place.variables)
-        name = f"{self.name}_parts"
-        return {
-            name: parts,
-            f"{name}{_UPDATE}": (self._walked, *parts),
-            self.name: total,
-            f"{self.name}{_UPDATE}": (self._joined, *total),
+        parts, count = f"{self.name}_parts", self._around.accumulators
+        known = {parts: count} | {f"{self.name}_{width}": width for width in _halves(count)}
+        made = {
+            name: tuple(
+                (v.name(), self._extent(v.name(), known.get(name, 0))) for v in function.args()
+            )
+            for name, function in self._functions.items()
         }
+        return {**made, f"{parts}{_UPDATE}": (self._walked, *made[parts])}
+
+    def _extent(self, loop: str, accumulators: int) -> int:
+        if loop == _ACCUMULATOR:
+            return accumulators
+        columns = self._around.columns
+        return self._around.vector if columns and loop == columns[0].name() else 0
 
 
-def fold_steps(name: str, place: Around, at_stage: str, at: str | None) -> list[Step]:
+def _narrowest(accumulators: int) -> int:
+    """Return how many accumulators are combined as numbers, not as vectors."""
+    return min(accumulators, _SCALARS)
+
+
+def _halves(accumulators: int) -> list[int]:
+    """Return the numbers of accumulators that are left by each combination of halves."""
+    found, width = [], accumulators
+    while width > _SCALARS:
+        width //= 2
+        found.append(width)
+    return found
+
+
+def fold_steps(name: str, around: Around, at_stage: str, at: str | None) -> list[Step]:
     """Return steps that compute a reduction in vectors.
 
     Args:
         name: Of the reduction.
-        place: Where it is computed.
+        around: Where it is computed.
         at_stage: Stage of the loop it is computed in.
         at: The loop; None computes it before everything else.
     """
+    parts, count = f"{name}_parts", around.accumulators
+    widths = {} if around.columns else {f"{name}_{width}": width for width in _halves(count)}
     steps: list[Step] = []
-    parts, count = f"{name}_parts", place.accumulators
-    for stage in (parts, name):
+    for stage in (parts, *widths, name):
         if at is not None:
             steps.append(ComputeAt(stage, at_stage, at))
         steps.append(StoreIn(stage, Memory.STACK))
-    update, total, walked = f"{parts}{_UPDATE}", f"{name}{_UPDATE}", f"{name}_k$x"
-    if not place.columns:
-        steps += [Vectorize(stage, _ACCUMULATOR, count) for stage in (parts, update)]
-        steps.append(Reorder(update, (_ACCUMULATOR, walked)))
-        return [*steps, Atomic(total), Vectorize(total, f"{name}_a$x", count)]
-    column = place.columns[0].name()
-    steps += [Vectorize(stage, column, place.vector) for stage in (parts, update, name, total)]
+    update, walked = f"{parts}{_UPDATE}", f"{name}_k$x"
+    if not around.columns:
+        widths |= {parts: count, update: count}
+        steps += [Vectorize(stage, _ACCUMULATOR, width) for stage, width in widths.items()]
+        return [*steps, Reorder(update, (_ACCUMULATOR, walked))]
+    column = around.columns[0].name()
+    steps += [Vectorize(stage, column, around.vector) for stage in (parts, update, name)]
     steps.append(Reorder(update, (column, _ACCUMULATOR, walked)))
     if count > 1:
         steps += [Unroll(stage, _ACCUMULATOR, count) for stage in (parts, update)]

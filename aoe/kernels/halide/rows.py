@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 import halide as hl
@@ -90,7 +91,7 @@ class RowPlan:
         return self.nest.axes[self.nest.axes.index(self.reduced) + 1 :]
 
     @property
-    def place(self) -> Around:
+    def around(self) -> Around:
         """The loops as a reduction sees them."""
         columns = tuple(hl.Var(axis.name) for axis in reversed(self.columns))
         rows = tuple(hl.Var(axis.name) for axis in reversed(self.rows))
@@ -221,15 +222,15 @@ class RowKernel:
         self, name: str, term: Callable[[hl.Expr], hl.Expr], start: hl.Expr, combine: Combine
     ) -> hl.Expr:
         """Return a reduction along the axis, for the loop variables around it."""
-        made = Fold(name, self.plan.place, term, start, combine)
+        made = Fold(name, self.plan.around, term, start, combine)
         self._folds.append(made)
         return made.value()
 
     def per_row(self, name: str, value: hl.Expr) -> hl.Expr:
         """Return a value of the loops around the axis as one that is read in many places."""
         function = hl.Func(name)
-        function[self.plan.place.variables] = value
-        return function[self.plan.place.variables]
+        function[self.plan.around.variables] = value
+        return function[self.plan.around.variables]
 
     def pipeline(self, result: hl.Expr) -> Pipeline:
         """Return the kernel that makes `result`, the operator's, and the chain behind it."""
@@ -266,7 +267,7 @@ def rows_space(plan: RowPlan, target: KernelTarget, cycles: int, kept: Mapping[s
 
     double = vectors[min(1, len(vectors) - 1)]
     shapes = [(vectors[0], 2), (double, 1), (double, 2), (vectors[0], 1)]
-    choices: list[tuple[Choice, ...]] = [(place,) * len(kept) for place in places if kept] or [()]
+    choices: list[tuple[Choice, ...]] = list(product(places, repeat=len(kept)))
     guesses = [
         (vector, unroll, count, *place)
         for count in dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
@@ -307,7 +308,7 @@ def rows_schedule(
         else:
             steps += inner_steps(stage, axis.name, axis.extent, min(vector, axis.extent), 1)
     for fold in folds:
-        steps += fold_steps(fold, plan.place, RESULT, at)
+        steps += fold_steps(fold, plan.around, RESULT, at)
     return Schedule(tuple(steps))
 
 

@@ -31,6 +31,7 @@ _SMALLEST_NORMAL = 1.1754943508222875e-38
 _SQRT_HALF_BITS = 0x3F3504F3
 _OVERFLOW = 88.7228394  # e^x is infinite from here
 _UNDERFLOW = -87.4  # e^x is 0 here
+_VANISHED = -88.0  # its power of two is 0
 _QUIET_NAN = 0x7FC0  # of bfloat16
 
 
@@ -99,6 +100,17 @@ def _bounded_exp(x: hl.Expr) -> hl.Expr:
     n, rest = _reduce_exponent(at_least(x, constant(_UNDERFLOW)))
     # half the power, twice the mantissa: 2^128 is not a float32
     return (constant(2.0) + constant(2.0) * rest) * power_of_two(n - hl.i32(1))
+
+
+def exp_of_negative(x: hl.Expr) -> hl.Expr:
+    """Return e^x for x <= 0; 2 ulp, and 0 for x < -87.7; NaN stays."""
+    limited = at_least(x, constant(_VANISHED))
+    shifted = strict(limited * constant(1 / math.log(2)) + constant(_ROUNDING))
+    n = hl.reinterpret(hl.Int(32), shifted) - hl.i32(_ROUNDING_BITS)
+    nearest = strict(shifted - constant(_ROUNDING))
+    high = strict(limited - nearest * constant(_LN2_HIGH))
+    r = high - nearest * constant(_LN2_LOW)
+    return polynomial(r, (1.0, 1.0, *coefficients.EXP)) * power_of_two(n)
 
 
 def expm1(x: hl.Expr) -> hl.Expr:

@@ -187,12 +187,9 @@ def _reduced_axis(parts: Anchored) -> int | Support:
         return Support(f"axis {axis} of a tensor of rank {rank}")
     axis %= rank
     if prod(shape[axis + 1 :]) == 1:
-        return Support("the reduced axis is the last, where ONNX Runtime is at its best")
+        return Support("the reduced axis is the last")
     if parts.anchor.version < SOFTMAX_ONE_AXIS_SINCE:
-        return Support(
-            f"version {parts.anchor.version} reduces all axes from {axis} to the last, "
-            "where ONNX Runtime is at its best"
-        )
+        return Support(f"version {parts.anchor.version} reduces all axes from {axis} to the last")
     return axis
 
 

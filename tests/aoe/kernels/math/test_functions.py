@@ -56,6 +56,7 @@ def exact_mish(x: Array) -> Array:
 
 ULP_CASES = {
     "exp": (functions.exp, np.exp, grid(-86.9, 88.7), 2),
+    "exp of negative": (functions.exp_of_negative, np.exp, grid(-86.9, 0), 2),
     "expm1": (functions.expm1, np.expm1, grid(-25, 88.7), 3),
     "expm1 near zero": (functions.expm1, np.expm1, magnitudes(1e-30, 1), 3),
     "log": (functions.log, np.log, magnitudes(1e-44, 3e38)[:50_001], 2),
@@ -135,6 +136,7 @@ def test_sine_and_cosine_are_right_for_any_angle(
 
 SPECIAL_CASES = {
     "exp": (functions.exp, [INF, -INF, 0.0, 89.0, -104.0, -88.0], [INF, 0, 1, INF, 0, 0]),
+    "exp of negative": (functions.exp_of_negative, [-INF, 0.0, -88.0, -3e38], [0, 1, 0, 0]),
     "expm1": (functions.expm1, [INF, -INF, 0.0, 89.0], [INF, -1, 0, INF]),
     "log": (functions.log, [INF, -INF, 0.0, -0.0, -1.0, 1.0], [INF, NAN, -INF, -INF, NAN, 0]),
     "softplus": (functions.softplus, [INF, -INF, 3e38, -3e38], [INF, 0, np.float32(3e38), 0]),

@@ -83,7 +83,7 @@ def test_large_inputs_do_not_overflow() -> None:
     np.testing.assert_array_equal(CompiledKernel(workload).run({"x0": x}), 0.25)
 
 
-LAST = "the reduced axis is the last, where ONNX Runtime is at its best"
+LAST = "the reduced axis is the last"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ LAST = "the reduced axis is the last, where ONNX Runtime is at its best"
         (make((2, 3, 4), 3), "axis 3 of a tensor of rank 3"),
         (
             make((2, 3, 4), 1, version=11),
-            "version 11 reduces all axes from 1 to the last, where ONNX Runtime is at its best",
+            "version 11 reduces all axes from 1 to the last",
         ),
     ],
 )
