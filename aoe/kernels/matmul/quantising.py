@@ -115,10 +115,9 @@ def quantised_rows(product: MatrixProduct, arguments: ProductArguments, levels: 
     k, rows = hl.Var(QUANTISED_DEPTH), arguments.rows
     distance, zero = (levels[(which, *rows)] for which in (DISTANCE, ZERO))
     inside = hl.clamp(k, 0, product.depth - 1) if product.depth % SUMMED_BY_ONE else k
-    value = arguments.left[left_place(product, rows, inside)]
-    level = hl.select(_is_usable(distance), value / distance, constant(0.0))
+    level = _level(arguments.left[left_place(product, rows, inside)], distance)
     quantised = hl.Func(QUANTISED)
-    quantised[(k, *rows)] = hl.u8_sat(hl.i32(hl.round(level)) + hl.i32(zero))
+    quantised[(k, *rows)] = hl.u8_sat(level + hl.i32(zero))
     quantised.bound(k, 0, quantised_depth(product)).compute_root()
     return quantised
 
@@ -135,9 +134,8 @@ def packed_weights(product: MatrixProduct) -> PackedInput:
     right = right_matrix(product)
     distance = _column_distance(product, right)[lane, panel]
     value = element_or_zero(product, right, four * SUMMED_BY_ONE + part, panel * PANEL + lane, ())
-    level = hl.select(_is_usable(distance), value / distance, constant(0.0))
     packed = hl.Func(PACKED)
-    packed[part, lane, four, panel] = hl.i8_sat(hl.i32(hl.round(level)))
+    packed[part, lane, four, panel] = hl.i8_sat(_level(value, distance))
     packed.bound(part, 0, SUMMED_BY_ONE).bound(lane, 0, PANEL).unroll(part).vectorize(lane, PANEL)
     return PackedInput(
         output=packed,
@@ -155,10 +153,9 @@ def column_levels(product: MatrixProduct) -> PackedInput:
     distance = distances[lane, panel]
     r = hl.RDom([(0, product.depth)], "s")
     value = element_or_zero(product, right, r.x, panel * PANEL + lane, ())
-    level = hl.select(_is_usable(distance), value / distance, constant(0.0))
     sums = hl.Func("column_sums")
     sums[lane, panel] = hl.i32(0)
-    sums[lane, panel] += hl.i32(hl.round(level))
+    sums[lane, panel] += _level(value, distance)
     sums.bound(lane, 0, PANEL).compute_root().vectorize(lane, PANEL)
     sums.update().reorder(lane, r.x, panel).vectorize(lane, PANEL)
     found = hl.Func("column_levels")
@@ -214,6 +211,7 @@ def _nan_unless_finite(distance: hl.Expr, largest: hl.Expr) -> hl.Expr:
     return hl.reinterpret(hl.Float(32), bits)
 
 
-def _is_usable(distance: hl.Expr) -> hl.Expr:
-    """Return whether there are levels: false for 0 and for NaN."""
-    return strict(distance > constant(0.0))
+def _level(value: hl.Expr, distance: hl.Expr) -> hl.Expr:
+    """Return the level of a value, from zero: an integer; 0 where distance is 0 or NaN."""
+    level = hl.round(value * (constant(1.0) / distance))
+    return hl.i32(hl.select(strict(distance > constant(0.0)), level, constant(0.0)))
