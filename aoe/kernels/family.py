@@ -29,7 +29,6 @@ class KernelTarget:
         l2_bytes: Second-level cache of one core.
         bf16_dot: True if it multiplies pairs of bfloat16 and sums in float32 (AVX512-BF16).
         bf16_tiles: True if it does so with matrix tiles (AMX).
-        int8_dot: True if it sums four products of 8 bits in 32 (AVX512-VNNI).
     """
 
     vector_lanes: int
@@ -38,7 +37,6 @@ class KernelTarget:
     l2_bytes: int = 1 << 20
     bf16_dot: bool = False
     bf16_tiles: bool = False
-    int8_dot: bool = False
 
     @property
     def registers(self) -> int:
@@ -55,7 +53,6 @@ class KernelTarget:
             l2_bytes=target.l2_bytes,
             bf16_dot=target.bf16_dot is not None,
             bf16_tiles=target.bf16_tiles is not None,
-            int8_dot=target.int8_dot is not None,
         )
 
 

@@ -275,6 +275,9 @@ def _quantising_steps(values: Mapping[str, Choice], product: MatrixProduct) -> I
     row = product.rows[-1].name
     yield ComputeAt(EXTREMES, LEVELS, row)
     for stage in (LEVELS, QUANTISED):
+        if values[WALK] == ROWS_FIRST:
+            yield ComputeAt(stage, RESULT, TASK)
+            continue
         yield Split(stage, row, TASK, row, _ROUNDED_ROWS, Tail.GUARD)
         yield Parallel(stage, TASK)
 

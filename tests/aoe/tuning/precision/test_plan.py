@@ -169,7 +169,7 @@ def test_convolutions_are_not_quantised(
     monkeypatch.setitem(FAMILIES, "convolution", Convolution())
     found = _found(net, graph, tmp_path, PrecisionMode.MIXED_INT8)
     assert set(_convolutions(found)) == {_FP32}
-    able = KernelTarget(vector_lanes=block_size(), threads=1, bf16_dot=True, int8_dot=True)
+    able = KernelTarget(vector_lanes=block_size(), threads=1, bf16_dot=True)
     found = _found(net, graph, tmp_path, PrecisionMode.MIXED_INT8, target=able)
     assert set(_convolutions(found)) == {_FP32, _BF16}
 
@@ -181,7 +181,7 @@ def test_products_by_weights_are_tuned_in_every_precision_there_is(
     net = matmul_net(width=128)
     proto = CPU.optimize(net, tmp_path / "o.onnx", threads=1)
     graph = ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
-    target = KernelTarget(vector_lanes=16, threads=1, bf16_dot=rounds, int8_dot=True)
+    target = KernelTarget(vector_lanes=16, threads=1, bf16_dot=rounds)
     found = _found(net, graph, tmp_path, PrecisionMode.MIXED_INT8, target=target)
     counted = [operator.workload.precision for operator in found.operators]
     assert set(counted) == {_FP32, Precision.INT8} | ({_BF16} if rounds else set())
