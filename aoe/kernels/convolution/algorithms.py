@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from aoe.kernels.convolution import matrix_tiles, register_tiles
+from aoe.kernels.convolution import depthwise, matrix_tiles, register_tiles
 from aoe.kernels.convolution.direct import direct_pipeline
 from aoe.kernels.convolution.shape import ConvolutionPlan
 from aoe.kernels.convolution.winograd import streamed_tiles, tiles
@@ -126,9 +126,11 @@ class Direct:
     def supports(self, plan: ConvolutionPlan) -> Support:
         """See `ConvolutionAlgorithm`."""
         is_lower = self.precision is Precision.BFLOAT16
+        if plan.shape.is_depthwise:
+            return Support("a depthwise Conv has one product for each value of a filter")
         if is_lower and plan.shape.is_stem and plan.shape.dilations[1] > 1:
             return Support("Conv of a plain image with dilated filters has no pairs")
-        if is_lower or plan.epilogue.cycles:
+        if is_lower or plan.epilogue.cycles or plan.shape.groups > 1:
             return SUPPORTED
         return Support("a direct convolution without a chain behind it gains nothing")
 
@@ -155,6 +157,39 @@ class Direct:
     def steps(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[Step]:
         """See `ConvolutionAlgorithm`."""
         return register_tiles.direct_steps(values, plan, self.precision, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Depthwise:
+    """A filter for each channel: channels are what a vector holds."""
+
+    def supports(self, plan: ConvolutionPlan) -> Support:
+        """See `ConvolutionAlgorithm`."""
+        return SUPPORTED if plan.shape.is_depthwise else Support("Conv that sums up channels")
+
+    def is_available(self, target: KernelTarget) -> bool:
+        """See `ConvolutionAlgorithm`."""
+        return True
+
+    def pipeline(self, plan: ConvolutionPlan) -> Pipeline:
+        """See `ConvolutionAlgorithm`."""
+        return direct_pipeline(plan, Precision.FLOAT32)
+
+    def choices(self, plan: ConvolutionPlan, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+        """See `ConvolutionAlgorithm`."""
+        return depthwise.choices(plan.shape, target)
+
+    def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
+        """See `ConvolutionAlgorithm`."""
+        return depthwise.fits(values, plan.shape, target)
+
+    def ranked(self, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[dict[str, Choice]]:
+        """See `ConvolutionAlgorithm`."""
+        return depthwise.ranked(plan.shape, target)
+
+    def steps(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[Step]:
+        """See `ConvolutionAlgorithm`."""
+        return depthwise.depthwise_steps(values, plan, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +231,7 @@ ALGORITHMS: Mapping[str, ConvolutionAlgorithm] = {
     "winograd_4x4_streamed": StreamedWinograd(F4),
     "winograd_2x2_streamed": StreamedWinograd(F2),
     "direct": Direct(Precision.FLOAT32),
+    "depthwise": Depthwise(),
     "direct_bf16": Direct(Precision.BFLOAT16),
     TILES: MatrixTiles(),
 }
@@ -206,6 +242,7 @@ GUESSES = {
     "winograd_4x4_streamed": 1,
     "winograd_2x2_streamed": 1,
     "direct": 2,
+    "depthwise": 4,
     "direct_bf16": 3,
     TILES: 4,
 }

@@ -1,7 +1,7 @@
 """Direct convolution: every product once, the sums of a register tile of results kept.
 
 padded       the image with its zeros around it, rounded to bfloat16 where factors are
-products     sums over channels and filter of pixels times weights
+products     sums over channels and filter of pixels times weights; depthwise over the filter alone
 finished     the same put down, for chains too long to be written out for each of them
 y            bias, the tensor added, activation, the chain
 """
@@ -85,7 +85,7 @@ def pair_extents(shape: ConvolutionShape) -> tuple[int, ...]:
         pairs = -(-columns // PAIR)
         return PAIR, shape.block, pairs, rows, shape.channels_in, shape.blocks_out
     pairs = shape.block // PAIR
-    return PAIR, shape.block, pairs, columns, rows, shape.blocks_in, shape.blocks_out
+    return PAIR, shape.block, pairs, columns, rows, shape.blocks_summed, shape.blocks_out
 
 
 def pair_packing(shape: ConvolutionShape) -> PackedInput:
@@ -122,13 +122,18 @@ def _image(
 
 
 def depth_extents(shape: ConvolutionShape, *, in_pairs: bool) -> tuple[int, ...]:
-    """Return the extents of the loops that sum up, innermost first; the first one are pairs."""
+    """Return the extents of the loops that sum up, innermost first.
+
+    In pairs the first one are those of a pair; a depthwise convolution has none.
+    """
     rows, columns = shape.kernel
     pair = (PAIR,) if in_pairs else ()
     step = PAIR if in_pairs else 1
+    if shape.is_depthwise:
+        return columns, rows
     if shape.is_stem:
         return (*pair, -(-columns // step), rows, shape.channels_in)
-    return (*pair, shape.block // step, columns, rows, shape.blocks_in)
+    return (*pair, shape.block // step, columns, rows, shape.blocks_summed)
 
 
 def _sums(
@@ -148,10 +153,15 @@ def _sums(
         taken = [first, *depth[2:]]
     else:
         first, taken = depth[0], depth
-    if shape.is_stem:
-        pixel = [*_tap(shape, v, taken[0], taken[1]), taken[2], v.n]
+    if shape.is_depthwise:
+        pixel = [v.o, *tap(shape, (v.w, v.h), taken[0], taken[1]), v.b, v.n]
+    elif shape.is_stem:
+        pixel = [*tap(shape, (v.w, v.h), taken[0], taken[1]), taken[2], v.n]
     else:
-        pixel = [taken[0], *_tap(shape, v, taken[1], taken[2]), taken[3], v.n]
+        block = taken[3]
+        if shape.groups > 1:
+            block = block + v.b // shape.blocks_together * shape.blocks_summed
+        pixel = [taken[0], *tap(shape, (v.w, v.h), taken[1], taken[2]), block, v.n]
     place_of_weight = [v.o, *depth, v.b]
     if in_pairs:
         place_of_weight[:2] = depth[0], v.o
@@ -163,12 +173,19 @@ def _sums(
     return products
 
 
-def _tap(
-    shape: ConvolutionShape, v: _Loops, column: hl.Expr, row: hl.Expr
+def tap(
+    shape: ConvolutionShape, result: tuple[hl.Var, hl.Var], column: hl.Expr, row: hl.Expr
 ) -> tuple[hl.Expr, hl.Expr]:
-    """Return the pixel of the padded image a value of the filter meets."""
+    """Return the column and the row of the padded image a value of the filter meets.
+
+    Args:
+        shape: What is computed.
+        result: Column and row of the result.
+        column: Of the value of the filter.
+        row: Likewise.
+    """
     (down, along), (rows_apart, columns_apart) = shape.strides, shape.dilations
-    return v.w * along + column * columns_apart, v.h * down + row * rows_apart
+    return result[0] * along + column * columns_apart, result[1] * down + row * rows_apart
 
 
 def _loop_extents(

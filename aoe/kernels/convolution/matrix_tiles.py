@@ -53,6 +53,8 @@ def check_matrix_tiles(shape: ConvolutionShape) -> Support:
     """Tell whether a convolution has the blocks that fit the tiles."""
     if shape.is_stem:
         return Support("Conv of a plain image has no blocks of channels to sum in tiles")
+    if shape.groups > 1:
+        return Support("Conv in groups has too few channels to sum in tiles")
     return SUPPORTED if shape.block == _LANES else Support(f"Conv in blocks of {shape.block}")
 
 

@@ -96,7 +96,7 @@ def _best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int
         tile
         for tile in product(_BLOCKS, _ACROSS, _DOWN)
         if tile[0] * tile[1] * tile[2] + tile[0] + 1 <= registers
-        and shape.blocks_out % tile[0] == 0
+        and shape.blocks_together % tile[0] == 0
         and tile[1] <= shape.columns
         and tile[2] <= shape.rows
     ]
@@ -128,7 +128,7 @@ def _cycles(
     blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
     size, pairs = (2, 2) if precision is Precision.BFLOAT16 else (4, 1)
     taps = shape.kernel[0] * shape.kernel[1]
-    filters = shape.channels_in * shape.channels_out * taps
+    filters = shape.channels_in // shape.groups * shape.channels_out * taps
     products = filters / target.vector_lanes / pairs * shape.rows * shape.columns
     cycles = products * _tile_cost((blocks, wide, high), shape)
     rows = int(values[TILE_ROWS]) * high

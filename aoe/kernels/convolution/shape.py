@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aoe.kernels.family import Support
 from aoe.kernels.halide.epilogue import Epilogue, split_at_product
 from aoe.kernels.math.normalization import refuse_activation
-from aoe.operators import BLOCKED_CONVOLUTION, integers, op_key
+from aoe.operators import BLOCKED_CONVOLUTION, integers, number, op_key
 from aoe.workload import Layout, Operation, TensorSpec, Workload
 
 X, WEIGHTS, BIAS, SUM = range(4)
@@ -32,6 +32,8 @@ class ConvolutionShape:
         pads: Zeros above, left, below, right.
         block: Channels of one block.
         is_stem: True if the image is plain: fewer channels than a block has.
+        groups: Groups of channels that have nothing to do with each other, whole blocks each; as
+            many as channels where the convolution is depthwise.
     """
 
     batch: int
@@ -47,6 +49,12 @@ class ConvolutionShape:
     pads: tuple[int, int, int, int]
     block: int
     is_stem: bool
+    groups: int = 1
+
+    @property
+    def is_depthwise(self) -> bool:
+        """True if every channel has a filter of its own."""
+        return self.groups > 1 and self.groups == self.channels_in
 
     @property
     def blocks_in(self) -> int:
@@ -59,6 +67,16 @@ class ConvolutionShape:
         return self.channels_out // self.block
 
     @property
+    def blocks_summed(self) -> int:
+        """Blocks of channels summed up into one result."""
+        return self.blocks_in // self.groups
+
+    @property
+    def blocks_together(self) -> int:
+        """Blocks of results made of the same channels."""
+        return self.blocks_out // self.groups
+
+    @property
     def image_extents(self) -> tuple[int, ...]:
         """Extents of the buffer read, innermost first."""
         if self.is_stem:
@@ -69,12 +87,14 @@ class ConvolutionShape:
     def weight_extents(self) -> tuple[int, ...]:
         """Extents of the weights as the host keeps them, innermost first.
 
-        "OIhw16i16o" with AVX-512, "OIhw16o" for a stem.
+        "OIhw16i16o" with AVX-512, "OIhw16o" for a stem, "Ohw16o" for a depthwise convolution.
         """
         rows, columns = self.kernel
+        if self.is_depthwise:
+            return self.block, columns, rows, self.blocks_out
         if self.is_stem:
             return self.block, columns, rows, self.channels_in, self.blocks_out
-        return self.block, self.block, columns, rows, self.blocks_in, self.blocks_out
+        return self.block, self.block, columns, rows, self.blocks_summed, self.blocks_out
 
     @property
     def result_extents(self) -> tuple[int, ...]:
@@ -131,6 +151,7 @@ def read_convolution(workload: Workload) -> ConvolutionPlan | Support:
         pads=(top, left, bottom, right),
         block=workload.output.block,
         is_stem=x.layout is Layout.PLAIN,
+        groups=groups_of(operation),
     )
     return ConvolutionPlan(workload=workload, shape=shape, epilogue=epilogue)
 
@@ -142,8 +163,8 @@ def _refusal(operation: Operation, workload: Workload) -> str:
     block = workload.output.block
     if x is None or weights is None or not weights.constant or not block:
         return "Conv with computed weights"
-    if weights.shape[1] != x.shape[1] or operation.attributes.get("group", 1) != 1:
-        return "Conv in groups"
+    if refused := _refused_groups(groups_of(operation), x, weights, block):
+        return refused
     if x.layout is Layout.PLAIN and x.shape[1] >= block:
         return f"Conv of a plain tensor with {x.shape[1]} channels"
     if weights.shape[0] % block or len(weights.shape) != 4:
@@ -155,6 +176,25 @@ def _refusal(operation: Operation, workload: Workload) -> str:
     if str(operation.attributes.get("auto_pad", "NOTSET")) not in ("NOTSET", ""):
         return "Conv with automatic padding"
     return refuse_activation(operation)
+
+
+def groups_of(operation: Operation) -> int:
+    """Return the attribute `group` of a convolution."""
+    return int(number(operation.attributes, "group", 1))
+
+
+def _refused_groups(groups: int, x: TensorSpec, weights: TensorSpec, block: int) -> str:
+    """Return why groups of channels are none the host's blocked convolution has."""
+    if groups < 1 or weights.shape[1] * groups != x.shape[1]:
+        return f"Conv in {groups} groups of {weights.shape[1]} channels"
+    if groups == 1:
+        return ""
+    if x.layout is Layout.PLAIN:
+        return "Conv of a plain tensor in groups"
+    if groups == x.shape[1]:
+        return "" if weights.shape[0] == groups else "Conv with several filters for each channel"
+    is_whole = weights.shape[1] % block == 0 and weights.shape[0] % (groups * block) == 0
+    return "" if is_whole else f"Conv in groups of {weights.shape[1]} channels, no whole blocks"
 
 
 def _is_like(spec: TensorSpec, output: TensorSpec) -> bool:

@@ -53,6 +53,18 @@ def convolution(
     return Workload(op_type="convolution", inputs=tuple(inputs), operations=(node,), output=output)
 
 
+def in_groups(known: Workload, groups: int) -> Workload:
+    """Return a convolution whose channels are in groups; as many as channels is depthwise."""
+    image, weights, *others = known.inputs
+    written, _, *kernel = weights.shape
+    filters = plain(written, image.shape[1] // groups, *kernel, constant=True)
+    node = known.operations[0]
+    grouped = replace(node, attributes={**node.attributes, "group": groups})
+    return replace(
+        known, inputs=(image, filters, *others), operations=(grouped, *known.operations[1:])
+    )
+
+
 def stem(known: Workload, channels: int) -> Workload:
     """Return a convolution of a plain image with few channels, as a network starts with."""
     image, weights, *others = known.inputs

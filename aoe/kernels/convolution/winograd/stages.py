@@ -62,6 +62,8 @@ def check_winograd(shape: ConvolutionShape) -> Support:
         return Support(f"Conv with {rows}x{columns} filters and strides {shape.strides}")
     if shape.is_stem:
         return Support("Conv of a plain image")
+    if shape.groups > 1:
+        return Support("Conv in groups")
     if shape.dilations != (1, 1):
         return Support("Conv with dilated filters")
     if min(shape.rows, shape.columns) < 2:

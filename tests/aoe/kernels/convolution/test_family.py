@@ -108,7 +108,7 @@ def test_sums_of_many_channels_stay_within_the_bound() -> None:
     [
         ({"strides": (2, 2)}, "gains nothing"),
         ({"dilations": (2, 2)}, "gains nothing"),
-        ({"group": 2}, "groups"),
+        ({"group": 2}, "in 2 groups of"),
         ({"auto_pad": "SAME_UPPER"}, "automatic padding"),
         ({"activation": "Elu"}, "activation Elu"),
         ({"activation": "Clip"}, "without its parameters"),
