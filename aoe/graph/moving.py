@@ -13,7 +13,7 @@ import onnx
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.operators import OPERATORS, REORDER_OUTPUT, OperatorKey, OperatorKind, is_reorder, op_key
-from aoe.operators.movement import RESHAPING, SPLIT
+from aoe.operators.movement import RESHAPING, SPLIT, interpolates
 
 _READ_THROUGH = (SPLIT, REORDER_OUTPUT)
 
@@ -25,7 +25,7 @@ def is_move(node: onnx.NodeProto) -> bool:
     facts = OPERATORS.get(op_key(node))
     if facts is None or facts.kind is not OperatorKind.MOVEMENT:
         return False
-    return node.op_type != "Resize" or attributes_of(node).get("mode", "nearest") == "nearest"
+    return not interpolates(op_key(node), attributes_of(node))
 
 
 def is_read_through(node: onnx.NodeProto) -> bool:
@@ -64,6 +64,18 @@ def grow_moves(
         elif op_key(found) in fusible and not readers & moved and len(found.output) == 1:
             members.add(index)
     return _trimmed(graph, members)
+
+
+def grow_resized(graph: ModelGraph, sink: int, *, free: Collection[int]) -> tuple[int, ...]:
+    """Return a blocked interpolation and the reorder that alone reads it; () if `sink` is none."""
+    node = graph.nodes[sink]
+    made_by = graph.producer.get(node.input[0]) if op_key(node) == REORDER_OUTPUT else None
+    if made_by is None or made_by not in free or _is_result(graph, graph.nodes[made_by]):
+        return ()
+    resize = graph.nodes[made_by]
+    if not interpolates(op_key(resize), attributes_of(resize)):
+        return ()
+    return (made_by, sink) if _readers(graph, made_by) == {sink} else ()
 
 
 def _trimmed(graph: ModelGraph, members: set[int]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ import onnx
 
 from aoe.graph.extraction import extract_workload
 from aoe.graph.model_graph import ModelGraph, attributes_of
-from aoe.graph.moving import grow_moves, is_move, is_read_through
+from aoe.graph.moving import grow_moves, grow_resized, is_move, is_read_through
 from aoe.operators import (
     BLOCKED_CONVOLUTION,
     OPERATORS,
@@ -166,7 +166,8 @@ class _Growth:
         anchored = [nodes for nodes in found if any(map(self._is_anchor, nodes))]
         moving = grow_moves(self._graph, sink, fusible=self._fusible, free=self._free)
         alone = (sink,) if is_move(self._graph.nodes[sink]) and moving else ()
-        yield from filter(None, dict.fromkeys([*anchored, moving, alone, *found]))
+        resized = grow_resized(self._graph, sink, free=self._free)
+        yield from filter(None, dict.fromkeys([*anchored, resized, moving, alone, *found]))
 
     def grow(
         self, sink: int, *, blocked: bool, takes_products: bool, prologues: bool

@@ -172,6 +172,8 @@ def _constants(operation: Operation) -> list[tuple[int, onnx.TensorProto]]:
 
 def _has_attribute(operation: Operation, name: str) -> bool:
     """Return True if ONNX has `name` as an attribute in the operation's version."""
+    if operation.domain:
+        return True  # what becomes an attribute are inputs of ONNX's own operators
     schema = onnx.defs.get_schema(operation.op_type, operation.version, operation.domain)
     return name in schema.attributes
 

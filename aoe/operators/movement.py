@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from aoe.operators.facts import (
+    Attributes,
     ConstantInput,
     OperatorFacts,
     OperatorKey,
     OperatorKind,
     Rounding,
     Shape,
+    Specials,
     broadcast,
     number,
 )
-from aoe.workload import Operation
+from aoe.workload import NCHWC_DOMAIN, Operation
 
 RESHAPE: OperatorKey = ("", "Reshape")
 """In a workload every operator that only changes the shape is one, its `shape` the result's."""
@@ -23,6 +26,9 @@ RESHAPING = frozenset(("", name) for name in ("Flatten", "Reshape", "Squeeze", "
 """Operators that only change the shape."""
 SPLIT: OperatorKey = ("", "Split")
 """In a workload each of its results is a Slice."""
+
+BLOCKED_UPSAMPLE: OperatorKey = (NCHWC_DOMAIN, "Upsample")
+RESIZES: frozenset[OperatorKey] = frozenset({("", "Resize"), BLOCKED_UPSAMPLE})
 
 _ANY_NUMBER = 32  # inputs of a variadic operator
 
@@ -75,6 +81,11 @@ def padding(operation: Operation, rank: int) -> tuple[tuple[int, int], ...]:
     for at, axis in enumerate(axes):
         found[axis] = (pads[at], pads[len(axes) + at])
     return tuple(found)
+
+
+def interpolates(key: OperatorKey, attributes: Attributes) -> bool:
+    """Return True for a resize whose results are not elements of its input."""
+    return key in RESIZES and attributes.get("mode", "nearest") != "nearest"
 
 
 def resize_scales(operation: Operation, shape: Shape) -> tuple[float, ...]:
@@ -204,6 +215,28 @@ def _move(
 
 
 _DEPTH_AND_SPACE = _move(_blocks)
+_RESIZED = _move(
+    resized, ConstantInput(2, "scales", "float32"), ConstantInput(3, "sizes"), inputs=(1, 4)
+)
+_TAPS = {"linear": 2, "cubic": 4}
+"""Elements along one dimension a result is interpolated between."""
+
+
+def _interpolated(operation: Operation, shape: Shape) -> int:
+    made, taps = resized(operation, [shape]), _TAPS.get(str(operation.attributes["mode"]), 2)
+    pairs = zip(shape, made, strict=True)
+    return math.prod(taps for extent, wanted in pairs if extent != wanted)
+
+
+INTERPOLATION = replace(
+    _RESIZED,
+    kind=OperatorKind.WINDOW,
+    rounding=Rounding.STEPS,
+    specials=Specials.MODERATE,
+    summed=_interpolated,
+)
+"""A Resize or Upsample that is not to the nearest. At borders ONNX Runtime may multiply by 0 what
+is not read here, so infinities are not compared."""
 
 MOVEMENT_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "Concat"): _move(_concatenated, inputs=(1, _ANY_NUMBER)),
@@ -211,9 +244,7 @@ MOVEMENT_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "Expand"): _move(_expanded, ConstantInput(1, "shape"), inputs=(2, 2)),
     ("", "Pad"): _move(_padded, ConstantInput(1, "pads"), ConstantInput(3, "axes"), inputs=(2, 4)),
     RESHAPE: _move(_reshaped, ConstantInput(1, "shape"), inputs=(2, 2)),
-    ("", "Resize"): _move(
-        resized, ConstantInput(2, "scales", "float32"), ConstantInput(3, "sizes"), inputs=(1, 4)
-    ),
+    ("", "Resize"): _RESIZED,
     ("", "Slice"): _move(
         _sliced,
         ConstantInput(1, "starts"),
@@ -225,5 +256,6 @@ MOVEMENT_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "SpaceToDepth"): _DEPTH_AND_SPACE,
     ("", "Tile"): _move(_tiled, ConstantInput(1, "repeats"), inputs=(2, 2)),
     ("", "Transpose"): _move(_transposed),
+    BLOCKED_UPSAMPLE: _move(resized),
 }
 """Split, Flatten, Squeeze and Unsqueeze are not among them: see SPLIT and RESHAPE."""

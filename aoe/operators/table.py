@@ -13,7 +13,7 @@ from aoe.operators.facts import (
     first_shape,
     op_key,
 )
-from aoe.operators.movement import MOVEMENT_OPERATORS, reordered
+from aoe.operators.movement import INTERPOLATION, MOVEMENT_OPERATORS, interpolates, reordered
 from aoe.operators.products import BLOCKED_CONVOLUTION, DENSE_CONVOLUTION, PRODUCT_OPERATORS
 from aoe.workload import NCHWC_DOMAIN, Operation
 
@@ -45,6 +45,8 @@ def facts_of(operation: Operation) -> OperatorFacts:
     """
     if op_key(operation) == BLOCKED_CONVOLUTION and not _scales_channels(operation):
         return DENSE_CONVOLUTION
+    if interpolates(op_key(operation), operation.attributes):
+        return INTERPOLATION
     found = OPERATORS.get(op_key(operation))
     if found is None:
         raise ValueError(

@@ -7,7 +7,7 @@ import halide as hl
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
 from aoe.kernels.halide.chain import RESULT, build_chain
 from aoe.kernels.movement.plan import Movement, read_movement
-from aoe.kernels.movement.reading import element, place_variables, read_arguments
+from aoe.kernels.movement.reading import element, position_variables, read_arguments
 from aoe.kernels.movement.walks import movement_schedule, movement_space, stage_name, turned
 from aoe.operators import OPERATORS, OperatorKind
 from aoe.schedule import Configuration, Schedule, Space
@@ -34,8 +34,9 @@ class MovementFamily:
         """Return the result as one function, and what is turned as stages before it."""
         movement = supported(workload, read_movement(workload))
         variables = tuple(hl.Var(axis.name) for axis in reversed(movement.axes))
-        arguments = read_arguments(movement)
-        places = place_variables(movement, variables)
+        arguments = read_arguments(workload)
+        loops = {variable.name(): hl.Expr(variable) for variable in variables}
+        places = position_variables(loops, movement.made)
         found = turned(movement)
         stages: dict[str, hl.Func] = {}
         values: dict[str, hl.Expr] = {}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import gcd
 
+from aoe.kernels.halide.shapes import channel_axes
 from aoe.kernels.movement.nearest import nearest_places
 from aoe.kernels.movement.places import Bound, Index, NoPlaceError, Position, Variables, linear
 from aoe.operators import Shape, is_reorder
@@ -194,6 +195,66 @@ class Tracer:
             for there, extent in outside:
                 source = Chosen(there, 0, extent, source, filled)
         return source
+
+
+def operand_sources(tracer: Tracer, refs: Iterable[str], index: Index) -> dict[str, Source]:
+    """Return where the operands of a chain come from; scalars come from nowhere.
+
+    Args:
+        tracer: Of the workload.
+        refs: The operands.
+        index: The element of the result that is made.
+
+    Raises:
+        CutLoop: it is possible once a loop is cut.
+        NoPlaceError: it is not possible.
+    """
+    channels = channel_axes(tracer.workload, tracer.shapes)
+    if isinstance(channels, str):
+        raise NoPlaceError(channels)
+    return {
+        ref: tracer.channel(ref, index[channels[ref]])
+        if ref in channels
+        else tracer.broadcast(ref, index)
+        for ref in dict.fromkeys(refs)
+        if not ref.startswith("s")
+    }
+
+
+def reads_of(source: Source) -> Iterator[Read]:
+    """Yield every element that may be read."""
+    match source:
+        case Read():
+            yield source
+        case Chosen():
+            yield from reads_of(source.inside)
+            yield from reads_of(source.outside)
+
+
+def positions_of(source: Source) -> Iterator[Position]:
+    """Yield every position a source is made of."""
+    match source:
+        case Read():
+            yield source.address
+        case Chosen():
+            yield source.place
+            yield from positions_of(source.inside)
+            yield from positions_of(source.outside)
+
+
+def written_in(source: Source, written: Callable[[Position], Position]) -> Source:
+    """Return a source with its positions written in other loops."""
+    match source:
+        case Read():
+            return replace(source, address=written(source.address))
+        case Chosen():
+            return replace(
+                source,
+                place=written(source.place),
+                inside=written_in(source.inside, written),
+                outside=written_in(source.outside, written),
+            )
+    return source
 
 
 def _permuted(index: Index, perm: tuple[int, ...]) -> Index:

@@ -51,7 +51,8 @@ def nearest_elements(operation: Operation, extent: int, made: int, scale: float)
         at = (x + np.float32(0.5)) / one - np.float32(0.5)
     else:
         raise NoPlaceError(f"coordinates: {how}")
-    rounding = str(attributes.get("nearest_mode", "round_prefer_floor"))
+    default = "floor" if operation.domain else "round_prefer_floor"
+    rounding = str(attributes.get("nearest_mode", default))
     rounded = {
         "round_prefer_floor": np.ceil(at - np.float32(0.5)),
         "round_prefer_ceil": np.floor(at + np.float32(0.5)),

@@ -129,10 +129,12 @@ class Variables:
     Attributes:
         extents: Values each takes, from 0 on: loops, and what is made of them.
         made: Those that are no loops, each behind those it is made of.
+        divided_when_run: Loops that may be divided where they run: not the innermost.
     """
 
     extents: dict[str, int]
     made: dict[str, Made] = field(default_factory=dict)
+    divided_when_run: frozenset[str] = frozenset()
 
     def keep(self, place: Position, extent: int, bound: Bound, step: int = 1) -> Position:
         """Return a place kept inside a dimension.
@@ -198,7 +200,8 @@ class Variables:
         self, quotient: Position, rest: Position, divisor: int
     ) -> tuple[Position, Position]:
         """Return quotient and remainder with a variable for what is divided in the loops."""
-        step = gcd(divisor, *(c for name, c in rest.terms if name in self.made))
+        may = self.made.keys() | self.divided_when_run
+        step = gcd(divisor, *(c for name, c in rest.terms if name in may))
         coarse, fine = Position(rest.offset - rest.offset % step), Position(rest.offset % step)
         for name, coefficient in rest.terms:
             term = Position(0, ((name, coefficient),))
@@ -206,7 +209,7 @@ class Variables:
                 fine = fine.plus(term)
             else:
                 coarse = coarse.plus(term)
-        is_made = all(name in self.made for name, _ in coarse.terms)
+        is_made = all(name in may for name, _ in coarse.terms)
         if not is_made or not self._stays_below(fine, step):
             raise NoPlaceError("a reshape does not keep to the borders of what is moved")
         most = coarse.offset + sum(c * (self.extents[name] - 1) for name, c in coarse.terms)

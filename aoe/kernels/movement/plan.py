@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aoe.kernels.family import SUPPORTED, Support
 from aoe.kernels.halide.chain import check_chain
 from aoe.kernels.halide.iteration import MAX_ARGUMENTS, MAX_AXES, Axis
-from aoe.kernels.halide.shapes import channel_axes, infer_shapes
+from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.movement.loops import Loops, merging, result_loops
-from aoe.kernels.movement.moves import Chosen, Read, Source, Tracer
-from aoe.kernels.movement.places import CutLoop, Made, NoPlaceError, Position, Variables
+from aoe.kernels.movement.moves import (
+    Source,
+    Tracer,
+    operand_sources,
+    positions_of,
+    written_in,
+)
+from aoe.kernels.movement.places import CutLoop, Made, NoPlaceError, Variables
 from aoe.operators import (
     KERNEL_DTYPES,
     OPERATORS,
@@ -50,7 +56,7 @@ class Movement:
 
 def read_movement(workload: Workload) -> Movement | Support:
     """Return how a workload moves, or why it is not one of moves and a chain behind them."""
-    checked = _check_tensors(workload)
+    checked = check_tensors(workload)
     if not checked:
         return checked
     moves = moves_of(workload)
@@ -65,12 +71,14 @@ def read_movement(workload: Workload) -> Movement | Support:
         last = item.attributes.get("channels_last", 0)
         if is_reorder(item) and (last or shapes[item.inputs[0]] != shapes[item.output]):
             return Support(f"{item.op_type} of what the chain makes")
-    loops = result_loops(workload.output)
+    made = {item.output for item in chain}
+    refs = [ref for item in chain for ref in item.inputs if ref and ref not in made]
+    operands, loops = refs if chain else [workload.result], result_loops(workload.output)
     for _ in range(_CUTS_MAX):
         variables = Variables({axis.name: axis.extent for axis in loops.axes})
         tracer = Tracer(workload, shapes, variables)
         try:
-            sources = _sources(workload, chain, tracer, loops)
+            sources = operand_sources(tracer, operands, loops.index())
         except CutLoop as cut:
             loops = loops.cut(cut)
         except NoPlaceError as error:
@@ -91,22 +99,13 @@ def moves_of(workload: Workload) -> Mapping[str, Operation]:
     return moves
 
 
-def reads_of(source: Source) -> Iterator[Read]:
-    """Yield every element that may be read."""
-    match source:
-        case Read():
-            yield source
-        case Chosen():
-            yield from reads_of(source.inside)
-            yield from reads_of(source.outside)
-
-
 def _kind(operation: Operation) -> OperatorKind | None:
     """Return the kind of an operation, of a bank perhaps, which may name anything."""
     return facts_of(operation).kind if op_key(operation) in OPERATORS else None
 
 
-def _check_tensors(workload: Workload) -> Support:
+def check_tensors(workload: Workload) -> Support:
+    """Tell whether types, sizes and layouts of a workload's tensors are ones a kernel can read."""
     block = workload.output.block
     for spec in (*workload.inputs, workload.output):
         if spec.dtype not in KERNEL_DTYPES:
@@ -133,24 +132,6 @@ def _check_parts(moves: Mapping[str, Operation], chain: tuple[Operation, ...]) -
     return check_chain(chain)
 
 
-def _sources(
-    workload: Workload, chain: tuple[Operation, ...], tracer: Tracer, loops: Loops
-) -> Mapping[str, Source]:
-    """Return where the operands of the chain come from, or the result without one."""
-    made, index = {item.output for item in chain}, loops.index()
-    operands = [ref for item in chain for ref in item.inputs if ref and ref not in made]
-    wanted = [ref for ref in operands if not ref.startswith("s")] if chain else [workload.result]
-    channels = channel_axes(workload, tracer.shapes)
-    if isinstance(channels, str):
-        raise NoPlaceError(channels)
-    return {
-        ref: tracer.channel(ref, index[channels[ref]])
-        if ref in channels
-        else tracer.broadcast(ref, index)
-        for ref in dict.fromkeys(wanted)
-    }
-
-
 def _merged(
     workload: Workload,
     chain: tuple[Operation, ...],
@@ -158,39 +139,15 @@ def _merged(
     sources: Mapping[str, Source],
     made: Mapping[str, Made],
 ) -> Movement | Support:
-    places = [place for source in sources.values() for place in _places(source)]
+    places = [place for source in sources.values() for place in positions_of(source)]
     places += [item.place for item in made.values()]
     axes, written = merging(loops.axes, places)
     if len(axes) > MAX_AXES:
         return Support(f"{len(axes)} loops are too many")
-
-    def rewritten(source: Source) -> Source:
-        match source:
-            case Read():
-                return replace(source, address=written(source.address))
-            case Chosen():
-                return replace(
-                    source,
-                    place=written(source.place),
-                    inside=rewritten(source.inside),
-                    outside=rewritten(source.outside),
-                )
-        return source
-
     return Movement(
         workload=workload,
         chain=chain,
         axes=axes,
-        sources={ref: rewritten(source) for ref, source in sources.items()},
+        sources={ref: written_in(source, written) for ref, source in sources.items()},
         made={name: replace(item, place=written(item.place)) for name, item in made.items()},
     )
-
-
-def _places(source: Source) -> Iterator[Position]:
-    match source:
-        case Read():
-            yield source.address
-        case Chosen():
-            yield source.place
-            yield from _places(source.inside)
-            yield from _places(source.outside)

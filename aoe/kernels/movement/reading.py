@@ -8,26 +8,26 @@ import halide as hl
 
 from aoe.kernels.math.functions import constant
 from aoe.kernels.movement.moves import Fill, Read, Source
-from aoe.kernels.movement.places import Bound, KeptInside, Position
-from aoe.kernels.movement.plan import Movement
+from aoe.kernels.movement.places import Bound, KeptInside, Made, Position
+from aoe.workload import Workload
 
 Values = Mapping[str, hl.Expr]
 
 
-def read_arguments(movement: Movement) -> tuple[hl.ImageParam, ...]:
+def read_arguments(workload: Workload) -> tuple[hl.ImageParam, ...]:
     """Return the buffers of a kernel, each in one dimension."""
-    count = len(movement.workload.inputs)
+    count = len(workload.inputs)
     return tuple(hl.ImageParam(hl.Float(32), 1, f"x{number}") for number in range(count))
 
 
-def place_variables(movement: Movement, loops: Sequence[hl.Var]) -> Values:
-    """Return every variable of a place: the loops, and what is kept inside a dimension."""
-    known = {loop.name(): hl.Expr(loop) for loop in loops}
-    for name, made in movement.made.items():
-        if isinstance(made, KeptInside):
-            known[name] = _kept_inside(made, known)
+def position_variables(variables: Values, made: Mapping[str, Made]) -> Values:
+    """Return every variable of a position: the given ones, and what is made of them."""
+    known = dict(variables)
+    for name, made_of in made.items():
+        if isinstance(made_of, KeptInside):
+            known[name] = _kept_inside(made_of, known)
         else:
-            known[name] = _expression(made.place, known) // made.divisor
+            known[name] = _expression(made_of.place, known) // made_of.divisor
     return known
 
 
@@ -42,7 +42,7 @@ def element(
     Args:
         source: Where it comes from.
         arguments: Buffers of all workload inputs.
-        variables: From `place_variables`.
+        variables: From `position_variables`.
         scalars: Of the workload.
     """
     match source:

@@ -20,7 +20,8 @@ from aoe.kernels.halide.tiling import (
     row_space,
     task_choices,
 )
-from aoe.kernels.movement.plan import Movement, reads_of
+from aoe.kernels.movement.moves import reads_of
+from aoe.kernels.movement.plan import Movement
 from aoe.schedule import (
     Choice,
     ComputeAt,

@@ -14,6 +14,7 @@ from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import Partition, partition
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.kernels.registry import FUSIBLE, anchors, classify
+from aoe.workload import NCHWC_DOMAIN
 
 
 def _op(
@@ -27,13 +28,14 @@ def _graph(
     shapes: Mapping[str, tuple[int, ...]],
     outputs: list[str],
     weights: dict[str, Array] | None = None,
+    block: int = 0,
 ) -> ModelGraph:
     """Return a graph of float32 tensors; what no node makes, and no weight is, is an input."""
     made = {name for node in nodes for name in node.output}
     inputs = {name: shape for name, shape in shapes.items() if name not in made}
-    model = make_model(nodes, inputs, outputs, weights=weights, opset=18)
+    model = make_model(nodes, inputs, outputs, weights=weights, opset=18, domains={NCHWC_DOMAIN: 1})
     tensors = {name: TensorInfo(dtype="float32", shape=shapes[name]) for name in made}
-    return ModelGraph(model, tensors, block=0)
+    return ModelGraph(model, tensors, block=block)
 
 
 def _cut(graph: ModelGraph) -> Partition:
@@ -154,3 +156,16 @@ def test_shape_from_a_run_is_no_attribute() -> None:
     assert [refusal.reason for refusal in found.refusals] == [
         "Slice reads from, which is no short constant"
     ]
+
+
+def test_blocked_interpolation_takes_the_reorder_that_alone_reads_it() -> None:
+    attributes = {"mode": "linear", "scales": [1, 1, 4, 4]}
+    attributes["coordinate_transformation_mode"] = "half_pixel"
+    nodes = [
+        _op("ReorderInput", ["x"], ["b"], domain=NCHWC_DOMAIN),
+        _op("Upsample", ["b"], ["u"], domain=NCHWC_DOMAIN, **attributes),
+        _op("ReorderOutput", ["u"], ["y"], domain=NCHWC_DOMAIN, channels=19),
+    ]
+    shapes = {"x": (1, 32, 4, 5), "b": (1, 32, 4, 5), "u": (1, 32, 16, 20), "y": (1, 19, 16, 20)}
+    graph = _graph(nodes, shapes, ["y"], block=16)
+    assert _regions(graph) == [("resizing", ["u", "y"])]

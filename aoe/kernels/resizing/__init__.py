@@ -1,0 +1,1 @@
+"""Resizing by interpolation, linear or cubic."""

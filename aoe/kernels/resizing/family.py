@@ -1,0 +1,162 @@
+"""Linear and cubic interpolation with the chain behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+
+import halide as hl
+
+from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.halide.chain import RESULT, build_chain
+from aoe.kernels.math.functions import constant
+from aoe.kernels.movement.reading import element, position_variables, read_arguments
+from aoe.kernels.resizing.plan import Dimension, Resizing, read_resizing
+from aoe.kernels.resizing.walks import FIRST, ROWS, WEIGHTS, resizing_schedule, resizing_space
+from aoe.operators.movement import RESIZES
+from aoe.schedule import Configuration, Schedule, Space
+from aoe.workload import Workload
+
+_ELEMENT, _TAP = "i", "j"
+
+
+class ResizingFamily:
+    """y = chain(sum of weights times neighbours), one dimension after the other.
+
+    Rows are blended first, as short as they are in the input; then along a row. Where each element
+    makes as many results, with the same weights again and again, those are as many vectors.
+    """
+
+    name = "resizing"
+    anchors = RESIZES
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is one interpolation of what is read, and a chain behind it."""
+        return support_of(read_resizing(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return blended rows, where the last dimension is read and how it is weighed, and y."""
+        plan = supported(workload, read_resizing(workload))
+        variables = tuple(hl.Var(axis.name) for axis in reversed(plan.axes))
+        arguments = read_arguments(workload)
+        loops = {variable.name(): hl.Expr(variable) for variable in variables}
+        rows = _rows(plan, arguments, variables)
+        stages = {ROWS: rows}
+        if plan.last.rest:
+            interpolated = _woven(plan, rows, variables)
+        else:
+            stages |= _tables(plan.last)
+            interpolated = _looked_up(plan, rows, stages, variables)
+        values = {plan.resize.output: interpolated}
+        places = position_variables(loops, plan.made)
+        for ref, source in plan.sources.items():
+            values[ref] = element(source, arguments, places, workload.scalars)
+        known = build_chain(plan.chain, values, workload.scalars, variables)
+        output = hl.Func(RESULT)
+        output[variables] = known[workload.result]
+        nest = tuple((axis.name, axis.extent) for axis in reversed(plan.axes))
+        unbounded = {
+            name: tuple((argument.name(), 0) for argument in stage.args())
+            for name, stage in stages.items()
+        }
+        return Pipeline(
+            output=output,
+            stages={RESULT: output, **stages},
+            arguments=arguments,
+            argument_extents=tuple((spec.size,) for spec in workload.inputs),
+            output_extents=tuple(extent for _, extent in nest),
+            loops={RESULT: nest, **unbounded},
+        )
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return vector width and tasks."""
+        return resizing_space(supported(workload, read_resizing(workload)), target)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        plan = supported(workload, read_resizing(workload))
+        return resizing_schedule(plan, configuration)
+
+
+def _rows(
+    plan: Resizing, arguments: tuple[hl.ImageParam, ...], variables: tuple[hl.Var, ...]
+) -> hl.Func:
+    """Return the input blended over all resized dimensions but the last, clamped along that."""
+    at, last = hl.Var(_ELEMENT), plan.last
+    place = tuple(at if v.name() == last.loop else v for v in variables if v.name() != last.rest)
+    others = plan.dimensions[:-1]
+    loops = {v.name(): hl.Expr(v) for v in place}
+    loops[last.tap] = hl.clamp(at, 0, last.taps.extent - 1)
+    total = hl.Expr()
+    for taps in product(*(range(item.taps.count) for item in others)):
+        known, weight = dict(loops), constant(1.0)
+        for item, number in zip(others, taps, strict=True):
+            result = loops[item.loop]
+            first = item.taps.first(result)
+            known[item.tap] = hl.clamp(first + number, 0, item.taps.extent - 1)
+            weight = weight * item.taps.weights(result)[number]
+        value = element(plan.read, arguments, position_variables(known, plan.made), ())
+        term = value * weight if others else value
+        total = total + term if total.defined() else term
+    rows = hl.Func(ROWS)
+    rows[place] = total
+    return rows
+
+
+def _tables(last: Dimension) -> dict[str, hl.Func]:
+    """Return where each result of the last dimension is read, and how it is weighed."""
+    at, tap = hl.Var(last.loop), hl.Var(_TAP)
+    first, weights = hl.Func(FIRST), hl.Func(WEIGHTS)
+    first[at] = last.taps.first(hl.Expr(at))
+    chosen = last.taps.weights(hl.Expr(at))
+    expression = chosen[-1]
+    for number, weight in reversed(list(enumerate(chosen[:-1]))):
+        expression = hl.select(tap == number, weight, expression)
+    weights[at, tap] = expression
+    for function in (first, weights):
+        function.compute_root()
+    return {FIRST: first, WEIGHTS: weights}
+
+
+def _looked_up(
+    plan: Resizing,
+    rows: hl.Func,
+    tables: Mapping[str, hl.Func],
+    variables: tuple[hl.Var, ...],
+) -> hl.Expr:
+    last = plan.last
+    at = next(v for v in variables if v.name() == last.loop)
+    total = hl.Expr()
+    for number in range(last.taps.count):
+        there = hl.clamp(tables[FIRST][at] + number, 0, last.taps.extent - 1)
+        place = tuple(there if v.name() == last.loop else v for v in variables)
+        term = rows[place] * tables[WEIGHTS][at, number]
+        total = total + term if total.defined() else term
+    return total
+
+
+def _woven(plan: Resizing, rows: hl.Func, variables: tuple[hl.Var, ...]) -> hl.Expr:
+    last = plan.last
+    names = {v.name(): v for v in variables}
+    at, rest = names[last.loop], names[last.rest]
+    total = hl.Expr()
+    phases = [last.taps.phase(number) for number in range(last.taps.factor)]
+    for number in range(last.taps.count):
+        there = at + _chosen(rest, [hl.i32(first) for first, _ in phases]) + number
+        weight = _chosen(rest, [constant(weights[number]) for _, weights in phases])
+        place = tuple(
+            there if v.name() == last.loop else v for v in variables if v.name() != last.rest
+        )
+        term = rows[place] * weight
+        total = total + term if total.defined() else term
+    return total
+
+
+def _chosen(rest: hl.Var, values: list[hl.Expr]) -> hl.Expr:
+    """Return the value for a phase; where the loop is written out, it is a constant."""
+    found = values[-1]
+    for number, value in reversed(list(enumerate(values[:-1]))):
+        found = hl.select(rest == number, value, found)
+    return found

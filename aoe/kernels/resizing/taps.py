@@ -1,0 +1,126 @@
+"""Which elements along one dimension a result is interpolated between, and their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import floor
+from typing import Any
+
+import halide as hl
+
+from aoe.kernels.family import SUPPORTED, Support
+from aoe.kernels.math.functions import constant, strict
+from aoe.operators import number
+from aoe.workload import Operation
+
+_COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+_CUBIC_A = -0.75
+"""Default of `cubic_coeff_a`. Source: ONNX, Resize."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taps:
+    """Interpolation along one dimension.
+
+    Attributes:
+        extent: Elements there are.
+        made: Elements wanted.
+        scale: By how much the dimension grows, as the model says it.
+        coordinates: `coordinate_transformation_mode`.
+        cubic: The coefficient of cubic interpolation; None for linear.
+    """
+
+    extent: int
+    made: int
+    scale: float
+    coordinates: str
+    cubic: float | None
+
+    @property
+    def count(self) -> int:
+        """Elements one result is interpolated between."""
+        return 2 if self.cubic is None else 4
+
+    @property
+    def factor(self) -> int:
+        """How often the same weights come again, if every element makes that many; else 0."""
+        whole = self.made // self.extent
+        regular = self.coordinates in ("half_pixel", "asymmetric") or (
+            self.coordinates == "pytorch_half_pixel" and self.made > 1
+        )
+        return whole if regular and whole == self.scale and whole * self.extent == self.made else 0
+
+    def first(self, at: hl.Expr) -> hl.Expr:
+        """Return the first element for result `at`, which may be outside of the tensor."""
+        return hl.i32(hl.floor(self._coordinate(at))) + self._before
+
+    def weights(self, at: hl.Expr) -> list[hl.Expr]:
+        """Return the weights of the elements for result `at`."""
+        coordinate = self._coordinate(at)
+        return self._weights(strict(coordinate - hl.floor(coordinate)), constant)
+
+    def phase(self, rest: int) -> tuple[int, list[float]]:
+        """Return first element and weights of result `rest` below `factor`, relative to 0."""
+        shift = 0.0 if self.coordinates == "asymmetric" else 0.5
+        at = (rest + shift) / self.factor - shift
+        return floor(at) + self._before, self._weights(at - floor(at), float)
+
+    @property
+    def _before(self) -> int:
+        """Where the first element is, from the one at or below the coordinate."""
+        return 0 if self.cubic is None else -1
+
+    def _coordinate(self, at: hl.Expr) -> hl.Expr:
+        """Return where result `at` is among the elements, in float32 as ONNX Runtime does."""
+        x = hl.f32(at)
+        if self.coordinates == "align_corners":
+            if self.made == 1:
+                return constant(0.0)
+            return strict(strict(x * constant(self.extent - 1)) / constant(self.made - 1))
+        if self.coordinates == "asymmetric":
+            return strict(x / constant(self.scale))
+        if self.coordinates == "pytorch_half_pixel" and self.made == 1:
+            return constant(0.0)
+        return strict(strict((x + constant(0.5)) / constant(self.scale)) - constant(0.5))
+
+    def _weights(self, part: Any, number: Callable[[float], Any]) -> list[Any]:
+        """Return the weights of a coordinate that is `part` behind an element."""
+        one = number(1.0)
+        if self.cubic is None:
+            return [one - part, part]
+        a = number(self.cubic)
+        two, three, four, five, eight = map(number, (2.0, 3.0, 4.0, 5.0, 8.0))
+        far, back = part + one, one - part
+        last = back + one
+        return [
+            ((a * far - five * a) * far + eight * a) * far - four * a,
+            ((a + two) * part - (a + three)) * part * part + one,
+            ((a + two) * back - (a + three)) * back * back + one,
+            ((a * last - five * a) * last + eight * a) * last - four * a,
+        ]
+
+
+def check_interpolation(operation: Operation) -> Support:
+    """Tell whether every attribute of a resize is one the taps follow."""
+    attributes = operation.attributes
+    if str(attributes.get("mode")) not in ("linear", "cubic"):
+        return Support(f"mode {attributes.get('mode', 'nearest')}")
+    coordinates = coordinates_of(operation)
+    if coordinates not in _COORDINATES:
+        return Support(f"coordinates: {coordinates}")
+    if attributes.get("antialias", 0) or attributes.get("exclude_outside", 0):
+        return Support("weights that depend on the border")
+    return SUPPORTED
+
+
+def coordinates_of(operation: Operation) -> str:
+    """Return the `coordinate_transformation_mode`."""
+    return str(operation.attributes.get("coordinate_transformation_mode", "half_pixel"))
+
+
+def cubic_of(operation: Operation) -> float | None:
+    """Return the coefficient of cubic interpolation, None for linear."""
+    if operation.attributes.get("mode") == "linear":
+        return None
+    return number(operation.attributes, "cubic_coeff_a", _CUBIC_A)

@@ -1,0 +1,112 @@
+"""Schedules of interpolations: a row of the result after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT, estimate_cycles
+from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.halide.tiling import (
+    LANE,
+    best_tasks,
+    estimate_us,
+    guided_space,
+    parallel_steps,
+    task_choices,
+    vector_choices,
+)
+from aoe.kernels.resizing.plan import Resizing
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    Knob,
+    Memory,
+    Reorder,
+    Schedule,
+    Space,
+    Split,
+    Step,
+    StoreIn,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+
+ROWS, FIRST, WEIGHTS = "rows", "first", "weights"
+_GATHER_CYCLES = 16
+_TAP_CYCLES = 3
+_STACK_BYTES_MAX = 64 << 10
+
+
+def resizing_space(plan: Resizing, target: KernelTarget) -> Space:
+    """Return vector widths and tasks."""
+    size = plan.workload.output.size
+    taps = sum(item.taps.count for item in plan.dimensions)
+    gathers = 0 if plan.last.rest or _is_blocked(plan) else _GATHER_CYCLES * plan.last.taps.count
+    cycles = _TAP_CYCLES * taps + gathers + estimate_cycles(plan.chain)
+    work = estimate_us(size, cycles, 8 * size, target)
+    around = _around(plan)
+    tasks = task_choices(work, prod(axis.extent for axis in around), target)
+    vectors = vector_choices(_vectorised(plan).extent, target.vector_lanes)
+    knobs = (Knob("vector", vectors), Knob("unroll", (1, 2)), Knob("tasks", tasks))
+
+    def legal(values: Mapping[str, Choice]) -> bool:
+        vector, unroll = int(values["vector"]), int(values["unroll"])
+        return unroll == 1 or vector * unroll <= _vectorised(plan).extent
+
+    best = best_tasks(work, tasks)
+    guesses = [(vector, n, count) for count in (best, 1) for vector in vectors for n in (2, 1)]
+    return guided_space(knobs, guesses, legal)
+
+
+def resizing_schedule(plan: Resizing, values: Mapping[str, Choice]) -> Schedule:
+    """Return the steps of a configuration of `resizing_space`."""
+    return Schedule(tuple(_steps(plan, *(int(values[n]) for n in ("vector", "unroll", "tasks")))))
+
+
+def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Step]:
+    loop, around = _vectorised(plan), _around(plan)
+    tail = Tail.SHIFT_INWARDS if vector * unroll <= loop.extent else Tail.GUARD
+    piece = f"{loop.name}_u"
+    yield Split(RESULT, loop.name, loop.name, piece, vector * unroll, tail)
+    yield Split(RESULT, piece, piece, LANE, vector)
+    inside: tuple[str, ...] = (LANE, piece)
+    if plan.last.rest:
+        inside = (plan.last.rest, *inside)
+    names = [axis.name for axis in reversed(plan.axes) if axis.name != plan.last.rest]
+    yield Reorder(RESULT, (*inside, *names))
+    yield Vectorize(RESULT, LANE, vector)
+    if unroll > 1:
+        yield Unroll(RESULT, piece, unroll)
+    if plan.last.rest:
+        yield Unroll(RESULT, plan.last.rest, plan.last.taps.factor)
+    yield from parallel_steps(RESULT, around, tasks)
+    if len(plan.dimensions) > 1:
+        yield ComputeAt(ROWS, RESULT, around[-1].name)
+        yield StoreIn(ROWS, Memory.STACK if _row_bytes(plan) <= _STACK_BYTES_MAX else Memory.HEAP)
+        inner = "i" if loop.name == plan.last.loop else loop.name
+        yield Split(ROWS, inner, inner, LANE, vector, Tail.GUARD)
+        yield Vectorize(ROWS, LANE, vector)
+
+
+def _vectorised(plan: Resizing) -> Axis:
+    """Return the loop that is vectorised: the innermost but for a woven one."""
+    return plan.axes[-2] if plan.last.rest else plan.axes[-1]
+
+
+def _around(plan: Resizing) -> tuple[Axis, ...]:
+    """Return the loops around the last resized dimension; the one itself if there are none."""
+    at = next(i for i, axis in enumerate(plan.axes) if axis.name == plan.last.loop)
+    return plan.axes[:at] or plan.axes[:1]
+
+
+def _row_bytes(plan: Resizing) -> int:
+    at = next(i for i, axis in enumerate(plan.axes) if axis.name == plan.last.loop)
+    inside = [axis.extent for axis in plan.axes[at + 1 :] if axis.name != plan.last.rest]
+    return 4 * prod(inside) * (plan.last.taps.extent + 4)
+
+
+def _is_blocked(plan: Resizing) -> bool:
+    return plan.axes[-1].name != plan.last.loop
