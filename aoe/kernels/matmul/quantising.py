@@ -96,7 +96,7 @@ def row_levels(product: MatrixProduct, arguments: ProductArguments, extremes: hl
         for at, reduce in enumerate((hl.minimum, hl.maximum, hl.maximum))
     )
     share = constant(1 / _ROW_LEVELS)
-    distance = high * share - low * share  # the range itself may be infinite
+    distance = strict(high * share - low * share)  # the range itself may be infinite
     zero = hl.select(
         distance >= constant(_LEAST_DISTANCE), hl.round(-low / distance), constant(0.0)
     )
