@@ -97,7 +97,7 @@ def pair_packing(shape: ConvolutionShape) -> PackedInput:
     last column, from "OIhw16o".
     """
     extents = shape.weight_extents
-    i, o, p, *outer = (hl.Var(f"v{at}") for at in range(len(extents) + 1))
+    i, o, p, *outer = (hl.Var(f"axis_{at}") for at in range(len(extents) + 1))
     weights = hl.ImageParam(hl.Float(32), len(extents), "weights")
     at, last = PAIR * p + i, extents[1] - 1
     value = weights[(o, hl.clamp(at, 0, last), *outer)]

@@ -222,7 +222,7 @@ def _packing(shape: PlainShape, panels: Panels) -> PackedInput:
     height, depth, pairs of channels read, phases, panels.
     """
     i, u, f, c, b = (hl.Var(name) for name in ("i", "u", "f", "c", "b"))
-    taps = tuple(hl.Var(f"t{at}") for at in range(len(shape.taps)))
+    taps = tuple(hl.Var(f"tap_{at}") for at in range(len(shape.taps)))
     weights = hl.ImageParam(hl.Float(32), shape.rank + 2, "weights")
     read: hl.Expr = c * panels.pair + i if panels.pair > 1 else hl.Expr(c)
     group, inside = b // panels.out(shape), b % panels.out(shape) * panels.width + u
