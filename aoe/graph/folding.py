@@ -54,11 +54,11 @@ def fold(graph: ModelGraph, node: onnx.NodeProto, output: str) -> Folded | str:
             continue
         name = inputs[constant.position]
         value = _constant(graph, name)
-        if value is None:
+        if value is None or value.ndim > 1:
             return f"{node.op_type} reads {name}, which is no short constant"
         if value.size or constant.name not in attributes:
-            found = value.reshape(-1).tolist()
-            attributes[constant.name] = tuple(found)
+            found = value.tolist()
+            attributes[constant.name] = tuple(found) if isinstance(found, list) else found
         inputs[constant.position] = ""
     while inputs and not inputs[-1]:
         inputs.pop()

@@ -12,7 +12,15 @@ from collections.abc import Collection, Container
 import onnx
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
-from aoe.operators import OPERATORS, REORDER_OUTPUT, OperatorKey, OperatorKind, is_reorder, op_key
+from aoe.operators import (
+    KERNEL_DTYPES,
+    OPERATORS,
+    REORDER_OUTPUT,
+    OperatorKey,
+    OperatorKind,
+    is_reorder,
+    op_key,
+)
 from aoe.operators.movement import RESHAPING, SPLIT, interpolates
 
 _READ_THROUGH = (SPLIT, REORDER_OUTPUT)
@@ -47,8 +55,9 @@ def grow_moves(
     node = graph.nodes[sink]
     key = op_key(node)
     ends = key in fusible or is_reorder(node) or (is_move(node) and key not in (*RESHAPING, SPLIT))
-    if not ends or len(node.output) > 1:
-        return ()
+    result = graph.find_info(node.output[0])
+    if not ends or len(node.output) > 1 or (result and result.dtype not in KERNEL_DTYPES):
+        return ()  # moves of integers compute shapes
     members, moved = {sink}, set() if key in fusible else {sink}
     for index in reversed(range(sink)):
         readers = _readers(graph, index)

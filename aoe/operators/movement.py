@@ -180,6 +180,27 @@ def _blocks(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
     return block_shapes(operation, shapes[0])[2] if len(shapes[0]) == 4 else None
 
 
+def gathered_elements(operation: Operation, shape: Shape) -> tuple[int, int | tuple[int, ...]]:
+    """Return the dimension a Gather works on, and its indices, counted from the front.
+
+    Raises:
+        ValueError: there are no constant ones, or one is outside.
+    """
+    axis = int(number(operation.attributes, "axis", 0)) % len(shape)
+    given, extent = operation.attributes.get("indices", ()), shape[axis]
+    indices = (given,) if isinstance(given, int) else listed(operation, "indices")
+    if not indices or any(not -extent <= at < extent for at in indices):
+        raise ValueError(f"Gather: indices {given} of {extent} elements")
+    found = tuple(at % extent for at in indices)
+    return axis, found[0] if isinstance(given, int) else found
+
+
+def _gathered(operation: Operation, shapes: Sequence[Shape]) -> Shape:
+    axis, indices = gathered_elements(operation, shapes[0])
+    own = () if isinstance(indices, int) else (len(indices),)
+    return (*shapes[0][:axis], *own, *shapes[0][axis + 1 :])
+
+
 def concat_axis(operation: Operation, rank: int) -> int:
     """Return the dimension along which a Concat puts its inputs."""
     return int(number(operation.attributes, "axis", 1)) % rank
@@ -242,6 +263,7 @@ MOVEMENT_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "Concat"): _move(_concatenated, inputs=(1, _ANY_NUMBER)),
     ("", "DepthToSpace"): _DEPTH_AND_SPACE,
     ("", "Expand"): _move(_expanded, ConstantInput(1, "shape"), inputs=(2, 2)),
+    ("", "Gather"): _move(_gathered, ConstantInput(1, "indices"), inputs=(2, 2)),
     ("", "Pad"): _move(_padded, ConstantInput(1, "pads"), ConstantInput(3, "axes"), inputs=(2, 4)),
     RESHAPE: _move(_reshaped, ConstantInput(1, "shape"), inputs=(2, 2)),
     ("", "Resize"): _RESIZED,

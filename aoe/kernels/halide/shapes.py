@@ -10,6 +10,14 @@ from aoe.workload import Workload
 
 def infer_shapes(workload: Workload) -> Mapping[str, Shape] | str:
     """Return the shape of every reference of `workload`, or why they contradict each other."""
+    shapes = shapes_of(workload)
+    if not isinstance(shapes, str) and shapes[workload.result] != workload.output.shape:
+        return f"the result has shape {shapes[workload.result]}, not {workload.output.shape}"
+    return shapes
+
+
+def shapes_of(workload: Workload) -> Mapping[str, Shape] | str:
+    """Return the same without comparing the shape of the result."""
     shapes: dict[str, Shape] = {f"s{i}": () for i in range(len(workload.scalars))}
     shapes |= {f"x{i}": spec.shape for i, spec in enumerate(workload.inputs)}
     for operation in workload.operations:
@@ -20,8 +28,6 @@ def infer_shapes(workload: Workload) -> Mapping[str, Shape] | str:
         if found is None:
             return f"{operation.op_type} cannot broadcast {' with '.join(map(str, given))}"
         shapes[operation.output] = found
-    if shapes[workload.result] != workload.output.shape:
-        return f"the result has shape {shapes[workload.result]}, not {workload.output.shape}"
     return shapes
 
 

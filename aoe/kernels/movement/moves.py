@@ -13,6 +13,7 @@ from aoe.operators import Shape, is_reorder
 from aoe.operators.movement import (
     block_shapes,
     concat_axis,
+    gathered_elements,
     padding,
     permutation,
     slice_ranges,
@@ -85,6 +86,8 @@ class Tracer:
             return self._concat(operation, index)
         if operation.op_type == "Pad":
             return self._pad(operation, index)
+        if operation.op_type == "ReorderInput":
+            return self._blocked(operation, index)
         return self.trace(operation.inputs[0], self._moved(operation, index))
 
     def broadcast(self, ref: str, index: Index) -> Source:
@@ -118,7 +121,7 @@ class Tracer:
         """Return the index in the only input of an operation that moves everything."""
         shape, made = self.shapes[operation.inputs[0]], self.shapes[operation.output]
         if is_reorder(operation):
-            return self._reordered(operation, index, shape)
+            return self._reordered(operation, index)
         match operation.op_type:
             case "Transpose":
                 return _permuted(index, permutation(operation, len(shape)))
@@ -134,6 +137,8 @@ class Tracer:
                 own = index[len(index) - len(shape) :]
                 pairs = zip(own, shape, strict=True)
                 return tuple(place if extent > 1 else Position() for place, extent in pairs)
+            case "Gather":
+                return self._gathered(operation, index, shape)
             case "Tile":
                 pairs = zip(index, shape, strict=True)
                 return tuple(self.variables.divided(place, extent)[1] for place, extent in pairs)
@@ -146,12 +151,33 @@ class Tracer:
                 return nearest_places(operation, index, shape, self.variables)
         raise NoPlaceError(f"{operation.op_type} is no movement")
 
-    def _reordered(self, operation: Operation, index: Index, shape: Shape) -> Index:
+    def _gathered(self, operation: Operation, index: Index, shape: Shape) -> Index:
+        axis, indices = gathered_elements(operation, shape)
+        if isinstance(indices, int):
+            return (*index[:axis], Position(indices), *index[axis:])
+        step = indices[1] - indices[0] if len(indices) > 1 else 1
+        if indices != tuple(indices[0] + at * step for at in range(len(indices))):
+            raise NoPlaceError("gathers elements in no regular order")
+        return (*index[:axis], index[axis].times(step).plus(indices[0]), *index[axis + 1 :])
+
+    def _reordered(self, operation: Operation, index: Index) -> Index:
         if not operation.attributes.get("channels_last", 0):
             return index
         if operation.op_type == "ReorderInput":
             return (index[0], index[2], index[3], index[1])
         return (index[0], index[3], index[1], index[2])
+
+    def _blocked(self, operation: Operation, index: Index) -> Source:
+        """Return where a blocked tensor is read; its last channels may be zeros."""
+        source, last = operation.inputs[0], operation.attributes.get("channels_last", 0)
+        channels = self.shapes[source][3 if last else 1]
+        place, made = index[1], self.shapes[operation.output][1]
+        if channels < made:
+            strides = (stride for _, stride in place.terms if stride > 1)
+            place = self.variables.keep(place, channels, Bound.CLAMP, gcd(channels, *strides))
+        moved = self._reordered(operation, (index[0], place, *index[2:]))
+        found = self.trace(source, moved)
+        return Chosen(index[1], 0, channels, found, Fill("")) if channels < made else found
 
     def _concat(self, operation: Operation, index: Index) -> Source:
         """Return a choice among the inputs, the last one where nothing else is."""
@@ -229,6 +255,16 @@ def reads_of(source: Source) -> Iterator[Read]:
         case Chosen():
             yield from reads_of(source.inside)
             yield from reads_of(source.outside)
+
+
+def pieces_of(sources: Iterable[Source], loop: str) -> Iterator[int]:
+    """Yield how many elements in a row are read of each piece along a loop."""
+    for source in sources:
+        if isinstance(source, Chosen):
+            yield from pieces_of((source.inside, source.outside), loop)
+            stride = abs(source.place.coefficient(loop))
+            if stride and not isinstance(source.outside, Fill):
+                yield (source.high - source.low) // stride
 
 
 def positions_of(source: Source) -> Iterator[Position]:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from aoe.kernels.family import SUPPORTED, Support
 from aoe.kernels.halide.chain import check_chain
 from aoe.kernels.halide.iteration import MAX_ARGUMENTS, MAX_AXES, Axis
-from aoe.kernels.halide.shapes import infer_shapes
+from aoe.kernels.halide.shapes import shapes_of
 from aoe.kernels.movement.loops import Loops, merging, result_loops
 from aoe.kernels.movement.moves import (
     Source,
     Tracer,
     operand_sources,
+    pieces_of,
     positions_of,
     written_in,
 )
@@ -21,7 +22,9 @@ from aoe.kernels.movement.places import CutLoop, Made, NoPlaceError, Variables
 from aoe.operators import (
     KERNEL_DTYPES,
     OPERATORS,
+    REORDER_INPUT,
     OperatorKind,
+    Shape,
     facts_of,
     is_reorder,
     op_key,
@@ -31,6 +34,8 @@ from aoe.workload import Operation, Workload
 
 _CUTS_MAX = 16
 """Loops that may be cut in two for reshapes between moves."""
+_PIECE_MIN = 8
+"""Elements in a row below which a piece of a Concat costs more than it copies."""
 _ELEMENTS_MAX = 1 << 31
 """Elements from which 32 bits do not count a tensor's."""
 
@@ -64,9 +69,9 @@ def read_movement(workload: Workload) -> Movement | Support:
     checked = _check_parts(moves, chain)
     if not checked:
         return checked
-    shapes = infer_shapes(workload)
-    if isinstance(shapes, str):
-        return Support(shapes)
+    shapes = _shapes(workload)
+    if isinstance(shapes, Support):
+        return shapes
     for item in chain:
         last = item.attributes.get("channels_last", 0)
         if is_reorder(item) and (last or shapes[item.inputs[0]] != shapes[item.output]):
@@ -102,6 +107,20 @@ def moves_of(workload: Workload) -> Mapping[str, Operation]:
 def _kind(operation: Operation) -> OperatorKind | None:
     """Return the kind of an operation, of a bank perhaps, which may name anything."""
     return facts_of(operation).kind if op_key(operation) in OPERATORS else None
+
+
+def _shapes(workload: Workload) -> Mapping[str, Shape] | Support:
+    """Return the shape of every reference; a reorder at the end may pad the channels."""
+    shapes, last = shapes_of(workload), workload.operations[-1]
+    if isinstance(shapes, str):
+        return Support(shapes)
+    found, wanted, block = shapes[workload.result], workload.output.shape, workload.output.block
+    if found == wanted:
+        return shapes
+    pads = op_key(last) == REORDER_INPUT and block and len(found) == 4
+    if pads and wanted == (found[0], -(-found[1] // block) * block, *found[2:]):
+        return {**shapes, workload.result: wanted}
+    return Support(f"the result has shape {found}, not {wanted}")
 
 
 def check_tensors(workload: Workload) -> Support:
@@ -144,6 +163,9 @@ def _merged(
     axes, written = merging(loops.axes, places)
     if len(axes) > MAX_AXES:
         return Support(f"{len(axes)} loops are too many")
+    short = min(pieces_of(sources.values(), axes[-1].name), default=_PIECE_MIN)
+    if short < _PIECE_MIN:
+        return Support(f"pieces of {short} elements in a row")
     return Movement(
         workload=workload,
         chain=chain,

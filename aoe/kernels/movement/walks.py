@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.tiling import (
+    FLAT,
     LANE,
     RowNest,
     best_tasks,
@@ -88,7 +89,10 @@ def movement_space(movement: Movement, target: KernelTarget) -> Space:
     """Return the ways to walk through the result, and the tasks."""
     nest, found = row_nest(movement, target), turned(movement)
     if found is None:
-        return row_space(nest, target, heavy=bool(movement.made))
+        space = row_space(nest, target, heavy=bool(movement.made))
+        # across the ends of rows, elements are gathered one by one
+        rows_first = sorted(space.first_guesses, key=lambda guess: guess["inner"] == FLAT)
+        return replace(space, first_guesses=tuple(rows_first))
     inner, lanes = movement.axes[-1], target.vector_lanes
     parts = prod(axis.extent for axis in movement.axes) // lanes**2
     tasks = task_choices(nest.work_us, max(1, parts), target)

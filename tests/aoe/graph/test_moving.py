@@ -169,3 +169,10 @@ def test_blocked_interpolation_takes_the_reorder_that_alone_reads_it() -> None:
     shapes = {"x": (1, 32, 4, 5), "b": (1, 32, 4, 5), "u": (1, 32, 16, 20), "y": (1, 19, 16, 20)}
     graph = _graph(nodes, shapes, ["y"], block=16)
     assert _regions(graph) == [("resizing", ["u", "y"])]
+
+
+def test_moves_of_integers_are_not_looked_at() -> None:
+    nodes = [_op("Transpose", ["x"], ["y"], perm=[1, 0])]
+    graph = _graph(nodes, {"x": (4, 5), "y": (5, 4)}, ["y"])
+    graph = ModelGraph(graph.proto, {"y": TensorInfo(dtype="int64", shape=(5, 4))}, block=0)
+    assert _cut(graph) == Partition(regions=(), refusals=())

@@ -99,7 +99,13 @@ class TestMovement(KernelFamilyTests):
             operation("Concat", "t0 t1", "t2", axis=1),
             _reorder("ReorderInput", "t2", "t3"),
         )
-        return {**cls.cases, "blocked pieces": pieces}
+        padded = make(
+            [plain(1, b // 2, 6, 3)],
+            blocked(1, b, 3, 6),
+            operation("Transpose", "x0", "t0", perm=(0, 1, 3, 2)),
+            _reorder("ReorderInput", "t0", "t1"),
+        )
+        return {**cls.cases, "blocked pieces": pieces, "padded channels": padded}
 
 
 SINGLE = {
@@ -119,6 +125,8 @@ SINGLE = {
     "round the corner": one((3, 8), (6, 13), "Pad", pads=(1, 2, 2, 3), mode="wrap"),
     "tiles": one((1, 3, 4), (2, 3, 12), "Tile", repeats=(2, 1, 3)),
     "expanded": one((3, 1, 4), (2, 3, 5, 4), "Expand", shape=(2, 1, 5, 1)),
+    "one of three": one((4, 3, 5), (4, 5), "Gather", axis=1, indices=-1),
+    "every other": one((9, 4), (3, 4), "Gather", axis=0, indices=(7, 5, 3)),
     "voxels": one(
         (1, 2, 3, 4, 5),
         (1, 2, 9, 8, 5),
@@ -193,6 +201,11 @@ def test_windows_rolled_and_cut_out_are_one_kernel() -> None:
         ),
         (one((4, 6), (6, 4), "Transpose", perm=(1, 1)), "Transpose cannot broadcast (4, 6)"),
         (one((4, 6), (4, 3), "Slice", starts=(0,), ends=(3,), axes=(7,)), "Slice cannot broadcast"),
+        (one((4, 6), (3, 6), "Gather", indices=(0, 1, 3)), "gathers elements in no regular order"),
+        (
+            make([plain(4, 2), plain(4, 9)], plain(4, 11), operation("Concat", "x0 x1", axis=1)),
+            "pieces of 2 elements in a row",
+        ),
         (one((2, 3), (4, 3), "Pad", pads=(2, 0, 0, 0), mode="reflect"), "reflect padding of 2"),
     ],
 )
