@@ -129,7 +129,8 @@ PLAIN_CONVOLUTION = OperatorFacts(
     inputs=(2, 3),
     shape=convolved,
     per_channel=range(1, 3),
-    specials=Specials.SUMMED,
+    specials=Specials.MODERATE,
+    rounding=Rounding.SCALE,
     summed=_filter_size,
 )
 """What ONNX Runtime leaves outside its blocked layout."""
@@ -154,7 +155,6 @@ PRODUCT_OPERATORS: dict[OperatorKey, OperatorFacts] = {
         PLAIN_CONVOLUTION,
         shape=_transposed,
         per_channel=range(0),
-        specials=Specials.MODERATE,
         rounding=Rounding.STEPS,
         summed=_met_filter_size,
     ),

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget, Pipeline, Support, supported
-from aoe.kernels.plain_convolution import tiles
-from aoe.kernels.plain_convolution.direct import plain_pipeline
+from aoe.kernels.plain_convolution import algorithms, tiles
 from aoe.kernels.plain_convolution.result import check_plain_arguments
 from aoe.kernels.plain_convolution.shape import PlainPlan, read_plain
 from aoe.operators.products import PLAIN_CONVOLUTIONS
@@ -33,18 +32,17 @@ class PlainConvolution:
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the algorithm called `algorithm`; by default the first of its precision."""
         plan = _plan(workload)
-        name = algorithm or tiles.algorithms_of(plan)[0]
-        known = (tiles.ROWS, tiles.CHANNELS, tiles.ROWS_IN_PAIRS, tiles.CHANNELS_IN_PAIRS)
-        if name not in known:
-            expected = ", ".join(known)
-            raise ValueError(f"{self.name}: no such algorithm (got {name}, expected {expected})")
-        return plain_pipeline(plan, tiles.panels_of(name, plan.shape))
+        name = algorithm or algorithms.algorithms_of(plan)[0]
+        if name not in algorithms.ALGORITHMS:
+            known = ", ".join(algorithms.ALGORITHMS)
+            raise ValueError(f"{self.name}: no such algorithm (got {name}, expected {known})")
+        return algorithms.pipeline(plan, name)
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return what a vector holds, the register tile, and what a task copies."""
         plan = _plan(workload)
-        names = tiles.algorithms_of(plan)
-        offered = [tiles.choices(plan, name, target) for name in names]
+        names = algorithms.algorithms_of(plan)
+        offered = [algorithms.choices(plan, name, target) for name in names]
         numbers = {
             name: tuple(sorted({number for choices in offered for number in choices[name]}))
             for name in offered[0]
@@ -56,16 +54,16 @@ class PlainConvolution:
         )
 
         def legal(values: Mapping[str, Choice]) -> bool:
-            return tiles.fits(values, plan, target)
+            return algorithms.fits(values, plan, target)
 
-        guesses = tiles.first_guesses(plan, names, target)
+        guesses = algorithms.first_guesses(plan, target)
         return Space(knobs=knobs, constraint=legal, first_guesses=guesses)
 
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget
     ) -> Schedule:
         """Return the steps of a configuration."""
-        steps = tiles.direct_steps(configuration, _plan(workload), target)
+        steps = algorithms.steps(configuration, _plan(workload), target)
         return Schedule(tuple(steps), algorithm=str(configuration[KNOB]))
 
 

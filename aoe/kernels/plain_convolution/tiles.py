@@ -44,9 +44,7 @@ VECTOR = 16
 _BLOCKS, _DOWN, _GROUPS = (1, 2, 3, 4, 5, 6, 7), (1, 2, 3, 4, 7), (1, 2, 4, 8, 16, 32)
 _BEST_TILES = 3
 """Register tiles offered for a shape: the register file leaves few that are any good."""
-_GUESSES = 4
-"""First guesses of all algorithms together."""
-_FAR_BYTES_PER_CYCLE = 12
+FAR_BYTES_PER_CYCLE = 12
 """Bytes a core reads per cycle from the cache behind its own. Assumed: about 40 GB/s at 3 GHz."""
 _STRAY_CYCLES = 2.0
 """What storing a result away from its neighbours costs. Assumed."""
@@ -71,8 +69,8 @@ def panels_of(algorithm: str, shape: PlainShape) -> Panels:
     return Panels(width=width, pair=pair, in_rows=True)
 
 
-def algorithms_of(plan: PlainPlan) -> tuple[str, ...]:
-    """Return the algorithms for a convolution in the precision of its workload."""
+def direct_algorithms(plan: PlainPlan) -> tuple[str, ...]:
+    """Return the direct algorithms in the precision of a workload, the first one a default."""
     shape = plan.shape
     has_rows = shape.result[0] // shape.phases[0] >= VECTOR
     names = (ROWS_IN_PAIRS, CHANNELS_IN_PAIRS) if plan.in_pairs else (ROWS, CHANNELS)
@@ -83,7 +81,7 @@ def algorithms_of(plan: PlainPlan) -> tuple[str, ...]:
 
 def choices(plan: PlainPlan, algorithm: str, target: KernelTarget) -> dict[str, tuple[int, ...]]:
     """Return what may be chosen for the numbers of a configuration, rising."""
-    tiles = _best_tiles(plan.shape, algorithm, _vectors(target))
+    tiles = _best_tiles(plan.shape, algorithm, vectors_of(target))
     return {
         BLOCKS: tuple(sorted({tile[0] for tile in tiles})),
         ACROSS: tuple(sorted({tile[1] for tile in tiles})),
@@ -95,8 +93,8 @@ def choices(plan: PlainPlan, algorithm: str, target: KernelTarget) -> dict[str, 
 def fits(values: Mapping[str, Choice], plan: PlainPlan, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups inside the image."""
     algorithm, shape = str(values[KNOB]), plan.shape
-    tile = _tile(values)
-    if tile not in _best_tiles(shape, algorithm, _vectors(target)):
+    tile = tile_of(values)
+    if tile not in _best_tiles(shape, algorithm, vectors_of(target)):
         return False
     if values[SCOPE] == IMAGE:
         return values[TILE_ROWS] == 1
@@ -111,7 +109,7 @@ def ranked(
     found: list[tuple[float, dict[str, Choice]]] = []
     scopes = (GROUP, IMAGE)
     for tile, rows, scope in product(
-        _best_tiles(plan.shape, algorithm, _vectors(target)), _GROUPS, scopes
+        _best_tiles(plan.shape, algorithm, vectors_of(target)), _GROUPS, scopes
     ):
         values: dict[str, Choice] = {KNOB: algorithm, **dict(zip(_TILE, tile, strict=True))}
         values |= {TILE_ROWS: rows, SCOPE: scope}
@@ -120,24 +118,11 @@ def ranked(
     return sorted(found, key=lambda item: item[0])
 
 
-def first_guesses(
-    plan: PlainPlan, algorithms: tuple[str, ...], target: KernelTarget
-) -> tuple[dict[str, Choice], ...]:
-    """Return the first guesses: of every algorithm some, of several register tiles."""
-    chosen: list[tuple[float, dict[str, Choice]]] = []
-    for name in algorithms:
-        count = _GUESSES - len(algorithms) + 1 if name == algorithms[0] else 1
-        kinds: dict[tuple[Choice, ...], tuple[float, dict[str, Choice]]] = {}
-        for cycles, values in ranked(plan, name, target):
-            kinds.setdefault((*_tile(values), values[SCOPE]), (cycles, values))
-        chosen += [*kinds.values()][:count]
-    return tuple(values for _, values in sorted(chosen, key=lambda item: item[0]))
-
-
 _TILE = (BLOCKS, ACROSS, DOWN)
 
 
-def _tile(values: Mapping[str, Choice]) -> Tile:
+def tile_of(values: Mapping[str, Choice]) -> Tile:
+    """Return panels of channels, vectors or elements across, and rows of a configuration."""
     blocks, across, down = (int(values[name]) for name in _TILE)
     return blocks, across, down
 
@@ -159,7 +144,7 @@ def _tiles_along(shape: PlainShape, algorithm: str, tile: Tile) -> int:
     return -(-shape.result[1] // tile[2])
 
 
-def _vectors(target: KernelTarget) -> int:
+def vectors_of(target: KernelTarget) -> int:
     """Return vectors the registers hold."""
     return target.registers * target.vector_lanes // VECTOR
 
@@ -219,7 +204,7 @@ def _repeated(tile: Tile, shape: PlainShape, algorithm: str) -> float:
 
 def _cycles(values: Mapping[str, Choice], plan: PlainPlan, target: KernelTarget) -> float:
     """Return the estimated cycles of a configuration: products, traffic, idle threads."""
-    algorithm, shape, tile = str(values[KNOB]), plan.shape, _tile(values)
+    algorithm, shape, tile = str(values[KNOB]), plan.shape, tile_of(values)
     panels, size = panels_of(algorithm, shape), 2 if plan.in_pairs else 4
     results = prod(shape.result) * shape.channels_out * shape.groups * shape.batch
     depth = panels.pairs(shape) * prod(shape.taps)
@@ -243,7 +228,7 @@ def _cycles(values: Mapping[str, Choice], plan: PlainPlan, target: KernelTarget)
     panel = depth * panels.pair * panels.width * prod(shape.phases) * tile[0] * size
     over = panels.out(shape) * shape.groups / tile[0]
     if held * size + panel > 0.7 * target.l2_bytes:  # elements are read again for each panel
-        cycles += over * held * size * groups * planes / _FAR_BYTES_PER_CYCLE
+        cycles += over * held * size * groups * planes / FAR_BYTES_PER_CYCLE
     tasks = planes * groups if is_grouped else over
     return cycles * (-(-tasks // target.threads) * target.threads / tasks)
 
@@ -284,7 +269,7 @@ def _result_steps(
 
 def _tile_loops(values: Mapping[str, Choice], shape: PlainShape) -> dict[str, int]:
     """Return the loops of the result inside a register tile with their lengths, innermost first."""
-    algorithm, (blocks, across, down) = str(values[KNOB]), _tile(values)
+    algorithm, (blocks, across, down) = str(values[KNOB]), tile_of(values)
     channels = {"in_o": panels_of(algorithm, shape).width}
     phase = {"phase": shape.phases[0]} if shape.phases[0] > 1 else {}
     high = {"in_h": down} if shape.rank > 1 else {}
@@ -294,7 +279,7 @@ def _tile_loops(values: Mapping[str, Choice], shape: PlainShape) -> dict[str, in
 
 
 def _result_splits(values: Mapping[str, Choice], shape: PlainShape) -> Iterator[Step]:
-    algorithm, (blocks, across, down) = str(values[KNOB]), _tile(values)
+    algorithm, (blocks, across, down) = str(values[KNOB]), tile_of(values)
     phases = shape.phases[0]
     if phases > 1:
         yield Split(RESULT, "w", "w", "phase", phases, Tail.GUARD)
@@ -334,7 +319,7 @@ def _copy_steps(values: Mapping[str, Choice], plan: PlainPlan) -> Iterator[Step]
 def _product_steps(
     values: Mapping[str, Choice], plan: PlainPlan, *, is_heavy: bool
 ) -> Iterator[Step]:
-    algorithm, (blocks, across, down) = str(values[KNOB]), _tile(values)
+    algorithm, (blocks, across, down) = str(values[KNOB]), tile_of(values)
     shape, panels = plan.shape, panels_of(algorithm, plan.shape)
     width = {"w": across, "h": down}
     if panels.in_rows:

@@ -54,7 +54,10 @@ CONVOLUTIONS: Mapping[str, Workload] = {
         activation_params=(0.1,),
     ),
     "2-D, small image": plain_convolution((1, 18, 5, 7), (21, 18, 3, 3), pads=(1,) * 4),
-    "3-D": plain_convolution((1, 3, 4, 5, 19), (4, 3, 3, 3, 3), pads=(1,) * 6, chain=GELU),
+    "3-D": plain_convolution((1, 3, 5, 6, 19), (5, 3, 3, 3, 3), pads=(1,) * 6, chain=GELU),
+    "3x5, uneven padding": plain_convolution(
+        (2, 3, 9, 21), (6, 3, 3, 5), pads=(2, 1, 0, 3), chain=SILU
+    ),
     "3-D, stride 2": plain_convolution((1, 2, 7, 6, 9), (3, 2, 2, 3, 3), stride=2),
     "groups of odd channels": plain_convolution((1, 9, 4, 17), (15, 3, 1, 3), group=3, bias=False),
     "1x1, in groups, scaled by channels": chained(
@@ -81,6 +84,7 @@ TRANSPOSED: Mapping[str, Workload] = {
 
 class TestPlainConvolution(KernelFamilyTests):
     family_name = "plain_convolution"
+    share = 1.0
     cases: Mapping[str, Workload] = {
         **CONVOLUTIONS,
         **in_bfloat16(dict(list(CONVOLUTIONS.items())[::3])),
@@ -124,6 +128,45 @@ def test_sums_of_many_channels_stay_within_the_bound(precision: Precision, bound
         schedule = PlainConvolution().schedule(workload, Configuration(guess), kernel_target())
         found = CompiledKernel(workload, schedule).run(run.inputs)
         assert np.abs(found - exact).max() / np.abs(exact).max() < bound
+
+
+def test_special_values_come_out_where_onnx_runtime_has_them() -> None:
+    workload = plain_convolution((1, 3, 6, 40), (5, 3, 3, 3), pads=(1,) * 4)
+    workload = replace(workload, precision=Precision.STRICT_FLOAT32)
+    image = random_inputs(workload, SEED)["x0"].copy()
+    for at, value in enumerate((np.nan, np.inf, -np.inf)):
+        image.reshape(-1)[at * 211] = value
+    run = run_baseline(workload, {"x0": image})
+    for guess in PlainConvolution().space(workload, kernel_target()).first_guesses:
+        schedule = PlainConvolution().schedule(workload, Configuration(guess), kernel_target())
+        found = CompiledKernel(workload, schedule).run(run.inputs)
+        finite = np.isfinite(run.result)
+        assert not finite.all()
+        np.testing.assert_array_equal(found[~finite], run.result[~finite])
+        assert np.isfinite(found[finite]).all()
+
+
+@pytest.mark.parametrize("algorithm", ["winograd_rows_4", "winograd_rows_2"])
+def test_transformed_sums_stay_within_the_bound(algorithm: str) -> None:
+    """The error of F(4x4, 3x3) against float64 is a share of the largest result."""
+    workload = plain_convolution((1, 128, 4, 4, 18), (4, 128, 3, 3, 3), bias=False, pads=(1,) * 6)
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    x, weights = (run.inputs[name].astype(np.float64) for name in ("x0", "x1"))
+    image = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3, 3), axis=(2, 3, 4))
+    exact = np.einsum("ncdhwijk,ocijk->nodhw", windows, weights)
+    space = PlainConvolution().space(workload, kernel_target())
+    guess = next(guess for guess in space.first_guesses if guess["algorithm"] == algorithm)
+    schedule = PlainConvolution().schedule(workload, Configuration(guess), kernel_target())
+    found = CompiledKernel(workload, schedule).run(run.inputs)
+    error = np.abs(found - exact).max() / np.abs(exact).max()
+    assert error < (3e-5 if algorithm == "winograd_rows_4" else 3e-6)
+
+
+def test_strict_float32_transforms_nothing() -> None:
+    known = replace(CONVOLUTIONS["3-D"], precision=Precision.STRICT_FLOAT32)
+    for configuration in PlainConvolution().space(known, kernel_target()).configurations():
+        assert "winograd" not in str(configuration["algorithm"])
 
 
 def test_transposed_convolution_that_multiplies_zeros_is_not_strict() -> None:

@@ -1,0 +1,88 @@
+"""The ways a convolution of plain tensors is computed, of which the search chooses one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from aoe.kernels.algorithms import KNOB, is_allowed
+from aoe.kernels.family import KernelTarget, Pipeline
+from aoe.kernels.plain_convolution import tiles, winograd_tiles
+from aoe.kernels.plain_convolution.direct import plain_pipeline
+from aoe.kernels.plain_convolution.shape import PlainPlan
+from aoe.kernels.plain_convolution.winograd import check_row_winograd, row_winograd_pipeline
+from aoe.schedule import Choice, Step
+
+Values = Mapping[str, Choice]
+WINOGRAD = (winograd_tiles.WINOGRAD_4, winograd_tiles.WINOGRAD_2)
+ALGORITHMS = (
+    tiles.ROWS,
+    tiles.CHANNELS,
+    tiles.ROWS_IN_PAIRS,
+    tiles.CHANNELS_IN_PAIRS,
+    *WINOGRAD,
+)
+_GUESSES = {winograd_tiles.WINOGRAD_4: 2, winograd_tiles.WINOGRAD_2: 1}
+_DIRECT_GUESSES = 3
+"""First guesses of each; one of direct algorithms but the first, together six at most."""
+
+
+def algorithms_of(plan: PlainPlan) -> tuple[str, ...]:
+    """Return the algorithms for a convolution in the precision of its workload."""
+    direct = tiles.direct_algorithms(plan)
+    is_long = plan.shape.result[0] >= tiles.VECTOR
+    if is_long and is_allowed(WINOGRAD[0], plan.workload.precision):
+        return (*direct, *WINOGRAD) if check_row_winograd(plan.shape) else direct
+    return direct
+
+
+def pipeline(plan: PlainPlan, algorithm: str) -> Pipeline:
+    """Return an algorithm, not scheduled."""
+    if algorithm in WINOGRAD:
+        return row_winograd_pipeline(plan, winograd_tiles.row_transforms(algorithm, plan.shape))
+    return plain_pipeline(plan, tiles.panels_of(algorithm, plan.shape))
+
+
+def choices(plan: PlainPlan, algorithm: str, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+    """Return what may be chosen for the numbers of a configuration, rising."""
+    if algorithm in WINOGRAD:
+        return winograd_tiles.winograd_choices(plan, algorithm, target)
+    return tiles.choices(plan, algorithm, target)
+
+
+def fits(values: Values, plan: PlainPlan, target: KernelTarget) -> bool:
+    """Return True if a configuration is worth a trial."""
+    if values[KNOB] in WINOGRAD:
+        return winograd_tiles.winograd_fits(values, plan, target)
+    return tiles.fits(values, plan, target)
+
+
+def first_guesses(plan: PlainPlan, target: KernelTarget) -> tuple[dict[str, Choice], ...]:
+    """Return the first guesses: of every algorithm some, of several register tiles."""
+    names = algorithms_of(plan)
+    chosen: list[tuple[float, dict[str, Choice]]] = []
+    for name in names:
+        most = _DIRECT_GUESSES if name == names[0] else 1
+        found: dict[tuple[Choice, ...], tuple[float, dict[str, Choice]]] = {}
+        for cycles, values in _ranked(plan, name, target):
+            found.setdefault((*tiles.tile_of(values), values[tiles.SCOPE]), (cycles, values))
+        chosen += [*found.values()][: _GUESSES.get(name, most)]
+    best_first = sorted(chosen, key=lambda item: item[0])
+    return tuple(values for _, values in best_first)[:_MOST_GUESSES]
+
+
+_MOST_GUESSES = 6
+
+
+def _ranked(
+    plan: PlainPlan, algorithm: str, target: KernelTarget
+) -> list[tuple[float, dict[str, Choice]]]:
+    if algorithm in WINOGRAD:
+        return winograd_tiles.winograd_ranked(plan, algorithm, target)
+    return tiles.ranked(plan, algorithm, target)
+
+
+def steps(values: Values, plan: PlainPlan, target: KernelTarget) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    if values[KNOB] in WINOGRAD:
+        return winograd_tiles.winograd_steps(values, plan, target)
+    return tiles.direct_steps(values, plan, target)
