@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import product
 
 import onnx
@@ -116,6 +117,17 @@ def take_apart(
     return growth.cut(region.nodes, fuse_products=False)
 
 
+class _Takes(Enum):
+    """Behind what the chain of a region may stand, tried in this order."""
+
+    PRODUCTS = auto()
+    """Sums of products, and all other anchors."""
+    ANCHORS = auto()
+    """Anchors but for sums of products."""
+    NEITHER = auto()
+    """Nothing, because no family computes it behind its anchor: a mean is taken off, say."""
+
+
 class _Growth:
     """Grows regions; blocked mode takes reorder nodes in, plain mode stops at them."""
 
@@ -156,12 +168,10 @@ class _Growth:
 
     def _grown(self, sink: int, fuse_products: bool) -> Iterator[tuple[int, ...]]:
         """Yield what may end in `sink`, the largest first."""
-        products = (True, False) if fuse_products else (False,)
+        takes = [_Takes.PRODUCTS, _Takes.ANCHORS, _Takes.NEITHER][0 if fuse_products else 1 :]
         found = [
-            self.grow(sink, blocked=blocked, takes_products=takes_products, prologues=prologues)
-            for takes_products, prologues, blocked in product(
-                products, (True, False), (True, False)
-            )
+            self.grow(sink, blocked=blocked, takes=behind, prologues=prologues)
+            for behind, prologues, blocked in product(takes, (True, False), (True, False))
         ]
         anchored = [nodes for nodes in found if any(map(self._is_anchor, nodes))]
         moving = grow_moves(self._graph, sink, fusible=self._fusible, free=self._free)
@@ -169,9 +179,7 @@ class _Growth:
         resized = grow_resized(self._graph, sink, free=self._free)
         yield from filter(None, dict.fromkeys([*anchored, resized, moving, alone, *found]))
 
-    def grow(
-        self, sink: int, *, blocked: bool, takes_products: bool, prologues: bool
-    ) -> tuple[int, ...]:
+    def grow(self, sink: int, *, blocked: bool, takes: _Takes, prologues: bool) -> tuple[int, ...]:
         """Return the nodes of the region that ends in `sink`, or () if there is none."""
         if self._is_dense(self._graph.nodes[sink]):
             return (sink,) if blocked else ()
@@ -183,7 +191,7 @@ class _Growth:
             readers = self._readers(index) & members
             if not readers or index not in self._free:
                 continue
-            if not self._may_join(index, blocked, takes_products):
+            if not self._may_join(index, blocked, takes):
                 continue
             before_anchor = bool(readers & closed)
             reorder = op_key(self._graph.nodes[index]) == REORDER_OUTPUT
@@ -219,12 +227,14 @@ class _Growth:
             return not attributes_of(node).get("channels_last", 0)
         return self._is_compute(node) and node.output[0] in self._graph.blocked
 
-    def _may_join(self, index: int, blocked: bool, takes_products: bool) -> bool:
+    def _may_join(self, index: int, blocked: bool, takes: _Takes) -> bool:
         node = self._graph.nodes[index]
         key = op_key(node)
         if key == REORDER_OUTPUT:
             return blocked and not attributes_of(node).get("channels_last", 0)
-        if self._is_product(node) and not takes_products:
+        if self._is_product(node) and takes is not _Takes.PRODUCTS:
+            return False
+        if self._is_anchor(index) and takes is _Takes.NEITHER:
             return False
         if key == BLOCKED_CONVOLUTION and not blocked:
             return False

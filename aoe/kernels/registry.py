@@ -15,6 +15,7 @@ from aoe.kernels.normalization.instance_normalization import InstanceNormalizati
 from aoe.kernels.normalization.layer_normalization import LayerNormalization
 from aoe.kernels.normalization.lrn import Lrn
 from aoe.kernels.plain_convolution.family import PlainConvolution
+from aoe.kernels.reductions import Reductions
 from aoe.kernels.resizing.family import ResizingFamily
 from aoe.kernels.softmax.columns import Softmax
 from aoe.kernels.softmax.rows import RowSoftmax
@@ -30,6 +31,7 @@ FAMILIES: dict[str, KernelFamily] = {
     "softmax_rows": RowSoftmax(),
     "layer_normalization": LayerNormalization(),
     "instance_normalization": InstanceNormalization(),
+    "reductions": Reductions(),
     "batch_normalization": BatchNormalization(),
     "resizing": ResizingFamily(),
     "movement": MovementFamily(),

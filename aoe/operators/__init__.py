@@ -4,7 +4,7 @@ The rows say what ONNX and ONNX Runtime define. How an operator is computed is w
 kernel families, keyed by the same names.
 """
 
-from aoe.operators.axes import SOFTMAX_ONE_AXIS_SINCE, normalized_axis, softmax_axis
+from aoe.operators.axes import SOFTMAX_ONE_AXIS_SINCE, softmax_axis
 from aoe.operators.facts import (
     KERNEL_DTYPES,
     MICROSOFT_DOMAIN,
@@ -51,7 +51,6 @@ __all__ = [
     "facts_of",
     "integers",
     "is_reorder",
-    "normalized_axis",
     "number",
     "op_key",
     "softmax_axis",

@@ -8,9 +8,11 @@ from math import prod
 
 from aoe.operators.facts import (
     MICROSOFT_DOMAIN,
+    ConstantInput,
     OperatorFacts,
     OperatorKey,
     OperatorKind,
+    Rounding,
     Shape,
     Specials,
     broadcast,
@@ -76,6 +78,55 @@ _LAYER = OperatorFacts(
 )
 _SKIP_LAYER = replace(_LAYER, inputs=(3, 5), shape=_skipped, takes_prologue=False)
 
+
+def reduced_axes(operation: Operation, rank: int) -> tuple[int, ...] | None:
+    """Return the axes a reduction of a tensor of `rank` takes, sorted; None for none or wrong ones.
+
+    Without axes that is all of them, unless the operator says that it then does nothing.
+    """
+    given = operation.attributes.get("axes", ())
+    axes = [int(axis) for axis in given] if isinstance(given, tuple) else []
+    if not axes and number(operation.attributes, "noop_with_empty_axes", 0):
+        return None
+    if any(not -rank <= axis < rank for axis in axes):
+        return None
+    return tuple(sorted({axis % rank for axis in axes})) if axes else tuple(range(rank)) or None
+
+
+def keeps_dimensions(operation: Operation) -> bool:
+    """Return True if a reduction leaves an axis of one element for each it takes."""
+    return bool(number(operation.attributes, "keepdims", 1))
+
+
+def _reduced(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    axes = reduced_axes(operation, len(shapes[0]))
+    if axes is None:
+        return None
+    if keeps_dimensions(operation):
+        return tuple(1 if at in axes else extent for at, extent in enumerate(shapes[0]))
+    return tuple(extent for at, extent in enumerate(shapes[0]) if at not in axes)
+
+
+def _reduced_size(operation: Operation, shape: Shape) -> int:
+    return prod(shape[axis] for axis in reduced_axes(operation, len(shape)) or ())
+
+
+_REDUCTION = OperatorFacts(
+    kind=OperatorKind.AXIS,
+    inputs=(1, 2),
+    shape=_reduced,
+    constants=(ConstantInput(1, "axes"),),
+    specials=Specials.SUMMED,
+    summed=_reduced_size,
+    takes_prologue=True,
+)
+_EXTREME = replace(
+    _REDUCTION,
+    specials=Specials.MODERATE,
+    summed=lambda operation, shape: 1,
+    rounding=Rounding.EXACT,
+)
+
 AXIS_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "InstanceNormalization"): replace(
         _LAYER, inputs=(3, 3), since=6, per_channel=range(1, 3), summed=_pixels
@@ -87,6 +138,16 @@ AXIS_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "LogSoftmax"): _SOFTMAX,
     ("", "RMSNormalization"): replace(_LAYER, inputs=(2, 2)),
     ("", "SimplifiedLayerNormalization"): replace(_LAYER, inputs=(2, 2)),
+    ("", "ReduceL1"): _REDUCTION,
+    ("", "ReduceL2"): _REDUCTION,
+    ("", "ReduceLogSum"): replace(_REDUCTION, positive=(0,)),
+    ("", "ReduceLogSumExp"): _REDUCTION,
+    ("", "ReduceMax"): _EXTREME,
+    ("", "ReduceMean"): _REDUCTION,
+    ("", "ReduceMin"): _EXTREME,
+    ("", "ReduceProd"): replace(_REDUCTION, specials=Specials.MODERATE),
+    ("", "ReduceSum"): _REDUCTION,
+    ("", "ReduceSumSquare"): _REDUCTION,
     ("", "Softmax"): _SOFTMAX,
     (MICROSOFT_DOMAIN, "SkipLayerNormalization"): _SKIP_LAYER,
     (MICROSOFT_DOMAIN, "SkipSimplifiedLayerNormalization"): replace(_SKIP_LAYER, inputs=(3, 4)),

@@ -9,6 +9,7 @@ from typing import Any
 
 import halide as hl
 
+from aoe.kernels.math.functions import strict
 from aoe.schedule import ComputeAt, Memory, Reorder, Step, StoreIn, Unroll, Vectorize
 
 _ACCUMULATOR = "acc"
@@ -87,15 +88,16 @@ class Fold:
         walk = hl.RDom([(0, whole)], f"{name}_k")
         parts = hl.Func(f"{name}_parts")
         parts[self._at] = self._first(term, start, accumulator, whole * count)
-        parts[self._at] = combine(parts[self._at], term(walk.x * count + accumulator))
+        parts[self._at] = combine(hl.Expr(parts[self._at]), term(walk.x * count + accumulator))
         self._functions = {f"{name}_parts": parts}
         self._walked = (walk.x.name(), whole)
         if around.columns:
-            joined = [parts[self._at_accumulator(number)] for number in range(count)]
+            joined = [hl.Expr(parts[self._at_accumulator(number)]) for number in range(count)]
         else:
             joined = self._halved(parts, combine)
         total = hl.Func(name)
-        total[around.variables] = reduce(combine, joined)
+        # strict: what reads it may ask whether it is infinite or NaN
+        total[around.variables] = strict(reduce(combine, joined))
         self._functions[name] = total
         for function in self._functions.values():
             function.compute_root()  # steps place it closer
@@ -106,12 +108,12 @@ class Fold:
         for width in _halves(self._around.accumulators):
             stage = f"{self.name}_{width}"
             halves = hl.Func(stage)
-            one, other = (left[self._at_accumulator(place)] for place in (at, at + width))
+            one, other = (hl.Expr(left[self._at_accumulator(to)]) for to in (at, at + width))
             halves[self._at_accumulator(at)] = combine(one, other)
             self._functions[stage] = halves
             left = halves
         count = _narrowest(self._around.accumulators)
-        four = [left[self._at_accumulator(number)] for number in range(count)]
+        four = [hl.Expr(left[self._at_accumulator(number)]) for number in range(count)]
         return [combine(*pair) for pair in zip(four[::2], four[1::2], strict=True)]
 
     def _at_accumulator(self, number: Any) -> tuple[Any, ...]:

@@ -141,7 +141,7 @@ def plan_rows(
     if inside and not (workload.blocked and [axis.name for axis in inside] == ["ci"]):
         return Support(f"{what} over an axis that is not the last")
     nest = AnchoredNest(parts=parts, iteration=iteration)
-    is_computed = sums_inputs or any(not is_reorder(item) for item in _feeding(parts))
+    is_computed = sums_inputs or any(not is_reorder(item) for item in feeding(parts))
     return RowPlan(nest=nest, reduced=walked[0], is_computed=is_computed)
 
 
@@ -165,13 +165,14 @@ def split_around(workload: Workload, anchors: Container[OperatorKey]) -> Anchore
     return Anchored(workload=workload, anchor=anchor, source=0, before=before, after=after)
 
 
-def _feeding(parts: Anchored) -> list[Operation]:
-    """Return the operations the anchor's first input is made by."""
-    needed, found = {parts.anchor.inputs[0]}, []
+def feeding(parts: Anchored) -> list[Operation]:
+    """Return the operations the anchor's first input is made by, in topological order."""
+    needed = {parts.anchor.inputs[0]}
+    found: list[Operation] = []
     for item in reversed(parts.before):
         if item.output in needed:
             needed.update(item.inputs)
-            found.append(item)
+            found.insert(0, item)
     return found
 
 

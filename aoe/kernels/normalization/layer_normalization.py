@@ -11,7 +11,8 @@ from aoe.kernels.normalization.statistics import (
     normalized_schedule,
     normalized_space,
 )
-from aoe.operators import MICROSOFT_DOMAIN, normalized_axis, number, op_key
+from aoe.operators import MICROSOFT_DOMAIN, number, op_key
+from aoe.operators.axes import normalized_axis
 from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Operation, Workload
 

@@ -293,6 +293,22 @@ def test_chain_before_an_anchor_is_cut_off_where_no_family_takes_both() -> None:
     assert [region.nodes for region in cut.regions] == [(0, 1), (2, 3)]
 
 
+def test_chain_behind_an_anchor_is_cut_off_where_no_family_takes_both() -> None:
+    def alone(workload: Workload) -> Workload | str:
+        found = [item.op_type for item in workload.operations]
+        mixed = "LRN" in found and len(found) > 1
+        return "takes no chain" if mixed else _classify(workload)
+
+    nodes = [
+        _op("LRN", ["x"], "l", size=3),
+        _op("Sub", ["l", "slope"], "a"),
+        _op("Tanh", ["a"], "b"),
+    ]
+    graph = _graph(nodes, ["b"], {"slope": np.ones((16, 1, 1), np.float32)})
+    cut = partition(graph, fusible=FUSIBLE, anchors=ANCHORS, classify=alone)
+    assert [region.nodes for region in cut.regions] == [(0,), (1, 2)]
+
+
 def test_two_anchors_never_share_a_region() -> None:
     nodes = [
         _op("LRN", ["x"], "l", size=3),

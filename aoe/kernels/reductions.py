@@ -1,0 +1,359 @@
+"""Sums, means, extremes and other reductions of neighbouring axes, with the chains around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from operator import add, mul
+
+import halide as hl
+
+from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.halide.anchored import Anchored
+from aoe.kernels.halide.chain import (
+    RESULT,
+    build_chain,
+    estimate_cycles,
+    read_operands,
+)
+from aoe.kernels.halide.folds import Around, Combine, Fold, fold_steps, gathered
+from aoe.kernels.halide.iteration import Axis, Iteration, axis_names, check_layouts, plan_iteration
+from aoe.kernels.halide.rows import feeding, split_around
+from aoe.kernels.halide.shapes import infer_shapes
+from aoe.kernels.halide.tiling import (
+    best_tasks,
+    estimate_us,
+    guided_space,
+    parallel_steps,
+    task_choices,
+    vector_choices,
+)
+from aoe.kernels.math.functions import constant, exp, log, strict
+from aoe.operators import Shape, facts_of
+from aoe.operators.axes import keeps_dimensions, reduced_axes
+from aoe.schedule import (
+    Choice,
+    Configuration,
+    Knob,
+    Schedule,
+    Space,
+    Split,
+    Step,
+    Tail,
+    Vectorize,
+)
+from aoe.workload import Operation, TensorSpec, Workload
+
+_FOLD, _PEAK = "fold", "peak"
+_LOWEST = -3.4028234663852886e38
+_ONE = "one"
+Term = Callable[[hl.Expr], hl.Expr]
+
+
+def _same(x: hl.Expr) -> hl.Expr:
+    return x
+
+
+def _square(x: hl.Expr) -> hl.Expr:
+    return x * x
+
+
+def _larger(one: hl.Expr, other: hl.Expr) -> hl.Expr:
+    return hl.select(strict(one < other) | hl.is_nan(other), other, one)
+
+
+def _smaller(one: hl.Expr, other: hl.Expr) -> hl.Expr:
+    return hl.select(strict(one > other) | hl.is_nan(other), other, one)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reduction:
+    """An operator as a reduction: of which terms, from which start, and what is made of it."""
+
+    term: Term = _same
+    start: float = 0.0
+    combine: Combine = add
+    finish: Callable[[hl.Expr, int], hl.Expr] = lambda value, length: value
+
+
+_INFINITY = float("inf")
+_REDUCTIONS: Mapping[str, _Reduction] = {
+    "ReduceL1": _Reduction(term=hl.abs),
+    "ReduceL2": _Reduction(term=_square, finish=lambda value, _: strict(hl.sqrt(value))),
+    "ReduceLogSum": _Reduction(finish=lambda value, _: log(value)),
+    "ReduceLogSumExp": _Reduction(),  # of exponentials, see `_made`
+    "ReduceMax": _Reduction(start=-_INFINITY, combine=_larger),
+    "ReduceMean": _Reduction(finish=lambda value, n: strict(value / constant(float(n)))),
+    "ReduceMin": _Reduction(start=_INFINITY, combine=_smaller),
+    "ReduceProd": _Reduction(start=1.0, combine=mul),
+    "ReduceSum": _Reduction(),
+    "ReduceSumSquare": _Reduction(term=_square),
+}
+
+
+class Reductions:
+    """One value for all elements along some axes.
+
+    Where the axes are the innermost, a row of them is a vector per step; else the axis inside of
+    them is. In the blocked layout that is the channels of a block, and pixels are reduced.
+    """
+
+    name = "reductions"
+    anchors: frozenset[tuple[str, str]] = frozenset(("", name) for name in _REDUCTIONS)
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is one reduction with chains in front and behind."""
+        return support_of(_plan(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the reduction as stages; the chain behind is inlined into the result."""
+        plan = supported(workload, _plan(workload))
+        operands = read_operands(plan.shaped, plan.iteration)
+        scalars = workload.scalars
+        known = build_chain(plan.front, operands.values, scalars, operands.variables)
+        source = hl.Func("source")
+        source[operands.variables] = known[plan.anchor.inputs[0]]
+
+        def walked(at: hl.Expr) -> hl.Expr:
+            name = plan.reduced.name
+            place = (at if v.name() == name else hl.Expr(v) for v in operands.variables)
+            return source[tuple(place)]
+
+        folds, value = _folded(plan, walked)
+        variables = plan.around.variables or (hl.Var(_ONE),)
+        made, output = hl.Func("reduced"), hl.Func(RESULT)
+        made[variables] = value
+        behind = {**operands.values, plan.anchor.output: made[variables]}
+        output[variables] = build_chain(plan.behind, behind, scalars, variables)[workload.result]
+        stages, loops = gathered(folds)
+        results = tuple((axis.name, axis.extent) for axis in reversed(plan.axes))
+        return Pipeline(
+            output=output,
+            stages={RESULT: output, **stages},
+            arguments=operands.arguments,
+            argument_extents=plan.iteration.argument_extents,
+            output_extents=tuple(axis.extent for axis in reversed(plan.axes)),
+            loops={RESULT: results, **loops},
+        )
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return tasks and, where columns are vectors, how wide they are."""
+        plan = supported(workload, _plan(workload))
+        elements = plan.iteration.size
+        cycles = 4 + estimate_cycles(plan.front)
+        work = estimate_us(elements, cycles, 4 * elements, target)
+        vectors = _vectors(plan, target)
+        shared = prod(axis.extent for axis in _shared(plan, vectors[0]))
+        tasks = task_choices(work, shared, target)
+        knobs = (Knob("vector", vectors), Knob("tasks", tasks))
+
+        def legal(values: Mapping[str, Choice]) -> bool:
+            parts = prod(axis.extent for axis in _shared(plan, int(values["vector"])))
+            return int(values["tasks"]) <= parts
+
+        guesses = [
+            (vector, count)
+            for count in dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
+            for vector in reversed(vectors)
+        ]
+        return guided_space(knobs, guesses, legal)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        plan = supported(workload, _plan(workload))
+        vector, tasks = int(configuration["vector"]), int(configuration["tasks"])
+        shared, steps = _shared(plan, vector), _column_steps(plan, vector)
+        at = shared[-1].name if shared else None
+        steps += parallel_steps(RESULT, shared, tasks) if shared else ()
+        around = replace(plan.around, vector=vector)
+        for fold in _folds(plan.anchor):
+            steps += fold_steps(fold, around, RESULT, at)
+        return Schedule(tuple(steps))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReductionPlan:
+    """A workload's loops in the reduction's terms.
+
+    Attributes:
+        workload: What is computed.
+        shaped: A workload with the same inputs, as they are read in the loops of the source.
+        anchor: The operator.
+        front: Operations that make what it reads.
+        behind: All others, in topological order.
+        iteration: Loops of the source.
+        reduced: The axis.
+    """
+
+    workload: Workload
+    shaped: Workload
+    anchor: Operation
+    front: tuple[Operation, ...]
+    behind: tuple[Operation, ...]
+    iteration: Iteration
+    reduced: Axis
+
+    @property
+    def rows(self) -> tuple[Axis, ...]:
+        """Loops outside of the axis, outermost first."""
+        return self.iteration.axes[: self.iteration.axes.index(self.reduced)]
+
+    @property
+    def columns(self) -> tuple[Axis, ...]:
+        """Loops inside of the axis, outermost first."""
+        return self.iteration.axes[self.iteration.axes.index(self.reduced) + 1 :]
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Loops of the result, outermost first."""
+        return (*self.rows, *self.columns) or (Axis(_ONE, 1),)
+
+    @property
+    def around(self) -> Around:
+        """The loops as a fold sees them; how wide a vector of columns is, a schedule says."""
+        columns = tuple(hl.Var(axis.name) for axis in reversed(self.columns))
+        rows = tuple(hl.Var(axis.name) for axis in reversed(self.rows))
+        vector = self.columns[-1].extent if self.workload.blocked else 0
+        return Around(columns=columns, rows=rows, vector=vector, length=self.reduced.extent)
+
+
+def _plan(workload: Workload) -> _ReductionPlan | Support:
+    """Return how a workload is computed, or why it is not."""
+    parts = split_around(workload, Reductions.anchors)
+    layouts = check_layouts(workload)
+    if isinstance(parts, Support) or not layouts:
+        return parts if isinstance(parts, Support) else layouts
+    shapes = infer_shapes(workload)
+    assert not isinstance(shapes, str)
+    shape = shapes[parts.anchor.inputs[0]]
+    axes = reduced_axes(parts.anchor, len(shape))
+    if axes is None:
+        return Support(f"{parts.anchor.op_type} of no axes, or of axes there are not")
+    if workload.blocked and not (axes == (2, 3) and keeps_dimensions(parts.anchor)):
+        return Support(f"{parts.anchor.op_type} of other axes than pixels in the blocked layout")
+    front, behind = _cut(parts)
+    made = {item.output for item in front}
+    if any(ref in made for item in behind for ref in item.inputs):
+        return Support("what is reduced is read again behind the reduction")
+    shaped = _shaped(parts, shape, axes, front, behind)
+    if isinstance(shaped, Support):
+        return shaped
+    names = [axis_names(shaped)[axis] for axis in axes]
+    iteration = plan_iteration(shaped, apart=names)
+    if isinstance(iteration, Support):
+        return iteration
+    walked = [axis for axis in iteration.axes if axis.name.startswith(tuple(names))]
+    if len(walked) != 1:
+        found = f"{len(walked)} groups of axes" if walked else "a single element"
+        return Support(f"{parts.anchor.op_type} of {found}")
+    return _ReductionPlan(
+        workload=workload,
+        shaped=shaped,
+        anchor=parts.anchor,
+        front=front,
+        behind=behind,
+        iteration=iteration,
+        reduced=walked[0],
+    )
+
+
+def _cut(parts: Anchored) -> tuple[tuple[Operation, ...], tuple[Operation, ...]]:
+    """Return the operations in front of the anchor, and all others."""
+    front = tuple(feeding(parts))
+    return front, (*(item for item in parts.before if item not in front), *parts.after)
+
+
+def _shaped(
+    parts: Anchored,
+    shape: Shape,
+    axes: Sequence[int],
+    front: Sequence[Operation],
+    behind: Sequence[Operation],
+) -> Workload | Support:
+    """Return a workload whose result has the source's shape, with the same inputs.
+
+    Inputs of the chain behind have the axes of the source there, one element along those that
+    are reduced.
+    """
+    workload = parts.workload
+    if any(facts_of(item).per_channel for item in (*front, *behind)):
+        return Support("a chain around a reduction reads one value per channel")
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    before = {ref for item in (*front, parts.anchor) for ref in item.inputs}
+    after = {ref for item in behind for ref in item.inputs}
+    inputs: list[TensorSpec] = []
+    for number, spec in enumerate(workload.inputs):
+        ref, read = f"x{number}", spec
+        if ref in after and not keeps_dimensions(parts.anchor):
+            extents = dict(zip(reversed(kept), reversed(spec.shape), strict=False))
+            lifted = tuple(extents.get(axis, 1) for axis in range(len(shape)))
+            if ref in before and lifted != (1,) * (len(shape) - len(spec.shape)) + spec.shape:
+                return Support(f"{ref} is read in front of the reduction and behind it")
+            read = replace(spec, shape=lifted)
+        inputs.append(read)
+    references = tuple(f"x{number}" for number in range(len(inputs)))
+    return Workload(
+        op_type=workload.op_type,
+        inputs=tuple(inputs),
+        operations=(Operation(op_type="Sum", inputs=references, output="t0"),),
+        output=replace(workload.output, shape=shape),
+    )
+
+
+def _folds(anchor: Operation) -> tuple[str, ...]:
+    """Return the names of the folds of an operator, in the order they are computed."""
+    return (_PEAK, _FOLD) if anchor.op_type == "ReduceLogSumExp" else (_FOLD,)
+
+
+def _folded(plan: _ReductionPlan, walked: Term) -> tuple[list[Fold], hl.Expr]:
+    """Return the folds of a kernel and the value of the operator, for the loops around."""
+    around, reduction = plan.around, _REDUCTIONS[plan.anchor.op_type]
+    folds: list[Fold] = []
+
+    def fold(name: str, term: Term, start: float, combine: Combine) -> hl.Expr:
+        folds.append(Fold(name, around, term, constant(start), combine))
+        return folds[-1].value()
+
+    if plan.anchor.op_type == "ReduceLogSumExp":
+        peak, safe = fold(_PEAK, walked, _LOWEST, hl.max), hl.Func("safe")
+        is_finite = strict(hl.abs(peak) < constant(_INFINITY))
+        safe[around.variables] = hl.select(is_finite, peak, constant(0.0))
+        taken_off = safe[around.variables]
+        total = fold(_FOLD, lambda at: exp(strict(walked(at) - taken_off)), 0.0, add)
+        return folds, strict(log(total) + taken_off)
+    term = reduction.term
+    value = fold(_FOLD, lambda at: term(walked(at)), reduction.start, reduction.combine)
+    return folds, reduction.finish(value, plan.reduced.extent)
+
+
+def _vectors(plan: _ReductionPlan, target: KernelTarget) -> tuple[int, ...]:
+    """Return how many columns may be computed together."""
+    if not plan.columns:
+        return (1,)
+    extent = plan.columns[-1].extent
+    if plan.workload.blocked:
+        return (extent,)
+    return tuple(v for v in vector_choices(extent, target.vector_lanes) if v <= extent)
+
+
+def _shared(plan: _ReductionPlan, vector: int) -> tuple[Axis, ...]:
+    """Return the loops tasks share, outermost first; folds are computed in the last."""
+    if not plan.columns or plan.workload.blocked:
+        return plan.rows
+    column = plan.columns[-1]
+    tiles = Axis(f"{column.name}_tile", -(-column.extent // vector))
+    return (*plan.rows, *plan.columns[:-1], tiles)
+
+
+def _column_steps(plan: _ReductionPlan, vector: int) -> list[Step]:
+    """Return steps that make vectors of the innermost columns."""
+    if not plan.columns:
+        return []
+    name = plan.columns[-1].name
+    whole = Vectorize(RESULT, name, vector)
+    if plan.workload.blocked:
+        return [whole]
+    return [Split(RESULT, name, f"{name}_tile", name, vector, Tail.SHIFT_INWARDS), whole]
