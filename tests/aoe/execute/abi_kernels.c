@@ -150,23 +150,23 @@ static int read_packed(void **arguments) {
 #define SIX {2, {2, 3}, 2, {3, 2}, AOE_FLOAT32}
 static const aoe_tensor two_of_six[] = {SIX, SIX};
 static const aoe_tensor six_and_packed[] = {SIX, {2, {2, 3}, 1, {7}, AOE_FLOAT32}};
-static const aoe_packing twice[] = {{1, pack_twice, 1, {6}}};
+static const aoe_packing twice[] = {{1, 1, pack_twice, 1, {6}}};
 static const aoe_tensor cube[] = {{4, {1, 2, 3, 4}, 2, {12, 2}, AOE_FLOAT32}};
 static const aoe_tensor one[] = {{1, {1}, 1, {1}, AOE_FLOAT32}};
 static const aoe_tensor scalar[] = {{0, {0}, 0, {0}, AOE_FLOAT32}};
 
 const aoe_kernel aoe_kernel_table[] = {
-    {"subtract", subtract, 2, two_of_six, SIX, 0, NULL},
-    {"read_packed", read_packed, 2, six_and_packed, {1, {7}, 1, {7}, AOE_FLOAT32}, 1, twice},
-    {"describe", describe, 1, cube, {1, {8}, 1, {8}, AOE_FLOAT32}, 0, NULL},
-    {"threads", threads, 1, one, {1, {3}, 1, {3}, AOE_FLOAT32}, 0, NULL},
-    {"tasks", tasks, 1, one, {1, {100}, 1, {100}, AOE_FLOAT32}, 0, NULL},
-    {"failing_task", failing_task, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
-    {"failing", failing, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
-    {"crash", crash, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
-    {"give_up", give_up, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
-    {"hang", hang, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
-    {"memory", memory, 1, scalar, {0, {0}, 0, {0}, AOE_FLOAT32}, 0, NULL},
+    {"subtract", subtract, 2, 2, two_of_six, SIX, 0, NULL},
+    {"read_packed", read_packed, 2, 2, six_and_packed, {1, {7}, 1, {7}, AOE_FLOAT32}, 1, twice},
+    {"describe", describe, 1, 1, cube, {1, {8}, 1, {8}, AOE_FLOAT32}, 0, NULL},
+    {"threads", threads, 1, 1, one, {1, {3}, 1, {3}, AOE_FLOAT32}, 0, NULL},
+    {"tasks", tasks, 1, 1, one, {1, {100}, 1, {100}, AOE_FLOAT32}, 0, NULL},
+    {"failing_task", failing_task, 1, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
+    {"failing", failing, 1, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
+    {"crash", crash, 1, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
+    {"give_up", give_up, 1, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
+    {"hang", hang, 1, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
+    {"memory", memory, 1, 1, scalar, {0, {0}, 0, {0}, AOE_FLOAT32}, 0, NULL},
 };
 const int aoe_kernel_count = sizeof aoe_kernel_table / sizeof *aoe_kernel_table;
 
