@@ -20,7 +20,10 @@ from aoe.workload import Workload, workload_to_json
 
 _BUILD_FEATURES = ("no_runtime", "no_asserts", "no_bounds_query", "user_context")
 _C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
-_LINK_FLAGS = ("-shared", "-Wl,-z,defs", "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-s")
+_LINK_FLAGS = (
+    *("-shared", "-pthread", "-s"),
+    *("-Wl,-z,defs", "-Wl,-z,noexecstack", "-Wl,--build-id=none"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +173,8 @@ def check_toolchain(toolchain: Toolchain, target: Target) -> None:
 
 def _glue_parts(features: Collection[str]) -> tuple[str, ...]:
     """Return the C files, without suffix, of kernels that need these CPU features."""
-    return ("glue", "scratch", "tiles") if TILES_FEATURE in features else ("glue", "scratch")
+    parts = ("glue", "scratch", "shared_packs")
+    return (*parts, "tiles") if TILES_FEATURE in features else parts
 
 
 def _compile_glue(folder: Path, part: str, toolchain: Toolchain, directory: Path) -> Path:

@@ -63,6 +63,7 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BuildAbi = Callable[..., Path]
+_GLUE = ("glue", "scratch", "shared_packs")
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +78,7 @@ def build_abi(toolchain: Toolchain) -> BuildAbi:
             [
                 *("-std=gnu11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", *flags),
                 *("-Wl,-z,defs", f"-I{glue}", f"-I{halide_include()}", "-o", str(file)),
-                *(str(source), str(glue / "glue.c"), str(glue / "scratch.c"), "-lm", "-lpthread"),
+                *(str(source), *(str(glue / f"{part}.c") for part in _GLUE), "-lm", "-pthread"),
             ],
             what="building",
         )

@@ -7,6 +7,7 @@
 #include "aoe_kernels.h"
 #include "ort_abi.h"
 #include "scratch.h"
+#include "shared_packs.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -18,7 +19,7 @@ typedef struct {
 typedef struct {
   const OrtApi *api;
   const aoe_kernel *kernel;
-  void *packed[AOE_MAX_PACKINGS]; /* NULL where the input is not known before Run */
+  aoe_shared_pack *shared[AOE_MAX_PACKINGS]; /* NULL where the input is not known before Run */
 } kernel_state;
 
 /* What a kernel, and each task of it, gets as `user_context`. */
@@ -96,20 +97,41 @@ static void bind(halide_buffer_t *buffer, halide_dimension_t *dims, const aoe_te
   bind_view(buffer, dims, tensor->view_rank, tensor->extent, tensor->element, data);
 }
 
-/* Returns the packed form of an input, to be freed by the caller, or NULL. */
-static void *pack(const aoe_kernel *kernel, const aoe_packing *packing, void *raw) {
+typedef struct {
+  const aoe_kernel *kernel;
+  const aoe_packing *packing;
+  void *raw;
+} packing_job;
+
+static size_t dense_bytes(int rank, const int32_t *extent, aoe_element element) {
+  size_t bytes = element_bytes[element];
+  for (int d = 0; d < rank; d++) bytes *= (size_t)extent[d];
+  return bytes;
+}
+
+static size_t packed_bytes(const aoe_kernel *kernel, const aoe_packing *packing) {
   const aoe_tensor *wanted = &kernel->arguments[packing->argument];
+  return dense_bytes(wanted->view_rank, wanted->extent, wanted->element);
+}
+
+/* Writes the packed form of an input; 0 if that worked. */
+static int pack_into(const void *job_pointer, void *packed) {
+  const packing_job *job = (const packing_job *)job_pointer;
+  const aoe_packing *packing = job->packing;
   halide_buffer_t buffers[2];
   halide_dimension_t dims[2][AOE_MAX_RANK];
   void *user_context = NULL; /* packing runs on the calling thread alone */
-  size_t bytes = element_bytes[wanted->element];
-  for (int d = 0; d < wanted->view_rank; d++) bytes *= (size_t)wanted->extent[d];
-  void *packed = aligned_alloc(64, (bytes + 63) / 64 * 64); /* kept as long as the session */
-  if (!packed) return NULL;
-  bind_view(&buffers[0], dims[0], packing->view_rank, packing->extent, AOE_FLOAT32, raw);
-  bind(&buffers[1], dims[1], wanted, packed);
+  bind_view(&buffers[0], dims[0], packing->view_rank, packing->extent, AOE_FLOAT32, job->raw);
+  bind(&buffers[1], dims[1], &job->kernel->arguments[packing->argument], packed);
   void *arguments[3] = {&user_context, &buffers[0], &buffers[1]};
-  if (packing->run(arguments) == 0) return packed;
+  return packing->run(arguments);
+}
+
+/* Returns the packed form of an input for one Run, to be freed by the caller, or NULL. */
+static void *pack(const aoe_kernel *kernel, const aoe_packing *packing, void *raw) {
+  packing_job job = {kernel, packing, raw};
+  void *packed = aligned_alloc(64, (packed_bytes(kernel, packing) + 63) / 64 * 64);
+  if (!packed || pack_into(&job, packed) == 0) return packed;
   free(packed);
   return NULL;
 }
@@ -178,28 +200,47 @@ static OrtStatus *run_kernel(const kernel_state *state, OrtKernelContext *contex
 
 static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
   const kernel_state *state = (const kernel_state *)state_pointer;
-  void *packed[AOE_MAX_PACKINGS];
-  memcpy(packed, state->packed, sizeof packed);
+  void *packed[AOE_MAX_PACKINGS] = {NULL};
+  int count = state->kernel->packing_count;
+  for (int p = 0; p < count; p++)
+    if (state->shared[p]) packed[p] = aoe_packed(state->shared[p]);
   OrtStatus *status = run_kernel(state, context, packed);
-  for (int p = 0; p < state->kernel->packing_count; p++)
-    if (packed[p] != state->packed[p]) free(packed[p]); /* of an input of this Run alone */
+  for (int p = 0; p < count; p++)
+    if (!state->shared[p]) free(packed[p]); /* of an input of this Run alone */
   return status;
 }
 
-/* Packs what is constant, once for the life of the session. */
-static void pack_constants(kernel_state *state, const OrtKernelInfo *info) {
+/* Finds the data of an input that is a constant of the expected shape; NULL if it is none. */
+static OrtStatus *constant_data(const kernel_state *state, const OrtKernelInfo *info, int input,
+                                void **data) {
   const OrtApi *api = state->api;
+  const aoe_tensor *expected = &state->kernel->arguments[input];
+  int is_constant = 0;
+  const OrtValue *value = NULL;
+  OrtStatus *status = ORT_CALL(api, 249, ort_constant_input)(info, (size_t)input, &is_constant,
+                                                             &value);
+  if (status || !is_constant || !value) return status;
+  status = check_shape(api, value, state->kernel, expected);
+  return status ? status : ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, data);
+}
+
+/* Packs what is constant, unless another session or node has: once for the life of them all. */
+static void pack_constants(kernel_state *state, const OrtKernelInfo *info) {
   for (int p = 0; p < state->kernel->packing_count; p++) {
     const aoe_packing *packing = &state->kernel->packings[p];
-    int is_constant = 0;
-    const OrtValue *value = NULL;
-    void *data = NULL;
-    OrtStatus *status = ORT_CALL(api, 249, ort_constant_input)(info, (size_t)packing->input,
-                                                               &is_constant, &value);
-    if (!status && is_constant && value)
-      status = ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, &data);
-    if (status) ORT_CALL(api, 93, ort_release_status)(status);
-    else if (data) state->packed[p] = pack(state->kernel, packing, data);
+    packing_job job = {state->kernel, packing, NULL};
+    OrtStatus *status = constant_data(state, info, packing->input, &job.raw);
+    if (status) ORT_CALL(state->api, 93, ort_release_status)(status); /* Run will say what it is */
+    if (status || !job.raw) continue;
+    aoe_pack_order order = {
+        .form = packing,
+        .raw = job.raw,
+        .raw_bytes = dense_bytes(packing->view_rank, packing->extent, AOE_FLOAT32),
+        .packed_bytes = packed_bytes(state->kernel, packing),
+        .make = pack_into,
+        .what = &job,
+    };
+    state->shared[p] = aoe_share_pack(&order);
   }
 }
 
@@ -227,7 +268,7 @@ static int one(const OrtCustomOp *op) { return (void)op, 1; }
 static int default_memory(const OrtCustomOp *op, size_t i) { return (void)op, (void)i, 0; }
 static void destroy(void *kernel) {
   kernel_state *state = (kernel_state *)kernel;
-  for (int p = 0; p < state->kernel->packing_count; p++) free(state->packed[p]);
+  for (int p = 0; p < state->kernel->packing_count; p++) aoe_give_back_pack(state->shared[p]);
   free(state);
 }
 
