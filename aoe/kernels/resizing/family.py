@@ -47,11 +47,11 @@ class ResizingFamily:
         else:
             stages |= _tables(plan.last)
             interpolated = _looked_up(plan, rows, stages, variables)
-        values = {plan.resize.output: interpolated}
-        places = position_variables(loops, plan.made)
-        for ref, source in plan.sources.items():
+        values = {plan.split.anchor.output: interpolated}
+        places = position_variables(loops, plan.nest.made)
+        for ref, source in plan.nest.sources.items():
             values[ref] = element(source, arguments, places, workload.scalars)
-        known = build_chain(plan.chain, values, workload.scalars, variables)
+        known = build_chain(plan.split.chain, values, workload.scalars, variables)
         output = hl.Func(RESULT)
         output[variables] = known[workload.result]
         nest = tuple((axis.name, axis.extent) for axis in reversed(plan.axes))
@@ -97,7 +97,7 @@ def _rows(
             first = item.taps.first(result)
             known[item.tap] = hl.clamp(first + number, 0, item.taps.extent - 1)
             weight = weight * item.taps.weights(result)[number]
-        value = element(plan.read, arguments, position_variables(known, plan.made), ())
+        value = element(plan.nest.read, arguments, position_variables(known, plan.nest.made), ())
         term = value * weight if others else value
         total = total + term if total.defined() else term
     rows = hl.Func(ROWS)

@@ -42,10 +42,10 @@ _STACK_BYTES_MAX = 64 << 10
 
 def resizing_space(plan: Resizing, target: KernelTarget) -> Space:
     """Return vector widths and tasks."""
-    size = plan.workload.output.size
+    size = plan.split.workload.output.size
     taps = sum(item.taps.count for item in plan.dimensions)
     gathers = 0 if plan.last.rest or _is_blocked(plan) else _GATHER_CYCLES * plan.last.taps.count
-    cycles = _TAP_CYCLES * taps + gathers + estimate_cycles(plan.chain)
+    cycles = _TAP_CYCLES * taps + gathers + estimate_cycles(plan.split.chain)
     work = estimate_us(size, cycles, 8 * size, target)
     around = _around(plan)
     tasks = task_choices(work, prod(axis.extent for axis in around), target)

@@ -123,7 +123,7 @@ def test_only_columns_or_only_rows_are_resized() -> None:
         ({"antialias": 1}, "weights that depend on the border"),
         ({"mode": "cubic", "exclude_outside": 1}, "weights that depend on the border"),
         ({"coordinate_transformation_mode": "half_pixel_symmetric"}, "coordinates: half_pixel_"),
-        ({"mode": "nearest"}, "0 interpolations"),
+        ({"mode": "nearest"}, "0 interpolations, 1 resizes"),
         ({"sizes": (1, 2, 1, 8)}, "a dimension of one result"),
         ({"sizes": (2, 4, 8, 16), "axes": (0, 1, 2, 3)}, "4 dimensions are resized"),
     ],
