@@ -15,6 +15,7 @@ from aoe.kernels.normalization.instance_normalization import InstanceNormalizati
 from aoe.kernels.normalization.layer_normalization import LayerNormalization
 from aoe.kernels.normalization.lrn import Lrn
 from aoe.kernels.plain_convolution.family import PlainConvolution
+from aoe.kernels.pooling.family import PoolingFamily
 from aoe.kernels.reductions import Reductions
 from aoe.kernels.resizing.family import ResizingFamily
 from aoe.kernels.softmax.columns import Softmax
@@ -33,6 +34,7 @@ FAMILIES: dict[str, KernelFamily] = {
     "instance_normalization": InstanceNormalization(),
     "reductions": Reductions(),
     "batch_normalization": BatchNormalization(),
+    "pooling": PoolingFamily(),
     "resizing": ResizingFamily(),
     "movement": MovementFamily(),
     "elementwise": Elementwise(),

@@ -15,6 +15,7 @@ from aoe.operators.facts import (
 )
 from aoe.operators.movement import INTERPOLATION, MOVEMENT_OPERATORS, interpolates, reordered
 from aoe.operators.products import BLOCKED_CONVOLUTION, DENSE_CONVOLUTION, PRODUCT_OPERATORS
+from aoe.operators.windows import WINDOW_OPERATORS
 from aoe.workload import NCHWC_DOMAIN, Operation
 
 REORDER_INPUT: OperatorKey = (NCHWC_DOMAIN, "ReorderInput")
@@ -27,6 +28,7 @@ OPERATORS: dict[OperatorKey, OperatorFacts] = {
     **AXIS_OPERATORS,
     **PRODUCT_OPERATORS,
     **MOVEMENT_OPERATORS,
+    **WINDOW_OPERATORS,
     ("", "BatchNormalization"): OperatorFacts(
         inputs=(5, 5), since=7, shape=first_shape, per_channel=range(1, 5), positive=(4,)
     ),

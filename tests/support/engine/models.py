@@ -138,7 +138,7 @@ def slow_chain_net(
             helper.make_node("Mul", [source, f"t{i}"], [f"m{i}"], name=f"mul{i}"),
             helper.make_node("PRelu", [f"m{i}", "slope"], [f"p{i}"], name=f"prelu{i}"),
             helper.make_node(
-                "MaxPool",
+                "LpPool",  # no kernel computes it
                 [f"p{i}"],
                 [f"q{i}"],
                 name=f"pool{i}",

@@ -1,0 +1,153 @@
+"""Pooling with the chain behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import halide as hl
+
+from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.halide.chain import RESULT, build_chain
+from aoe.kernels.math.functions import constant
+from aoe.kernels.movement.neighbours import tap
+from aoe.kernels.movement.reading import element, position_variables, read_arguments
+from aoe.kernels.pooling.plan import Pooling, read_pooling
+from aoe.kernels.pooling.walks import COLUMN, ROWS, pooling_schedule, pooling_space
+from aoe.operators.windows import WINDOW_OPERATORS, Window
+from aoe.schedule import Configuration, Schedule, Space
+from aoe.workload import Workload
+
+_LOWEST = -3.4028234663852886e38
+
+
+class PoolingFamily:
+    """y = chain(largest or mean of a window).
+
+    A window is pooled over all dimensions but the last first, for each column of the input; the
+    columns of a row are kept in scratch, or pooled again for each window they are in.
+    """
+
+    name = "pooling"
+    anchors = frozenset(WINDOW_OPERATORS)
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is one pooling of what is read, and a chain behind it."""
+        return support_of(read_pooling(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return pooled columns and the result."""
+        plan = supported(workload, read_pooling(workload))
+        variables = tuple(hl.Var(axis.name) for axis in reversed(plan.axes))
+        arguments = read_arguments(workload)
+        loops = {variable.name(): hl.Expr(variable) for variable in variables}
+        columns = _columns(plan, arguments, variables)
+        pooled = _pooled_row(plan, columns, variables)
+        if not plan.is_largest:
+            pooled = pooled / _count(plan, loops)
+        values = {plan.split.anchor.output: pooled}
+        places = position_variables(loops, plan.nest.made)
+        for ref, source in plan.nest.sources.items():
+            values[ref] = element(source, arguments, places, workload.scalars)
+        known = build_chain(plan.split.chain, values, workload.scalars, variables)
+        output = hl.Func(RESULT)
+        output[variables] = known[workload.result]
+        nest = tuple((axis.name, axis.extent) for axis in reversed(plan.axes))
+        return Pipeline(
+            output=output,
+            stages={RESULT: output, ROWS: columns},
+            arguments=arguments,
+            argument_extents=tuple((spec.size,) for spec in workload.inputs),
+            output_extents=tuple(extent for _, extent in nest),
+            loops={RESULT: nest, ROWS: tuple((v.name(), 0) for v in columns.args())},
+        )
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return vector width, tasks, and whether columns are kept."""
+        return pooling_space(supported(workload, read_pooling(workload)), target)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        return pooling_schedule(supported(workload, read_pooling(workload)), configuration)
+
+
+def _columns(
+    plan: Pooling, arguments: Sequence[hl.ImageParam], variables: Sequence[hl.Var]
+) -> hl.Func:
+    """Return windows pooled over all dimensions but the last, at each column of the input."""
+    column, last = hl.Var(COLUMN), plan.loop(plan.last)
+    place = tuple(column if v.name() == last else v for v in variables)
+    loops = {v.name(): hl.Expr(v) for v in place}
+    others = [at for at in plan.windows if at != plan.last]
+    terms = []
+    for steps in product(*(range(plan.windows[at].size) for at in others)):
+        at_tap, inside = {plan.last: hl.Expr(column)}, []
+        for at, step in zip(others, steps, strict=True):
+            window = plan.windows[at]
+            start = loops[plan.loop(at)] * window.stride - window.before
+            at_tap[at] = start + step * window.dilation
+        known = dict(loops)
+        for at, there in at_tap.items():
+            window = plan.windows[at]
+            known[tap(at)] = there
+            if not window.is_inside:
+                inside.append((there >= 0) & (there < window.extent))
+                known[tap(at)] = hl.clamp(hl.likely(there), 0, window.extent - 1)
+        value = element(plan.nest.read, arguments, position_variables(known, plan.nest.made), ())
+        terms.append(_or_nothing(plan, value, inside))
+    columns = hl.Func(ROWS)
+    columns[place] = _reduced(plan, terms)
+    return columns
+
+
+def _or_nothing(plan: Pooling, value: hl.Expr, inside: list[hl.Expr]) -> hl.Expr:
+    """Return an element; where it is padding, what changes no result."""
+    for condition in inside:
+        nothing = constant(_LOWEST if plan.is_largest else 0.0)
+        value = hl.select(hl.likely(condition), value, nothing)
+    return value
+
+
+def _pooled_row(plan: Pooling, columns: hl.Func, variables: Sequence[hl.Var]) -> hl.Expr:
+    window, loop = plan.windows[plan.last], plan.loop(plan.last)
+    terms = []
+    for step in range(window.size):
+        place = tuple(
+            v * window.stride + (step * window.dilation - window.before) if v.name() == loop else v
+            for v in variables
+        )
+        terms.append(columns[place])
+    return _reduced(plan, terms)
+
+
+def _reduced(plan: Pooling, terms: list[hl.Expr]) -> hl.Expr:
+    total = terms[0]
+    for term in terms[1:]:
+        total = hl.max(total, term) if plan.is_largest else total + term
+    return total
+
+
+def _count(plan: Pooling, loops: Mapping[str, hl.Expr]) -> hl.Expr:
+    """Return how many elements a mean is of."""
+    total = hl.i32(1)
+    for at, window in plan.windows.items():
+        total = total * _elements(window, loops[plan.loop(at)], counts=plan.counts_padding)
+    return hl.f32(total)
+
+
+def _elements(window: Window, at: hl.Expr, *, counts: bool) -> hl.Expr:
+    if counts or window.is_inside:
+        return hl.i32(window.size)
+    start = at * window.stride - window.before
+    inside = [
+        hl.i32(
+            (start + step * window.dilation >= 0) & (start + step * window.dilation < window.extent)
+        )
+        for step in range(window.size)
+    ]
+    total = inside[0]
+    for term in inside[1:]:
+        total = total + term
+    return total

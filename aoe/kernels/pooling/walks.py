@@ -1,0 +1,118 @@
+"""Schedules of poolings: a row of the result after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT, estimate_cycles
+from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.halide.tiling import (
+    LANE,
+    best_tasks,
+    estimate_us,
+    guided_space,
+    inner_steps,
+    parallel_steps,
+    task_choices,
+    vector_choices,
+)
+from aoe.kernels.pooling.plan import Pooling
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    Knob,
+    Memory,
+    Schedule,
+    Space,
+    Split,
+    Step,
+    StoreIn,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+
+ROWS, COLUMN = "columns", "i"
+KEEP, AGAIN = "keep", "again"
+_STACK_BYTES_MAX = 64 << 10
+
+
+def pooling_space(plan: Pooling, target: KernelTarget) -> Space:
+    """Return vector width, results at once, tasks, and whether columns are kept."""
+    workload, loop = plan.split.workload, plan.axes[-1]
+    reads = prod(window.size for window in plan.windows.values())
+    cycles = 2 * reads + estimate_cycles(plan.split.chain)
+    work = estimate_us(workload.output.size, cycles, 12 * workload.output.size, target)
+    tasks = task_choices(work, prod(axis.extent for axis in _around(plan)), target)
+    vectors = vector_choices(loop.extent, target.vector_lanes)
+    columns = (KEEP, AGAIN) if len(plan.windows) > 1 else (AGAIN,)
+    knobs = (
+        Knob("columns", columns),
+        Knob("vector", vectors),
+        Knob("unroll", (1, 2, 4)),
+        Knob("tasks", tasks),
+    )
+
+    def legal(values: Mapping[str, Choice]) -> bool:
+        unroll = int(values["unroll"])
+        return unroll == 1 or unroll <= _unrolled(plan, int(values["vector"]))
+
+    best = best_tasks(work, tasks)
+    guesses = [
+        (kind, vector, unroll, count)
+        for count in (best, 1)
+        for vector in vectors[:2]
+        for unroll in (2, 1)
+        for kind in columns
+    ]
+    return guided_space(knobs, guesses, legal)
+
+
+def pooling_schedule(plan: Pooling, values: Mapping[str, Choice]) -> Schedule:
+    """Return the steps of a configuration of `pooling_space`."""
+    return Schedule(tuple(_steps(plan, values)))
+
+
+def _steps(plan: Pooling, values: Mapping[str, Choice]) -> Iterator[Step]:
+    vector, unroll, tasks = (int(values[name]) for name in ("vector", "unroll", "tasks"))
+    loop, around = plan.axes[-1], _around(plan)
+    if loop.name == plan.loop(plan.last):
+        yield from inner_steps(RESULT, loop.name, loop.extent, vector, unroll)
+    else:
+        yield from inner_steps(RESULT, loop.name, loop.extent, vector, 1)
+        if unroll > 1:
+            at = plan.axes[-2].name
+            yield Split(RESULT, at, at, f"{at}_u", unroll, Tail.SHIFT_INWARDS)
+            yield Unroll(RESULT, f"{at}_u", unroll)
+    yield from parallel_steps(RESULT, around, tasks)
+    if values["columns"] == KEEP:
+        yield ComputeAt(ROWS, RESULT, around[-1].name)
+        yield StoreIn(ROWS, Memory.STACK if _row_bytes(plan) <= _STACK_BYTES_MAX else Memory.HEAP)
+        inner = COLUMN if loop.name == plan.loop(plan.last) else loop.name
+        if vector > 1:
+            yield Split(ROWS, inner, inner, LANE, vector, Tail.GUARD)
+            yield Vectorize(ROWS, LANE, vector)
+
+
+def _unrolled(plan: Pooling, vector: int) -> int:
+    """Return how many results, or vectors of them, there are to write out."""
+    loop = plan.axes[-1]
+    if loop.name == plan.loop(plan.last):
+        return loop.extent // vector
+    return plan.axes[-2].extent if vector == loop.extent else 1
+
+
+def _around(plan: Pooling) -> tuple[Axis, ...]:
+    """Return the loops around the last dimension with windows; that one if there are none."""
+    names = [axis.name for axis in plan.axes]
+    at = names.index(plan.loop(plan.last))
+    return plan.axes[:at] or plan.axes[:1]
+
+
+def _row_bytes(plan: Pooling) -> int:
+    at = [axis.name for axis in plan.axes].index(plan.loop(plan.last))
+    window = plan.windows[plan.last]
+    columns = window.extent + window.before + window.behind + window.reach
+    return 4 * columns * prod(axis.extent for axis in plan.axes[at + 1 :])

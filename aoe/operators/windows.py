@@ -1,0 +1,125 @@
+"""Operators that sum up, or choose from, a window around each result: pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from aoe.operators.facts import (
+    OperatorFacts,
+    OperatorKey,
+    OperatorKind,
+    Rounding,
+    Shape,
+    Specials,
+    integers,
+    number,
+)
+from aoe.workload import NCHWC_DOMAIN, Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A window along one dimension.
+
+    Attributes:
+        extent: Elements there are.
+        size: Elements of a window.
+        stride: From one window to the next.
+        dilation: From one element of a window to the next.
+        before: Padding in front of the first element.
+        behind: Padding behind the last.
+        made: Windows there are.
+    """
+
+    extent: int
+    size: int
+    stride: int
+    dilation: int
+    before: int
+    behind: int
+    made: int
+
+    @property
+    def reach(self) -> int:
+        """Elements from the first of a window to its last, both counted."""
+        return self.dilation * (self.size - 1) + 1
+
+    @property
+    def is_inside(self) -> bool:
+        """True if no window reaches beyond the elements there are."""
+        return self.before == 0 and (self.made - 1) * self.stride + self.reach <= self.extent
+
+
+def windows_of(operation: Operation, shape: Shape) -> tuple[Window, ...]:
+    """Return the windows of a pooling along its dimensions, those behind the channels.
+
+    Raises:
+        ValueError: the attributes contradict each other.
+    """
+    rank = len(shape) - 2
+    kernel = operation.attributes.get("kernel_shape", ())
+    if rank < 1 or not isinstance(kernel, tuple) or len(kernel) != rank:
+        raise ValueError(f"{operation.op_type}: windows {kernel} in {shape}")
+    strides, dilations = (integers(operation, name, rank, 1) for name in ("strides", "dilations"))
+    pads = integers(operation, "pads", 2 * rank, 0)
+    rounds_up = bool(operation.attributes.get("ceil_mode", 0))
+    padding = str(operation.attributes.get("auto_pad", "NOTSET"))
+    found = []
+    for at, extent in enumerate(shape[2:]):
+        size, stride, dilation = int(kernel[at]), strides[at], dilations[at]
+        before, behind = pads[at], pads[rank + at]
+        reach = dilation * (size - 1) + 1
+        if padding.startswith("SAME"):
+            total = max(0, (-(-extent // stride) - 1) * stride + reach - extent)
+            before = total // 2 if padding == "SAME_UPPER" else total - total // 2
+            behind = total - before
+        elif padding == "VALID":
+            before = behind = 0
+        steps, left = divmod(extent + before + behind - reach, stride)
+        made = steps + 1 + (rounds_up and left > 0)
+        made -= rounds_up and (made - 1) * stride >= extent + before
+        found.append(
+            Window(
+                extent=extent,
+                size=size,
+                stride=stride,
+                dilation=dilation,
+                before=before,
+                behind=behind,
+                made=made,
+            )
+        )
+    return tuple(found)
+
+
+def _pooled(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    try:
+        windows = windows_of(operation, shapes[0])
+    except (ValueError, ZeroDivisionError):
+        return None
+    made = tuple(window.made for window in windows)
+    return (*shapes[0][:2], *made) if all(count > 0 for count in made) else None
+
+
+def _window_size(operation: Operation, shape: Shape) -> int:
+    kernel = operation.attributes.get("kernel_shape", ())
+    assert isinstance(kernel, tuple)
+    return prod(int(number({"size": size}, "size", 1)) for size in kernel)
+
+
+_LARGEST = OperatorFacts(
+    kind=OperatorKind.WINDOW, shape=_pooled, specials=Specials.MODERATE, rounding=Rounding.EXACT
+)
+"""ONNX Runtime's largest of a window with NaN in it depends on where it is."""
+_MEAN = OperatorFacts(
+    kind=OperatorKind.WINDOW, shape=_pooled, specials=Specials.SUMMED, summed=_window_size
+)
+
+WINDOW_OPERATORS: dict[OperatorKey, OperatorFacts] = {
+    ("", "AveragePool"): _MEAN,
+    ("", "MaxPool"): _LARGEST,
+    (NCHWC_DOMAIN, "AveragePool"): _MEAN,
+    (NCHWC_DOMAIN, "MaxPool"): _LARGEST,
+}
