@@ -16,6 +16,7 @@ from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError, BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, worse_of
+from aoe.execute.messages import CompiledKernels
 from aoe.execute.quiet import QuietPairs
 from aoe.execute.samplers import paired_samplers
 from aoe.graph.rewrite import KERNEL_DOMAIN
@@ -83,6 +84,7 @@ class CandidateMeasurer:
         seed: int,
         best_ratio: float | None,
         bytes_around: int = 0,
+        compiled: CompiledKernels | None = None,
     ) -> list[Measurement]:
         """Return one measurement for each schedule, in order.
 
@@ -95,6 +97,7 @@ class CandidateMeasurer:
             seed: Of inputs and constants.
             best_ratio: Speed-up of the best candidate so far, None before there is one.
             bytes_around: What one inference of the model reads and writes besides.
+            compiled: Their object files, where they have been compiled before.
         """
         baseline = self._baseline_of(workload, seed, bytes_around)
         sources = [
@@ -104,11 +107,13 @@ class CandidateMeasurer:
         distinct = {source.name: source for source in sources}  # configurations may coincide
         objects: dict[str, Path] = {}
         found: dict[str, Measurement] = {}
+        directory = self._directory if compiled is None else compiled.directory
         for name, source in distinct.items():
-            try:
-                objects[name] = self._device.compile_kernel(source, self._target, self._directory)
-            except (ScheduleError, BuildError) as error:
-                found[name] = Measurement.failure(Outcome.COMPILE, str(error))
+            error = self._compile(source) if compiled is None else compiled.errors[name]
+            if error:
+                found[name] = Measurement.failure(Outcome.COMPILE, error)
+            else:
+                objects[name] = directory / f"{name}.o"
         if objects:
             library = self._link([distinct[name] for name in objects], objects)
             for name in objects:
@@ -118,6 +123,14 @@ class CandidateMeasurer:
                 if found[name].is_correct:
                     best_ratio = max(best_ratio or 0.0, found[name].speedup)
         return [found[source.name] for source in sources]
+
+    def _compile(self, source: KernelSource) -> str:
+        """Return what is wrong with a kernel, empty if it could be compiled."""
+        try:
+            self._device.compile_kernel(source, self._target, self._directory)
+        except (ScheduleError, BuildError) as error:
+            return str(error)
+        return ""
 
     def _link(self, sources: Sequence[KernelSource], objects: Mapping[str, Path]) -> Path:
         self._libraries += 1

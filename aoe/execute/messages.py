@@ -48,6 +48,19 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledKernels:
+    """Kernels that were compiled elsewhere.
+
+    Attributes:
+        directory: Where their object files are, `<name>.o`.
+        errors: By name what is wrong with a kernel, empty if it is there.
+    """
+
+    directory: Path
+    errors: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPart:
     """A model file and how to run it.
 

@@ -14,7 +14,7 @@ from aoe.device.registry import default_device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError
 from aoe.execute.accuracy import Deviation
-from aoe.execute.messages import ModelPart
+from aoe.execute.messages import CompiledKernels, ModelPart
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import (
     CpuUse,
@@ -166,6 +166,7 @@ class ScriptedRunner:
         seed: int,
         best_ratio: float | None,
         bytes_around: int = 0,
+        compiled: CompiledKernels | None = None,
     ) -> list[Measurement]:
         scripted = [self.candidate(schedule_from_json(schedule)) for schedule in schedules]
         for answer in scripted:

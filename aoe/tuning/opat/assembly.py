@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
 from aoe.device.compiler import KernelSource
-from aoe.errors import RunError
+from aoe.execute.compiling import MANY_AT_ONCE, KernelCompilers
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.graph.model_graph import ModelGraph
@@ -20,13 +19,7 @@ from aoe.graph.regions import Region
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.graph.weights import WeightStore
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS
-from aoe.schedule import schedule_to_json
-from aoe.workload import Precision, workload_to_json
-
-_COMPILE_TIMEOUT_S = 60.0
-_PER_KERNEL_TIMEOUT_S = 20.0
-_WORTH_ANOTHER_WORKER = 6
-"""Number of kernels for which starting another worker (about 1.5 s) pays for itself."""
+from aoe.workload import Precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +46,6 @@ def lowest_precision(kernels: Sequence[ChosenKernel]) -> Precision:
     found = (kernel.source.workload.precision for kernel in kernels)
     lower = [precision for precision in found if precision.is_lower]
     return max(lower, key=lambda precision: precision.rank, default=Precision.FLOAT32)
-
-
-@contextmanager
-def _abandoned_on_interrupt(runners: Sequence[Runner]) -> Iterator[None]:
-    """End workers that compile when the run is interrupted, instead of waiting for them."""
-    try:
-        yield
-    except BaseException:
-        for runner in runners:
-            runner.abandon()
-        raise
 
 
 class Assembly:
@@ -110,7 +92,8 @@ class Assembly:
             return {}
         # Halide numbers the names it makes up: only a fresh worker gives the same bytes again
         self._runner.restart()
-        errors = self._compile([kernel.source for kernel in kernels])
+        with closing(KernelCompilers(self._runner, worth=MANY_AT_ONCE)) as compilers:
+            errors = compilers.compile([kernel.source for kernel in kernels], self.directory)
         good = [kernel.source for kernel in kernels if not errors[kernel.source.name]]
         if good:
             self._runner.device.build_library(
@@ -147,41 +130,3 @@ class Assembly:
     def _write(self, proto: onnx.ModelProto, name: str) -> None:
         light = self._store.externalize(proto)
         (self.directory / name).write_bytes(light.SerializeToString(deterministic=True))
-
-    def _compile(self, sources: Sequence[KernelSource]) -> dict[str, str]:
-        worth = len(sources) // _WORTH_ANOTHER_WORKER
-        helpers = [
-            self._runner.sibling() for _ in range(min(worth, self._runner.target.core_num - 1))
-        ]
-        runners = [self._runner, *helpers]
-        shares = [sources[i :: len(runners)] for i in range(len(runners))]
-        try:
-            with ThreadPoolExecutor(len(runners)) as pool, _abandoned_on_interrupt(runners):
-                results = pool.map(self._compile_in, runners, shares)
-                return {name: error for found in results for name, error in found.items()}
-        finally:
-            for helper in helpers:
-                helper.close()
-
-    def _compile_in(self, runner: Runner, sources: Sequence[KernelSource]) -> dict[str, str]:
-        if not sources:
-            return {}
-        try:
-            found: dict[str, str] = runner.call(
-                "compile_kernels",
-                timeout_s=_COMPILE_TIMEOUT_S + _PER_KERNEL_TIMEOUT_S * len(sources),
-                kernels=[
-                    (s.name, workload_to_json(s.workload), schedule_to_json(s.schedule))
-                    for s in sources
-                ],
-                directory=self.directory,
-            )
-            return found
-        except RunError as error:
-            if len(sources) == 1:
-                return {sources[0].name: str(error)}
-            return {
-                name: text
-                for source in sources
-                for name, text in self._compile_in(runner, [source]).items()
-            }

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from aoe.device.compiler import KernelSource, kernel_name
 from aoe.errors import RunError, RunTimeoutError
+from aoe.execute.compiling import KernelCompilers
+from aoe.execute.messages import CompiledKernels
 from aoe.execute.runner import Runner
 from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.family import KernelFamily, KernelTarget
@@ -91,6 +95,7 @@ class SearchTask:
         kernel_target: What the family wants to know of the hardware.
         settings: Method, budget, policies.
         bytes_around: What one inference of the model reads and writes besides.
+        compilers: Compile candidates; without them the measuring worker does.
     """
 
     runner: Runner
@@ -99,6 +104,7 @@ class SearchTask:
     kernel_target: KernelTarget
     settings: SearchSettings
     bytes_around: int = 0
+    compilers: KernelCompilers | None = None
 
     def schedule(self, configuration: Configuration) -> Schedule:
         """Return the schedule a configuration stands for."""
@@ -154,16 +160,18 @@ def measure_schedules(
     A crash or a time-out costs the candidate, never the run.
     """
     try:
-        found: list[Measurement] = task.runner.call(
-            "measure_candidates",
-            timeout_s=_CALL_TIMEOUT_S + _CANDIDATE_TIMEOUT_S * len(schedules),
-            workload=workload_to_json(task.workload),
-            schedules=[schedule_to_json(schedule) for schedule in schedules],
-            policy=policy,
-            seed=task.settings.seed,
-            best_ratio=best,
-            bytes_around=task.bytes_around,
-        )
+        with _compiled(task, schedules) as compiled:
+            found: list[Measurement] = task.runner.call(
+                "measure_candidates",
+                timeout_s=_CALL_TIMEOUT_S + _CANDIDATE_TIMEOUT_S * len(schedules),
+                workload=workload_to_json(task.workload),
+                schedules=[schedule_to_json(schedule) for schedule in schedules],
+                policy=policy,
+                seed=task.settings.seed,
+                best_ratio=best,
+                bytes_around=task.bytes_around,
+                compiled=compiled,
+            )
         return found
     except RunError as error:
         if len(schedules) > 1:
@@ -171,6 +179,21 @@ def measure_schedules(
         timed_out = isinstance(error, RunTimeoutError)
         outcome = Outcome.TIMEOUT if timed_out else Outcome.RUNTIME
         return [Measurement.failure(outcome, str(error))]
+
+
+@contextmanager
+def _compiled(task: SearchTask, schedules: Sequence[Schedule]) -> Iterator[CompiledKernels | None]:
+    """Compile several candidates at once; one alone is compiled where it is measured."""
+    if task.compilers is None or len(schedules) < 2:
+        yield None
+        return
+    sources = {
+        name: KernelSource(name=name, workload=task.workload, schedule=schedule)
+        for schedule in schedules
+        for name in (kernel_name(task.workload, schedule),)
+    }
+    with task.compilers.compiled(tuple(sources.values())) as compiled:
+        yield compiled
 
 
 def _measured(

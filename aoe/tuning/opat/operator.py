@@ -9,6 +9,7 @@ from functools import partial
 from aoe.bank.operator_record import StoredAnswer
 from aoe.bank.operators import OperatorBank, OperatorVerdict
 from aoe.errors import RunError
+from aoe.execute.compiling import KernelCompilers
 from aoe.execute.runner import Runner
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
@@ -83,6 +84,7 @@ class OperatorTools:
         progress: Is told about trials.
         out_of_time: True when the run's time limit is reached.
         bytes_touched: What one inference of the model reads and writes.
+        compilers: Compile candidates; without them the measuring worker does.
     """
 
     settings: TuneSettings
@@ -91,6 +93,7 @@ class OperatorTools:
     progress: Progress
     out_of_time: Callable[[], bool]
     bytes_touched: int = 0
+    compilers: KernelCompilers | None = None
 
 
 def tune_operator(operator: Operator, tools: OperatorTools) -> TunedOperator:
@@ -153,6 +156,7 @@ def _search_task(operator: Operator, tools: OperatorTools) -> SearchTask:
         family=get_family(operator.workload.op_type),
         workload=operator.workload,
         kernel_target=KernelTarget.of(target),
+        compilers=tools.compilers,
         bytes_around=max(
             0, tools.bytes_touched - _FLOAT_BYTES * touched_elements(operator.workload)
         ),

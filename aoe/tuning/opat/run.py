@@ -18,6 +18,7 @@ from functools import partial
 from aoe.bank.operators import OperatorBank
 from aoe.device.compiler import required_features
 from aoe.errors import OptionError
+from aoe.execute.compiling import KernelCompilers
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Refusal, Region
 from aoe.graph.reshapes import sink_reshapes
@@ -83,19 +84,21 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     found = find_operators(graph, profile, plan)
     bench.progress.plan(len(found.fused) + len(found.operators))
     report.update(baseline_ms=profile.model_us / 1e3)
-    tools = OperatorTools(
-        settings=bench.settings,
-        runner=bench.runner,
-        bank=bank,
-        progress=bench.progress,
-        out_of_time=bench.stopwatch.is_over,
-        bytes_touched=graph.bytes_touched(),
-    )
     take_apart = partial(part_operators, graph, profile, plan=plan)
     parts = bench.scratch / "parts"
     with closing(Assembly(parts, bench.model.proto, graph, bench.runner)) as assembly:
         check_accuracy(bench, assembly)
-        tuned = _tune_found(found, take_apart, tools, report)
+        with closing(KernelCompilers(bench.runner)) as compilers:
+            tools = OperatorTools(
+                settings=bench.settings,
+                runner=bench.runner,
+                bank=bank,
+                progress=bench.progress,
+                out_of_time=bench.stopwatch.is_over,
+                bytes_touched=graph.bytes_touched(),
+                compilers=compilers,
+            )
+            tuned = _tune_found(found, take_apart, tools, report)
         judgement = judge_model(bench, bank, assembly, tuned.operators)
         tuned_profile = _profile_tuned(bench, assembly, judgement, profile)
     _write_model(bench, bank, assembly, judgement)
