@@ -56,7 +56,7 @@ def fold(graph: ModelGraph, node: onnx.NodeProto, output: str) -> Folded | str:
         value = _constant(graph, name)
         if value is None or value.ndim > 1:
             return f"{node.op_type} reads {name}, which is no short constant"
-        if value.size or constant.name not in attributes:
+        if value.size:  # an empty one is as good as none: sizes and scales of a Resize
             found = value.tolist()
             attributes[constant.name] = tuple(found) if isinstance(found, list) else found
         inputs[constant.position] = ""

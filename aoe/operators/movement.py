@@ -237,7 +237,11 @@ def _move(
 
 _DEPTH_AND_SPACE = _move(_blocks)
 _RESIZED = _move(
-    resized, ConstantInput(2, "scales", "float32"), ConstantInput(3, "sizes"), inputs=(1, 4)
+    resized,
+    ConstantInput(1, "roi", "float32"),
+    ConstantInput(2, "scales", "float32"),
+    ConstantInput(3, "sizes"),
+    inputs=(1, 4),
 )
 _TAPS = {"linear": 2, "cubic": 4}
 """Elements along one dimension a result is interpolated between."""

@@ -216,8 +216,8 @@ class Tracer:
         source = self.trace(operation.inputs[0], tuple(places))
         if mode == "constant":
             filled = Fill(operation.inputs[2] if len(operation.inputs) > 2 else "")
-            if filled.ref.startswith("x"):
-                raise NoPlaceError("the padding is no finite constant")
+            if filled.ref.startswith("x") or operation.attributes.get("value", 0.0):
+                raise NoPlaceError("the padding is no finite constant, or an attribute")
             for there, extent in outside:
                 source = Chosen(there, 0, extent, source, filled)
         return source

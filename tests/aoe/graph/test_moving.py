@@ -145,6 +145,17 @@ def test_product_keeps_its_chain_where_a_move_joins_it() -> None:
     assert _regions(graph) == [("movement", ["t"]), ("matmul", ["m", "y"])]
 
 
+def test_empty_inputs_of_a_resize_are_as_good_as_none() -> None:
+    """Exporters write an empty `roi`, and empty `scales` where they write `sizes`."""
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
+    nodes = [_op("Resize", ["x", "none", "none", "sizes"], ["y"], **attributes)]
+    weights = {"none": np.zeros(0, np.float32), "sizes": _ints(1, 2, 8, 12)}
+    graph = _graph(nodes, {"x": (1, 2, 4, 6), "y": (1, 2, 8, 12)}, ["y"], weights)
+    (operation,) = _cut(graph).regions[0].workload.operations
+    assert operation.inputs == ("x0",)
+    assert dict(operation.attributes) == {**attributes, "sizes": (1, 2, 8, 12)}
+
+
 def test_shape_from_a_run_is_no_attribute() -> None:
     nodes = [_op("Slice", ["x", "from", "to"], ["s"]), _op("Relu", ["s"], ["y"])]
     graph = _graph(nodes, {"x": (4,), "s": (2,), "y": (2,)}, ["y"], {"to": _ints(4)})

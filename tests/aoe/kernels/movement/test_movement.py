@@ -206,6 +206,10 @@ def test_windows_rolled_and_cut_out_are_one_kernel() -> None:
             make([plain(4, 2), plain(4, 9)], plain(4, 11), operation("Concat", "x0 x1", axis=1)),
             "pieces of 2 elements in a row",
         ),
+        (
+            one((2, 3), (4, 3), "Pad", version=2, pads=(2, 0, 0, 0), value=1.5),
+            "the padding is no finite constant, or an attribute",
+        ),
         (one((2, 3), (4, 3), "Pad", pads=(2, 0, 0, 0), mode="reflect"), "reflect padding of 2"),
     ],
 )
