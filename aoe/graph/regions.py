@@ -31,6 +31,7 @@ from aoe.operators import (
     is_reorder,
     op_key,
 )
+from aoe.operators.movement import RESHAPE
 from aoe.workload import Workload
 
 _MAX_INPUTS = 32
@@ -79,6 +80,9 @@ class Partition:
     regions: tuple[Region, ...]
     refusals: tuple[Refusal, ...]
 
+
+_OF_GROUPS: OperatorKey = ("", "InstanceNormalization")
+"""What networks write between two Reshapes where they normalise groups of channels."""
 
 Classify = Callable[[Workload], Workload | str]
 """Gives the workload its kernel family, or says why no family takes it."""
@@ -200,11 +204,10 @@ class _Growth:
                 if before_anchor or not self._readers(index) <= members:
                     closed.add(index)
             elif not before_anchor and self._readers(index) <= members and self._is_inner(index):
-                if self._is_anchor(index):
-                    if any(self._is_anchor(other) for other in members):
-                        continue
-                    if self._is_closed(index, prologues):
-                        closed.add(index)
+                if self._is_anchor(index) and any(map(self._is_anchor, members)):
+                    continue
+                if self._is_closed(index, prologues) or self._joins_groups(index):
+                    closed.add(index)
                 members.add(index)
         nodes = tuple(sorted(members))
         return nodes if self._worthwhile(nodes, blocked) else ()
@@ -232,6 +235,9 @@ class _Growth:
         key = op_key(node)
         if key == REORDER_OUTPUT:
             return blocked and not attributes_of(node).get("channels_last", 0)
+        if is_move(node):
+            groups = self._joins_groups(index) or self._parts_groups(index)
+            return groups and not blocked and takes is not _Takes.NEITHER
         if self._is_product(node) and takes is not _Takes.PRODUCTS:
             return False
         if self._is_anchor(index) and takes is _Takes.NEITHER:
@@ -259,7 +265,21 @@ class _Growth:
 
     def _is_anchor(self, index: int) -> bool:
         node = self._graph.nodes[index]
-        return op_key(node) in self._anchors or self._is_dense(node)
+        return (op_key(node) in self._anchors and not is_move(node)) or self._is_dense(node)
+
+    def _joins_groups(self, index: int) -> bool:
+        """Return True for a Reshape in front of a normalisation: channels of a group become one."""
+        readers = [self._graph.nodes[reader] for reader in self._readers(index)]
+        is_reshape = op_key(self._graph.nodes[index]) == RESHAPE
+        return is_reshape and bool(readers) and all(op_key(r) == _OF_GROUPS for r in readers)
+
+    def _parts_groups(self, index: int) -> bool:
+        """Return True for a Reshape behind a normalisation, which takes groups apart again."""
+        node = self._graph.nodes[index]
+        made_by = self._graph.producer.get(node.input[0]) if node.input else None
+        if made_by is None or op_key(node) != RESHAPE:
+            return False
+        return op_key(self._graph.nodes[made_by]) == _OF_GROUPS
 
     def _is_closed(self, index: int, prologues: bool) -> bool:
         """Return True for anchors nothing is fused in front of."""

@@ -18,6 +18,7 @@ from aoe.kernels.family import KernelTarget, Pipeline, Support
 from aoe.kernels.halide.anchored import Anchored, AnchoredNest, anchored_pipeline
 from aoe.kernels.halide.chain import (
     RESULT,
+    Operands,
     build_chain,
     check_chain,
     estimate_cycles,
@@ -66,13 +67,13 @@ class RowPlan:
 
     Attributes:
         nest: The operator, the chains around it and their loops.
-        reduced: The axis.
+        walked: The axis; several loops where the chain behind tells parts of it apart.
         is_computed: True if what is walked has to be computed, by the chain in front of the
             operator or by the operator itself.
     """
 
     nest: AnchoredNest
-    reduced: Axis
+    walked: tuple[Axis, ...]
     is_computed: bool
 
     @property
@@ -83,12 +84,22 @@ class RowPlan:
     @property
     def rows(self) -> tuple[Axis, ...]:
         """Loops outside of the axis, outermost first."""
-        return self.nest.axes[: self.nest.axes.index(self.reduced)]
+        return self.nest.axes[: self.nest.axes.index(self.walked[0])]
 
     @property
     def columns(self) -> tuple[Axis, ...]:
         """Loops inside of the axis, outermost first: channels of a block, or none."""
-        return self.nest.axes[self.nest.axes.index(self.reduced) + 1 :]
+        return self.nest.axes[self.nest.axes.index(self.walked[-1]) + 1 :]
+
+    @property
+    def inner(self) -> Axis:
+        """The innermost loop of the axis."""
+        return self.walked[-1]
+
+    @property
+    def length(self) -> int:
+        """Elements of the axis."""
+        return prod(axis.extent for axis in self.walked)
 
     @property
     def around(self) -> Around:
@@ -96,12 +107,12 @@ class RowPlan:
         columns = tuple(hl.Var(axis.name) for axis in reversed(self.columns))
         rows = tuple(hl.Var(axis.name) for axis in reversed(self.rows))
         vector = self.columns[-1].extent if self.columns else 1
-        return Around(columns=columns, rows=rows, vector=vector, length=self.reduced.extent)
+        return Around(columns=columns, rows=rows, vector=vector, length=self.length)
 
     @property
     def kept_bytes(self) -> int:
         """Bytes of the axis, with the columns inside of it, as float32."""
-        return 4 * self.reduced.extent * prod(axis.extent for axis in self.columns)
+        return 4 * self.length * prod(axis.extent for axis in self.columns)
 
     @property
     def may_keep(self) -> bool:
@@ -129,20 +140,35 @@ def plan_rows(
     parts = split_around(workload, anchors)
     if isinstance(parts, Support):
         return parts
-    iteration = plan_iteration(workload, apart=reduced)
+    is_computed = sums_inputs or any(not is_reorder(item) for item in feeding(parts))
+    return plan_walk(parts, workload, reduced, what, is_computed=is_computed)
+
+
+def plan_walk(
+    parts: Anchored, shaped: Workload, reduced: Collection[str], what: str, *, is_computed: bool
+) -> RowPlan | Support:
+    """Return the loops of a workload that is split already.
+
+    Args:
+        parts: The workload.
+        shaped: A workload of the same inputs, in the loops of the result.
+        reduced: Names of the axes that are walked.
+        what: The operator in a word, for reasons.
+        is_computed: See `RowPlan`.
+    """
+    iteration = plan_iteration(shaped, apart=reduced)
     if isinstance(iteration, Support):
         return iteration
-    walked = [axis for axis in iteration.axes if axis.name.startswith(tuple(reduced))]
+    walked = tuple(axis for axis in iteration.axes if axis.name.startswith(tuple(reduced)))
     if not walked:
         return Support(f"{what} of a single element")
-    if len(walked) > 1:
+    if len(walked) > 1 and (is_computed or shaped.blocked):
         return Support(f"{what} over axes that broadcasting tells apart")
-    inside = iteration.axes[iteration.axes.index(walked[0]) + 1 :]
-    if inside and not (workload.blocked and [axis.name for axis in inside] == ["ci"]):
+    inside = iteration.axes[iteration.axes.index(walked[-1]) + 1 :]
+    if inside and not (shaped.blocked and [axis.name for axis in inside] == ["ci"]):
         return Support(f"{what} over an axis that is not the last")
     nest = AnchoredNest(parts=parts, iteration=iteration)
-    is_computed = sums_inputs or any(not is_reorder(item) for item in feeding(parts))
-    return RowPlan(nest=nest, reduced=walked[0], is_computed=is_computed)
+    return RowPlan(nest=nest, walked=walked, is_computed=is_computed)
 
 
 def split_around(workload: Workload, anchors: Container[OperatorKey]) -> Anchored | Support:
@@ -187,6 +213,9 @@ class RowKernel:
     def __init__(self, plan: RowPlan, walked: Callable[[Mapping[str, hl.Expr]], hl.Expr]) -> None:
         nest, self.plan = plan.nest, plan
         operands = read_operands(nest.workload, nest.iteration)
+        self._flat: dict[int, hl.ImageParam] = {}
+        if len(plan.walked) > 1:
+            operands = self._flattened(operands, plan.anchor.inputs[0])
         values = build_chain(
             nest.parts.before, operands.values, nest.workload.scalars, operands.variables
         )
@@ -205,12 +234,26 @@ class RowKernel:
 
     def along(self, function: hl.Func, at: hl.Expr) -> hl.Expr:
         """Return a function of the loop variables at another place of the axis."""
-        name = self.plan.reduced.name
+        name = self.plan.inner.name
         return function[tuple(at if v.name() == name else hl.Expr(v) for v in self.variables)]
 
     def walked(self, at: hl.Expr) -> hl.Expr:
         """Return what is walked at a place of the axis."""
+        for flat in self._flat.values():
+            return flat[(at, *self.plan.around.rows)]
         return self.along(self._source, at)
+
+    def _flattened(self, operands: Operands, source: str) -> Operands:
+        """Return operands whose tensor that is walked has one dimension for the whole axis."""
+        number, place, stride = int(source[1:]), hl.Expr(0), 1
+        for axis in reversed(self.plan.walked):
+            place, stride = place + hl.Var(axis.name) * stride, stride * axis.extent
+        rows = self.plan.around.rows
+        flat = self._flat[number] = hl.ImageParam(hl.Float(32), 1 + len(rows), source)
+        arguments = list(operands.arguments)
+        arguments[number] = flat
+        values = {**operands.values, source: flat[(place, *rows)]}
+        return replace(operands, arguments=tuple(arguments), values=values)
 
     def keep(self, name: str, value: hl.Expr) -> hl.Func:
         """Return a function of the loop variables which a schedule may keep in scratch memory."""
@@ -240,7 +283,11 @@ class RowKernel:
         for name, function in self._kept.items():
             stages[name] = function
             loops[name] = tuple((v.name(), extents[v.name()]) for v in self.variables)
-        return anchored_pipeline(self.plan.nest, self._operands, result, stages, loops)
+        made = anchored_pipeline(self.plan.nest, self._operands, result, stages, loops)
+        known = list(made.argument_extents)
+        for number in self._flat:
+            known[number] = (self.plan.length, *(axis.extent for axis in reversed(self.plan.rows)))
+        return replace(made, argument_extents=tuple(known))
 
 
 def rows_space(plan: RowPlan, target: KernelTarget, cycles: int, kept: Mapping[str, str]) -> Space:
@@ -260,7 +307,7 @@ def rows_space(plan: RowPlan, target: KernelTarget, cycles: int, kept: Mapping[s
     places = (KEEP, AGAIN) if plan.may_keep else (AGAIN,)
     knobs = [Knob("vector", vectors), Knob("unroll", (1, 2, 4)), Knob("tasks", tasks)]
     knobs += [Knob(knob, places) for knob in kept.values()]
-    length = plan.reduced.extent
+    length = plan.inner.extent
 
     def legal(values: Mapping[str, Choice]) -> bool:
         vector, unroll = int(values["vector"]), int(values["unroll"])
@@ -281,7 +328,7 @@ def rows_space(plan: RowPlan, target: KernelTarget, cycles: int, kept: Mapping[s
 def _vectors(plan: RowPlan, target: KernelTarget) -> tuple[int, ...]:
     if plan.columns:
         return (plan.columns[-1].extent,)
-    return vector_choices(plan.reduced.extent, target.vector_lanes)
+    return vector_choices(plan.inner.extent, target.vector_lanes)
 
 
 def rows_schedule(
@@ -295,7 +342,7 @@ def rows_schedule(
         folds: Names of the reductions.
         kept: Knob of each stage that may be kept, by its name.
     """
-    axis, vector, unroll = plan.reduced, int(values["vector"]), int(values["unroll"])
+    axis, vector, unroll = plan.inner, int(values["vector"]), int(values["unroll"])
     at = plan.rows[-1].name if plan.rows else None
     steps = [*_result_steps(plan, vector, unroll)]
     steps += parallel_steps(RESULT, plan.rows, int(values["tasks"])) if plan.rows else ()
@@ -314,7 +361,7 @@ def rows_schedule(
 
 
 def _result_steps(plan: RowPlan, vector: int, unroll: int) -> tuple[Step, ...]:
-    axis = plan.reduced
+    axis = plan.inner
     if not plan.columns:
         return inner_steps(RESULT, axis.name, axis.extent, vector, unroll)
     steps: tuple[Step, ...] = (Vectorize(RESULT, plan.columns[-1].name, vector),)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
 from aoe.kernels.halide.iteration import axis_names
-from aoe.kernels.halide.rows import plan_rows
+from aoe.kernels.halide.rows import plan_rows, plan_walk
+from aoe.kernels.normalization.groups import find_groups
 from aoe.kernels.normalization.statistics import (
     Normalized,
     normalized_pipeline,
@@ -16,17 +17,20 @@ from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
 
 _EPSILON = 1e-5
+_NAME = "InstanceNormalization"
 
 
 class InstanceNormalization:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over the pixels of a channel.
 
+    Group normalisation, which networks write as this between two Reshapes, is walked over the
+    pixels of the channels of a group; factors and summands of channels stand in the chain behind.
     In the blocked layout the channels of a block are a vector, and pixels are shared out on a few
     of them.
     """
 
     name = "instance_normalization"
-    anchors: frozenset[tuple[str, str]] = frozenset({("", "InstanceNormalization")})
+    anchors: frozenset[tuple[str, str]] = frozenset({("", _NAME)})
 
     def supports(self, workload: Workload) -> Support:
         """Tell whether the workload is one normalisation with chains in front and behind."""
@@ -49,11 +53,17 @@ class InstanceNormalization:
 
 def _plan(workload: Workload) -> Normalized | Support:
     """Return how a workload is computed, or why it is not."""
-    pixels = ("h", "w") if workload.blocked else axis_names(workload)[2:]
-    if not pixels:
-        return Support("InstanceNormalization without pixels")
-    anchors = InstanceNormalization.anchors
-    plan = plan_rows(workload, anchors, pixels, "InstanceNormalization")
+    grouped = find_groups(workload)
+    if isinstance(grouped, Support):
+        return grouped
+    if grouped is not None:
+        names = axis_names(grouped.shaped)[2:]
+        plan = plan_walk(grouped.parts, grouped.shaped, names, _NAME, is_computed=False)
+    else:
+        pixels = ("h", "w") if workload.blocked else axis_names(workload)[2:]
+        if not pixels:
+            return Support(f"{_NAME} without pixels")
+        plan = plan_rows(workload, InstanceNormalization.anchors, pixels, _NAME)
     if isinstance(plan, Support):
         return plan
     data, scale, bias = plan.anchor.inputs

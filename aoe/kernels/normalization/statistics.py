@@ -60,7 +60,7 @@ def normalized_pipeline(normalized: Normalized) -> Pipeline:
         return reduce(_strict_sum, (values[ref] for ref in normalized.summands))
 
     kernel = RowKernel(normalized.plan, walked)
-    share, zero = constant(1.0 / normalized.plan.reduced.extent), constant(0.0)
+    share, zero = constant(1.0 / normalized.plan.length), constant(0.0)
     mean = zero
     if normalized.centred:
         first = kernel.per_row("first", kernel.walked(hl.Expr(0)))

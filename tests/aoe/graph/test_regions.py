@@ -275,6 +275,27 @@ def _normalised_sum() -> ModelGraph:
     return _graph(nodes, ["d"], {"w": np.ones(SHAPE[-1:], np.float32)})
 
 
+def test_reshapes_of_groups_join_a_normalisation_and_end_what_is_in_front() -> None:
+    nodes = [
+        _op("Tanh", ["x"], "a"),
+        _op("Reshape", ["a", "joined"], "b"),
+        _op("InstanceNormalization", ["b", "w", "w"], "c"),
+        _op("Reshape", ["c", "apart"], "d"),
+        _op("Mul", ["d", "slope"], "e"),
+        _op("Relu", ["e"], "f"),
+    ]
+    weights = {
+        "joined": np.array([1, 4, 64]),
+        "apart": np.array(SHAPE),
+        "w": np.ones(4, np.float32),
+        "slope": np.ones((16, 1, 1), np.float32),
+    }
+    anchors = frozenset({("", "InstanceNormalization"), ("", "Reshape")})
+    graph = _graph(nodes, ["f"], weights)
+    cut = partition(graph, fusible=FUSIBLE, anchors=anchors, classify=_classify)
+    assert [region.nodes for region in cut.regions] == [(0,), (1, 2, 3, 4, 5)]
+
+
 NORMALISATION = frozenset({("", "LayerNormalization")})
 
 

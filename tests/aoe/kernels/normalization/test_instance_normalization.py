@@ -51,6 +51,27 @@ def computed() -> Workload:
     )
 
 
+def groups(shape: tuple[int, ...], joined: tuple[int, ...], *before: Operation) -> Workload:
+    """Return a group normalisation with its scale, its bias, SiLU and a residual sum behind."""
+    group, channels = plain(joined[1], constant=True), plain(shape[1], *(1,) * (len(shape) - 2))
+    return Workload(
+        op_type="instance_normalization",
+        inputs=(plain(*shape), group, group, channels, channels, plain(*shape)),
+        operations=(
+            *before,
+            operation("Reshape", before[-1].output if before else "x0", "t0", shape=joined),
+            normalisation("t0", "t1"),
+            operation("Reshape", "t1", "t2", shape=shape),
+            operation("Mul", "t2 x3", "t3"),
+            operation("Add", "t3 x4", "t4"),
+            operation("Sigmoid", "t4", "t5"),
+            operation("Mul", "t4 t5", "t6"),
+            operation("Add", "t6 x5", "t7"),
+        ),
+        output=plain(*shape),
+    )
+
+
 class TestInstanceNormalization(KernelFamilyTests):
     family_name = "instance_normalization"
     cases: Mapping[str, Workload] = {
@@ -59,6 +80,11 @@ class TestInstanceNormalization(KernelFamilyTests):
         "one channel": make((2, 1, 64, 64)),
         "lines": make((3, 4, 11)),
         "computed planes": computed(),
+        "rows told apart": make(
+            (2, 3, 6, 20), operation("Add", "t0 x3", "t1"), others=(plain(20),)
+        ),
+        "groups": groups((2, 12, 7, 9), (2, 4, 189)),
+        "groups of a line": groups((1, 6, 50), (1, 3, 2, 50)),
     }
 
     @classmethod
@@ -78,9 +104,10 @@ class TestInstanceNormalization(KernelFamilyTests):
         (make((3, 4)), "InstanceNormalization without pixels"),
         (make((3, 4, 1, 1)), "InstanceNormalization of a single element"),
         (
-            make((1, 4, 6, 8), operation("Add", "t0 x3", "t1"), others=(plain(8),)),
-            "InstanceNormalization over axes that broadcasting tells apart",
+            groups((2, 12, 7, 9), (2, 4, 189), operation("Neg", "x0", "t8")),
+            "groups of channels of a computed or blocked tensor",
         ),
+        (groups((2, 6, 4, 4), (4, 3, 16)), "3 groups of a tensor of shape (2, 6, 4, 4)"),
     ],
 )
 def test_refusal_says_why(workload: Workload, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,7 +139,15 @@ def _named(op_type: str, *inputs: TensorSpec, **attributes: AttributeValue) -> W
             "LayerNormalization with statistics of another type",
         ),
         (
-            _named("LayerNormalization", plain(4, 3, 5), plain(3, 1), plain(3, 5), axis=1),
+            replace(
+                computed(),
+                inputs=(plain(1, 33, 96), plain(96), plain(1, 33, 96), plain(33, 1), plain(96)),
+                operations=(
+                    *computed().operations[:2],
+                    operation("LayerNormalization", "t1 x3 x4", "t2", axis=1),
+                    *computed().operations[3:],
+                ),
+            ),
             "LayerNormalization over axes that broadcasting tells apart",
         ),
     ],
