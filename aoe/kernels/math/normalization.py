@@ -75,6 +75,10 @@ def _hard_sigmoid(x: hl.Expr, parameters: Sequence[float]) -> hl.Expr:
     return clamp(strict(x * constant(parameters[0]) + constant(parameters[1])), 0.0, 1.0)
 
 
+def _hard_swish(x: hl.Expr, parameters: Sequence[float]) -> hl.Expr:
+    return strict(x * _hard_sigmoid(x, (1 / 6, 0.5)))
+
+
 ACTIVATIONS: dict[str, tuple[int, Callable[[hl.Expr, Sequence[float]], hl.Expr]]] = {
     "": (0, _identity),
     "Relu": (0, _relu),
@@ -83,8 +87,12 @@ ACTIVATIONS: dict[str, tuple[int, Callable[[hl.Expr, Sequence[float]], hl.Expr]]
     "LeakyRelu": (1, _leaky_relu),
     "Clip": (2, _clip),
     "HardSigmoid": (2, _hard_sigmoid),
+    "HardSwish": (0, _hard_swish),
 }
-"""Fused activations of ONNX Runtime's blocked convolution: parameters needed, function."""
+"""Fused activations of ONNX Runtime's blocked convolution: parameters needed, function.
+
+HardSwish came with 1.31.
+"""
 
 
 def refuse_activation(operation: Operation) -> str:

@@ -37,7 +37,10 @@ _SMALL_SHARE = 0.02
 _PRODUCT_SHARE = 0.5
 """Share of the budget sums of products get: their candidates take the longest to compile, and the
 register file leaves few tiles that are any good, which are the first guesses."""
-_LEAST_TRIALS = 6
+_LEAST_TRIALS = ((0.01, 6), (0.003, 4), (0.001, 3), (0.0, 2))
+"""Trials of operators of at least such a share of the model's time. The first guess and the answer
+to a similar workload are two; more would take longer to try than what they can save is worth, and
+models have dozens of operators that small."""
 _CHECK_TIMEOUT_S = 60.0
 _FLOAT_BYTES = 4
 _WARM_TRIALS = 10
@@ -176,7 +179,8 @@ def _budget(operator: Operator, trials: int) -> int:
     operations = operator.workload.operations
     is_product = any(facts_of(item).kind is OperatorKind.PRODUCT for item in operations)
     share = min(1.0, operator.share / _SMALL_SHARE) * (_PRODUCT_SHARE if is_product else 1.0)
-    return max(min(_LEAST_TRIALS, trials), round(trials * share))
+    least = next(count for floor, count in _LEAST_TRIALS if operator.share >= floor)
+    return max(min(least, trials), round(trials * share))
 
 
 def _searched(operator: Operator, task: SearchTask, tools: OperatorTools) -> SearchResult:

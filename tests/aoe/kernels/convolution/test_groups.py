@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -32,6 +33,14 @@ RESIDUAL = operation("Add", "t0 x3", "t1")
 
 def _depthwise(known: Workload) -> Workload:
     return in_groups(known, known.inputs[0].shape[1])
+
+
+def _hard_swish() -> Mapping[str, Workload]:
+    """Return the activation ONNX Runtime fuses from 1.31 on, where it is that new."""
+    known = tuple(int(part) for part in version("onnxruntime").split(".")[:2])
+    if known < (1, 31):
+        return {}
+    return {"HardSwish": _depthwise(convolution((5, 7), activation="HardSwish"))}
 
 
 class TestGrouped(KernelFamilyTests):
@@ -89,6 +98,7 @@ class TestDepthwise(KernelFamilyTests):
         "residual": chained(
             _depthwise(convolution((5, 9))), RESIDUAL, reads=(blocked(1, BLOCK, 5, 9),)
         ),
+        **_hard_swish(),
         "strict": replace(
             _depthwise(convolution((4, 4), added=True)), precision=Precision.STRICT_FLOAT32
         ),

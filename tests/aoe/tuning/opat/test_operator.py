@@ -207,7 +207,8 @@ def test_workload_no_candidate_computes_is_unsatisfied_and_no_failure(
 
 
 @pytest.mark.parametrize(
-    ("share", "budget"), [(0.5, 16), (0.02, 16), (0.01, 8), (0.001, 6), (0.0, 6)]
+    ("share", "budget"),
+    [(0.5, 16), (0.02, 16), (0.01, 8), (0.005, 4), (0.002, 3), (0.001, 3), (0.0005, 2), (0.0, 2)],
 )
 def test_small_operators_get_a_small_budget(tmp_path: Path, share: float, budget: int) -> None:
     found = _tuned(tmp_path, _always(1.0), make_operator(_EXP, share=share), trials=16)
