@@ -6,39 +6,49 @@ from collections.abc import Iterator, Mapping
 
 from aoe.kernels.algorithms import KNOB, is_allowed
 from aoe.kernels.family import KernelTarget, Pipeline
-from aoe.kernels.plain_convolution import tiles, winograd_tiles
+from aoe.kernels.plain_convolution import tiles, winograd_line_tiles, winograd_tiles
 from aoe.kernels.plain_convolution.direct import plain_pipeline
 from aoe.kernels.plain_convolution.shape import PlainPlan
 from aoe.kernels.plain_convolution.winograd import check_row_winograd, row_winograd_pipeline
+from aoe.kernels.plain_convolution.winograd_line import (
+    check_line_winograd,
+    line_winograd_pipeline,
+)
 from aoe.schedule import Choice, Step
 
 Values = Mapping[str, Choice]
 WINOGRAD = (winograd_tiles.WINOGRAD_4, winograd_tiles.WINOGRAD_2)
+LINE = winograd_line_tiles.WINOGRAD_LINE
 ALGORITHMS = (
     tiles.ROWS,
     tiles.CHANNELS,
     tiles.ROWS_IN_PAIRS,
     tiles.CHANNELS_IN_PAIRS,
     *WINOGRAD,
+    LINE,
 )
-_GUESSES = {winograd_tiles.WINOGRAD_4: 2, winograd_tiles.WINOGRAD_2: 1}
+_GUESSES = {winograd_tiles.WINOGRAD_4: 2, winograd_tiles.WINOGRAD_2: 1, LINE: 2}
 _DIRECT_GUESSES = 3
 """First guesses of each; one of direct algorithms but the first, together six at most."""
 
 
 def algorithms_of(plan: PlainPlan) -> tuple[str, ...]:
     """Return the algorithms for a convolution in the precision of its workload."""
-    direct = tiles.direct_algorithms(plan)
-    is_long = plan.shape.result[0] >= tiles.VECTOR
-    if is_long and is_allowed(WINOGRAD[0], plan.workload.precision):
-        return (*direct, *WINOGRAD) if check_row_winograd(plan.shape) else direct
-    return direct
+    direct, shape = tiles.direct_algorithms(plan), plan.shape
+    if not is_allowed(LINE, plan.workload.precision):
+        return direct
+    if shape.result[0] >= tiles.VECTOR and check_row_winograd(shape):
+        return (*direct, *WINOGRAD)
+    is_line = check_line_winograd(shape) and winograd_line_tiles.is_long_enough(shape)
+    return (*direct, LINE) if is_line else direct
 
 
 def pipeline(plan: PlainPlan, algorithm: str) -> Pipeline:
     """Return an algorithm, not scheduled."""
     if algorithm in WINOGRAD:
         return row_winograd_pipeline(plan, winograd_tiles.row_transforms(algorithm, plan.shape))
+    if algorithm == LINE:
+        return line_winograd_pipeline(plan)
     return plain_pipeline(plan, tiles.panels_of(algorithm, plan.shape))
 
 
@@ -46,6 +56,8 @@ def choices(plan: PlainPlan, algorithm: str, target: KernelTarget) -> dict[str, 
     """Return what may be chosen for the numbers of a configuration, rising."""
     if algorithm in WINOGRAD:
         return winograd_tiles.winograd_choices(plan, algorithm, target)
+    if algorithm == LINE:
+        return winograd_line_tiles.line_choices(plan, target)
     return tiles.choices(plan, algorithm, target)
 
 
@@ -53,6 +65,8 @@ def fits(values: Values, plan: PlainPlan, target: KernelTarget) -> bool:
     """Return True if a configuration is worth a trial."""
     if values[KNOB] in WINOGRAD:
         return winograd_tiles.winograd_fits(values, plan, target)
+    if values[KNOB] == LINE:
+        return winograd_line_tiles.line_fits(values, plan, target)
     return tiles.fits(values, plan, target)
 
 
@@ -78,6 +92,8 @@ def _ranked(
 ) -> list[tuple[float, dict[str, Choice]]]:
     if algorithm in WINOGRAD:
         return winograd_tiles.winograd_ranked(plan, algorithm, target)
+    if algorithm == LINE:
+        return winograd_line_tiles.line_ranked(plan, target)
     return tiles.ranked(plan, algorithm, target)
 
 
@@ -85,4 +101,6 @@ def steps(values: Values, plan: PlainPlan, target: KernelTarget) -> Iterator[Ste
     """Yield the steps of a configuration."""
     if values[KNOB] in WINOGRAD:
         return winograd_tiles.winograd_steps(values, plan, target)
+    if values[KNOB] == LINE:
+        return winograd_line_tiles.line_steps(values, plan, target)
     return tiles.direct_steps(values, plan, target)

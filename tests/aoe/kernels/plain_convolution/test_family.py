@@ -45,6 +45,7 @@ CONVOLUTIONS: Mapping[str, Workload] = {
         (2, 3, 53), (17, 3, 5), dilation=3, pads=(4, 7)
     ),
     "1-D, stride 2": plain_convolution((1, 17, 70), (8, 17, 3), stride=2, pads=(1, 1), chain=SILU),
+    "1-D, whole tiles": plain_convolution((2, 5, 84), (6, 5, 5), pads=(1, 3), chain=SILU),
     "2-D, fused activation and sum": plain_convolution(
         (1, 5, 6, 35),
         (6, 5, 3, 2),
@@ -144,6 +145,20 @@ def test_special_values_come_out_where_onnx_runtime_has_them() -> None:
         assert not finite.all()
         np.testing.assert_array_equal(found[~finite], run.result[~finite])
         assert np.isfinite(found[finite]).all()
+
+
+def test_transformed_signals_stay_within_the_bound() -> None:
+    """Seven values are three parts, which are summed up before they are transformed back."""
+    workload = plain_convolution((1, 128, 70), (4, 128, 7), bias=False)
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    x, weights = (run.inputs[name].astype(np.float64) for name in ("x0", "x1"))
+    windows = np.lib.stride_tricks.sliding_window_view(x, 7, axis=2)
+    exact = np.einsum("ncwk,ock->now", windows, weights)
+    space = PlainConvolution().space(workload, kernel_target())
+    guess = next(guess for guess in space.first_guesses if guess["algorithm"] == "winograd_line_4")
+    schedule = PlainConvolution().schedule(workload, Configuration(guess), kernel_target())
+    found = CompiledKernel(workload, schedule).run(run.inputs)
+    assert np.abs(found - exact).max() / np.abs(exact).max() < 1e-5
 
 
 @pytest.mark.parametrize("algorithm", ["winograd_rows_4", "winograd_rows_2"])
