@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from aoe.measurement import CpuUse
+from aoe.measurement.memory import MemoryUse
 from aoe.target import Target
 
 if TYPE_CHECKING:
@@ -106,4 +107,12 @@ class Device(Protocol):
 
     def usage(self) -> CpuUse:
         """Return counters of what this process has got of the device's host so far."""
+        ...
+
+    def watch_memory(self, files: Path) -> Callable[[], MemoryUse | None]:
+        """Return a function that says what memory this process takes more than now.
+
+        Files of the folder `files`, which hold weights, count as far as they are in memory. It
+        returns None where the system does not say.
+        """
         ...

@@ -19,6 +19,7 @@ from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.quiet import QuietPairs
 from aoe.execute.samplers import paired_samplers
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, joined_loads
+from aoe.measurement.memory import MemoryUse, ModelMemory, mean_memory
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import (
     bound_run,
@@ -38,10 +39,15 @@ _LEAST_PAIRS_OF_A_ROUND = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelComparison:
-    """Two models, run in pairs on the same inputs."""
+    """Two models, run in pairs on the same inputs.
+
+    Attributes:
+        memory: What their sessions take, None where the system does not say.
+    """
 
     measurement: Measurement
     deviation: Deviation
+    memory: ModelMemory | None = None
 
 
 def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
@@ -159,7 +165,8 @@ def _compare_models(
         detail=deviation.detail,
         load=joined_loads([one.measurement for one in found]),
     )
-    return ModelComparison(measurement=measurement, deviation=deviation)
+    memory = mean_memory(comparison.memory for comparison in found)
+    return ModelComparison(measurement=measurement, deviation=deviation, memory=memory)
 
 
 def _compare_once(
@@ -174,7 +181,8 @@ def _compare_once(
 ) -> ModelComparison:
     """Compare in one order of loading, binding, warming up and beginning a pair."""
     parts = (tuned, baseline) if tuned_first else (baseline, tuned)
-    sessions = [_open(setup, part) for part in parts]
+    opened = [_open_and_run(setup, part, inputs) for part in parts]
+    sessions = [session for session, _ in opened]
     reference, actual = reversed(sessions) if tuned_first else sessions
     deviation = reduce(
         worse_of,
@@ -198,7 +206,21 @@ def _compare_once(
         detail=deviation.detail,
         load=load,
     )
-    return ModelComparison(measurement=measurement, deviation=deviation)
+    uses = [use for _, use in opened if use is not None]
+    memory = None
+    if len(uses) == len(opened):
+        memory = ModelMemory(baseline=uses[tuned_first], tuned=uses[not tuned_first])
+    return ModelComparison(measurement=measurement, deviation=deviation, memory=memory)
+
+
+def _open_and_run(
+    setup: WorkerSetup, part: ModelPart, inputs: ModelInputs
+) -> tuple[ort.InferenceSession, MemoryUse | None]:
+    """Return a session that has run once, and the memory that took."""
+    taken = setup.device.watch_memory(part.model.parent)
+    session = _open(setup, part)
+    run_session(session, inputs.first(session))
+    return session, taken()
 
 
 def _open(setup: WorkerSetup, part: ModelPart) -> ort.InferenceSession:

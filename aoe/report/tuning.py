@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from aoe.measurement import QUIET_SHARE
 from aoe.report.accuracy import write_accuracy
 from aoe.report.operator_table import operator_table
+from aoe.report.quantities import bytes_text
 
 if TYPE_CHECKING:
+    from aoe.measurement.memory import ModelMemory
     from aoe.tuning.gdat.result import TunedGradients
     from aoe.tuning.mode import ModeResult
     from aoe.tuning.opat.result import OpatResult
@@ -50,6 +52,9 @@ class OperatorTuningReport:
         else:
             text.line("nothing in this model is tunable: ONNX Runtime is left to it as it is")
         text.line(_whole_model(result))
+        memory = result.judgement.memory
+        if memory is not None and result.judgement.kept:
+            text.line(_memory(memory))
         load = result.judgement.comparison.measurement.load
         if load is not None and load.use.given_share < QUIET_SHARE:
             text.line(f"do not believe these figures, the machine was busy: {load}")
@@ -185,3 +190,15 @@ def _whole_model(result: OpatResult) -> str:
         f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
         f"{estimate.pairs} pairs, {conditions}, against ONNX Runtime with all optimisations)"
     )
+
+
+def _memory(memory: ModelMemory) -> str:
+    before, after = memory.baseline, memory.tuned
+    line = f"memory of a session: {_change(before.resident_bytes, after.resident_bytes)}"
+    if before.peak_bytes is None or after.peak_bytes is None:
+        return line
+    return f"{line} (peak {_change(before.peak_bytes, after.peak_bytes)})"
+
+
+def _change(before_bytes: float, after_bytes: float) -> str:
+    return f"{bytes_text(before_bytes)} -> {bytes_text(after_bytes)}"

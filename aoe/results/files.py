@@ -21,6 +21,7 @@ from typing import IO, Any
 from aoe.errors import OutputError
 from aoe.folders.locks import take_lock
 from aoe.measurement import QUIET_SHARE, MachineLoad
+from aoe.measurement.memory import MemoryUse, ModelMemory
 
 _LONGEST_PREFIX = 80  # of a temporary file; a long model name must not make it too long
 _RANDOM_LETTERS = 8  # which `tempfile` puts behind it
@@ -69,6 +70,18 @@ def load_to_json(load: MachineLoad | None) -> dict[str, Any] | None:
         "involuntary_switches": load.use.switches,
         "tries": load.tries,
     }
+
+
+def memory_to_json(memory: ModelMemory | None) -> dict[str, Any] | None:
+    """Return what sessions take: the `memory` section of results."""
+    if memory is None:
+        return None
+    return {"untuned": _use_to_json(memory.baseline), "tuned": _use_to_json(memory.tuned)}
+
+
+def _use_to_json(use: MemoryUse) -> dict[str, int | None]:
+    peak_bytes = None if use.peak_bytes is None else round(use.peak_bytes)
+    return {"session_bytes": round(use.resident_bytes), "peak_bytes": peak_bytes}
 
 
 def timestamp_of(now: datetime) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from aoe.measurement.memory import ModelMemory
 from aoe.results.files import (
     RepoOutcome,
     TuningResult,
     basic_section,
     improvement_percent,
+    memory_to_json,
     performance_members,
     repo_summary,
 )
@@ -50,6 +52,7 @@ class OpatReport:
         operators: Every operator that is done.
         failed_operators: Names of operators whose tuning failed altogether.
         precision: The lowest the tuned model computes in: what `speedup` is of.
+        memory: What sessions of both models take, None where that is not known.
     """
 
     tuning_name: str
@@ -60,6 +63,7 @@ class OpatReport:
     operators: tuple[OperatorResult, ...] = ()
     failed_operators: tuple[str, ...] = field(default=())
     precision: Precision = Precision.FLOAT32
+    memory: ModelMemory | None = None
 
     def count(self, outcome: RepoOutcome) -> int:
         """Return how many operators ended so."""
@@ -74,6 +78,8 @@ def opat_report_to_json(report: OpatReport) -> list[dict[str, Any]]:
     body: dict[str, Any] = {}
     if report.baseline_ms is not None:
         body |= performance_members(report.baseline_ms, report.speedup)
+    if report.memory is not None:
+        body["session_memory"] = memory_to_json(report.memory)
     body["opat_tuning_result"] = report.result.value
     body["repo_modified_operators"] = [
         _modified(operator)

@@ -24,12 +24,18 @@ from aoe.measurement import (
     Outcome,
     run_pairs,
 )
+from aoe.measurement.memory import MemoryUse, ModelMemory
 from aoe.ort.inputs import ModelInputs
 from aoe.schedule import Schedule, schedule_from_json
 from aoe.target import Target
 from aoe.testing.fake_runner import FakeRunner
 
 BASELINE_US = 1000.0
+MEMORY = ModelMemory(
+    baseline=MemoryUse(resident_bytes=100 << 20, peak_bytes=120 << 20),
+    tuned=MemoryUse(resident_bytes=150 << 20, peak_bytes=180 << 20),
+)
+"""Of the sessions of any two models."""
 
 
 def make_target(**changes: Any) -> Target:
@@ -192,6 +198,7 @@ class ScriptedRunner:
                 load=timed.load,
             ),
             deviation=Deviation(max_abs_err=float(wrong), excess=2.0 * wrong, detail=detail),
+            memory=MEMORY,
         )
 
     def _run_model(self, part: ModelPart, inputs: ModelInputs) -> list[list[Any]]:

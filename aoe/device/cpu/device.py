@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.device.cpu.host import describe_host, missing_features
+from aoe.device.cpu.memory import MemoryGrowth
 from aoe.device.cpu.usage import read_usage
 from aoe.measurement import CpuUse
+from aoe.measurement.memory import MemoryUse
 from aoe.target import Target
 
 if TYPE_CHECKING:
@@ -118,3 +120,7 @@ class Cpu:
     def usage(self) -> CpuUse:
         """Return what this process has got of the CPU so far."""
         return read_usage()
+
+    def watch_memory(self, files: Path) -> Callable[[], MemoryUse | None]:
+        """Return a function that says what this process takes of the host's memory."""
+        return MemoryGrowth(files).so_far

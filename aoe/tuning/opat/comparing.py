@@ -21,6 +21,7 @@ from aoe.measurement import (
     estimate_speedup,
     joined_loads,
 )
+from aoe.measurement.memory import median_memory
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 
@@ -160,4 +161,5 @@ def _joined(comparisons: Sequence[ModelComparison]) -> ModelComparison:
             load=joined_loads(measurements),
         ),
         deviation=deviation,
+        memory=median_memory(comparison.memory for comparison in comparisons),
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aoe.errors import RunError
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import SpeedupEstimate
+from aoe.measurement.memory import ModelMemory
 from aoe.tuning.opat.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.comparing import ModelComparer, ModelGain
@@ -31,6 +32,14 @@ class Judgement:
     comparison: ModelComparison
     estimate: SpeedupEstimate
     accuracy: HeldAccuracy | None = None
+
+    @property
+    def memory(self) -> ModelMemory | None:
+        """What sessions take, None if not known; that of a model without kernels is as it was."""
+        found = self.comparison.memory
+        if found is None or self.kept:
+            return found
+        return replace(found, tuned=found.baseline)
 
     @property
     def undecided(self) -> str:

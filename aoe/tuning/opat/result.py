@@ -15,6 +15,7 @@ from aoe.results.files import (
     finite_or_none,
     improvement_percent,
     load_to_json,
+    memory_to_json,
     write_json,
     write_table,
 )
@@ -127,6 +128,7 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "baseline": "onnxruntime, all optimisations, same threads",
         **_speed(judgement),
         "pairs": judgement.estimate.pairs,
+        "memory": memory_to_json(judgement.memory),
         "machine": load_to_json(judgement.comparison.measurement.load),
         "improvement_percent": round(improvement_percent(result.speedup), 2),
         "precision": result.precision.value,

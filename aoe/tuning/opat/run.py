@@ -258,5 +258,6 @@ def _finished(report: LiveReport[OpatReport], judgement: Judgement) -> OpatRepor
         speedup=judgement.estimate.median if judgement.kept else 1.0,
         result=TuningResult.SUCCESSFUL,
         precision=lowest_precision(judgement.kept),
+        memory=judgement.memory,
     )
     return report.value

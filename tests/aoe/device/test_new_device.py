@@ -20,6 +20,7 @@ from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import TargetError
 from aoe.measurement import CpuUse
+from aoe.measurement.memory import MemoryUse
 from aoe.om.file import read_manifest
 from aoe.om.loading import load
 from aoe.target import Target
@@ -90,6 +91,9 @@ class Abacus:
 
     def usage(self) -> CpuUse:
         raise AssertionError("the scripted worker times nothing")
+
+    def watch_memory(self, files: Path) -> Callable[[], MemoryUse | None]:
+        raise AssertionError("the scripted worker opens no session")
 
 
 @pytest.fixture

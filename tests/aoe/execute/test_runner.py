@@ -90,6 +90,15 @@ def test_result_comes_back(runner: Runner, plain_model: Path) -> None:
     _assert_works(runner, plain_model)
 
 
+def test_comparison_tells_the_memory_of_both_sessions(runner: Runner, plain_model: Path) -> None:
+    memory = _compare(runner, plain_model, ModelPart(model=plain_model)).memory
+    if memory is None:
+        pytest.skip("the system does not say")
+    for use in (memory.baseline, memory.tuned):
+        assert 0 <= use.resident_bytes < 64 << 20
+        assert use.peak_bytes is None or use.peak_bytes >= use.resident_bytes
+
+
 def test_calls_share_one_worker(runner: Runner, plain_model: Path) -> None:
     _assert_works(runner, plain_model)
     first = _worker_pid(runner)

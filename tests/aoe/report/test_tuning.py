@@ -12,10 +12,12 @@ from support.engine.gradients import make_gdat_report
 from support.engine.tuning import make_opat_result, make_tuned
 
 from aoe.gradients.segmentation import Segmentation
+from aoe.measurement.memory import ModelMemory
 from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
 from aoe.results.files import RepoOutcome
+from aoe.testing.fakes import MEMORY
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
-from aoe.tuning.opat.result import summary
+from aoe.tuning.opat.result import OpatResult, summary
 from aoebank import Report, emit
 
 
@@ -62,6 +64,42 @@ def test_model_that_keeps_nothing_is_unchanged_not_a_ratio(
     assert figures["tuned_ms"] == figures["baseline_ms"] == 1.0
     assert {figures[name] for name in ("speedup", "speedup_low", "speedup_high")} == {1.0}
     assert figures["improvement_percent"] == 0
+
+
+def _with_memory(memory: ModelMemory) -> OpatResult:
+    result = make_opat_result(make_tuned("conv1"))
+    comparison = replace(result.judgement.comparison, memory=memory)
+    return replace(result, judgement=replace(result.judgement, comparison=comparison))
+
+
+def test_memory_of_a_session_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    result = _with_memory(MEMORY)
+    lines = _told(OperatorTuningReport(result=result), capsys).splitlines()
+    told = "memory of a session: 100.0 MiB -> 150.0 MiB (peak 120.0 MiB -> 180.0 MiB)"
+    assert told in lines
+    assert summary(result)["memory"] == {
+        "untuned": {"session_bytes": 100 << 20, "peak_bytes": 120 << 20},
+        "tuned": {"session_bytes": 150 << 20, "peak_bytes": 180 << 20},
+    }
+
+
+def test_memory_without_a_peak_is_a_line_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+    memory = replace(MEMORY, tuned=replace(MEMORY.tuned, peak_bytes=None))
+    lines = _told(OperatorTuningReport(result=_with_memory(memory)), capsys).splitlines()
+    assert "memory of a session: 100.0 MiB -> 150.0 MiB" in lines
+
+
+def test_memory_nobody_knows_or_that_did_not_change_is_no_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    unknown = make_opat_result(make_tuned("conv1"))
+    assert "memory" not in _told(OperatorTuningReport(result=unknown), capsys)
+    assert summary(unknown)["memory"] is None
+    result = _with_memory(MEMORY)
+    unchanged = replace(result, judgement=replace(result.judgement, kept=()))
+    assert "memory" not in _told(OperatorTuningReport(result=unchanged), capsys)
+    figures = summary(unchanged)["memory"]
+    assert figures["tuned"] == figures["untuned"]
 
 
 def test_document_has_the_summary_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:

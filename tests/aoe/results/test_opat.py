@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aoe.results.files import RepoOutcome, TuningResult
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
+from aoe.testing.fakes import MEMORY
 
 _TIMES = st.floats(0.001, 1e9)
 _OPERATORS = st.builds(
@@ -134,6 +135,14 @@ def test_report_reads_as_aoe_documents_it() -> None:
             }
         },
     ]
+
+
+def test_memory_of_sessions_is_told_where_it_is_known() -> None:
+    assert "session_memory" not in _body(OpatReport(tuning_name="x"))
+    assert _body(OpatReport(tuning_name="x", memory=MEMORY))["session_memory"] == {
+        "untuned": {"session_bytes": 100 << 20, "peak_bytes": 120 << 20},
+        "tuned": {"session_bytes": 150 << 20, "peak_bytes": 180 << 20},
+    }
 
 
 def test_running_task_is_incomplete_and_has_no_times_yet() -> None:

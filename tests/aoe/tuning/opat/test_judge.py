@@ -8,6 +8,7 @@ from support.engine.judging import model_of
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome
+from aoe.testing.fakes import MEMORY
 from aoe.tuning.opat.comparing import PROCESSES
 from aoe.tuning.opat.group_tests import MOST_COMPARISONS
 
@@ -95,6 +96,13 @@ def test_final_figures_come_from_fresh_processes() -> None:
     case = model_of(0.2)
     case.judged()
     assert case.runner.restarts == PROCESSES
+
+
+def test_memory_is_told_and_a_model_without_kernels_takes_what_it_took() -> None:
+    assert model_of(0.2).judged().memory == MEMORY
+    unchanged = model_of().judged().memory
+    assert unchanged is not None
+    assert unchanged.tuned == unchanged.baseline == MEMORY.baseline
 
 
 def test_nothing_to_judge_is_measured_all_the_same() -> None:

@@ -1,0 +1,115 @@
+"""What memory this process takes more than a moment ago, as the kernel counts it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoe.measurement.memory import MemoryUse
+
+_PROC = Path("/proc/self")
+_RESET_PEAK = "5"
+_KIB = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Count:
+    """Bytes of this process.
+
+    Attributes:
+        own: Resident, of its own memory and of the files looked at.
+        all: Resident, code and data of libraries too.
+    """
+
+    own: int
+    all: int
+
+
+class MemoryGrowth:
+    """The memory this process takes from now on.
+
+    What counts is its own memory, and what is resident of files in one folder: weights are
+    mapped. Code does not count: who loads a library first would seem to take more.
+
+    Args:
+        files: Folder of the model.
+        proc: What the kernel says about this process.
+
+    Source: kernel documentation, filesystems/proc.rst (smaps, status, and 5 in clear_refs).
+    """
+
+    def __init__(self, files: Path, *, proc: Path = _PROC) -> None:
+        self._files, self._proc = files, proc
+        _return_free_memory()
+        self._knows_peak = _peak_is_reset(proc)
+        self._before = _count(proc, files)
+
+    def so_far(self) -> MemoryUse | None:
+        """Return what was added, None where the kernel does not say."""
+        peak = _status(self._proc, "VmHWM") if self._knows_peak else None
+        _return_free_memory()
+        now = _count(self._proc, self._files)
+        if now is None or self._before is None:
+            return None
+        grown = now.own - self._before.own
+        if peak is None:
+            return MemoryUse(resident_bytes=max(0, grown))
+        code = (now.all - now.own) - (self._before.all - self._before.own)
+        at_most = peak - self._before.all - code
+        return MemoryUse(resident_bytes=max(0, grown), peak_bytes=max(0, grown, at_most))
+
+
+def _return_free_memory() -> None:
+    """Let the C library give back what nobody uses, so that it is not counted."""
+    with suppress(AttributeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _peak_is_reset(proc: Path) -> bool:
+    try:
+        (proc / "clear_refs").write_text(_RESET_PEAK)
+    except OSError:
+        return False
+    return True
+
+
+def _status(proc: Path, name: str) -> int | None:
+    try:
+        return _sum_of((proc / "status").read_text().splitlines(), name)
+    except OSError:
+        return None
+
+
+def _count(proc: Path, files: Path) -> _Count | None:
+    try:
+        lines = (proc / "smaps").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    anonymous, resident = _sum_of(lines, "Anonymous"), _sum_of(lines, "Rss")
+    if not anonymous or not resident:
+        return None
+    mapped = _sum_of(_of_files(lines, files), "Rss") or 0
+    copied = _sum_of(_of_files(lines, files), "Anonymous") or 0
+    return _Count(own=anonymous + mapped - copied, all=resident)
+
+
+def _of_files(lines: Iterable[str], files: Path) -> list[str]:
+    """Return the lines about mappings of files in a folder, those of libraries excepted."""
+    folder, found, is_wanted = f"{files.resolve()}/", [], False
+    for line in lines:
+        words = line.split(maxsplit=5)
+        if "-" in words[0]:  # the addresses of the next mapping
+            name = words[5] if len(words) > 5 else ""
+            is_wanted = name.startswith(folder) and not name.endswith(".so")
+        elif is_wanted:
+            found.append(line)
+    return found
+
+
+def _sum_of(lines: Iterable[str], name: str) -> int | None:
+    """Return the bytes of all lines `name: number kB`, None if there is no such line."""
+    numbers = [int(line.split()[1]) for line in lines if line.startswith(f"{name}:")]
+    return sum(numbers) * _KIB if numbers else None
