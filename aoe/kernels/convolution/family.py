@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from aoe.kernels.algorithms import KNOB, is_allowed
-from aoe.kernels.convolution.algorithms import ALGORITHMS, GUESSES, TILES
+from aoe.kernels.convolution.algorithms import ALGORITHMS, TILES
 from aoe.kernels.convolution.result import check_arguments
 from aoe.kernels.convolution.shape import ConvolutionPlan, read_convolution
 from aoe.kernels.convolution.winograd import tiles
@@ -69,7 +69,7 @@ class Convolution:
         guesses = [
             {KNOB: name, **guess}
             for name in names
-            for guess in _varied(ALGORITHMS[name].ranked(plan, target), GUESSES[name])
+            for guess in _varied(ALGORITHMS[name].ranked(plan, target), ALGORITHMS[name].guesses)
         ]
         return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
 
