@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 
 from aoe.graph.canonical_form import make_canonical
+from aoe.ort.group_normalization import spell_out_groups
 from aoe.ort.sessions import OpenSession, session_options
 
 
@@ -14,6 +15,8 @@ def optimize_offline(
     proto: onnx.ModelProto, file: Path, open_session: OpenSession, *, threads: int
 ) -> onnx.ModelProto:
     """Return the graph ONNX Runtime really runs, blocked layouts included.
+
+    But for group normalisations, which are spelled out in front of it (`group_normalization.py`).
 
     Args:
         proto: A model with static input shapes.
@@ -26,7 +29,8 @@ def optimize_offline(
     """
     options = session_options(threads=threads, optimize=True)
     options.optimized_model_filepath = str(file)
-    open_session(proto.SerializeToString(), options)
+    spelled = spell_out_groups(proto)
+    open_session(spelled.SerializeToString(), options)
     optimized = onnx.load(str(file))
-    make_canonical(optimized, proto)
+    make_canonical(optimized, spelled)
     return optimized
