@@ -189,6 +189,7 @@ def _tile_cost(tile: Tile, shape: PlainShape, algorithm: str) -> float:
     split = 1.5 if algorithm.startswith(ROWS) else 1.0
     loads = 0.55 * (split * kept + broadcast) / sums
     busy = max(waiting, loads) + 0.05 * loads + 0.1 / sums + 0.01 * (tile[2] - 1)
+    busy += 0.2 * kept / sums  # these come from the second cache
     return busy * _repeated(tile, shape, algorithm)
 
 
@@ -255,8 +256,11 @@ def _result_steps(
     is_grouped = values[SCOPE] == GROUP
     high, deep = (("h",) if shape.rank > 1 else ()), (("d",) if shape.rank > 2 else ())
     of = ("of",) if shape.groups > 1 else ()
-    tasks = (*of, "group", *deep) if is_grouped else (*deep, *of)
-    yield Reorder(RESULT, (*tile, "w", *high, "b", *tasks, "n"))
+    inner = (*tile, "w", *high)
+    if is_grouped:
+        yield Reorder(RESULT, (*inner, "b", *of, "group", *deep, "n"))
+    else:  # weights of a panel serve the whole image
+        yield Reorder(RESULT, (*inner, *deep, "b", *of, "n"))
     (first, width), *others = tile.items()
     yield Vectorize(RESULT, first, width)
     if not is_heavy:
