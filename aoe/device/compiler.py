@@ -173,7 +173,7 @@ def check_toolchain(toolchain: Toolchain, target: Target) -> None:
 
 def _glue_parts(features: Collection[str]) -> tuple[str, ...]:
     """Return the C files, without suffix, of kernels that need these CPU features."""
-    parts = ("glue", "scratch", "shared_packs")
+    parts = ("glue", "scratch", "shared_packs", "file_pages")
     return (*parts, "tiles") if TILES_FEATURE in features else parts
 
 

@@ -63,7 +63,7 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BuildAbi = Callable[..., Path]
-_GLUE = ("glue", "scratch", "shared_packs")
+_GLUE = ("glue", "scratch", "shared_packs", "file_pages")
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@
 
 #include "HalideRuntime.h"
 #include "aoe_kernels.h"
+#include "file_pages.h"
 #include "ort_abi.h"
 #include "scratch.h"
 #include "shared_packs.h"
@@ -224,8 +225,13 @@ static OrtStatus *constant_data(const kernel_state *state, const OrtKernelInfo *
   return status ? status : ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, data);
 }
 
+static size_t raw_bytes(const aoe_packing *packing) {
+  return dense_bytes(packing->view_rank, packing->extent, AOE_FLOAT32);
+}
+
 /* Packs what is constant, unless another session or node has: once for the life of them all. */
 static void pack_constants(kernel_state *state, const OrtKernelInfo *info) {
+  void *raw[AOE_MAX_PACKINGS] = {NULL};
   for (int p = 0; p < state->kernel->packing_count; p++) {
     const aoe_packing *packing = &state->kernel->packings[p];
     packing_job job = {state->kernel, packing, NULL};
@@ -235,13 +241,16 @@ static void pack_constants(kernel_state *state, const OrtKernelInfo *info) {
     aoe_pack_order order = {
         .form = packing,
         .raw = job.raw,
-        .raw_bytes = dense_bytes(packing->view_rank, packing->extent, AOE_FLOAT32),
+        .raw_bytes = raw_bytes(packing),
         .packed_bytes = packed_bytes(state->kernel, packing),
         .make = pack_into,
         .what = &job,
     };
     state->shared[p] = aoe_share_pack(&order);
+    if (state->shared[p]) raw[p] = job.raw;
   }
+  for (int p = 0; p < state->kernel->packing_count; p++) /* one input may have several forms */
+    if (raw[p]) aoe_let_go_of_file_pages(raw[p], raw_bytes(&state->kernel->packings[p]));
 }
 
 static OrtStatus *create_kernel(const OrtCustomOp *op, const OrtApi *api,

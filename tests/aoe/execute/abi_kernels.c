@@ -147,10 +147,26 @@ static int read_packed(void **arguments) {
   return 0;
 }
 
+/* The sum of the input. */
+static int pack_sum(void **arguments) {
+  const halide_buffer_t *raw = arguments[1];
+  data(arguments, 1)[0] = 0;
+  for (int i = 0; i < raw->dim[0].extent; i++) data(arguments, 1)[0] += data(arguments, 0)[i];
+  return 0;
+}
+
+static int add_sum(void **arguments) {
+  data(arguments, 2)[0] = data(arguments, 0)[0] + data(arguments, 1)[0];
+  return 0;
+}
+
 #define SIX {2, {2, 3}, 2, {3, 2}, AOE_FLOAT32}
 static const aoe_tensor two_of_six[] = {SIX, SIX};
 static const aoe_tensor six_and_packed[] = {SIX, {2, {2, 3}, 1, {7}, AOE_FLOAT32}};
 static const aoe_packing twice[] = {{1, 1, pack_twice, 1, {6}}};
+static const aoe_tensor one_and_sum[] = {{1, {1}, 1, {1}, AOE_FLOAT32},
+                                         {1, {262144}, 1, {1}, AOE_FLOAT32}};
+static const aoe_packing sum[] = {{1, 1, pack_sum, 1, {262144}}};
 static const aoe_tensor cube[] = {{4, {1, 2, 3, 4}, 2, {12, 2}, AOE_FLOAT32}};
 static const aoe_tensor one[] = {{1, {1}, 1, {1}, AOE_FLOAT32}};
 static const aoe_tensor scalar[] = {{0, {0}, 0, {0}, AOE_FLOAT32}};
@@ -158,6 +174,7 @@ static const aoe_tensor scalar[] = {{0, {0}, 0, {0}, AOE_FLOAT32}};
 const aoe_kernel aoe_kernel_table[] = {
     {"subtract", subtract, 2, 2, two_of_six, SIX, 0, NULL},
     {"read_packed", read_packed, 2, 2, six_and_packed, {1, {7}, 1, {7}, AOE_FLOAT32}, 1, twice},
+    {"add_sum", add_sum, 2, 2, one_and_sum, {1, {1}, 1, {1}, AOE_FLOAT32}, 1, sum},
     {"describe", describe, 1, 1, cube, {1, {8}, 1, {8}, AOE_FLOAT32}, 0, NULL},
     {"threads", threads, 1, 1, one, {1, {3}, 1, {3}, AOE_FLOAT32}, 0, NULL},
     {"tasks", tasks, 1, 1, one, {1, {100}, 1, {100}, AOE_FLOAT32}, 0, NULL},
