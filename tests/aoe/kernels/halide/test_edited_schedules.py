@@ -47,6 +47,24 @@ def _cases() -> Mapping[str, Workload]:
             operations=(operation("Softmax", "x0", axis=1),),
             output=_DATA,
         ),
+        "softmax_rows": Workload(
+            op_type="softmax_rows",
+            inputs=(_DATA, plain(12, 1, 14)),
+            operations=(operation("Add", "x0 x1"), operation("Softmax", "t0", "t1", axis=-1)),
+            output=_DATA,
+        ),
+        "instance_normalization": Workload(
+            op_type="instance_normalization",
+            inputs=(_DATA, plain(12), plain(12)),
+            operations=(operation("InstanceNormalization", "x0 x1 x2"),),
+            output=_DATA,
+        ),
+        "reductions": Workload(
+            op_type="reductions",
+            inputs=(_DATA,),
+            operations=(operation("ReduceLogSumExp", "x0", axes=(1,), version=13),),
+            output=plain(1, 1, 14, 14),
+        ),
         "batch_normalization": Workload(
             op_type="batch_normalization",
             inputs=(_DATA, *(plain(12),) * 4),

@@ -88,6 +88,7 @@ class TestLayerNormalization(KernelFamilyTests):
             "SkipLayerNormalization", 3, operation("Relu", "t0", "t1")
         ),
         "root mean square": root_mean_square("SimplifiedLayerNormalization", 1),
+        "root mean square, of ONNX": root_mean_square("RMSNormalization", 23),
         "root mean square of a sum": make_skip("SkipSimplifiedLayerNormalization", 2),
     }
 
