@@ -147,12 +147,13 @@ class _Growth:
         self._anchors = anchors
         self._classify = classify
         self._free: set[int] = set()
+        self._read: set[int] = set()
 
     def cut(self, nodes: Collection[int], *, fuse_products: bool) -> Partition:
         """Return the regions of some nodes, those that end last grown first."""
         regions: list[Region] = []
         refusals: list[Refusal] = []
-        self._free = set(nodes)
+        self._free, self._read = set(nodes), set()
         for sink in sorted(nodes, reverse=True):
             if sink not in self._free:
                 continue
@@ -161,6 +162,7 @@ class _Growth:
                 found = _region(self._graph, grown, self._classify)
                 if isinstance(found, Region):
                     regions.append(found)
+                    self._read.update(grown)
                     self._free -= self.owned(grown)
                     reason = ""
                     break
@@ -181,7 +183,8 @@ class _Growth:
         moving = grow_moves(self._graph, sink, fusible=self._fusible, free=self._free)
         alone = (sink,) if is_move(self._graph.nodes[sink]) and moving else ()
         resized = grow_resized(self._graph, sink, free=self._free)
-        yield from filter(None, dict.fromkeys([*anchored, resized, moving, alone, *found]))
+        lone = (sink,) if is_reorder(self._graph.nodes[sink]) and sink not in self._read else ()
+        yield from filter(None, dict.fromkeys([*anchored, resized, moving, alone, *found, lone]))
 
     def grow(self, sink: int, *, blocked: bool, takes: _Takes, prologues: bool) -> tuple[int, ...]:
         """Return the nodes of the region that ends in `sink`, or () if there is none."""

@@ -193,8 +193,9 @@ class Variables:
         if name in self.made or coefficient <= 0 or divisor % coefficient:
             return
         inner, extent = divisor // coefficient, self.extents[name]
-        if 1 < inner < extent and extent % inner == 0:
-            raise CutLoop(name, inner)
+        piece = gcd(inner, extent)
+        if inner < extent and 1 < piece < extent:
+            raise CutLoop(name, piece)
 
     def _divided_when_run(
         self, quotient: Position, rest: Position, divisor: int

@@ -80,7 +80,10 @@ def read_movement(workload: Workload) -> Movement | Support:
     refs = [ref for item in chain for ref in item.inputs if ref and ref not in made]
     operands, loops = refs if chain else [workload.result], result_loops(workload.output)
     for _ in range(_CUTS_MAX):
-        variables = Variables({axis.name: axis.extent for axis in loops.axes})
+        variables = Variables(
+            {axis.name: axis.extent for axis in loops.axes},
+            divided_when_run=frozenset(axis.name for axis in loops.axes[:-1]),
+        )
         tracer = Tracer(workload, shapes, variables)
         try:
             sources = operand_sources(tracer, operands, loops.index())
@@ -144,7 +147,7 @@ def _check_parts(moves: Mapping[str, Operation], chain: tuple[Operation, ...]) -
     late = [item for item in chain if _kind(item) is OperatorKind.MOVEMENT]
     if late:
         return Support(f"{late[0].op_type} of what is computed")
-    if not any(_kind(item) is OperatorKind.MOVEMENT for item in moves.values()):
+    if not moves or (chain and all(map(is_reorder, moves.values()))):
         return Support("nothing is moved")
     if all(op_key(item) == RESHAPE for item in moves.values()):
         return Support("only the shape changes")

@@ -105,7 +105,17 @@ class TestMovement(KernelFamilyTests):
             operation("Transpose", "x0", "t0", perm=(0, 1, 3, 2)),
             _reorder("ReorderInput", "t0", "t1"),
         )
-        return {**cls.cases, "blocked pieces": pieces, "padded channels": padded}
+        cropped = make(
+            [blocked(1, 2 * b, 3, 7)],
+            plain(1, half - 1, 3, 7),
+            _reorder("ReorderOutput", "x0", "t0", channels=half - 1),
+        )
+        return {
+            **cls.cases,
+            "blocked pieces": pieces,
+            "padded channels": padded,
+            "cropped channels": cropped,
+        }
 
 
 SINGLE = {
