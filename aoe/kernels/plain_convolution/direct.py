@@ -121,7 +121,7 @@ def plain_pipeline(plan: PlainPlan, panels: Panels) -> Pipeline:
         output_extents=shape.result_extents,
         loops=_loop_extents(stages, shape, panels),
         packings={plan.inputs[WEIGHTS]: _packing(shape, panels)},
-        padded=frozenset({PADDED, *((PRODUCTS, FINISHED) if PADDED in stages else ())}),
+        padded=frozenset({PADDED, *((PRODUCTS, FINISHED) if is_cut_short(shape) else ())}),
     )
 
 
@@ -192,7 +192,10 @@ def _sums(
         first = pair[0] if pair else hl.Expr(0)
         element = padded[first, along, step, axes[1], axes[2], read, v.n]
     phase = phases[0] + shape.phases[0] * (phases[1] + shape.phases[1] * phases[2])
-    weight = arguments.at(WEIGHTS)[(*pair, v.u, *taps, channel, phase, v.b)]
+    panel = hl.Expr(v.b)
+    if is_cut_short(shape):  # panels past the last one may be asked for
+        panel = hl.clamp(panel, 0, shape.groups * panels.out(shape) - 1)
+    weight = arguments.at(WEIGHTS)[(*pair, v.u, *taps, channel, phase, panel)]
     products = hl.Func(PRODUCTS)
     place = panels.ordered(v.u, v.w, v.p, v.h, v.d, v.b, v.n)
     products[place] = constant(0.0)

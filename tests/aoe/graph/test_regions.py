@@ -152,9 +152,10 @@ def test_refused_product_with_its_chain_leaves_both_to_be_tuned() -> None:
     assert cut.refusals == ()
 
 
-def test_matrix_product_takes_the_chain_behind_it() -> None:
-    product = ("", "MatMul")
-    nodes = [_op("Tanh", ["x"], "a"), _op("MatMul", ["a", "z"], "m"), _op("Relu", ["m"], "r")]
+@pytest.mark.parametrize("op_type", ["MatMul", "Conv", "ConvTranspose"])
+def test_product_of_plain_tensors_takes_the_chain_behind_it(op_type: str) -> None:
+    product = ("", op_type)
+    nodes = [_op("Tanh", ["x"], "a"), _op(op_type, ["a", "z"], "m"), _op("Relu", ["m"], "r")]
     graph = _graph(nodes, ["r"])
     cut = partition(graph, fusible=FUSIBLE, anchors=ANCHORS | {product}, classify=_classify)
     found = [[graph.nodes[i].output[0] for i in region.nodes] for region in cut.regions]
