@@ -59,7 +59,7 @@ class Around:
 
 
 class Fold:
-    """A reduction along an axis as two stages: accumulators, and what they are together.
+    """A reduction along an axis: accumulators, and what they are together, half by half.
 
     What the accumulators cannot share out evenly is what they start with, so that nothing is
     computed element by element.
