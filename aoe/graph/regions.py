@@ -148,6 +148,10 @@ class _Growth:
         self._classify = classify
         self._free: set[int] = set()
         self._read: set[int] = set()
+        self._read_by = [
+            frozenset(at for name in node.output for at in graph.consumers.get(name, ()))
+            for node in graph.nodes
+        ]
 
     def cut(self, nodes: Collection[int], *, fuse_products: bool) -> Partition:
         """Return the regions of some nodes, those that end last grown first."""
@@ -297,11 +301,8 @@ class _Growth:
         node = self._graph.nodes[index]
         return not any(name in self._graph.output_names for name in node.output)
 
-    def _readers(self, index: int) -> set[int]:
-        found: set[int] = set()
-        for name in self._graph.nodes[index].output:
-            found.update(self._graph.consumers.get(name, ()))
-        return found
+    def _readers(self, index: int) -> frozenset[int]:
+        return self._read_by[index]
 
     def _worthwhile(self, nodes: tuple[int, ...], blocked: bool) -> bool:
         """Return True if there is something to compute and the layout choice means anything."""
