@@ -65,6 +65,24 @@ def _cases() -> Mapping[str, Workload]:
             operations=(operation("ReduceLogSumExp", "x0", axes=(1,), version=13),),
             output=plain(1, 1, 14, 14),
         ),
+        "pooling": Workload(
+            op_type="pooling",
+            inputs=(_DATA,),
+            operations=(operation("MaxPool", "x0", kernel_shape=(3, 3), pads=(1, 1, 1, 1)),),
+            output=_DATA,
+        ),
+        "resizing": Workload(
+            op_type="resizing",
+            inputs=(_DATA,),
+            operations=(operation("Resize", "x0", mode="linear", sizes=(1, 12, 30, 40)),),
+            output=plain(1, 12, 30, 40),
+        ),
+        "movement": Workload(
+            op_type="movement",
+            inputs=(_DATA,),
+            operations=(operation("Transpose", "x0", perm=(0, 2, 3, 1)),),
+            output=plain(1, 14, 14, 12),
+        ),
         "batch_normalization": Workload(
             op_type="batch_normalization",
             inputs=(_DATA, *(plain(12),) * 4),
