@@ -1,4 +1,4 @@
-"""Sums, means, extremes and other reductions of neighbouring axes, with the chains around them."""
+"""Sums, means, extremes and other reductions of axes, with the chains around them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aoe.kernels.halide.chain import (
     estimate_cycles,
     read_operands,
 )
-from aoe.kernels.halide.folds import Around, Combine, Fold, fold_steps, gathered
+from aoe.kernels.halide.folds import Around, Combine, Fold, Term, fold_steps, gathered
 from aoe.kernels.halide.iteration import Axis, Iteration, axis_names, check_layouts, plan_iteration
 from aoe.kernels.halide.rows import feeding, split_around
 from aoe.kernels.halide.shapes import infer_shapes
@@ -48,7 +48,8 @@ from aoe.workload import Operation, TensorSpec, Workload
 _FOLD, _PEAK = "fold", "peak"
 _LOWEST = -3.4028234663852886e38
 _ONE = "one"
-Term = Callable[[hl.Expr], hl.Expr]
+_AXES_MAX = 4
+"""Groups of neighbouring axes: dimensions of a reduction that have names in Halide."""
 
 
 def _same(x: hl.Expr) -> hl.Expr:
@@ -71,7 +72,7 @@ def _smaller(one: hl.Expr, other: hl.Expr) -> hl.Expr:
 class _Reduction:
     """An operator as a reduction: of which terms, from which start, and what is made of it."""
 
-    term: Term = _same
+    term: Callable[[hl.Expr], hl.Expr] = _same
     start: float = 0.0
     combine: Combine = add
     finish: Callable[[hl.Expr, int], hl.Expr] = lambda value, length: value
@@ -115,10 +116,10 @@ class Reductions:
         source = hl.Func("source")
         source[operands.variables] = known[plan.anchor.inputs[0]]
 
-        def walked(at: hl.Expr) -> hl.Expr:
-            name = plan.reduced.name
-            place = (at if v.name() == name else hl.Expr(v) for v in operands.variables)
-            return source[tuple(place)]
+        def walked(at: hl.Expr, *others: hl.Expr) -> hl.Expr:
+            names = (plan.reduced.name, *(axis.name for axis in plan.others))
+            places = dict(zip(names, (at, *others), strict=True))
+            return source[tuple(places.get(v.name(), hl.Expr(v)) for v in operands.variables)]
 
         folds, value = _folded(plan, walked)
         variables = plan.around.variables or (hl.Var(_ONE),)
@@ -185,7 +186,8 @@ class _ReductionPlan:
         front: Operations that make what it reads.
         behind: All others, in topological order.
         iteration: Loops of the source.
-        reduced: The axis.
+        reduced: The axis, the innermost of them.
+        others: Reduced axes around it, outermost first.
     """
 
     workload: Workload
@@ -195,11 +197,18 @@ class _ReductionPlan:
     behind: tuple[Operation, ...]
     iteration: Iteration
     reduced: Axis
+    others: tuple[Axis, ...]
+
+    @property
+    def length(self) -> int:
+        """Elements that become one."""
+        return self.reduced.extent * prod(axis.extent for axis in self.others)
 
     @property
     def rows(self) -> tuple[Axis, ...]:
         """Loops outside of the axis, outermost first."""
-        return self.iteration.axes[: self.iteration.axes.index(self.reduced)]
+        outside = self.iteration.axes[: self.iteration.axes.index(self.reduced)]
+        return tuple(axis for axis in outside if axis not in self.others)
 
     @property
     def columns(self) -> tuple[Axis, ...]:
@@ -217,7 +226,9 @@ class _ReductionPlan:
         columns = tuple(hl.Var(axis.name) for axis in reversed(self.columns))
         rows = tuple(hl.Var(axis.name) for axis in reversed(self.rows))
         vector = self.columns[-1].extent if self.workload.blocked else 0
-        return Around(columns=columns, rows=rows, vector=vector, length=self.reduced.extent)
+        outer = tuple(axis.extent for axis in self.others)
+        length = self.reduced.extent
+        return Around(columns=columns, rows=rows, vector=vector, length=length, outer=outer)
 
 
 def _plan(workload: Workload) -> _ReductionPlan | Support:
@@ -246,7 +257,7 @@ def _plan(workload: Workload) -> _ReductionPlan | Support:
     if isinstance(iteration, Support):
         return iteration
     walked = [axis for axis in iteration.axes if axis.name.startswith(tuple(names))]
-    if len(walked) != 1:
+    if not walked or len(walked) > _AXES_MAX:
         found = f"{len(walked)} groups of axes" if walked else "a single element"
         return Support(f"{parts.anchor.op_type} of {found}")
     return _ReductionPlan(
@@ -256,7 +267,8 @@ def _plan(workload: Workload) -> _ReductionPlan | Support:
         front=front,
         behind=behind,
         iteration=iteration,
-        reduced=walked[0],
+        reduced=walked[-1],
+        others=tuple(walked[:-1]),
     )
 
 
@@ -322,11 +334,11 @@ def _folded(plan: _ReductionPlan, walked: Term) -> tuple[list[Fold], hl.Expr]:
         is_finite = strict(hl.abs(peak) < constant(_INFINITY))
         safe[around.variables] = hl.select(is_finite, peak, constant(0.0))
         taken_off = safe[around.variables]
-        total = fold(_FOLD, lambda at: exp(strict(walked(at) - taken_off)), 0.0, add)
+        total = fold(_FOLD, lambda *at: exp(strict(walked(*at) - taken_off)), 0.0, add)
         return folds, strict(log(total) + taken_off)
     term = reduction.term
-    value = fold(_FOLD, lambda at: term(walked(at)), reduction.start, reduction.combine)
-    return folds, reduction.finish(value, plan.reduced.extent)
+    value = fold(_FOLD, lambda *at: term(walked(*at)), reduction.start, reduction.combine)
+    return folds, reduction.finish(value, plan.length)
 
 
 def _vectors(plan: _ReductionPlan, target: KernelTarget) -> tuple[int, ...]:

@@ -22,6 +22,8 @@ _PARTS = 4
 _UPDATE = ".update"
 
 Combine = Callable[[hl.Expr, hl.Expr], hl.Expr]
+Term = Callable[..., hl.Expr]
+"""The element at a place of the reduced axis, and of those around it, outermost first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +36,14 @@ class Around:
         rows: Those outside of it, innermost first.
         vector: Extent of the innermost column.
         length: Elements of the reduced axis, 2 or more.
+        outer: Extents of reduced axes apart from it, outermost first.
     """
 
     columns: tuple[hl.Var, ...]
     rows: tuple[hl.Var, ...]
     vector: int
     length: int
+    outer: tuple[int, ...] = ()
 
     @property
     def variables(self) -> tuple[hl.Var, ...]:
@@ -48,7 +52,14 @@ class Around:
 
     @property
     def accumulators(self) -> int:
-        """Elements of the reduced axis that are combined apart from each other."""
+        """Elements of the reduced axis that are combined apart from each other.
+
+        With reduced axes around it they share it out evenly: what is left over of the one axis
+        would be left over for every place of the others.
+        """
+        if self.outer:
+            most = _PARTS if self.columns else _WIDTHS[0]
+            return next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= most and not self.length % n)
         if self.columns:
             return min(_PARTS, self.length)
         for width in _WIDTHS:
@@ -76,7 +87,7 @@ class Fold:
         self,
         name: str,
         around: Around,
-        term: Callable[[hl.Expr], hl.Expr],
+        term: Term,
         start: hl.Expr,
         combine: Combine,
     ) -> None:
@@ -85,12 +96,18 @@ class Fold:
         count, accumulator = around.accumulators, hl.Var(_ACCUMULATOR)
         whole = around.length // count
         self._at = self._at_accumulator(accumulator)
-        walk = hl.RDom([(0, whole)], f"{name}_k")
+        extents = (whole, *reversed(around.outer))
+        walk = hl.RDom([(0, extent) for extent in extents], f"{name}_k")
+        walked = [walk[at] for at in range(len(extents))]
         parts = hl.Func(f"{name}_parts")
         parts[self._at] = self._first(term, start, accumulator, whole * count)
-        parts[self._at] = combine(hl.Expr(parts[self._at]), term(walk.x * count + accumulator))
+        parts[self._at] = combine(
+            hl.Expr(parts[self._at]), term(walk.x * count + accumulator, *walked[:0:-1])
+        )
         self._functions = {f"{name}_parts": parts}
-        self._walked = (walk.x.name(), whole)
+        self._walked = tuple(
+            (var.name(), extent) for var, extent in zip(walked, extents, strict=True)
+        )
         if around.columns:
             joined = [hl.Expr(parts[self._at_accumulator(number)]) for number in range(count)]
         else:
@@ -113,15 +130,15 @@ class Fold:
             self._functions[stage] = halves
             left = halves
         count = _narrowest(self._around.accumulators)
+        if count == 1:
+            return [hl.Expr(left[self._at_accumulator(0)])]
         four = [hl.Expr(left[self._at_accumulator(number)]) for number in range(count)]
         return [combine(*pair) for pair in zip(four[::2], four[1::2], strict=True)]
 
     def _at_accumulator(self, number: Any) -> tuple[Any, ...]:
         return (*self._around.columns, number, *self._around.rows)
 
-    def _first(
-        self, term: Callable[[hl.Expr], hl.Expr], start: hl.Expr, at: hl.Var, done: int
-    ) -> hl.Expr:
+    def _first(self, term: Term, start: hl.Expr, at: hl.Var, done: int) -> hl.Expr:
         """Return what an accumulator starts with: what lies behind element `done`, or nothing."""
         length, count = self._around.length, self._around.accumulators
         if done == length:
@@ -153,7 +170,7 @@ class Fold:
             )
             for name, function in self._functions.items()
         }
-        return {**made, f"{parts}{_UPDATE}": (self._walked, *made[parts])}
+        return {**made, f"{parts}{_UPDATE}": (*self._walked, *made[parts])}
 
     def _extent(self, loop: str, accumulators: int) -> int:
         if loop == _ACCUMULATOR:
@@ -192,14 +209,17 @@ def fold_steps(name: str, around: Around, at_stage: str, at: str | None) -> list
         if at is not None:
             steps.append(ComputeAt(stage, at_stage, at))
         steps.append(StoreIn(stage, Memory.STACK))
-    update, walked = f"{parts}{_UPDATE}", f"{name}_k$x"
+    update = f"{parts}{_UPDATE}"
+    walked = [f"{name}_k${letter}" for letter in "xyzw"[: 1 + len(around.outer)]]
     if not around.columns:
         widths |= {parts: count, update: count}
-        steps += [Vectorize(stage, _ACCUMULATOR, width) for stage, width in widths.items()]
-        return [*steps, Reorder(update, (_ACCUMULATOR, walked))]
+        steps += [
+            Vectorize(stage, _ACCUMULATOR, width) for stage, width in widths.items() if width > 1
+        ]
+        return [*steps, Reorder(update, (_ACCUMULATOR, *walked))]
     column = around.columns[0].name()
     steps += [Vectorize(stage, column, around.vector) for stage in (parts, update, name)]
-    steps.append(Reorder(update, (column, _ACCUMULATOR, walked)))
+    steps.append(Reorder(update, (column, _ACCUMULATOR, *walked)))
     if count > 1:
         steps += [Unroll(stage, _ACCUMULATOR, count) for stage in (parts, update)]
     return steps
