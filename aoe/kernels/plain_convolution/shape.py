@@ -24,6 +24,8 @@ AXES = 3
 MOST_PHASES = 16
 """Results between two elements that a register tile still holds."""
 Extents = tuple[int, int, int]
+_OWN_PADS = ("NOTSET", "", "VALID")
+"""Values of `auto_pad` with which `pads` are what they say, or not there and zero."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +214,7 @@ def _refusal(operation: Operation, workload: Workload) -> str:
         return f"{name} with a computed bias"
     if added is not None and not _is_like(added, workload.output):
         return f"{name} that adds a tensor of another shape"
-    if str(operation.attributes.get("auto_pad", "NOTSET")) not in ("NOTSET", ""):
+    if str(operation.attributes.get("auto_pad", "NOTSET")) not in _OWN_PADS:
         return f"{name} with automatic padding"
     if transposed and set(integers(operation, "dilations", rank, 1)) != {1}:
         return f"{name} with dilated filters"
