@@ -8,6 +8,7 @@ many times. A Split and a reorder also join where others read them: they are rea
 from __future__ import annotations
 
 from collections.abc import Collection, Container
+from heapq import heapify, heappop, heappush
 
 import onnx
 
@@ -59,19 +60,23 @@ def grow_moves(
     if not ends or len(node.output) > 1 or (result and result.dtype not in KERNEL_DTYPES):
         return ()  # moves of integers compute shapes
     members, moved = {sink}, set() if key in fusible else {sink}
-    for index in reversed(range(sink)):
-        readers = _readers(graph, index)
-        if index not in free or not readers & members:
+    waiting = [-index for index in _producers(graph, sink)]
+    heapify(waiting)  # what is read by a node is looked at behind all that read it
+    while waiting:
+        index = -heappop(waiting)
+        if index not in free or index in members:
             continue
-        found = graph.nodes[index]
+        readers, found = _readers(graph, index), graph.nodes[index]
         is_shared = is_read_through(found)
         if not is_shared and (readers - members or _is_result(graph, found)):
             continue
         if is_move(found) or is_reorder(found):
-            members.add(index)
             moved.add(index)
-        elif op_key(found) in fusible and not readers & moved and len(found.output) == 1:
-            members.add(index)
+        elif op_key(found) not in fusible or readers & moved or len(found.output) > 1:
+            continue
+        members.add(index)
+        for producer in _producers(graph, index):
+            heappush(waiting, -producer)
     return _trimmed(graph, members)
 
 
@@ -98,6 +103,11 @@ def _trimmed(graph: ModelGraph, members: set[int]) -> tuple[int, ...]:
     nodes = [graph.nodes[index] for index in kept]
     moves = any(is_move(node) and op_key(node) not in (*RESHAPING, SPLIT) for node in nodes)
     return tuple(kept) if moves else ()
+
+
+def _producers(graph: ModelGraph, index: int) -> set[int]:
+    made_by = (graph.producer.get(name) for name in graph.nodes[index].input)
+    return {at for at in made_by if at is not None}
 
 
 def _readers(graph: ModelGraph, index: int) -> set[int]:

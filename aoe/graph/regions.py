@@ -147,7 +147,6 @@ class _Growth:
         self._anchors = anchors
         self._classify = classify
         self._free: set[int] = set()
-        self._read: set[int] = set()
         self._read_by = [
             frozenset(at for name in node.output for at in graph.consumers.get(name, ()))
             for node in graph.nodes
@@ -157,7 +156,7 @@ class _Growth:
         """Return the regions of some nodes, those that end last grown first."""
         regions: list[Region] = []
         refusals: list[Refusal] = []
-        self._free, self._read = set(nodes), set()
+        self._free = set(nodes)
         for sink in sorted(nodes, reverse=True):
             if sink not in self._free:
                 continue
@@ -166,7 +165,6 @@ class _Growth:
                 found = _region(self._graph, grown, self._classify)
                 if isinstance(found, Region):
                     regions.append(found)
-                    self._read.update(grown)
                     self._free -= self.owned(grown)
                     reason = ""
                     break
@@ -187,8 +185,7 @@ class _Growth:
         moving = grow_moves(self._graph, sink, fusible=self._fusible, free=self._free)
         alone = (sink,) if is_move(self._graph.nodes[sink]) and moving else ()
         resized = grow_resized(self._graph, sink, free=self._free)
-        lone = (sink,) if is_reorder(self._graph.nodes[sink]) and sink not in self._read else ()
-        yield from filter(None, dict.fromkeys([*anchored, resized, moving, alone, *found, lone]))
+        yield from filter(None, dict.fromkeys([*anchored, resized, moving, alone, *found]))
 
     def grow(self, sink: int, *, blocked: bool, takes: _Takes, prologues: bool) -> tuple[int, ...]:
         """Return the nodes of the region that ends in `sink`, or () if there is none."""

@@ -49,11 +49,10 @@ def _row(tuned: TunedOperator, result: OpatResult) -> Mapping[str, str]:
     """Return the cells of an operator by column, in their order."""
     operator = tuned.operator
     chain = [op.op_type for op in operator.workload.operations]
-    computing = [name for name in chain if not name.startswith("Reorder")]
     kept = operator.key in {kernel.key for kernel in result.judgement.kept}
     return {
         "operator": operator.op_name,
-        _COMPUTES: " + ".join(computing or chain),
+        _COMPUTES: " + ".join(name for name in chain if not name.startswith("Reorder")),
         "precision": operator.workload.precision.value,
         "places": str(len(operator.regions)),
         "share": f"{operator.share:.1%}",

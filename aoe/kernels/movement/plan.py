@@ -147,7 +147,7 @@ def _check_parts(moves: Mapping[str, Operation], chain: tuple[Operation, ...]) -
     late = [item for item in chain if _kind(item) is OperatorKind.MOVEMENT]
     if late:
         return Support(f"{late[0].op_type} of what is computed")
-    if not moves or (chain and all(map(is_reorder, moves.values()))):
+    if not any(_kind(item) is OperatorKind.MOVEMENT for item in moves.values()):
         return Support("nothing is moved")
     if all(op_key(item) == RESHAPE for item in moves.values()):
         return Support("only the shape changes")

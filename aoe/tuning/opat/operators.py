@@ -162,6 +162,6 @@ def touched_elements(workload: Workload) -> int:
 
 
 def _op_name(graph: ModelGraph, region: Region) -> str:
-    """Return the name of the region's main node: the last that is no reorder, if there is one."""
+    """Return the name of the region's main node: the last that is no reorder."""
     computing = [i for i in region.nodes if not graph.nodes[i].op_type.startswith("Reorder")]
-    return str(graph.nodes[(computing or region.nodes)[-1]].name)
+    return str(graph.nodes[computing[-1]].name)

@@ -179,19 +179,7 @@ def test_blocked_interpolation_takes_the_reorder_that_alone_reads_it() -> None:
     ]
     shapes = {"x": (1, 32, 4, 5), "b": (1, 32, 4, 5), "u": (1, 32, 16, 20), "y": (1, 19, 16, 20)}
     graph = _graph(nodes, shapes, ["y"], block=16)
-    assert _regions(graph) == [("movement", ["b"]), ("resizing", ["u", "y"])]
-
-
-def test_reorder_nothing_else_reads_through_is_a_move_of_its_own() -> None:
-    nodes = [
-        _op("ReorderInput", ["x"], ["b"], domain=NCHWC_DOMAIN),
-        _op("GlobalLpPool", ["b"], ["c"]),
-        _op("ReorderOutput", ["c"], ["p"], domain=NCHWC_DOMAIN, channels=32),
-        _op("Relu", ["p"], ["r"]),
-        _op("ReorderInput", ["r"], ["y"], domain=NCHWC_DOMAIN),
-    ]
-    graph = _graph(nodes, dict.fromkeys("xbcpry", (1, 32, 4, 5)), ["y"], block=16)
-    assert _regions(graph) == [("movement", ["b"]), ("elementwise", ["p", "r", "y"])]
+    assert _regions(graph) == [("resizing", ["u", "y"])]
 
 
 def test_moves_of_integers_are_not_looked_at() -> None:

@@ -107,8 +107,9 @@ class TestMovement(KernelFamilyTests):
         )
         cropped = make(
             [blocked(1, 2 * b, 3, 7)],
-            plain(1, half - 1, 3, 7),
+            plain(1, 3, half - 1, 7),
             _reorder("ReorderOutput", "x0", "t0", channels=half - 1),
+            operation("Transpose", "t0", "t1", perm=(0, 2, 1, 3)),
         )
         return {
             **cls.cases,
