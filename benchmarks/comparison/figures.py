@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -76,6 +76,21 @@ def geometric_mean(rows: Iterable[NetworkFigures], peer: str) -> tuple[float, in
     found = [row.peers[peer].ratio for row in rows if peer in row.peers]
     logs = [math.log(ratio.median) for ratio in found if ratio is not None]
     return (math.exp(sum(logs) / len(logs)), len(logs)) if logs else None
+
+
+def shared_rows(rows: Iterable[NetworkFigures], names: Collection[str]) -> list[NetworkFigures]:
+    """Return the rows on which all these runtimes have a figure: means over others mislead.
+
+    A runtime without any figure at all counts for nothing.
+    """
+    found = list(rows)
+    having = [{name for name in names if _has_figure(row, name)} for row in found]
+    known = set().union(*having)
+    return [row for row, has in zip(found, having, strict=True) if known and has == known]
+
+
+def _has_figure(row: NetworkFigures, name: str) -> bool:
+    return name in row.peers and row.peers[name].ratio is not None
 
 
 def peer_names(rows: Sequence[NetworkFigures], *, is_float32: bool) -> dict[str, str]:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from comparison.figures import NetworkFigures, PeerFigure, geometric_mean, peer_names
+from comparison.figures import NetworkFigures, PeerFigure, geometric_mean, peer_names, shared_rows
 
 _LEFT, _PANEL, _GAP, _ROW, _TOP, _BOTTOM = 170, 360, 44, 20, 92, 30
-_LEGEND_COLUMNS = 3
+_LETTER = 6.4
+"""Width of a letter of the legend, which is 11 high, on average."""
 _LEAST, _MOST = 0.25, 8.0
 _TICKS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _COLOURS = {
@@ -74,18 +75,22 @@ def _panel(
         yield f'<path d="M{x:.1f} {_TOP - 6}V{bottom:.1f}" stroke="{colour}"/>'
         yield _text(x, bottom + 16, f"{tick:g}x", anchor="middle")
     colours = _colours(names)
-    for index, (name, title) in enumerate(names.items()):
-        line, column = divmod(index, _LEGEND_COLUMNS)
-        x, y = left + column * _PANEL / _LEGEND_COLUMNS, 60 + 16 * line
+    x, y = left, 60
+    for name, title in names.items():
+        width = 12 + len(title) * _LETTER + 14
+        if x > left and x + width > left + _PANEL:
+            x, y = left, y + 16
         yield f'<circle cx="{x + 4:.1f}" cy="{y}" r="4" fill="{colours[name]}"/>'
         yield _text(x + 12, y + 4, title, size=11)
+        x += width
     for index, row in enumerate(rows):
         for name in reversed(names):  # the first lies on top
             figure = row.peers.get(name)
             if figure is not None and figure.ratio is not None:
                 yield from _dot(figure, colours[name], left, _row_y(index))
+    shared = shared_rows(rows, names)
     for name in reversed(names):
-        mean = geometric_mean(rows, name)
+        mean = geometric_mean(shared, name)
         if mean:
             x, y = left + _x(mean[0]), _row_y(len(rows))
             shape = _ARROW if mean[0] < _LEAST else "l6 -6l6 6l-6 6z"

@@ -15,6 +15,7 @@ from comparison.figures import (
     figures_of,
     geometric_mean,
     peer_names,
+    shared_rows,
 )
 from comparison.files import write_whole
 from comparison.picture import draw
@@ -126,9 +127,10 @@ def _ratios(
         cells += [_ratio(row.peers.get(name)) for name in names]
         cells += [f"{_share(baseline)}, {_share(row.peers.get('engine'))}"] if roof else []
         yield _row(cells)
-    means = [geometric_mean(rows, name) for name in names]
-    cells = ["**geometric mean**", "", ""]
-    cells += [f"**{mean[0]:.2f}** of {mean[1]}" if mean else "" for mean in means]
+    shared = shared_rows(rows, names)
+    means = [geometric_mean(shared, name) for name in names]
+    cells = [f"**geometric mean** of {len(shared)}", "", ""]
+    cells += [f"**{mean[0]:.2f}**" if mean else "" for mean in means]
     yield _row([*cells, *([""] if roof else [])])
 
 

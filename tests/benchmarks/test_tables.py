@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from comparison.figures import figures_of, geometric_mean, peer_names
+from comparison.figures import figures_of, geometric_mean, peer_names, shared_rows
 from comparison.picture import draw
 from comparison.results import SCHEMA, ResultsError
 from comparison.tables import BEGIN, END, tables, write_docs
@@ -80,6 +80,18 @@ def test_share_of_the_roof_is_work_over_time() -> None:
     (row,) = figures_of(_document(_record("resnet18")))
     # 1e8 multiply-adds in 2 ms are 5e10 a second, half of the roof
     assert row.peers["ort"].roof_share == pytest.approx(0.5)
+
+
+def test_means_are_over_networks_every_runtime_has_a_figure_for() -> None:
+    tvm = _row("TVM default", [1000.0] * 6)
+    rows = figures_of(
+        _document(
+            _record("resnet18", engine=_engine(4), tvm=tvm), _record("bert6", engine=_engine(1))
+        )
+    )
+    assert [row.title for row in shared_rows(rows, ["engine", "tvm", "never"])] == [rows[0].title]
+    assert len(shared_rows(rows, ["engine"])) == 2
+    assert shared_rows(rows, ["never"]) == []
 
 
 def test_geometric_mean_leaves_out_what_failed() -> None:
