@@ -95,6 +95,8 @@ class Runner:
         process = self._process
         if process is not None:
             process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)  # else it may still write where others clean up
 
     def sibling(self) -> Runner:
         """Return another runner for the same target, to compile in parallel."""
