@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import halide as hl
 
 Found = TypeVar("Found")
+UPDATE = ".update"
+"""End of the name of the stage that is the update of a reduction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,7 @@ class Pipeline:
     Attributes:
         output: Function of the result.
         stages: Functions by the name schedule steps use, the result included; the update
-            definition of a reduction is a stage of its own, `<name>.update`.
+            definition of a reduction is a stage of its own, its name ends in `UPDATE`.
         arguments: Buffers read, in the order of `Workload.inputs`; behind them, what else is made
             of those inputs once.
         argument_extents: Extents of each argument, innermost first; all buffers are dense.

@@ -14,13 +14,13 @@ import halide as hl
 
 from aoe.kernels.convolution.result import finished_result, kernel_arguments, padded_image
 from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape, X
-from aoe.kernels.family import PackedInput, Pipeline
+from aoe.kernels.family import UPDATE, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.math.functions import constant, to_bfloat16
 from aoe.workload import Precision
 
 PADDED, PRODUCTS, FINISHED = "padded", "products", "finished"
-SUMMED = f"{PRODUCTS}.update"
+SUMMED = f"{PRODUCTS}{UPDATE}"
 REDUCED = ("r$x", "r$y", "r$z", "r$w", "r$4")
 """Loops over what is summed up, innermost first."""
 PAIR = 2

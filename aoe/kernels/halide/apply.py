@@ -7,8 +7,8 @@ from typing import Any
 import halide as hl
 
 from aoe.errors import ScheduleError
-from aoe.kernels.family import Pipeline
-from aoe.kernels.halide.legality import UPDATE, LegalStep, legal_steps
+from aoe.kernels.family import UPDATE, Pipeline
+from aoe.kernels.halide.legality import LegalStep, legal_steps
 from aoe.schedule import (
     Atomic,
     ComputeAt,

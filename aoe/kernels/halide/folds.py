@@ -9,6 +9,7 @@ from typing import Any
 
 import halide as hl
 
+from aoe.kernels.family import UPDATE
 from aoe.kernels.math.functions import strict
 from aoe.schedule import ComputeAt, Memory, Reorder, Step, StoreIn, Unroll, Vectorize
 
@@ -19,7 +20,6 @@ _IDLE_SHARE = 8
 _SCALARS = 4
 _PARTS = 4
 """Accumulators per column, where columns are vectors."""
-_UPDATE = ".update"
 
 Combine = Callable[[hl.Expr, hl.Expr], hl.Expr]
 Term = Callable[..., hl.Expr]
@@ -157,7 +157,7 @@ class Fold:
     def stages(self) -> dict[str, Any]:
         """The functions by the names steps use."""
         parts = f"{self.name}_parts"
-        return {**self._functions, f"{parts}{_UPDATE}": self._functions[parts].update()}
+        return {**self._functions, f"{parts}{UPDATE}": self._functions[parts].update()}
 
     @property
     def loops(self) -> dict[str, tuple[tuple[str, int], ...]]:
@@ -170,7 +170,7 @@ class Fold:
             )
             for name, function in self._functions.items()
         }
-        return {**made, f"{parts}{_UPDATE}": (*self._walked, *made[parts])}
+        return {**made, f"{parts}{UPDATE}": (*self._walked, *made[parts])}
 
     def _extent(self, loop: str, accumulators: int) -> int:
         if loop == _ACCUMULATOR:
@@ -209,7 +209,7 @@ def fold_steps(name: str, around: Around, at_stage: str, at: str | None) -> list
         if at is not None:
             steps.append(ComputeAt(stage, at_stage, at))
         steps.append(StoreIn(stage, Memory.STACK))
-    update = f"{parts}{_UPDATE}"
+    update = f"{parts}{UPDATE}"
     walked = [f"{name}_k${letter}" for letter in "xyzw"[: 1 + len(around.outer)]]
     if not around.columns:
         widths |= {parts: count, update: count}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aoe.errors import ScheduleError
-from aoe.kernels.family import Pipeline
+from aoe.kernels.family import UPDATE, Pipeline
 from aoe.schedule import (
     Atomic,
     ComputeAt,
@@ -38,8 +38,6 @@ VECTOR_MAX = 256
 """Elements of a vector; families ask for 64 at most."""
 WRITTEN_OUT_MAX = 2048
 """Copies of what a stage computes, unrolled loops around it included; families ask for 384."""
-UPDATE = ".update"
-"""End of the name of the stage that is the update of a reduction."""
 
 
 @dataclass(slots=True)

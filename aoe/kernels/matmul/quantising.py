@@ -14,7 +14,7 @@ import math
 
 import halide as hl
 
-from aoe.kernels.family import SUPPORTED, PackedInput, Support
+from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Support
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.matmul.panels import element_or_zero, right_extents, right_matrix
 from aoe.kernels.matmul.result import (
@@ -27,7 +27,7 @@ from aoe.kernels.matmul.result import (
 from aoe.kernels.matmul.shape import MatrixProduct
 
 EXTREMES, LEVELS, QUANTISED, QUANTISED_DEPTH = "extremes", "levels", "quantised", "k"
-EXTREMES_UPDATE = f"{EXTREMES}.update"
+EXTREMES_UPDATE = f"{EXTREMES}{UPDATE}"
 DISTANCE, ZERO = 0, 1
 """What there is of the levels of a row: distance, and level of zero. Also in `column_levels`, where
 levels are symmetric: distance, and sum of the column."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import halide as hl
 
-from aoe.kernels.family import PackedInput, Pipeline
+from aoe.kernels.family import UPDATE, PackedInput, Pipeline
 from aoe.kernels.halide.chain import Operands, chain_pipeline, read_operands
 from aoe.kernels.matmul.shape import MatrixProduct
 
 SUMS, FINISHED, PACKED = "sums", "finished", "packed"
-SUMMED = f"{SUMS}.update"
+SUMMED = f"{SUMS}{UPDATE}"
 LANE, BLOCK = "l", "b"
 PANEL = 16
 """Columns of a panel: a vector with AVX-512, two with AVX2, four with NEON."""

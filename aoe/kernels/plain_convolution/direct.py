@@ -18,7 +18,7 @@ from math import prod
 
 import halide as hl
 
-from aoe.kernels.family import PackedInput, Pipeline
+from aoe.kernels.family import UPDATE, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.math.functions import constant, to_bfloat16
 from aoe.kernels.plain_convolution.result import (
@@ -32,7 +32,7 @@ from aoe.kernels.plain_convolution.shape import WEIGHTS, PlainPlan, PlainShape, 
 from aoe.workload import Precision
 
 PADDED, PRODUCTS, FINISHED = "padded", "products", "finished"
-SUMMED = f"{PRODUCTS}.update"
+SUMMED = f"{PRODUCTS}{UPDATE}"
 REDUCED = ("r$x", "r$y", "r$z", "r$w", "r$4")
 """Loops over what is summed up, innermost first."""
 PAIR = 2

@@ -10,7 +10,7 @@ from typing import Any
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, Support, support_of, supported
 from aoe.kernels.halide.anchored import (
     Anchored,
     AnchoredNest,
@@ -54,7 +54,6 @@ from aoe.schedule import (
 from aoe.workload import Workload
 
 PEAK, GROWN, PARTIAL, TOTAL = "peak", "grown", "partial", "total"
-_UPDATE = ".update"
 _KEEP, _AGAIN = "keep", "again"
 _LOWEST = -3.4028234663852886e38
 _CYCLES = 30
@@ -88,8 +87,8 @@ class Softmax:
         loops = {name: tuple((v.name(), 0) for v in f.args()) for name, f in stages.items()}
         for name, made in passes.items():
             if made.reduced:
-                stages[f"{name}{_UPDATE}"] = made.function.update()
-                loops[f"{name}{_UPDATE}"] = ((made.reduced, 0), *loops[name])
+                stages[f"{name}{UPDATE}"] = made.function.update()
+                loops[f"{name}{UPDATE}"] = ((made.reduced, 0), *loops[name])
         result = _result(plan, operands, passes)
         return anchored_pipeline(plan.nest, operands, result, stages, loops)
 
@@ -282,7 +281,7 @@ def _schedule(plan: _SoftmaxPlan, values: Mapping[str, Choice]) -> Schedule:
         steps += _vector_steps(stage, column, vector, lanes)
     for stage, reduced in ((PEAK, "k"), (PARTIAL, "p"), (TOTAL, "t")):
         if stage in placed:
-            update = f"{stage}{_UPDATE}"
+            update = f"{stage}{UPDATE}"
             steps += _vector_steps(update, column, vector, lanes)
             steps.append(Reorder(update, (*lanes, column, f"{reduced}$x")))
             if lanes and tile % vector == 0 and 1 < tile // vector <= _UNROLLED_MAX:

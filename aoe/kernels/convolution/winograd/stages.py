@@ -23,13 +23,13 @@ import halide as hl
 from aoe.kernels.convolution.result import finished_result, kernel_arguments, padded_image
 from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape, X
 from aoe.kernels.convolution.winograd.transforms import FILTER_SIDE, Transforms, select_row
-from aoe.kernels.family import SUPPORTED, PackedInput, Pipeline, Support
+from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.math.functions import constant
 
 PADDED, ROWS, DATA, PRODUCTS = "padded", "rows", "data", "products"
 GATHERED, COLUMNS, TILE = "gathered", "columns", "tile"
-SUMMED = f"{PRODUCTS}.update"
+SUMMED = f"{PRODUCTS}{UPDATE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def winograd_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, v)
     stages |= back_transformed(stages[GATHERED], transforms, v)
     for name, stage in stages.items():
-        if not name.endswith(".update"):
+        if not name.endswith(UPDATE):
             stage.compute_root()  # steps place it closer
     step = transforms.results
     summed = stages[TILE][v.o, v.w % step, v.h % step, v.w // step, v.h // step, v.b, v.n]
@@ -182,7 +182,7 @@ def loop_extents(
     }
     loops = {}
     for name, stage in stages.items():
-        if not name.endswith(".update"):
+        if not name.endswith(UPDATE):
             here = known | inner.get(name, {})
             loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
     return loops

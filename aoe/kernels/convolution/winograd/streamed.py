@@ -29,12 +29,12 @@ from aoe.kernels.convolution.winograd.stages import (
     transformed_data,
 )
 from aoe.kernels.convolution.winograd.transforms import FILTER_SIDE, Transforms, select_row
-from aoe.kernels.family import Pipeline
+from aoe.kernels.family import UPDATE, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.math.functions import constant
 
 FILTER_ROWS, FILTERS, PARTS = "filter_rows", "filters", "parts"
-PART_SUMS = f"{PARTS}.update"
+PART_SUMS = f"{PARTS}{UPDATE}"
 _CHUNK_BYTES = 300 << 10
 """Most transformed weights of two blocks of results at once; 1 to 4 blocks of channels were equally
 fast on Zen 5 (1 MiB of second-level cache)."""
@@ -61,7 +61,7 @@ def streamed_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     stages |= _products(stages[DATA], stages[FILTERS], shape, v, chunk)
     stages |= back_transformed(stages[PRODUCTS], transforms, v)
     for name, stage in stages.items():
-        if not name.endswith(".update"):
+        if not name.endswith(UPDATE):
             stage.compute_root()  # steps place it closer
     step = transforms.results
     summed = stages[TILE][v.o, v.w % step, v.h % step, v.w // step, v.h // step, v.b, v.n]
