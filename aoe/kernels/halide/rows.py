@@ -28,6 +28,8 @@ from aoe.kernels.halide.folds import Around, Combine, Fold, fold_steps, gathered
 from aoe.kernels.halide.iteration import Axis, plan_iteration
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
+    AGAIN,
+    KEEP,
     best_tasks,
     estimate_us,
     guided_space,
@@ -56,7 +58,6 @@ from aoe.schedule import (
 from aoe.workload import Operation, Workload
 
 SOURCE = "source"
-KEEP, AGAIN = "keep", "again"
 _SCRATCH_BYTES_MAX = 96 << 10
 """Of one stage that keeps a row."""
 

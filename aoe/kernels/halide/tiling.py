@@ -13,6 +13,7 @@ from aoe.schedule import (
     Choice,
     Fuse,
     Knob,
+    Memory,
     Parallel,
     Reorder,
     Schedule,
@@ -33,6 +34,10 @@ _TASK_MIN_US = 10.0
 LANE = "lane"
 TASK = "task"
 FLAT, ROW = "flat", "row"
+KEEP, AGAIN = "keep", "again"
+"""What a stage makes is kept in scratch memory, or computed again where it is read."""
+_ROW_BYTES_MAX = 64 << 10
+"""Of a row that is kept on the stack of a thread."""
 GUESSES_MAX = 6
 """Configurations a family suggests: more would take trials from the search."""
 
@@ -88,6 +93,17 @@ def vector_choices(extent: int, lanes: int) -> tuple[int, ...]:
         return wide
     below = 1 << (extent.bit_length() - 1)
     return (below,) if below == extent else (below, 2 * below)
+
+
+def loops_around(axes: Sequence[Axis], name: str) -> tuple[Axis, ...]:
+    """Return the loops around one of `axes`, outermost first; the outermost if there are none."""
+    at = [axis.name for axis in axes].index(name)
+    return tuple(axes[:at] or axes[:1])
+
+
+def row_memory(row_bytes: int) -> Memory:
+    """Return where a row that is kept goes."""
+    return Memory.STACK if row_bytes <= _ROW_BYTES_MAX else Memory.HEAP
 
 
 def tile_choices(extent: int, smallest: int) -> tuple[int, ...]:

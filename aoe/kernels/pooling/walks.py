@@ -9,12 +9,16 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.tiling import (
+    AGAIN,
+    KEEP,
     LANE,
     best_tasks,
     estimate_us,
     guided_space,
     inner_steps,
+    loops_around,
     parallel_steps,
+    row_memory,
     task_choices,
     vector_choices,
 )
@@ -23,7 +27,6 @@ from aoe.schedule import (
     Choice,
     ComputeAt,
     Knob,
-    Memory,
     Schedule,
     Space,
     Split,
@@ -35,8 +38,6 @@ from aoe.schedule import (
 )
 
 ROWS, COLUMN = "columns", "i"
-KEEP, AGAIN = "keep", "again"
-_STACK_BYTES_MAX = 64 << 10
 
 
 def pooling_space(plan: Pooling, target: KernelTarget) -> Space:
@@ -89,7 +90,7 @@ def _steps(plan: Pooling, values: Mapping[str, Choice]) -> Iterator[Step]:
     yield from parallel_steps(RESULT, around, tasks)
     if values["columns"] == KEEP:
         yield ComputeAt(ROWS, RESULT, around[-1].name)
-        yield StoreIn(ROWS, Memory.STACK if _row_bytes(plan) <= _STACK_BYTES_MAX else Memory.HEAP)
+        yield StoreIn(ROWS, row_memory(_row_bytes(plan)))
         inner = COLUMN if loop.name == plan.loop(plan.last) else loop.name
         if vector > 1:
             yield Split(ROWS, inner, inner, LANE, vector, Tail.GUARD)
@@ -106,9 +107,7 @@ def _unrolled(plan: Pooling, vector: int) -> int:
 
 def _around(plan: Pooling) -> tuple[Axis, ...]:
     """Return the loops around the last dimension with windows; that one if there are none."""
-    names = [axis.name for axis in plan.axes]
-    at = names.index(plan.loop(plan.last))
-    return plan.axes[:at] or plan.axes[:1]
+    return loops_around(plan.axes, plan.loop(plan.last))
 
 
 def _row_bytes(plan: Pooling) -> int:

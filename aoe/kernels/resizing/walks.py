@@ -13,7 +13,9 @@ from aoe.kernels.halide.tiling import (
     best_tasks,
     estimate_us,
     guided_space,
+    loops_around,
     parallel_steps,
+    row_memory,
     task_choices,
     vector_choices,
 )
@@ -22,7 +24,6 @@ from aoe.schedule import (
     Choice,
     ComputeAt,
     Knob,
-    Memory,
     Reorder,
     Schedule,
     Space,
@@ -37,7 +38,6 @@ from aoe.schedule import (
 ROWS, FIRST, WEIGHTS = "rows", "first", "weights"
 _GATHER_CYCLES = 16
 _TAP_CYCLES = 3
-_STACK_BYTES_MAX = 64 << 10
 
 
 def resizing_space(plan: Resizing, target: KernelTarget) -> Space:
@@ -85,7 +85,7 @@ def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Ste
     yield from parallel_steps(RESULT, around, tasks)
     if len(plan.dimensions) > 1:
         yield ComputeAt(ROWS, RESULT, around[-1].name)
-        yield StoreIn(ROWS, Memory.STACK if _row_bytes(plan) <= _STACK_BYTES_MAX else Memory.HEAP)
+        yield StoreIn(ROWS, row_memory(_row_bytes(plan)))
         inner = "i" if loop.name == plan.last.loop else loop.name
         yield Split(ROWS, inner, inner, LANE, vector, Tail.GUARD)
         yield Vectorize(ROWS, LANE, vector)
@@ -98,8 +98,7 @@ def _vectorised(plan: Resizing) -> Axis:
 
 def _around(plan: Resizing) -> tuple[Axis, ...]:
     """Return the loops around the last resized dimension; the one itself if there are none."""
-    at = next(i for i, axis in enumerate(plan.axes) if axis.name == plan.last.loop)
-    return plan.axes[:at] or plan.axes[:1]
+    return loops_around(plan.axes, plan.last.loop)
 
 
 def _row_bytes(plan: Resizing) -> int:

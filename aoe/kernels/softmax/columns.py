@@ -22,6 +22,8 @@ from aoe.kernels.halide.anchored import (
 from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
 from aoe.kernels.halide.iteration import Axis, axis_names
 from aoe.kernels.halide.tiling import (
+    AGAIN,
+    KEEP,
     LANE,
     best_tasks,
     estimate_us,
@@ -54,7 +56,6 @@ from aoe.schedule import (
 from aoe.workload import Workload
 
 PEAK, GROWN, PARTIAL, TOTAL = "peak", "grown", "partial", "total"
-_KEEP, _AGAIN = "keep", "again"
 _LOWEST = -3.4028234663852886e38
 _CYCLES = 30
 _UNROLLED_MAX = 4
@@ -104,7 +105,7 @@ class Softmax:
             Knob("tile", tiles),
             Knob("vector", vectors),
             Knob("tasks", tasks),
-            Knob("exponentials", (_KEEP, _AGAIN)),
+            Knob("exponentials", (KEEP, AGAIN)),
         )
 
         def legal(values: Mapping[str, Choice]) -> bool:
@@ -112,7 +113,7 @@ class Softmax:
             if tile < plan.columns.extent and tile % vector:
                 return False
             kept_bytes = 4 * (tile + vector) * plan.reduced.extent
-            if values["exponentials"] == _KEEP and kept_bytes > _SCRATCH_BYTES_MAX:
+            if values["exponentials"] == KEEP and kept_bytes > _SCRATCH_BYTES_MAX:
                 return False
             return int(values["tasks"]) <= plan.parts(tile)
 
@@ -120,7 +121,7 @@ class Softmax:
             (tile, vectors[0], count, kind)
             for count in (best_tasks(work, tasks), 1)
             for tile in sorted(tiles, key=lambda tile: abs(tile - 4 * vectors[0]))[:3]
-            for kind in (_KEEP, _AGAIN)
+            for kind in (KEEP, AGAIN)
         ]
         return guided_space(knobs, guesses, legal)
 
@@ -275,7 +276,7 @@ def _schedule(plan: _SoftmaxPlan, values: Mapping[str, Choice]) -> Schedule:
         *parallel_steps(RESULT, outer, tasks),
     ]
     in_parts = [PARTIAL] if plan.reduced.extent > 2 * _PART else []
-    placed = [PEAK, *in_parts, TOTAL, *([GROWN] if values["exponentials"] == _KEEP else [])]
+    placed = [PEAK, *in_parts, TOTAL, *([GROWN] if values["exponentials"] == KEEP else [])]
     for stage in placed:
         steps += [ComputeAt(stage, RESULT, outer[-1].name), StoreIn(stage, Memory.STACK)]
         steps += _vector_steps(stage, column, vector, lanes)
