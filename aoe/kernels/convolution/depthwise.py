@@ -33,6 +33,7 @@ from aoe.kernels.convolution.winograd.tiles import (
 )
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.tiling import on_threads
 from aoe.schedule import (
     Choice,
     ComputeAt,
@@ -139,13 +140,12 @@ def depthwise_steps(
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-    for step in (
+    steps = (
         *_result_steps(values, plan.shape, is_heavy=is_heavy),
         *_copy_steps(plan.shape),
         *_product_steps(values, plan.shape, is_heavy=is_heavy),
-    ):
-        if target.threads > 1 or not isinstance(step, Parallel):
-            yield step
+    )
+    yield from on_threads(steps, target)
 
 
 def _result_steps(

@@ -8,7 +8,7 @@ from itertools import product as combinations
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES, estimate_cycles
-from aoe.kernels.halide.tiling import TASK
+from aoe.kernels.halide.tiling import TASK, on_threads
 from aoe.kernels.matmul.pairs import ROUNDED, ROUNDED_DEPTH
 from aoe.kernels.matmul.quantising import (
     EXTREMES,
@@ -182,15 +182,14 @@ def product_steps(
     values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    for step in (
+    steps = (
         *_result_steps(values, product, target),
         *_sum_steps(values, product),
         *_rounding_steps(values, product),
         *_quantising_steps(values, product),
         *_packing_steps(values, product),
-    ):
-        if target.threads > 1 or not isinstance(step, Parallel):
-            yield step
+    )
+    yield from on_threads(steps, target)
 
 
 def _result_steps(

@@ -10,6 +10,7 @@ from math import gcd, prod
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.tiling import on_threads
 from aoe.kernels.plain_convolution.direct import (
     FINISHED,
     PADDED,
@@ -239,13 +240,12 @@ def direct_steps(
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-    for step in (
+    steps = (
         *_result_steps(values, plan.shape, is_heavy=is_heavy),
         *_copy_steps(values, plan),
         *_product_steps(values, plan, is_heavy=is_heavy),
-    ):
-        if target.threads > 1 or not isinstance(step, Parallel):
-            yield step
+    )
+    yield from on_threads(steps, target)
 
 
 def _result_steps(

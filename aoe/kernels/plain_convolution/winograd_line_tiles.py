@@ -8,6 +8,7 @@ from itertools import product
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.tiling import on_threads
 from aoe.kernels.plain_convolution.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.plain_convolution.shape import PlainPlan, PlainShape
 from aoe.kernels.plain_convolution.tiles import (
@@ -128,9 +129,8 @@ def line_steps(
     values: Mapping[str, Choice], plan: PlainPlan, target: KernelTarget
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    for step in (*_result_steps(values, plan), *_data_steps(plan.shape), *_sum_steps(values)):
-        if target.threads > 1 or not isinstance(step, Parallel):
-            yield step
+    steps = (*_result_steps(values, plan), *_data_steps(plan.shape), *_sum_steps(values))
+    yield from on_threads(steps, target)
 
 
 def _result_steps(values: Mapping[str, Choice], plan: PlainPlan) -> Iterator[Step]:

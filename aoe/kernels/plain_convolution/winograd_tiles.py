@@ -9,6 +9,7 @@ from math import prod
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.tiling import on_threads
 from aoe.kernels.plain_convolution.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.plain_convolution.shape import PlainPlan, PlainShape
 from aoe.kernels.plain_convolution.tiles import (
@@ -157,13 +158,12 @@ def winograd_steps(
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     transforms = row_transforms(str(values[KNOB]), plan.shape)
-    for step in (
+    steps = (
         *_result_steps(values, plan, transforms),
         *_data_steps(transforms),
         *_sum_steps(values),
-    ):
-        if target.threads > 1 or not isinstance(step, Parallel):
-            yield step
+    )
+    yield from on_threads(steps, target)
 
 
 def _result_steps(

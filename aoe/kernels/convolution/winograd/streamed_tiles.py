@@ -13,6 +13,7 @@ from aoe.kernels.convolution.winograd.tiles import ACROSS, BLOCKS, DOWN, IMAGE, 
 from aoe.kernels.convolution.winograd.transforms import FILTER_SIDE, Transforms
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.tiling import on_threads
 from aoe.schedule import (
     Choice,
     ComputeAt,
@@ -76,14 +77,13 @@ def streamed_steps(
     """Yield the steps of a configuration."""
     shape = plan.shape
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-    for step in (
+    steps = (
         *_result_steps(values, shape, transforms, is_heavy=is_heavy),
         *tiles.data_steps(shape, transforms, is_grouped=False),
         *_filter_steps(shape, transforms),
         *_product_steps(values, shape),
-    ):
-        if target.threads > 1 or not isinstance(step, Parallel):
-            yield step
+    )
+    yield from on_threads(steps, target)
 
 
 def _result_steps(

@@ -19,6 +19,7 @@ from aoe.kernels.convolution.winograd.stages import (
 from aoe.kernels.convolution.winograd.transforms import Transforms
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.tiling import on_threads
 from aoe.schedule import (
     Choice,
     ComputeAt,
@@ -145,13 +146,12 @@ def winograd_steps(
     """Yield the steps of a configuration."""
     shape, is_grouped = plan.shape, values[SCOPE] == GROUP
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-    for step in (
+    steps = (
         *_result_steps(values, shape, transforms, is_grouped=is_grouped, is_heavy=is_heavy),
         *data_steps(shape, transforms, is_grouped=is_grouped),
         *_product_steps(values, shape, is_grouped=is_grouped),
-    ):
-        if target.threads > 1 or not isinstance(step, Parallel):
-            yield step
+    )
+    yield from on_threads(steps, target)
 
 
 def _result_steps(
