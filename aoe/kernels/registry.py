@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aoe.kernels.convolution.family import Convolution
+from aoe.kernels.cumulative_sum import CumulativeSum
 from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import KernelFamily
@@ -33,6 +34,7 @@ FAMILIES: dict[str, KernelFamily] = {
     "layer_normalization": LayerNormalization(),
     "instance_normalization": InstanceNormalization(),
     "reductions": Reductions(),
+    "cumulative_sum": CumulativeSum(),
     "batch_normalization": BatchNormalization(),
     "pooling": PoolingFamily(),
     "resizing": ResizingFamily(),

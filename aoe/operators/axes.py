@@ -111,6 +111,20 @@ def _reduced_size(operation: Operation, shape: Shape) -> int:
     return prod(shape[axis] for axis in reduced_axes(operation, len(shape)) or ())
 
 
+def cumulated_axis(operation: Operation, rank: int) -> int | None:
+    """Return the axis of a CumSum of a tensor of `rank`; None for none or a wrong one."""
+    given = operation.attributes.get("axis", ())
+    axis = given[0] if isinstance(given, tuple) and len(given) == 1 else given
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        return None
+    return axis % rank
+
+
+def _cumulated_size(operation: Operation, shape: Shape) -> int:
+    axis = cumulated_axis(operation, len(shape))
+    return 1 if axis is None else shape[axis]
+
+
 _REDUCTION = OperatorFacts(
     kind=OperatorKind.AXIS,
     inputs=(1, 2),
@@ -128,6 +142,14 @@ _EXTREME = replace(
 )
 
 AXIS_OPERATORS: dict[OperatorKey, OperatorFacts] = {
+    ("", "CumSum"): OperatorFacts(
+        kind=OperatorKind.AXIS,
+        inputs=(2, 2),
+        shape=first_shape,
+        constants=(ConstantInput(1, "axis"),),
+        specials=Specials.SUMMED,
+        summed=_cumulated_size,
+    ),
     ("", "InstanceNormalization"): replace(
         _LAYER, inputs=(3, 3), since=6, per_channel=range(1, 3), summed=_pixels
     ),

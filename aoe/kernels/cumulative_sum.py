@@ -1,0 +1,343 @@
+"""CumSum along any axis, from either end, with the chain behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import halide as hl
+
+from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.halide.anchored import (
+    AnchoredNest,
+    anchor_operands,
+    anchored_pipeline,
+    plan_nest,
+    split_at_anchor,
+)
+from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
+from aoe.kernels.halide.iteration import Axis, axis_names
+from aoe.kernels.halide.tiling import (
+    LANE,
+    best_tasks,
+    estimate_us,
+    guided_space,
+    inner_steps,
+    parallel_steps,
+    task_choices,
+    tile_choices,
+    tile_steps,
+    vector_choices,
+)
+from aoe.kernels.math.functions import constant
+from aoe.operators.axes import cumulated_axis
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    ComputeRoot,
+    Configuration,
+    Knob,
+    Memory,
+    Reorder,
+    Schedule,
+    Space,
+    Split,
+    Step,
+    StoreIn,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+from aoe.workload import Operation, Workload
+
+LOCAL, CARRIED, SUMS = "local", "carried", "sums"
+_PLACE, _BLOCK = "l", "b"
+_BLOCK_MAX = 16
+"""Elements of a row whose sums are made as one vector."""
+_CYCLES = 24
+_STACK_BYTES_MAX = 192 << 10
+
+
+class CumulativeSum:
+    """y[i] = x[0] + ... + x[i], or without x[i], or from the last element on.
+
+    Along rows, blocks of 16 elements are summed up apart from each other, each element into all
+    places behind it as one vector; what is carried from block to block is added to the results.
+    Along any other axis a tile of columns is walked in vectors.
+    """
+
+    name = "cumulative_sum"
+    anchors: frozenset[tuple[str, str]] = frozenset({("", "CumSum")})
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is one cumulative sum of what is read, and a chain behind."""
+        return support_of(_plan(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the sums as stages; the chain is inlined into the result."""
+        plan = supported(workload, _plan(workload))
+        operands = anchor_operands(plan.nest)
+        made = _along_rows(plan, operands) if plan.is_row else _along_columns(plan, operands)
+        return anchored_pipeline(plan.nest, operands, made.result, made.stages, made.loops)
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return tasks, and vectors per iteration or columns per tile."""
+        plan = supported(workload, _plan(workload))
+        elements, cycles = workload.output.size, _CYCLES + estimate_cycles(plan.nest.parts.after)
+        work = estimate_us(elements, cycles, 12 * elements, target)
+        if plan.is_row:
+            return _row_space(plan, work, target)
+        return _column_space(plan, work, target)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        plan = supported(workload, _plan(workload))
+        return (_row_schedule if plan.is_row else _column_schedule)(plan, configuration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SumPlan:
+    """A workload's loops in the terms of the sum.
+
+    Attributes:
+        nest: The operator, the chain behind it and their loops.
+        summed: The axis that is walked.
+    """
+
+    nest: AnchoredNest
+    summed: Axis
+
+    @property
+    def anchor(self) -> Operation:
+        """The operator."""
+        return self.nest.parts.anchor
+
+    @property
+    def is_row(self) -> bool:
+        """True if the axis is the innermost."""
+        return self.nest.axes[-1] == self.summed
+
+    @property
+    def exclusive(self) -> bool:
+        """True if a sum ends in front of its own element."""
+        return bool(self.anchor.attributes.get("exclusive", 0))
+
+    @property
+    def reverse(self) -> bool:
+        """True if sums start at the last element."""
+        return bool(self.anchor.attributes.get("reverse", 0))
+
+    @property
+    def block(self) -> int:
+        """Elements of a row that are summed up as one vector."""
+        return int(min(_BLOCK_MAX, 1 << (self.summed.extent - 1).bit_length()))
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a row, the last of them not always full."""
+        return -(-self.summed.extent // self.block)
+
+    @property
+    def rows(self) -> tuple[Axis, ...]:
+        """Loops around rows, outermost first."""
+        return self.nest.axes[:-1]
+
+    def around(self, tile: int) -> tuple[Axis, ...]:
+        """Return the loops around a tile of columns, outermost first."""
+        columns = self.nest.axes[-1].name
+        return self.nest.iteration.around(Axis(columns, tile), (self.summed.name, columns))
+
+
+def _plan(workload: Workload) -> _SumPlan | Support:
+    """Return how a workload is computed, or why it is not."""
+    if workload.blocked:
+        return Support("a cumulative sum in the blocked layout")
+    parts = split_at_anchor(workload, CumulativeSum.anchors)
+    if isinstance(parts, Support):
+        return parts
+    shape = workload.output.shape
+    if workload.inputs[parts.source].shape != shape:
+        return Support("the cumulative sum is broadcast by what follows")
+    axis = cumulated_axis(parts.anchor, len(shape))
+    if axis is None:
+        return Support(f"CumSum along no constant axis of a tensor of rank {len(shape)}")
+    if shape[axis] == 1:
+        return Support("a cumulative sum of a single element")
+    name = axis_names(workload)[axis]
+    nest = plan_nest(parts, (name,))
+    if isinstance(nest, Support):
+        return nest
+    return _SumPlan(nest=nest, summed=nest.iteration.axis(name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sums:
+    """The value of the operator at the loop variables, and the stages it reads."""
+
+    result: hl.Expr
+    stages: Mapping[str, object]
+    loops: Mapping[str, tuple[tuple[str, int], ...]]
+
+
+def _along_rows(plan: _SumPlan, operands: Operands) -> _Sums:
+    """Return sums of rows: within blocks, and what is carried from one block to the next."""
+    at, *rows = operands.variables
+    place, block = hl.Var(_PLACE), hl.Var(_BLOCK)
+    source, size = operands.arguments[plan.nest.parts.source], plan.block
+    k = hl.RDom([(0, size)], "k")
+
+    def element(number: hl.Expr, inside: hl.Expr) -> hl.Expr:
+        there, length = number * size + inside, plan.summed.extent
+        if length % size == 0:
+            return source[(there, *rows)]
+        kept = hl.clamp(hl.likely(there), 0, length - 1)
+        return hl.select(hl.likely(there < length), source[(kept, *rows)], constant(0.0))
+
+    earlier, own = (place < k.x, place <= k.x) if plan.reverse else (place > k.x, place >= k.x)
+    local = hl.Func(LOCAL)
+    local[(place, block, *rows)] = constant(0.0)
+    local[(place, block, *rows)] += hl.select(
+        earlier if plan.exclusive else own, element(hl.Expr(block), hl.Expr(k.x)), constant(0.0)
+    )
+    local.bound(place, 0, size).compute_root()  # steps place it closer
+    result = local[(at % size, at / size, *rows)]
+    around = tuple((v.name(), 0) for v in rows)
+    stages = {LOCAL: local, f"{LOCAL}{UPDATE}": local.update()}
+    inner = ((_PLACE, size), (_BLOCK, plan.blocks), *around)
+    loops = {LOCAL: inner, f"{LOCAL}{UPDATE}": ((k.x.name(), size), *inner)}
+    if plan.blocks > 1:
+        last = 0 if plan.reverse else size - 1
+
+        def total(number: hl.Expr) -> hl.Expr:
+            whole = hl.Expr(local[(last, number, *rows)])
+            return whole + element(number, hl.Expr(last)) if plan.exclusive else whole
+
+        carried = _carried(plan, block, rows, total)
+        result = result + carried[(at / size, *rows)]
+        stages |= {CARRIED: carried, f"{CARRIED}{UPDATE}": carried.update()}
+        walked = ("s$x", plan.blocks - 1)
+        loops[CARRIED] = ((_BLOCK, plan.blocks), *around)
+        loops[f"{CARRIED}{UPDATE}"] = (walked, *around)
+    return _Sums(result=result, stages=stages, loops=loops)
+
+
+def _carried(
+    plan: _SumPlan, block: hl.Var, rows: Sequence[hl.Var], total: Callable[[hl.Expr], hl.Expr]
+) -> hl.Func:
+    """Return the sum of all blocks in front of a block, or behind it, from their totals."""
+    s = hl.RDom([(1, plan.blocks - 1)], "s")
+    walked = plan.blocks - 1 - s.x if plan.reverse else hl.Expr(s.x)
+    before = walked + 1 if plan.reverse else walked - 1
+    carried = hl.Func(CARRIED)
+    carried[(block, *rows)] = constant(0.0)
+    carried[(walked, *rows)] = carried[(before, *rows)] + total(before)
+    carried.compute_root()
+    return carried
+
+
+def _along_columns(plan: _SumPlan, operands: Operands) -> _Sums:
+    """Return sums along an axis with columns inside of it, one after the other."""
+    variables, name, length = operands.variables, plan.summed.name, plan.summed.extent
+    source = operands.arguments[plan.nest.parts.source]
+    s = hl.RDom([(0, length)], "s")
+
+    def at(place: hl.Expr) -> tuple[hl.Expr, ...]:
+        place = length - 1 - place if plan.reverse else place
+        return tuple(place if v.name() == name else hl.Expr(v) for v in variables)
+
+    sums, before = hl.Func(SUMS), hl.max(hl.likely(s.x - 1), 0)
+    sums[variables] = hl.undef(hl.Float(32))
+    start, added = at(before), source[at(before if plan.exclusive else hl.Expr(s.x))]
+    nothing = constant(0.0) if plan.exclusive else added
+    sums[at(hl.Expr(s.x))] = hl.select(hl.likely(s.x > 0), sums[start] + added, nothing)
+    sums.compute_root()
+    whole = tuple((v.name(), 0) for v in variables)
+    inside = tuple((v.name(), 0) for v in variables if v.name() != name)
+    return _Sums(
+        result=sums[variables],
+        stages={SUMS: sums, f"{SUMS}{UPDATE}": sums.update()},
+        loops={SUMS: whole, f"{SUMS}{UPDATE}": ((s.x.name(), length), *inside)},
+    )
+
+
+def _row_space(plan: _SumPlan, work: float, target: KernelTarget) -> Space:
+    tasks = task_choices(work, prod(axis.extent for axis in plan.rows), target)
+    knobs = (Knob("unroll", (1, 2, 4)), Knob("tasks", tasks))
+
+    def legal(values: Mapping[str, Choice]) -> bool:
+        return int(values["unroll"]) * plan.block <= max(plan.block, plan.summed.extent)
+
+    counts = dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
+    return guided_space(knobs, [(unroll, n) for n in counts for unroll in (2, 1)], legal)
+
+
+def _row_schedule(plan: _SumPlan, values: Mapping[str, Choice]) -> Schedule:
+    name, size, unroll = plan.summed.name, plan.block, int(values["unroll"])
+    steps: list[Step] = [
+        # guarded: blocks start at multiples of their size
+        Split(RESULT, name, name, LANE, size, Tail.GUARD),
+        Vectorize(RESULT, LANE, size),
+    ]
+    if unroll > 1:
+        steps.append(Unroll(RESULT, name, unroll))
+    if plan.rows:
+        steps += parallel_steps(RESULT, plan.rows, int(values["tasks"]))
+    in_blocks = [LOCAL] + ([CARRIED] if plan.blocks > 1 else [])
+    for stage in in_blocks:
+        at = plan.rows[-1].name if plan.rows else None
+        steps.append(ComputeAt(stage, RESULT, at) if at else ComputeRoot(stage))
+        row_bytes = 4 * plan.blocks * (plan.block if stage == LOCAL else 1)
+        steps.append(StoreIn(stage, _memory(row_bytes)))
+    update = f"{LOCAL}{UPDATE}"
+    steps += [
+        Vectorize(LOCAL, _PLACE, size),
+        Reorder(update, (_PLACE, "k$x", _BLOCK)),
+        Vectorize(update, _PLACE, size),
+        Unroll(update, "k$x", size),
+    ]
+    return Schedule(tuple(steps))
+
+
+def _column_space(plan: _SumPlan, work: float, target: KernelTarget) -> Space:
+    columns = plan.nest.axes[-1].extent
+    vectors = vector_choices(columns, target.vector_lanes)
+    tiles = tile_choices(columns, vectors[0])
+    tasks = task_choices(work, prod(axis.extent for axis in plan.around(tiles[0])), target)
+    knobs = (Knob("tile", tiles), Knob("vector", vectors), Knob("tasks", tasks))
+
+    def legal(values: Mapping[str, Choice]) -> bool:
+        tile, vector = int(values["tile"]), int(values["vector"])
+        parts = prod(axis.extent for axis in plan.around(tile))
+        return (tile == columns or tile % vector == 0) and int(values["tasks"]) <= parts
+
+    guesses = [
+        (tile, vectors[0], count)
+        for count in dict.fromkeys((best_tasks(work, tasks), 1))
+        for tile in sorted(tiles, key=lambda tile: abs(tile - 8 * vectors[0]))[:3]
+    ]
+    return guided_space(knobs, guesses, legal)
+
+
+def _column_schedule(plan: _SumPlan, values: Mapping[str, Choice]) -> Schedule:
+    tile, vector, tasks = (int(values[name]) for name in ("tile", "vector", "tasks"))
+    column, outer, update = plan.nest.axes[-1].name, plan.around(tile), f"{SUMS}{UPDATE}"
+    inner = inner_steps(RESULT, column, tile, vector, 1)
+    lanes = [LANE] if inner else []
+    order = (*lanes, column, plan.summed.name)
+    steps: list[Step] = [
+        *tile_steps(RESULT, Axis(column, tile), outer, order, inner),
+        *parallel_steps(RESULT, outer, tasks),
+        ComputeAt(SUMS, RESULT, outer[-1].name),
+        StoreIn(SUMS, _memory(4 * (tile + vector) * plan.summed.extent)),
+    ]
+    if lanes:
+        steps.append(Split(update, column, column, LANE, vector, Tail.GUARD))
+        steps.append(Vectorize(update, LANE, vector))
+    return Schedule((*steps, Reorder(update, (*lanes, column, "s$x"))))
+
+
+def _memory(scratch_bytes: int) -> Memory:
+    return Memory.STACK if scratch_bytes <= _STACK_BYTES_MAX else Memory.HEAP
