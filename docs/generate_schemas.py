@@ -83,6 +83,7 @@ def _property(field: SchemaField) -> Mapping[str, Any]:
         "Not taken from records." if not field.is_read else "",
         f"Counts on the {field.path} path only." if field.path else "",
         f"{field.value}." if field.value else "",
+        f"No known kernel uses {field.reaches}, which is made of it." if field.reaches else "",
     ]
     if any(notes):
         document["description"] = " ".join(filter(None, notes))

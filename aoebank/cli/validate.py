@@ -69,6 +69,12 @@ def command(
     statistics: Annotated[
         bool, typer.Option("--statistics", help="Count findings by code, do not list them.")
     ] = False,
+    notes: Annotated[
+        bool, typer.Option("--notes", help="List notes too; else they are only counted.")
+    ] = False,
+    has_each: Annotated[
+        bool, typer.Option("--each", help="List each finding; else equal ones are told once.")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Check bank files and trees; tell everything that is wrong in one run."""
@@ -88,6 +94,8 @@ def command(
         fixes=fixes,
         is_dry_run=dry_run,
         has_statistics=statistics,
+        has_notes=notes or bool(codes),
+        has_each=has_each,
     )
     if output in (OutputFormat.TEXT, OutputFormat.JSON):
         return finish(context, report, as_json=output is OutputFormat.JSON)

@@ -18,6 +18,7 @@ from aoebank.model.json_value import JsonValue
 
 _MESSAGES = {
     "AB209": "tiling fields without a default are missing: the reader leaves them uninitialised",
+    "AB218": "tiling fields without a default are missing, and no known kernel uses what they make",
     "AB217": "tiling fields are missing that count on one path of the operator only",
     "AB216": "tiling fields are missing that the operator does not take from records",
     "AB210": "tiling fields with a default, or reserved ones, are missing",
@@ -102,15 +103,21 @@ def _code(field: SchemaField) -> str:
         return "AB209"
     if field.has_fallback:
         return "AB210"
+    if field.is_read and field.reaches:
+        return "AB218"
     return "AB217" if field.is_read else "AB216"
 
 
 def _problem(code: str, fields: Sequence[SchemaField]) -> Problem:
     message, expected, hint = _MESSAGES[code], None, ""
+    values = ", ".join(f"{field.name} = {field.value}" for field in fields if field.value)
     if code == "AB209":
-        values = ", ".join(f"{field.name} = {field.value}" for field in fields if field.value)
         expected = "every field the operator reads"
         hint = f"add {values or 'the fields'}, or tune again; a reader older than a field is safe"
+    elif code == "AB218":
+        made = ", ".join(dict.fromkeys(field.reaches for field in fields))
+        expected = f"a value, since the operator makes {made} of it"
+        hint = f"add {values or 'the fields'}; records without have worked so far"
     elif code == "AB217":
         paths = " and ".join(dict.fromkeys(field.path for field in fields))
         expected = f"every field of the {paths} path"

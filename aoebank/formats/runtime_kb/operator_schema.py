@@ -51,6 +51,7 @@ class SchemaField:
             itself, takes it from the attributes of the operator, or has no use for it.
         path: The only path of the operator on which the field counts; empty if on all.
         value: What belongs there when it follows from other fields, as a formula.
+        reaches: What the operator makes of it when no known kernel uses that.
     """
 
     name: str
@@ -59,6 +60,7 @@ class SchemaField:
     is_read: bool = True
     path: str = ""
     value: str = ""
+    reaches: str = ""
 
     @property
     def code(self) -> str:
@@ -78,7 +80,7 @@ class SchemaField:
     @property
     def is_required(self) -> bool:
         """Return whether a tiling without the field runs with whatever was in memory."""
-        return self.is_read and not self.path and not self.has_fallback
+        return self.is_read and not (self.path or self.reaches or self.has_fallback)
 
 
 class FieldError(ValueError):
@@ -262,4 +264,5 @@ def _read_by(
         is_read=name not in reader.get("not_read", ()),
         path=reader.get("conditional", {}).get(name, ""),
         value=reader.get("values", {}).get(name, ""),
+        reaches=reader.get("unused", {}).get(name, ""),
     )

@@ -15,7 +15,7 @@ from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.ops.validate.built_in import BuiltInBank
 from aoebank.ops.validate.quarantine import QuarantineCheck
 from aoebank.ops.validate.selection import Selection
-from aoebank.ops.validate.tree import check_entry, check_name, check_side_car
+from aoebank.ops.validate.tree import check_entry, check_name, check_side_car, is_foreign
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
 
@@ -27,12 +27,14 @@ class ValidateResult:
     Attributes:
         checked: Files looked at, in the order met.
         missing: Paths asked for that are not there.
+        passed_over: How many files of the trees have nothing to do with a bank.
     """
 
     findings: tuple[Finding, ...]
     checked: tuple[Path, ...]
     records: int
     missing: tuple[Path, ...] = ()
+    passed_over: int = 0
 
     @property
     def files(self) -> int:
@@ -71,15 +73,21 @@ def validate(
         today: Day by which quarantine entries expire; None: none does.
     """
     run = _Run(built_in or BuiltInBank(None), QuarantineCheck(today))
-    for entry in iter_entries(paths, run.missing):
+    asked = tuple(paths)
+    for entry in iter_entries(asked, run.missing):
         if entry.kind is not FileKind.LINK:
             run.checked.append(entry.path)
         try:
             _check(entry, run)
         except (BankPathError, OSError) as error:
             run.findings.append(_unreadable(entry.path, error))
+    passed_over = set()
     for stray in run.strays:
-        if stray.path not in run.companions:
+        if stray.path in run.companions:
+            continue
+        if is_foreign(stray) and stray.path not in asked:
+            passed_over.add(stray.path)
+        else:
             run.findings += check_entry(stray)
     run.findings += _tree_findings(run)
     findings = (selection or Selection()).keep(run.findings)
@@ -88,9 +96,10 @@ def validate(
     )
     return ValidateResult(
         findings=tuple(findings),
-        checked=tuple(run.checked),
+        checked=tuple(path for path in run.checked if path not in passed_over),
         records=run.records,
         missing=tuple(run.missing),
+        passed_over=len(passed_over),
     )
 
 

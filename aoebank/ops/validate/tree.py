@@ -37,8 +37,13 @@ def check_entry(entry: TreeEntry) -> Iterator[Finding]:
             stray = make_finding(
                 "AB504", place, "file is no bank file", hint="keep other files elsewhere"
             )
-            in_bank = entry.path.absolute().parent.name in bank_folders()
-            yield stray if in_bank else replace(stray, severity=Severity.NOTE)
+            yield replace(stray, severity=Severity.NOTE) if is_foreign(entry) else stray
+
+
+def is_foreign(entry: TreeEntry) -> bool:
+    """Return whether a file is no bank file and lies where no reader looks for banks."""
+    in_bank = entry.path.absolute().parent.name in bank_folders()
+    return entry.kind is FileKind.UNKNOWN and not in_bank
 
 
 def _link(entry: TreeEntry) -> Finding:

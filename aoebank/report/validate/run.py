@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aoebank.errors import AoebankError, BankNotFoundError
 from aoebank.model.codes import Severity
+from aoebank.model.finding import Finding
 from aoebank.ops.validate.fix import FixOutcome
 from aoebank.ops.validate.run import ValidateResult
 from aoebank.report.output import OutputFormat, Text, plural
@@ -19,17 +20,20 @@ from aoebank.report.validate.findings import (
     write_statistics,
 )
 from aoebank.report.validate.fixes import fixes_document, write_fixes
+from aoebank.report.validate.groups import group_findings, write_groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateReport:
-    """One line per finding, and a summary.
+    """What was found, equal findings told once, and a summary.
 
     Attributes:
         fail_on: Findings this bad or worse make the exit code 1.
         fixes: What `--fix` did; None without it.
         is_dry_run: Whether fixes were only planned.
         has_statistics: Whether to count findings by code instead of listing them.
+        has_notes: Whether the text lists notes; else it counts them.
+        has_each: Whether the text lists each finding; else equal ones are told once.
     """
 
     result: ValidateResult
@@ -37,6 +41,8 @@ class ValidateReport:
     fixes: Sequence[FixOutcome] | None = None
     is_dry_run: bool = False
     has_statistics: bool = False
+    has_notes: bool = False
+    has_each: bool = False
     schema: str = "aoebank.validate/1"
 
     @property
@@ -61,6 +67,7 @@ class ValidateReport:
         document: dict[str, object] = {
             "files": self.result.files,
             "records": self.result.records,
+            "passed_over": self.result.passed_over,
             "counts": {str(severity): self.result.count(severity) for severity in Severity},
             "fail_on": str(self.fail_on),
             "findings": [finding_document(finding) for finding in self.result.findings],
@@ -70,18 +77,34 @@ class ValidateReport:
         return document
 
     def write(self, text: Text) -> None:
-        """Write fixes, then a line per finding or a table of codes, then the counts."""
+        """Write fixes, then the findings or a table of codes, then the counts."""
         if self.fixes is not None:
             write_fixes(text, self.fixes, is_dry_run=self.is_dry_run)
         if self.has_statistics:
             write_statistics(text, self.result.findings)
-        else:
-            for finding in self.result.findings:
+        elif self.has_each:
+            for finding in self._listed():
                 write_finding(text, finding)
-        text.line(f"{self._looked_at()}: {summary(self.result.findings)}")
+        else:
+            write_groups(text, group_findings(self._listed()))
+        hidden = "" if self.has_statistics or self._shows_notes() else self._hidden()
+        text.line(f"{self._looked_at()}: {summary(self.result.findings)}{hidden}")
+
+    def _shows_notes(self) -> bool:
+        return self.has_notes or self.fail_on is Severity.NOTE
+
+    def _listed(self) -> Iterator[Finding]:
+        for finding in self.result.findings:
+            if self._shows_notes() or finding.severity is not Severity.NOTE:
+                yield finding
+
+    def _hidden(self) -> str:
+        return " (--notes lists them)" if self.result.count(Severity.NOTE) else ""
 
     def _looked_at(self) -> str:
-        return f"{plural(self.result.files, 'file')}, {plural(self.result.records, 'record')}"
+        looked_at = f"{plural(self.result.files, 'file')}, {plural(self.result.records, 'record')}"
+        others = self.result.passed_over
+        return f"{looked_at}, {plural(others, 'other file')} passed over" if others else looked_at
 
 
 def render(report: ValidateReport, output: OutputFormat) -> str:

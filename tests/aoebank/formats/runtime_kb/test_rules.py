@@ -99,7 +99,7 @@ def test_record_with_every_field_has_no_finding(op: str) -> None:
     ("op", "name", "code"),
     [
         ("MatMulV3", "baseM", "AB209"),
-        ("Conv2DV2", "multiNBL1", "AB209"),
+        ("Conv2DV2", "multiNBL1", "AB218"),
         ("Conv2DV2", "nBL1", "AB209"),
         ("Conv2DV2", "mStep", "AB216"),
         ("Conv2DV2", "weightKStride", "AB216"),
@@ -121,9 +121,10 @@ def test_missing_field_is_as_bad_as_what_the_operator_does_without_it(
 
 
 def test_missing_fields_are_told_by_kind_worst_first() -> None:
-    names = ("innerBatch", "mStep", "kwL1", "multiNBL1", "nStep", "khL1", "woDim")
+    names = ("innerBatch", "mStep", "kwL1", "multiNBL1", "nStep", "khL1", "woDim", "nBL1")
     assert missing("Conv2DV2", *names) == [
-        ("AB209", "no multiNBL1"),
+        ("AB209", "no nBL1"),
+        ("AB218", "no multiNBL1"),
         ("AB217", "no khL1, kwL1, woDim"),
         ("AB216", "no mStep, nStep"),
         ("AB210", "no innerBatch"),
@@ -134,8 +135,8 @@ def test_hint_says_what_a_missing_field_should_hold() -> None:
     record = whole_record("Conv2DV2")
     for name in ("multiNBL1", "khL1", "woDim"):
         del record["knowledge"][name]
-    error, warning = findings(json.dumps(record), name_for("Conv2DV2"))
-    assert error.hint.startswith("add multiNBL1 = ceil(nBL1 / nL0), or tune again")
+    unused, warning = findings(json.dumps(record), name_for("Conv2DV2"))
+    assert unused.hint.startswith("add multiNBL1 = ceil(nBL1 / nL0);")
     assert warning.expected == "every field of the DMA and Conv1D path"
 
 

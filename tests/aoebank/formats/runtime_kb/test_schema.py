@@ -106,10 +106,12 @@ def test_published_schema_and_fast_checks_agree(value: Any) -> None:
 def test_published_schema_tells_what_is_no_error_as_annotations() -> None:
     rules = {rule["if"]["properties"]["op"]["const"]: rule["then"] for rule in SCHEMA["allOf"]}
     knowledge = rules["Conv2DV2"]["properties"]["knowledge"]
-    assert "multiNBL1" in knowledge["required"]
-    assert not {"khL1", "mStep", "innerBatch"} & {*knowledge["required"]}
+    assert "nBL1" in knowledge["required"]
+    assert not {"multiNBL1", "khL1", "mStep", "innerBatch"} & {*knowledge["required"]}
     about = {name: rule.get("description") for name, rule in knowledge["properties"].items()}
-    assert about["multiNBL1"] == "ceil(nBL1 / nL0)."
+    assert about["multiNBL1"] == (
+        "ceil(nBL1 / nL0). No known kernel uses weightKStride, which is made of it."
+    )
     assert about["khL1"] == "Counts on the DMA path only."
     assert about["mStep"] == "Not taken from records."
     assert knowledge["properties"]["innerBatch"]["default"] == 1

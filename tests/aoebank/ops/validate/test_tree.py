@@ -43,15 +43,31 @@ def test_folder_spelled_in_other_letters_is_another_soc_version(tmp_path: Path) 
     assert codes(tmp_path) == ["AB503"]
 
 
-@pytest.mark.parametrize(
-    ("folder", "severity"),
-    [("unified_bank", Severity.WARNING), ("cube", Severity.WARNING), ("docs", Severity.NOTE)],
-)
-def test_stranger_is_worse_among_banks(tmp_path: Path, folder: str, severity: Severity) -> None:
+@pytest.mark.parametrize("folder", ["unified_bank", "cube"])
+def test_stranger_among_banks_is_a_finding(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder).mkdir()
     (tmp_path / folder / "notes.txt").write_text("remember the milk\n")
     (finding,) = validate([tmp_path]).findings
-    assert (finding.code, finding.severity) == ("AB504", severity)
+    assert (finding.code, finding.severity) == ("AB504", Severity.WARNING)
+
+
+def test_files_of_a_source_repository_are_passed_over_and_counted(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"source{number}.cpp").write_text("int main() {}\n")
+    put(tmp_path, "Ascend910B3")
+    result = validate([tmp_path])
+    assert result.findings == ()
+    assert (result.files, result.passed_over) == (1, 3)
+
+
+def test_stranger_named_by_the_caller_is_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("remember the milk\n")
+    result = validate([tmp_path, path])
+    assert [(finding.code, finding.severity) for finding in result.findings] == [
+        ("AB504", Severity.NOTE)
+    ]
+    assert (result.files, result.passed_over) == (1, 0)
 
 
 def test_backup_of_a_dead_write_is_told(tmp_path: Path) -> None:
