@@ -115,21 +115,31 @@ def _plan(path: Path, data: bytes, kind: FileKind, allowed: Iterable[FixClass]) 
     state = _check(data, path, format_)
     if any(finding.code in _HOPELESS for finding in state.findings):
         return None
-    done = []
-    for fix_class in allowed:
-        new = _STEPS[fix_class](state)
-        if new == state.data:
-            continue
-        after = _check(new, path, format_)
-        before = state
-        if fix_class is FixClass.BOM:  # behind a second mark readers see nothing to compare with
-            before = _check(BOM + new, path, format_)
-        if _is_safe(before, after, fix_class):
-            state = after
-            done.append(fix_class)
+    done: set[FixClass] = set()
+    for _ in FixClass:  # a step may be safe only behind a later one
+        start = state.data
+        for fix_class in allowed:
+            after = _step(state, fix_class, path, format_)
+            if after is not None:
+                state = after
+                done.add(fix_class)
+        if start == state.data:
+            break
     if state.data == data:
         return None
-    return FileFix(path=path, classes=tuple(done), before=data, after=state.data)
+    classes = tuple(fix_class for fix_class in FixClass if fix_class in done)
+    return FileFix(path=path, classes=classes, before=data, after=state.data)
+
+
+def _step(state: _State, fix_class: FixClass, path: Path, format_: Format | None) -> _State | None:
+    """Return the file after one class of fixes; None if that changes nothing or is not safe."""
+    new = _STEPS[fix_class](state)
+    if new == state.data:
+        return None
+    after, before = _check(new, path, format_), state
+    if fix_class is FixClass.BOM:  # behind a second mark readers see nothing to compare with
+        before = _check(BOM + new, path, format_)
+    return after if _is_safe(before, after, fix_class) else None
 
 
 def _check(data: bytes, path: Path, format_: Format | None) -> _State:
