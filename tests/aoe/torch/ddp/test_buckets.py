@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from collections.abc import Iterator  # noqa: E402
 
 import torch.distributed as dist  # noqa: E402
-from support.ddp_processes import Found, run_processes  # noqa: E402
+from support.ddp.processes import Found, run_processes  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 

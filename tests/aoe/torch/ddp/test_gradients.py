@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
-from support.ddp_processes import Found, run_processes  # noqa: E402
+from support.ddp.processes import Found, run_processes  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-WORKER = Path(__file__).resolve().parents[1] / "aoe" / "torch" / "ddp" / "worker.py"
+WORKER = Path(__file__).resolve().parent / "worker.py"
 TIMEOUT_S = 180
 
 Found = list[dict[str, Any]]

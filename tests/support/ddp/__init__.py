@@ -1,0 +1,1 @@
+"""Real processes of a group, and what they run."""
