@@ -57,12 +57,17 @@ def with_bank(env: Mapping[str, str], bank: Path) -> Mapping[str, str]:
     """Return an environment that names this bank root, which is made if it is missing.
 
     Raises:
-        OutputError: it cannot be made.
+        OutputError: it cannot be made, or may not be used.
     """
+    place = f"bank={bank}"
     try:
         bank.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(str(bank), f"cannot be created: {error.strerror}") from error
+        raise OutputError(place, f"cannot be created: {error.strerror}") from error
+    if not os.access(bank, os.R_OK | os.W_OK | os.X_OK):
+        raise OutputError(
+            place, "may not be used", expected="permission to read, write and search it"
+        )
     return {**env, "TUNE_BANK_PATH": str(bank.resolve())}
 
 

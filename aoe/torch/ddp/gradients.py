@@ -18,7 +18,7 @@ from aoe.errors import OptionError
 from aoe.gradients.cost import choose_cost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
-from aoe.settings import environment, repeat_tune
+from aoe.settings import environment, repeat_tune, with_bank
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining
 from aoe.tuning.gdat.bench import on_first, open_bank
@@ -56,7 +56,8 @@ def tune_gradients(
     Args:
         model: `DistributedDataParallel` module; only its buckets change.
         step: Runs one training step of the model.
-        bank: Folder of the gradient bank; None for where `TUNE_BANK_PATH` says.
+        bank: Folder of the gradient bank, made if it is missing; None for where `TUNE_BANK_PATH`
+            says.
         output: Folder of the result file; None for the work path.
         settings: What is tried, and how long; None for the defaults and `REPEAT_TUNE`.
         progress: Told what happens, in the first process; None tells nobody.
@@ -74,7 +75,7 @@ def tune_gradients(
             training,
             settings,
             output=Path(output) if output is not None else None,
-            env=_bank_env(env, bank),
+            env=_bank_env(training, env, bank),
             cwd=Path.cwd(),
             progress=progress or SilentProgress(),
             now=datetime.now(UTC),
@@ -125,7 +126,8 @@ def apply_gradient_strategy(
         segmentation: Use this grouping, do not look into the bank.
         trace: Gives the order of gradients `segmentation` is about; None for last parameter
             first.
-        bank: Folder of the gradient bank; None for where `TUNE_BANK_PATH` says.
+        bank: Folder of the gradient bank, made if it is missing; None for where `TUNE_BANK_PATH`
+            says.
         process_group: For a module that is not yet `DistributedDataParallel`.
         **ddp_options: The same.
 
@@ -144,7 +146,7 @@ def apply_gradient_strategy(
         if segmentation is not None:
             _apply_given(training, segmentation, trace)
         else:
-            _apply_known(training, _bank_env(environment(), bank))
+            _apply_known(training, _bank_env(training, environment(), bank))
     return ddp
 
 
@@ -225,8 +227,14 @@ def _wrapped(model: Any, process_group: Any | None, options: Mapping[str, Any]) 
     return model
 
 
-def _bank_env(env: Mapping[str, str], bank: Path | str | None) -> Mapping[str, str]:
-    return env if bank is None else {**env, "TUNE_BANK_PATH": str(bank)}
+def _bank_env(
+    training: DdpTraining, env: Mapping[str, str], bank: Path | str | None
+) -> Mapping[str, str]:
+    """Return an environment that names the bank given; the first process makes its folder."""
+    if bank is None:
+        return env
+    made = on_first(training, lambda: with_bank({}, Path(bank)))
+    return {**env, **made}
 
 
 def _no_step() -> None:

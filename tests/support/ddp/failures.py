@@ -76,9 +76,10 @@ def dying_step(folder: Path) -> dict[str, Any]:
 
 
 def missing_bank(folder: Path) -> dict[str, Any]:
-    """The first rank cannot open the bank; nobody goes on without it."""
+    """The first rank cannot make the bank; nobody goes on without it."""
+    (folder / "file").touch()
     ddp = DistributedDataParallel(net())
-    tune_gradients(ddp, stepper(ddp), bank=folder / "nowhere", output=folder, settings=QUICK)
+    tune_gradients(ddp, stepper(ddp), bank=folder / "file", output=folder, settings=QUICK)
     return {}
 
 

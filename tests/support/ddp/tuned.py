@@ -105,7 +105,8 @@ def _sizes_in_use(ddp: Any) -> list[int]:
 
 
 def tune_and_reuse(folder: Path) -> dict[str, Any]:
-    """Tune, tune again, and group a new model as the bank says."""
+    """Tune into a new folder, tune again, and group a new model as the bank says."""
+    folder = folder / "new" / "bank"
     ddp = DistributedDataParallel(net())
     first = _summary(*_tuned(folder, ddp, 0.0))
     again = DistributedDataParallel(net())

@@ -44,6 +44,8 @@ CASES = (
     "hanging_step",
     "dying_step",  # the last one takes a process with it
 )
+TUNED = "tune_and_reuse/new/bank"
+"""Folder of bank and results of a case; the tuner makes it."""
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +123,7 @@ def test_better_grouping_is_added_used_and_found_again(found: Found, folder: Pat
     first, second = (found[0]["tune_and_reuse"][name] for name in ("first", "second"))
     assert (first["outcome"], second["outcome"]) == ("add", "reserved")
     assert first["ends"] == second["ends"] and first["ends"][-1] == 12
-    lists = bank_lists(folder / "tune_and_reuse")
+    lists = bank_lists(folder / TUNED)
     assert len(lists["gradientSize"]) == len(lists["gradientTime"]) == 12
     assert sum(lists["gradientSize"]) == 6 * (24 * 24 + 24) * 4
 
@@ -154,7 +156,7 @@ def _without_told(value: Any) -> Any:
 
 def test_result_file_has_times_before_and_after(found: Found, folder: Path) -> None:
     first = found[0]["tune_and_reuse"]["first"]
-    report = load_gdat_report(folder / "tune_and_reuse" / first["result"])
+    report = load_gdat_report(folder / TUNED / first["result"])
     assert report.result is TuningResult.SUCCESSFUL and report.world_size == 2
     assert report.before is not None and report.after is not None and report.estimate is not None
     assert report.before.source is report.after.source is TimelineSource.MEASURED
@@ -166,7 +168,7 @@ def test_result_file_has_times_before_and_after(found: Found, folder: Path) -> N
 
 
 def test_one_process_writes_one_result_file_per_run(found: Found, folder: Path) -> None:
-    assert len(list((folder / "tune_and_reuse").glob("aoe_result_gdat_*.json"))) == 2
+    assert len(list((folder / TUNED).glob("aoe_result_gdat_*.json"))) == 2
 
 
 def test_default_that_stays_writes_no_record_and_is_remembered(found: Found, folder: Path) -> None:
@@ -214,8 +216,10 @@ def test_record_without_side_car_is_used_with_a_warning(found: Found) -> None:
 
 def test_bank_the_first_process_cannot_open_ends_the_run_everywhere(found: Found) -> None:
     first, second = (rank["missing_bank"] for rank in found)
-    assert first["error"] == "BankNotFoundError"
-    assert second["error"] == "RunError" and "rank 0: BankNotFoundError" in second["message"]
+    assert first["error"] == "OutputError"
+    assert "missing_bank/file: cannot be created" in first["message"]
+    assert "bank=" in first["message"] and "TUNE_BANK_PATH" not in first["message"]
+    assert second["error"] == "RunError" and "rank 0: OutputError" in second["message"]
 
 
 def test_step_without_backward_is_an_error(found: Found) -> None:
@@ -332,6 +336,6 @@ def test_strategy_warning_can_be_filtered_alone() -> None:
 
 
 def test_bank_of_a_tuned_model_is_valid(found: Found, folder: Path) -> None:
-    (file,) = (folder / "tune_and_reuse").glob("*_gradient_fusion.json")
+    (file,) = (folder / TUNED).glob("*_gradient_fusion.json")
     (record,) = Bank(file.parent).iter_records(file)
     assert record.key == bank_lists(file.parent)["hash"]
