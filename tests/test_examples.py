@@ -1,11 +1,19 @@
-"""The examples of the pages: Python is run, commands and their options exist."""
+"""The examples of the pages: Python is run, commands and their options exist.
+
+Examples with PyTorch are whole programs. Each is run in a process of its own, since what was
+imported before can hide a fault.
+"""
 
 from __future__ import annotations
 
 import doctest
+import importlib.util
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +31,9 @@ PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # the first line of an example that cannot be run: what it needs, for readers too
 NOT_RUN = re.compile(r"# not run by the tests: \S.*")
+# the first line of a program: how it is started, if not as `python FILE`
+WITH_TORCH = re.compile(r"# needs PyTorch(?:; (torchrun .*))?\n")
+LIMIT_S = 300
 PROGRAMS = {
     name: typer.main.get_command(app) for name, app in (("aoe", aoe_app), ("aoebank", aoebank_app))
 }
@@ -40,12 +51,58 @@ def test_python_examples_of_a_page_run_one_after_the_other(
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     for example in PYTHON.findall(page.read_text(encoding="utf-8")):
-        if NOT_RUN.match(example):
+        if NOT_RUN.match(example) or WITH_TORCH.match(example):
             compile(example, page.name, "exec")
         elif example.startswith(">>> "):
             _run_session(example, names, page)
         else:
             exec(compile(example, page.name, "exec"), names)
+
+
+def _torch_pages() -> list[Path]:
+    return [page for page in _python_pages() if "# needs PyTorch" in page.read_text("utf-8")]
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="needs PyTorch")
+@pytest.mark.parametrize("page", _torch_pages(), ids=lambda page: page.name)
+def test_every_program_with_torch_runs_in_a_process_of_its_own(page: Path, tmp_path: Path) -> None:
+    examples = PYTHON.findall(page.read_text(encoding="utf-8"))
+    programs = [example for example in examples if WITH_TORCH.match(example)]
+    assert programs
+    for number, example in enumerate(programs):
+        started = WITH_TORCH.match(example)
+        file = tmp_path / f"example_{number}.py"
+        file.write_text(example, encoding="utf-8")
+        ended = subprocess.run(
+            _call_of(started[1] if started else None, file),
+            cwd=tmp_path,
+            env=_own_environment(tmp_path),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT_S,
+        )
+        assert ended.returncode == 0, f"{example}\n{ended.stdout}"
+        assert "FallbackWarning" not in ended.stdout, f"{example}\n{ended.stdout}"
+
+
+def _call_of(torchrun: str | None, file: Path) -> list[str]:
+    if torchrun is None:
+        return [sys.executable, str(file)]
+    options = shlex.split(torchrun)[1:-1]  # torchrun OPTION... FILE
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", *options, str(file)]
+
+
+def _own_environment(folder: Path) -> dict[str, str]:
+    bank = folder / "default_bank"
+    bank.mkdir(exist_ok=True)
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+        "TUNE_BANK_PATH": str(bank),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
 
 
 def _run_session(example: str, names: dict[str, object], page: Path) -> None:

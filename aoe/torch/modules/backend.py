@@ -201,6 +201,3 @@ def _user_place(graph_module: torch.fx.GraphModule, message: str) -> str:
 
 def _warn(reason: str) -> None:
     warnings.warn(f"aoe backend: a graph runs in PyTorch: {reason}", FallbackWarning, stacklevel=3)
-
-
-torch._dynamo.register_backend(aoe_backend, name="aoe")
