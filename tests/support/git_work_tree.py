@@ -183,6 +183,14 @@ class SampleBank:
             number, lambda record: replace(record, strategy=_bump(record.strategy, by)[0]), of=of
         )
 
+    def spoiled(self, number: int, of: bytes | None = None) -> bytes:
+        """Return the file with nothing but `0` under one key, as only an object can have it."""
+        parsed = self.parse(self.data if of is None else of)
+        place = parsed.find(self.keys[number])
+        assert place is not None
+        member = f'"{self.keys[number]}": 0'.encode()
+        return parsed.data[: parsed.starts[place]] + member + parsed.data[parsed.ends[place] :]
+
     def edit(self, changes: Mapping[str, Record | None], of: bytes | None = None) -> bytes:
         """Return the file with changes."""
         parsed = self.parse(self.data if of is None else of)

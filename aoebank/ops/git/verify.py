@@ -88,8 +88,10 @@ def _verify_file(
     if not contested and (committed is None) != (data is None):
         fact = f"bank file is {'back: a parent removed it' if data is None else 'lost'}"
         return (MergeProblem(fault=MergeFault.FILE, path=paths.path, message=fact),), 0
-    choices = len(plan.conflicts) if plan else 0
-    return tuple(compare_records(file, contested)), choices
+    choices = plan.conflicts if plan else ()
+    unsound = frozenset(found.key for found in choices if found.reason is Reason.UNREADABLE)
+    found = compare_records(file, contested, frozenset() if may_choose else unsound)
+    return tuple(found), len(choices)
 
 
 def _merge_again(

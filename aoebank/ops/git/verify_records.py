@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aoebank.errors import RecordError
+from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.merge_verdict import MergeFault, MergeProblem
 from aoebank.ops.merge.choose import is_same
@@ -40,11 +41,14 @@ class CommittedFile(Three[ParsedFile | None]):
         return tuple(side for side in (self.base, self.ours, self.theirs) if side is not None)
 
 
-def compare_records(file: CommittedFile, contested: frozenset[str]) -> Iterator[MergeProblem]:
+def compare_records(
+    file: CommittedFile, contested: frozenset[str], unsound: frozenset[str] = frozenset()
+) -> Iterator[MergeProblem]:
     """Yield each record that is not as it should be, in the order of the committed file.
 
     Args:
         contested: Keys a person may have decided: any answer of a parent will do.
+        unsound: Those among them where a record with an error must not be the answer.
     """
     if file.committed is not None:
         broken = _find_broken(file)
@@ -58,8 +62,11 @@ def compare_records(file: CommittedFile, contested: frozenset[str]) -> Iterator[
             *(file.expected.keys if file.expected else ()),
         ]
     )
-    for key in keys:
-        problem = _compare(file, key, is_contested=key in contested)
+    for key in dict.fromkeys([*keys, *sorted(unsound)]):
+        if key in unsound:
+            problem = _compare_unsound(file, key)
+        else:
+            problem = _compare(file, key, is_contested=key in contested)
         if problem is not None:
             yield problem
 
@@ -142,6 +149,31 @@ def _compare(file: CommittedFile, key: str, *, is_contested: bool) -> MergeProbl
     return MergeProblem(
         fault=fault, path=file.path, key=key, line=line, message=_FACTS[fault].format(fact)
     )
+
+
+def _compare_unsound(file: CommittedFile, key: str) -> MergeProblem | None:
+    """Return what is wrong with a key one of whose records has an error.
+
+    It must not have taken the place of a better one, nor come in as a new one.
+    """
+    ranks = {
+        number: rank_of(find_fault(side, place))
+        for number, side in enumerate(file.sides)
+        if (place := side.find(key)) is not None
+    }
+    best = min(ranks.values(), default=0)
+    if not _has(file.committed, key):
+        if best or not ranks:
+            return None
+        fact = _FACTS[MergeFault.LOST].format("what took its place has an error")
+        return MergeProblem(fault=MergeFault.LOST, path=file.path, key=key, message=fact)
+    is_alone = best > 0 and len(ranks) == 1
+    good = [file.sides[number] for number, rank in ranks.items() if rank == best]
+    if not is_alone and any(_is_same(file.committed, side, key) for side in good):
+        return None
+    fact = "record has an error" if is_alone else "record has an error, another version has none"
+    line = _line(file.committed, key) if file.committed else 0
+    return MergeProblem(fault=MergeFault.BROKEN, path=file.path, key=key, line=line, message=fact)
 
 
 def _has(file: ParsedFile | None, key: str) -> bool:

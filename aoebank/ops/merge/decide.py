@@ -9,7 +9,8 @@ With a base, o is ours, t theirs, b base, - is absent:
                                 policy is ours or theirs
 
 Without one a key only one side has was added there, and one that differs is for the policy.
-"Equal" is by bytes first and by meaning where bytes differ.
+"Equal" is by bytes first and by meaning where bytes differ. Whatever comes out of this, a record
+with an error does not get the key of one without: that is a conflict too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from aoebank.formats.provenance import ProvenanceLog
 from aoebank.ops.merge.choose import Choice, Measurements, TwoAnswers, choose, is_same
 from aoebank.ops.merge.draft import Draft, find_frame
-from aoebank.ops.merge.guards import Exclusions, demand_mergeable
+from aoebank.ops.merge.guards import BadRecords, Exclusions, demand_mergeable
 from aoebank.ops.merge.plan import Action, FilePlan, Reason, Source
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy
 from aoebank.ops.merge.verdicts import PersonalVerdict, apply_verdict, stale_verdict
@@ -76,6 +77,7 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
     )
     is_plain = not (ours_bad or theirs_bad)
     verdicts = dict(context.verdicts)
+    bad_records = BadRecords(versions=versions, is_two_way=context.is_two_way)
     same = 0
     for key, base, ours, theirs, who in versions.iter_compared(is_two_way=context.is_two_way):
         if who is Changed.NOBODY and is_plain:
@@ -83,7 +85,7 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
             continue
         found = KeyVersions(key=key, base=base, ours=ours, theirs=theirs, files=versions)
         choice = None if is_plain else _keep_out(found, who, ours_bad, theirs_bad)
-        choice = choice or _decide(found, who, context)
+        choice = choice or _demand_sound(found, _decide(found, who, context), bad_records)
         if key in verdicts:
             choice = apply_verdict(verdicts.pop(key), found, choice)
         draft.counts[choice.reason] += 1
@@ -121,7 +123,7 @@ def _decide(key: KeyVersions, who: Changed, context: MergeContext) -> Choice:
     rules = context.rules
     if who is Changed.BOTH:
         if context.is_two_way and not rules.overrides and rules.policy in _CHOSEN:
-            # nothing in the records can change it: they are not read
+            # times and strategies cannot change it: they are not compared
             return Choice(action=_CHOSEN[rules.policy], reason=Reason.POLICY)
         who = _changed_in_meaning(key)
     if who is Changed.BOTH:
@@ -178,8 +180,16 @@ def _decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
     return choice
 
 
-def _conflict(reason: Reason) -> Choice:
-    return Choice(action=Action.KEEP_OURS, reason=reason, conflict=True)
+def _demand_sound(key: KeyVersions, choice: Choice, bad_records: BadRecords) -> Choice:
+    """Return a choice, or a conflict where it would give the key to a bad record."""
+    if choice.conflict or choice.reason is Reason.SAME:
+        return choice
+    objection = bad_records.find_objection(key, choice.action)
+    return _conflict(Reason.UNREADABLE, objection) if objection else choice
+
+
+def _conflict(reason: Reason, note: str = "") -> Choice:
+    return Choice(action=Action.KEEP_OURS, reason=reason, conflict=True, note=note)
 
 
 def _drop_slower(draft: Draft, exclusions: Exclusions) -> None:

@@ -156,6 +156,7 @@ def _take_base(plan: FilePlan, versions: Versions) -> FilePlan:
     if frame is None:
         return plan
     replaced, removed = dict(plan.replaced), set(plan.removed)
+    open_keys = {decision.key for decision in plan.conflicts}
     brought = []
     for decision in plan.conflicts:
         place = frame.find(decision.key)
@@ -175,6 +176,16 @@ def _take_base(plan: FilePlan, versions: Versions) -> FilePlan:
             place -= 1
         return place
 
-    added = [Added(after=kept(record.after), pick=record.pick) for record in plan.added]
+    added = [
+        Added(after=kept(record.after), pick=record.pick)
+        for record in plan.added
+        if _key_of(record.pick, versions) not in open_keys
+    ]
     added += [Added(after=kept(len(frame) - 1), pick=pick) for pick in brought]
     return replace(plan, replaced=replaced, removed=frozenset(removed), added=tuple(added))
+
+
+def _key_of(pick: Pick, versions: Versions) -> str:
+    parsed = versions.of(pick.source)
+    assert parsed is not None
+    return parsed.keys[pick.number]

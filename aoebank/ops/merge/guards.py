@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankNotFoundError
+from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.names import plain_soc
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.splice import is_blank
 from aoebank.model.quarantine import Quarantine
-from aoebank.ops.merge.versions import Versions
+from aoebank.ops.merge.plan import SOURCE_OF, Action, Source
+from aoebank.ops.merge.versions import KeyVersions, Versions
 from aoebank.ops.validate.built_in import BuiltInBank, find_built_in
 from aoebank.storage.quarantine import (
     FILE,
@@ -27,6 +29,11 @@ from aoebank.storage.sides.side import PathSide, Side
 
 _TARGET = ("soc_version", "core_num", "core_type", "op_type")
 _HINT = "--allow-other-soc merges them all the same"
+_USED = {  # the versions whose record an action takes, or whose removal
+    Action.KEEP_BOTH: (Source.OURS, Source.THEIRS),
+    Action.REMOVE: (Source.THEIRS,),
+    **{action: (source,) for action, source in SOURCE_OF.items()},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +73,83 @@ class Exclusions:
             numbers[finding.location.start]: f"{finding.got}, {finding.expected} in the built-in"
             for finding in self.built_in.check(parsed)
         }
+
+
+@dataclass(slots=True, kw_only=True)
+class BadRecords:
+    """Tells which actions would give a key to a record with an error.
+
+    | the record taken has an error, and | |
+    |---|---|
+    | it takes the place of one that has none, or cannot be read while that one can | objection |
+    | it is new, and cannot be read | objection |
+    | it is new, and stands where its side removed another one | objection, to the removal too |
+    | it is new otherwise, or as bad as the one it replaces | none: nothing better is lost |
+
+    Attributes:
+        is_two_way: There is no base: what only one side has was there before.
+    """
+
+    versions: Versions
+    is_two_way: bool
+    _mangled: dict[Source, frozenset[str]] = field(default_factory=dict, init=False)
+
+    def find_objection(self, key: KeyVersions, action: Action) -> str:
+        """Return why an action is for a person to choose; empty if it is not."""
+        for source in _USED[action]:
+            if key.of(source) is None:
+                is_removal = key.base is not None and key.key in self._find_mangled(source)
+                if is_removal:
+                    return f"{source} has a record with an error in its place"
+                continue
+            fault = key.fault(source)
+            if fault is not None and self._is_worse(key, source):
+                return f"{source}: {fault.problem}"
+        return ""
+
+    def _is_worse(self, key: KeyVersions, source: Source) -> bool:
+        fault = key.fault(source)
+        others = [other for other in Source if other is not source and key.of(other) is not None]
+        if others:
+            return rank_of(fault) > min(rank_of(key.fault(other)) for other in others)
+        if self.is_two_way or fault is None:
+            return False
+        return fault.is_unreadable or key.key in self._find_mangled(source)
+
+    def _find_mangled(self, source: Source) -> frozenset[str]:
+        """Return the keys a side removed, and those with an error it has in their places."""
+        if source not in self._mangled:
+            base, side = self.versions.base, self.versions.of(source)
+            self._mangled[source] = frozenset()
+            if base is not None and side is not None:
+                self._mangled[source] = frozenset(_iter_mangled(base, side))
+        return self._mangled[source]
+
+
+def _iter_mangled(base: ParsedFile, side: ParsedFile) -> Iterator[str]:
+    """Yield keys that went and keys of bad records that came behind the same record."""
+    gone, new = _runs(base, side), _runs(side, base)
+    for neighbour in gone.keys() & new.keys():
+        bad = [key for key in new[neighbour] if _is_bad(side, key)]
+        if bad:
+            yield from (*bad, *gone[neighbour])
+
+
+def _runs(parsed: ParsedFile, other: ParsedFile) -> dict[str, list[str]]:
+    """Return the keys another file has not, by the key they follow that it has."""
+    found: dict[str, list[str]] = {}
+    neighbour = ""
+    for key in parsed.keys:
+        if other.find(key) is None:
+            found.setdefault(neighbour, []).append(key)
+        else:
+            neighbour = key
+    return found
+
+
+def _is_bad(parsed: ParsedFile, key: str) -> bool:
+    number = parsed.find(key)
+    return number is not None and find_fault(parsed, number) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from aoebank.errors import RecordError
+from aoebank.formats.faults import Fault, find_fault
 from aoebank.formats.protocol import ParsedFile
 from aoebank.model.record import Record
 from aoebank.ops.merge.plan import Source, Three
@@ -94,6 +95,9 @@ class KeyVersions(Three[int | None]):
     _records: dict[Source, Record | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _faults: dict[Source, Fault | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def record(self, source: Source) -> Record | None:
         """Return the record of one version, or None if there is none or it cannot be read."""
@@ -104,6 +108,15 @@ class KeyVersions(Three[int | None]):
                 with suppress(RecordError):
                     self._records[source] = parsed.format.record(parsed, number)
         return self._records[source]
+
+    def fault(self, source: Source) -> Fault | None:
+        """Return what is wrong with the record of one version, None if nothing or no record is."""
+        if source not in self._faults:
+            parsed, number = self.files.of(source), self.of(source)
+            self._faults[source] = None
+            if parsed is not None and number is not None:
+                self._faults[source] = find_fault(parsed, number)
+        return self._faults[source]
 
     def raw(self, source: Source) -> bytes | None:
         """Return the bytes of the record of one version, or None if there is none."""

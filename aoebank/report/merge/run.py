@@ -31,7 +31,7 @@ _WORDS = {
     Reason.OTHER_MACHINE: "conflict: times from different machines",
     Reason.NO_ROOM: "conflict: the format keeps one answer per key",
     Reason.POLICY_FAIL: "conflict: two answers",
-    Reason.UNREADABLE: "conflict: a record cannot be read",
+    Reason.UNREADABLE: "conflict: a record has an error",
 }
 _ACTIONS = {
     Action.KEEP_OURS: "ours stays",

@@ -313,6 +313,23 @@ def test_broken_side_keeps_ours_byte_for_byte(tree: WorkTree) -> None:
     assert "UU" in tree.git("status", "--porcelain")
 
 
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_record_with_an_error_is_a_conflict_and_the_rest_is_merged(
+    tree: WorkTree, is_ours: bool
+) -> None:
+    spoiled, healthy = UNIFIED.spoiled(0), UNIFIED.without(1)
+    ours, theirs = (spoiled, healthy) if is_ours else (healthy, spoiled)
+    tree.fork({UNIFIED.name: UNIFIED.data}, {UNIFIED.name: ours}, {UNIFIED.name: theirs})
+    result = tree.try_git("merge", "--no-edit", "theirs")
+    assert result.returncode == 1
+    assert f"{UNIFIED.keys[0]}: unreadable" in result.stdout
+    (decision,) = json.loads(tree.read(f"{UNIFIED.name}.conflicts"))["decisions"]
+    assert decision["key"] == UNIFIED.keys[0]
+    assert UNIFIED.keys[1] not in UNIFIED.parse(tree.read(UNIFIED.name)).keys
+    if not is_ours:
+        assert tree.read(UNIFIED.name) == healthy
+
+
 def test_two_formats_under_one_name_keep_ours(tree: WorkTree) -> None:
     tree.write(".gitattributes", b"bank.json merge=aoebank\n")
     kb, unified = SAMPLES["unified_bank-3_runtime_kb"], UNIFIED

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from support import merge_files
 from support.git_work_tree import SAMPLES, SampleBank, WorkTree
 
 from aoebank.model.quarantine import QuarantineEntry
@@ -398,3 +399,40 @@ def test_bare_repository_of_a_host_can_be_verified(tree: WorkTree) -> None:
     tree.git("clone", "-q", "--bare", str(tree.top), str(bare))
     result = tree.aoebank("git", "verify-merge", cwd=bare)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_record_with_an_error_in_the_place_of_a_good_one_is_broken(
+    clone: WorkTree, is_ours: bool
+) -> None:
+    key = KEYS[0]
+    damaged = UNIFIED.spoiled(0)
+    healthy = UNIFIED.bumped(1, 1)
+    ours, theirs = (damaged, healthy) if is_ours else (healthy, damaged)
+    clone.fork({NAME: UNIFIED.data}, {NAME: ours}, {NAME: theirs})
+    both = UNIFIED.spoiled(0, of=healthy)
+    _merge_as(clone, {NAME: both})
+    assert _faults(clone) == [("broken", key)]
+    assert _faults(clone, "--allow-choice") == []
+    clone.git("reset", "-q", "--hard", "HEAD^")
+    _merge_as(clone, {NAME: healthy})
+    assert _faults(clone) == []
+
+
+def test_record_whose_op_was_changed_is_lost_and_the_other_one_broken(clone: WorkTree) -> None:
+    name, data = _runtime_bank()
+    lines = data.splitlines(keepends=True)
+    other = lines[0].replace(b'"op":"MatMulV3"', b'"op":"Nobody"')
+    assert other != lines[0]
+    ours = data + merge_files.record_text("runtime_kb", 9, merge_files.Answer()).encode() + b"\n"
+    clone.fork({name: data}, {name: ours}, {name: other + b"".join(lines[1:])})
+    _merge_as(clone, {name: ours.replace(lines[0], other)})
+    assert sorted(fault for fault, _ in _faults(clone)) == ["broken", "lost"]
+    clone.git("reset", "-q", "--hard", "HEAD^")
+    _merge_as(clone, {name: ours})
+    assert _faults(clone) == []
+
+
+def _runtime_bank() -> tuple[str, bytes]:
+    answers = {number: merge_files.Answer() for number in range(3)}
+    return merge_files.NAMES["runtime_kb"], merge_files.make_file("runtime_kb", answers)

@@ -1,0 +1,61 @@
+"""Whether one record can be used as it stands: the errors of its own, whatever its format."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from aoebank.errors import RecordError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.model.codes import Severity
+from aoebank.model.finding import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What is wrong with a record.
+
+    Attributes:
+        is_unreadable: Whether no reader gets an answer out of it; else some of it is wrong.
+        problem: The first error about it, for people.
+    """
+
+    is_unreadable: bool
+    problem: str
+
+
+def find_fault(parsed: ParsedFile, number: int) -> Fault | None:
+    """Return what is wrong with the record at a position, None if nothing is.
+
+    Errors count, warnings and notes do not, nor does what other records of the file have to do
+    with it: a record is as good in another file for the same target.
+    """
+    try:
+        parsed.format.record(parsed, number)
+    except RecordError as error:
+        return Fault(is_unreadable=True, problem=error.headline)
+    found = next(_errors(parsed, number), None)
+    return None if found is None else Fault(is_unreadable=False, problem=_say(found))
+
+
+def rank_of(fault: Fault | None) -> int:
+    """Return how bad a record with this fault is: 0 sound, 1 with an error, 2 unreadable."""
+    return 0 if fault is None else 1 + fault.is_unreadable
+
+
+def _errors(parsed: ParsedFile, number: int) -> Iterator[Finding]:
+    alone = replace(
+        parsed,
+        keys=[parsed.keys[number]],
+        starts=array("Q", [parsed.starts[number]]),
+        ends=array("Q", [parsed.ends[number]]),
+        findings=(),
+    )
+    for finding in parsed.format.check(alone):
+        if finding.severity is Severity.ERROR:
+            yield finding
+
+
+def _say(finding: Finding) -> str:
+    return f"{finding.code} {finding.message}"
