@@ -17,6 +17,7 @@ class MergeFault(StrEnum):
     MARKERS = "markers"
     BROKEN = "broken"
     FILE = "file"
+    UNSETTLED = "unsettled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +39,20 @@ class MergeProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeVerdict:
-    """What was found out about one commit.
+    """What was found out about one commit, or about the work tree.
 
     Attributes:
         note: Why the merge could not be computed again; empty if it was.
         files: How many bank files differ between its parents or from them.
         choices: How many keys nobody but a person could decide.
+        choices_ours: How many of them have what ours had, as the driver leaves them.
+        commit: Empty for the work tree.
     """
 
     commit: str
     subject: str
     files: int = 0
     choices: int = 0
+    choices_ours: int = 0
     note: str = ""
     problems: tuple[MergeProblem, ...] = ()

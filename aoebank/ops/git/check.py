@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from aoebank.errors import HistoryError
 from aoebank.formats.provenance import SUFFIX
-from aoebank.ops.git.install import conflict_glob, driver_settings
+from aoebank.ops.git.conflicts import StandingConflicts, find_conflict_files, waiting_text
+from aoebank.ops.git.install import conflict_glob, driver_settings, exclude_patterns
+from aoebank.ops.merge.conflicts.file import STALE
 from aoebank.storage.git.attributes import (
     DRIVER,
     QUARANTINE,
     attribute_block,
+    exclude_block,
     find_block,
     get_attributes,
 )
@@ -42,6 +45,8 @@ class CheckCode(StrEnum):
     SHADOWED = "shadowed"
     OLD_BLOCK = "old_block"
     CONFLICT_FILE = "conflict_file"
+    UNSETTLED = "unsettled"
+    STALE = "stale_conflict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +102,8 @@ def check_git(cwd: Path, *, is_committed_only: bool = False) -> CheckResult:
     problems = [
         *([] if is_committed_only else _check_settings(settings, top)),
         *_check_block(top, merges),
-        *_check_conflict_files(tracked),
+        *([] if is_committed_only else _check_exclude(top)),
+        *_check_conflict_files(top, is_committed_only=is_committed_only),
     ]
     return CheckResult(
         top=top,
@@ -230,14 +236,41 @@ def _check_coverage(merges: Mapping[str, str], top: Path) -> Iterator[CheckProbl
         )
 
 
-def _check_conflict_files(tracked: list[str]) -> Iterator[CheckProblem]:
-    glob = conflict_glob()
-    found = tuple(name for name in tracked if fnmatchcase(name.rpartition("/")[2], glob))
-    if found:
+def _check_exclude(top: Path) -> Iterator[CheckProblem]:
+    """Yield whether lines of an older version keep conflict files out of sight."""
+    path = find_places(Scope.LOCAL, cwd=top, env={}).exclude
+    block = find_block(path.read_bytes()) if path.is_file() else None
+    if block is not None and block != exclude_block(*exclude_patterns()):
         yield CheckProblem(
-            code=CheckCode.CONFLICT_FILE,
-            where=glob,
-            paths=found,
-            message="conflict files are committed",
-            hint=f"git rm --cached {found[0]}",
+            code=CheckCode.OLD_BLOCK,
+            where=".git/info/exclude",
+            hint=_INSTALL,
+            message="the lines about what git leaves alone are not those of this version",
+        )
+
+
+def _check_conflict_files(top: Path, *, is_committed_only: bool) -> Iterator[CheckProblem]:
+    """Yield the conflict files that stand, those of one kind together."""
+    groups: dict[tuple[CheckCode, str], list[StandingConflicts]] = {}
+    for found in find_conflict_files(top, is_tracked_only=is_committed_only):
+        kind = CheckCode.UNSETTLED, "conflicts wait for somebody to settle them"
+        if found.is_tracked:
+            kind = CheckCode.CONFLICT_FILE, "conflict files are in the index, or committed"
+        elif found.is_stale:
+            kind = CheckCode.STALE, STALE[found.standing]
+        groups.setdefault(kind, []).append(found)
+    for (code, message), files in groups.items():
+        first = shlex.quote(files[0].path)
+        hints = {
+            CheckCode.CONFLICT_FILE: f"settle them, or: git rm --cached {first}",
+            CheckCode.STALE: f"rm {first}",
+        }
+        settle = f"choose an action for each in it, then: aoebank merge --apply {first}"
+        waiting = "; ".join(dict.fromkeys(waiting_text(found.file) for found in files))
+        yield CheckProblem(
+            code=code,
+            where=conflict_glob(),
+            paths=tuple(found.path for found in files),
+            message=f"{message}: {waiting}",
+            hint=hints.get(code, settle),
         )

@@ -20,12 +20,14 @@ from aoebank.formats.registry import find_format
 from aoebank.model.digest import sha256_of
 from aoebank.ops.git.rules import read_rules
 from aoebank.ops.merge.choose import Measurements
+from aoebank.ops.merge.conflicts.file import aside_path, keep_choices
 from aoebank.ops.merge.decide import MergeContext
 from aoebank.ops.merge.document import conflict_document, conflict_path
 from aoebank.ops.merge.file import merge_ancestors, merge_bytes
 from aoebank.ops.merge.guards import Exclusions
 from aoebank.ops.merge.plan import FilePlan, Three
 from aoebank.storage.bank import read_file
+from aoebank.storage.git.merge_point import current_point
 from aoebank.storage.git.merges import is_in_index
 from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.git.side_cars import find_side_car
@@ -78,11 +80,15 @@ class DriverOutcome:
     Attributes:
         plan: What was decided.
         conflict_path: Where the conflicts are described, from the top of the work tree.
+        kept_choices: How many of them a person decided in an earlier try of this merge.
+        set_aside: Where an older conflict file went that says more than that.
     """
 
     path: str
     plan: FilePlan
     conflict_path: Path | None = None
+    kept_choices: int = 0
+    set_aside: Path | None = None
 
     @property
     def exit_code(self) -> int:
@@ -117,10 +123,10 @@ def _run(files: DriverFiles, versions: Three[bytes | None], call: DriverCall) ->
     if call.is_dry_run:
         return outcome
     with staged_changes() as changes:
-        place = _describe(outcome, versions, top, changes) if top else None
+        outcome = _describe(outcome, versions, top, changes) if top else outcome
         _give_back(files, versions, merge.data, changes)
         changes.commit()
-    return replace(outcome, conflict_path=place)
+    return outcome
 
 
 def _run_inner(
@@ -158,19 +164,28 @@ def _load_log(path: Path, data: bytes | None, call: DriverCall) -> ProvenanceLog
 
 def _describe(
     outcome: DriverOutcome, versions: Three[bytes | None], top: Path, changes: StagedChanges
-) -> Path | None:
+) -> DriverOutcome:
     """Write the conflicts beside the file; without any, remove what is left of an older one.
 
-    Git also calls us to show an old merge again (`--remerge-diff`): then there is nothing to
-    settle, and ours is not what the index has.
+    What a person chose in an older one is kept: for the same records in the new file, for others
+    under another name. Git also calls us to show an old merge again (`--remerge-diff`): then there
+    is nothing to settle, and ours is not what the index has.
     """
     place, conflicts = conflict_path(Path(outcome.path)), outcome.plan.conflicts
-    data = conflict_document(conflicts) if conflicts else None
     old = read_file(top / place)
-    if (data is None and old is None) or not is_in_index(versions.ours or b"", cwd=top):
-        return None
-    changes.put(top / place, data, old_sha256=sha256_of(old))
-    return place if data else None
+    if (not conflicts and old is None) or not is_in_index(versions.ours or b"", cwd=top):
+        return outcome
+    point = current_point(top, versions.theirs)
+    data = conflict_document(conflicts, point=point)
+    if old is not None:
+        data, kept, is_all = keep_choices(old, data, place)
+        outcome = replace(outcome, kept_choices=kept)
+        if not is_all:
+            aside = aside_path(place, old)
+            changes.put(top / aside, old, old_sha256=sha256_of(read_file(top / aside)))
+            outcome = replace(outcome, set_aside=aside)
+    changes.put(top / place, data or None, old_sha256=sha256_of(old))
+    return replace(outcome, conflict_path=place if data else None)
 
 
 def _give_back(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aoebank.errors import BankPathError
 from aoebank.model.digest import sha256_of
+from aoebank.ops.merge.conflicts.file import ASIDE_GLOB
 from aoebank.ops.merge.document import conflict_path
 from aoebank.storage.git.attributes import (
     DRIVER,
@@ -76,6 +77,14 @@ def conflict_glob() -> str:
     return conflict_path(Path("*.json")).name
 
 
+def exclude_patterns() -> tuple[str, ...]:
+    """Return the names git is to leave alone: what a killed program left, and old choices.
+
+    Conflict files are not among them: who merges is to see them in `git status`.
+    """
+    return (f".*{TEMPORARY_SUFFIX}", ASIDE_GLOB)
+
+
 def plan_install(
     scope: Scope, *, cwd: Path, env: Mapping[str, str], command: str = DEFAULT_COMMAND
 ) -> InstallPlan:
@@ -131,7 +140,7 @@ def apply_plan(plan: InstallPlan) -> None:
 
 def _blocks(places: GitPlaces) -> Iterator[tuple[Path, bytes]]:
     yield places.attributes, attribute_block()
-    yield places.exclude, exclude_block(conflict_glob(), f".*{TEMPORARY_SUFFIX}")
+    yield places.exclude, exclude_block(*exclude_patterns())
 
 
 def _read(path: Path) -> bytes | None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from aoebank.errors import AoebankError
 from aoebank.model.merge_verdict import MergeFault, MergeProblem, MergeVerdict
 from aoebank.ops.git.again import MergeAgain, MergePaths
-from aoebank.ops.git.verify_records import CommittedFile, compare_lines, compare_records
+from aoebank.ops.git.conflicts import find_conflict_files, find_conflicts, waiting_text
+from aoebank.ops.git.verify_records import (
+    CommittedFile,
+    compare_lines,
+    compare_records,
+    is_same_answer,
+)
+from aoebank.ops.merge.conflicts.file import ConflictFile
+from aoebank.ops.merge.document import CONFLICT_SUFFIX
 from aoebank.ops.merge.file import parse_version
 from aoebank.ops.merge.lines import is_of_lines
 from aoebank.ops.merge.plan import CLEAN, FilePlan, Reason, Three
@@ -38,9 +46,26 @@ def verify_merges(
     demand_full_history(top)
     found = (commit for name in revisions for commit in list_merges(name, cwd=top))
     commits = {commit.name: commit for commit in found}
-    return tuple(
+    verdicts = [
         _verify(commit, top=top, rules=rules, may_choose=may_choose) for commit in commits.values()
-    )
+    ]
+    return (*verdicts, *_verify_work_tree(top))
+
+
+def _verify_work_tree(top: Path) -> Iterator[MergeVerdict]:
+    """Yield what waits in conflict files, which a commit of the bank alone leaves behind."""
+    problems = [
+        _unsettled(found.path, found.file)
+        for found in find_conflict_files(top)
+        if not found.is_stale
+    ]
+    if problems:
+        yield MergeVerdict(commit="", subject="work tree", problems=tuple(problems))
+
+
+def _unsettled(path: str, file: ConflictFile) -> MergeProblem:
+    message = f"conflicts nobody settled: {waiting_text(file)}"
+    return MergeProblem(fault=MergeFault.UNSETTLED, path=path, message=message)
 
 
 def _verify(commit: Commit, *, top: Path, rules: MergeRules, may_choose: bool) -> MergeVerdict:
@@ -50,29 +75,36 @@ def _verify(commit: Commit, *, top: Path, rules: MergeRules, may_choose: bool) -
         return replace(verdict, note=_NO_MERGE.get(len(commit.parents), octopus))
     merge = MergeAgain(commit, top=top, rules=rules)
     problems: list[MergeProblem] = []
-    files = choices = 0
+    files = choices = ours = 0
     for paths in merge.iter_paths():
-        found, number = _verify_file(merge, paths, may_choose=may_choose)
+        found, (number, of_ours) = _verify_file(merge, paths, may_choose=may_choose)
         problems += found
         choices += number
+        ours += of_ours
         files += 1
     problems += (
         MergeProblem(fault=MergeFault.FILE, path=path, message="bank file is of no parent")
         for path in merge.find_files_of_no_parent()
     )
-    return replace(verdict, files=files, choices=choices, problems=tuple(problems))
+    for path in merge.committed.blobs:
+        if path.endswith(CONFLICT_SUFFIX):
+            waiting = find_conflicts(merge.committed.read(path) or b"", path)
+            problems += [] if waiting is None else [_unsettled(path, waiting)]
+    return replace(
+        verdict, files=files, choices=choices, choices_ours=ours, problems=tuple(problems)
+    )
 
 
 def _verify_file(
     merge: MergeAgain, paths: MergePaths, *, may_choose: bool
-) -> tuple[tuple[MergeProblem, ...], int]:
-    """Return what is wrong with one file, and how many of its keys a person decided."""
+) -> tuple[tuple[MergeProblem, ...], tuple[int, int]]:
+    """Return what is wrong with one file, how many keys were for a person, and got ours."""
     path, committed = Path(paths.path), merge.committed.read(paths.path)
     try:
         versions = merge.versions(paths)
         plan, data = _merge_again(merge, paths, versions)
         if is_of_lines(path):
-            return tuple(compare_lines(paths.path, committed, data, versions)), 0
+            return tuple(compare_lines(paths.path, committed, data, versions)), (0, 0)
         file = CommittedFile(
             path=paths.path,
             committed=parse_version(committed, path),
@@ -83,15 +115,16 @@ def _verify_file(
         )
     except AoebankError as error:
         fact = f"cannot be merged again: {error.headline}"
-        return (MergeProblem(fault=MergeFault.BROKEN, path=paths.path, message=fact),), 0
+        return (MergeProblem(fault=MergeFault.BROKEN, path=paths.path, message=fact),), (0, 0)
     contested = _find_contested(plan, file, may_choose=may_choose)
     if not contested and (committed is None) != (data is None):
         fact = f"bank file is {'back: a parent removed it' if data is None else 'lost'}"
-        return (MergeProblem(fault=MergeFault.FILE, path=paths.path, message=fact),), 0
+        return (MergeProblem(fault=MergeFault.FILE, path=paths.path, message=fact),), (0, 0)
     choices = plan.conflicts if plan else ()
     unsound = frozenset(found.key for found in choices if found.reason is Reason.UNREADABLE)
-    found = compare_records(file, contested, frozenset() if may_choose else unsound)
-    return tuple(found), len(choices)
+    problems = compare_records(file, contested, frozenset() if may_choose else unsound)
+    of_ours = sum(is_same_answer(file.committed, file.ours, choice.key) for choice in choices)
+    return tuple(problems), (len(choices), of_ours)
 
 
 def _merge_again(

@@ -131,13 +131,13 @@ def _compare(file: CommittedFile, key: str, *, is_contested: bool) -> MergeProbl
     | yes | no | yes | returned |
     | yes | another | yes | different |
     """
-    if _is_same(file.committed, file.expected, key):
+    if is_same_answer(file.committed, file.expected, key):
         return None
     parents = (file.ours, file.theirs)
-    if is_contested and any(_is_same(file.committed, parent, key) for parent in parents):
+    if is_contested and any(is_same_answer(file.committed, parent, key) for parent in parents):
         return None
     is_there = _has(file.committed, key)
-    is_known = any(_is_same(file.committed, side, key) for side in file.sides)
+    is_known = any(is_same_answer(file.committed, side, key) for side in file.sides)
     fault, fact = MergeFault.DIFFERENT, "a parent has a better answer"
     if not is_there:
         fault, fact = MergeFault.LOST, "the merge has it"
@@ -169,7 +169,7 @@ def _compare_unsound(file: CommittedFile, key: str) -> MergeProblem | None:
         return MergeProblem(fault=MergeFault.LOST, path=file.path, key=key, message=fact)
     is_alone = best > 0 and len(ranks) == 1
     good = [file.sides[number] for number, rank in ranks.items() if rank == best]
-    if not is_alone and any(_is_same(file.committed, side, key) for side in good):
+    if not is_alone and any(is_same_answer(file.committed, side, key) for side in good):
         return None
     fact = "record has an error" if is_alone else "record has an error, another version has none"
     line = _line(file.committed, key) if file.committed else 0
@@ -180,7 +180,7 @@ def _has(file: ParsedFile | None, key: str) -> bool:
     return file is not None and file.find(key) is not None
 
 
-def _is_same(a: ParsedFile | None, b: ParsedFile | None, key: str) -> bool:
+def is_same_answer(a: ParsedFile | None, b: ParsedFile | None, key: str) -> bool:
     """Return whether two files answer a key alike, however the answer is spelled."""
     left = a.find(key) if a else None
     right = b.find(key) if b else None

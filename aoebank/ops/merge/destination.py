@@ -14,6 +14,7 @@ from aoebank.ops.merge.document import conflict_document, conflict_path
 from aoebank.ops.merge.guards import Relatedness
 from aoebank.ops.merge.lines import QUARANTINE
 from aoebank.ops.merge.plan import Decision, FilePlan, Source
+from aoebank.storage.git.merge_point import MergePoint
 from aoebank.storage.sides.open import is_stored
 from aoebank.storage.sides.side import PathSide, Side
 from aoebank.storage.twins import BY_TUNER_ONLY, USE_TUNER
@@ -80,17 +81,24 @@ class Destination:
         """Return where a file of the result goes."""
         return self.path / name if self.is_tree else self.path
 
-    def stage(self, file: MergedFile, found: FoundDigests, changes: StagedChanges) -> None:
+    def stage(
+        self,
+        file: MergedFile,
+        found: FoundDigests,
+        changes: StagedChanges,
+        point: MergePoint | None = None,
+    ) -> None:
         """Prepare to write a merged file and what stands beside it.
 
         Args:
             found: What was here when the file was read; what came since is not overwritten.
+            point: The commit this is at, for conflict files.
 
         Raises:
             BankPathError: conflicts of an earlier merge are waiting, or it cannot be written.
         """
         place = self.place(file.plan.name)
-        conflicts = conflict_document(file.conflicts, _written(file))
+        conflicts = conflict_document(file.conflicts, _written(file), point=point)
         if conflicts:
             _demand_settled(conflict_path(place))
         twin = file.twin_of(place)

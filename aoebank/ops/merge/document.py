@@ -17,6 +17,7 @@ from aoebank.formats.text.json_text import JsonTextError, dumps, loads
 from aoebank.model.json_value import JsonValue
 from aoebank.ops.diff.fields import diff_fields, plain
 from aoebank.ops.merge.plan import Action, Decision, KeptRecord, Source
+from aoebank.storage.git.merge_point import MergePoint
 
 OPEN = "conflict"  # the action of a decision nobody made yet
 DECISIONS = "aoebank.merge-decisions/1"
@@ -65,13 +66,17 @@ def conflict_path(path: Path) -> Path:
 
 
 def conflict_document(
-    conflicts: Iterable[Decision], written: Mapping[str, str | None] | None = None
+    conflicts: Iterable[Decision],
+    written: Mapping[str, str | None] | None = None,
+    *,
+    point: MergePoint | None = None,
 ) -> bytes:
     """Return conflicts as a document a person can read and edit; empty bytes for none.
 
     Args:
         written: SHA-256 of the record the bank has for a key now, None if it has none; for
             keys that do not have what ours had.
+        point: The merge they are of, in a git work tree.
     """
     found: list[JsonValue] = [_conflict(decision, written or {}) for decision in conflicts]
     if not found:
@@ -81,9 +86,10 @@ def conflict_document(
         "schema": CONFLICTS,
         "how_to_settle": f"Replace each action {OPEN!r} by one of {choices} (those that apply), "
         "then run: aoebank merge --apply THIS_FILE. Until then the bank has the record of ours.",
-        "decisions": found,
     }
-    return write_document(document)
+    if point is not None:
+        document["git"] = {"head": point.head, "theirs": point.theirs}
+    return write_document({**document, "decisions": found})
 
 
 def _conflict(decision: Decision, written: Mapping[str, str | None]) -> dict[str, JsonValue]:
@@ -103,6 +109,8 @@ def decision_document(decision: Decision) -> dict[str, JsonValue]:
         "action": action,
         "reason": str(decision.reason),
     }
+    if decision.workload:
+        members["workload"] = decision.workload
     if decision.note:
         members["note"] = decision.note
     if (

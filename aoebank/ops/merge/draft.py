@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.text.workload import workload_text
 from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.choose import Choice
 from aoebank.ops.merge.plan import (
@@ -92,6 +93,7 @@ class Draft:
             conflict=choice.conflict,
             soc_version=name.soc_version if name else None,
             op_type=record.op_type if record else name.op_type if name else None,
+            workload=workload_text(record) if record and choice.conflict else "",
             note=choice.note,
             base=_kept(key, Source.BASE),
             ours=_kept(key, Source.OURS),

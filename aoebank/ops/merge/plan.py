@@ -109,6 +109,7 @@ class Decision:
     Attributes:
         file: Name of the bank file in the result.
         conflict: Nobody decided yet; the result has what `action` says until somebody does.
+        workload: What the record is about, in one short line; of conflicts that can be read.
         note: More about the reason, for people.
     """
 
@@ -119,6 +120,7 @@ class Decision:
     conflict: bool = False
     soc_version: str | None = None
     op_type: str | None = None
+    workload: str = ""
     base: KeptRecord | None = None
     ours: KeptRecord | None = None
     theirs: KeptRecord | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from aoebank.errors import UsageError
@@ -25,6 +26,7 @@ from aoebank.ops.merge.sides import (
     merge_sides,
 )
 from aoebank.ops.merge.verdicts import SavedVerdicts
+from aoebank.storage.git.merge_point import current_point
 from aoebank.storage.sides.side import Side, SideKind, StoredSide
 from aoebank.storage.writing.staged import StagedChanges, staged_changes
 
@@ -189,12 +191,14 @@ def _finish(
     step: Step, tally: _Tally, destination: Destination | None, changes: StagedChanges
 ) -> None:
     """Merge the last side, and prepare to write what comes of it where there is a destination."""
+    find_point = cache(current_point)
     for file in _tallied_files(step, tally):
         name = file.plan.name
         tally.files += file.data is not None
         file = replace(file, conflicts=(*tally.open.pop(name, ()), *file.conflicts))
         if destination is not None:
-            destination.stage(file, tally.found.get(name) or FoundDigests(), changes)
+            point = find_point(destination.path) if file.conflicts else None
+            destination.stage(file, tally.found.get(name) or FoundDigests(), changes, point)
             if file.conflicts:
                 tally.conflict_files.append(conflict_path(destination.place(name)))
     quarantine = _tallied_quarantine(step, tally)

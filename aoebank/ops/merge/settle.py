@@ -18,6 +18,7 @@ from aoebank.formats.registry import find_format
 from aoebank.formats.text.splice import splice_raw
 from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
+from aoebank.ops.merge.conflicts.file import demand_current, point_of
 from aoebank.ops.merge.document import (
     CONFLICT_SUFFIX,
     CONFLICTS,
@@ -64,7 +65,7 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
     Raises:
         BankNotFoundError: the conflict file or its bank is not there.
         BankFormatError: it is no conflict file, or not as it was written.
-        HistoryError: the bank has other records by now.
+        HistoryError: the bank has other records by now, or the work tree is at another merge.
     """
     bank = path.with_name(path.name.removesuffix(CONFLICT_SUFFIX))
     data = read_file(path)
@@ -72,6 +73,7 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
         raise BankNotFoundError("no such file", path=path, expected="a conflict file")
     document = read_document(data, path, [CONFLICTS])
     decisions = [*iter_decisions(document, path)]
+    demand_current(path, point_of(document))
     chosen = [(members, action) for members, action in decisions if action is not None]
     rest: list[JsonValue] = [members for members, action in decisions if action is None]
     old = read_file(bank)

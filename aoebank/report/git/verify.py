@@ -34,17 +34,20 @@ class VerifyMergeReport:
     def write(self, text: Text) -> None:
         """Write the merges, oldest first."""
         for verdict in self.verdicts:
-            text.line((verdict.commit[:_NAME_LENGTH], "bold"), f" {verdict.subject}")
+            name = verdict.commit[:_NAME_LENGTH]
+            text.line((name, "bold"), f" {verdict.subject}" if name else verdict.subject)
             for problem in verdict.problems:
                 text.line("  ", (problem.fault, "red"), f" {_place(problem)}: {problem.message}")
-            text.line(f"  {_summary(verdict)}")
+            if verdict.commit:
+                text.line(f"  {_summary(verdict)}")
         if not self.verdicts:
             text.line("no merge in this range")
 
     def annotations(self) -> Iterator[str]:
         """Yield a workflow command of GitHub per problem."""
         for verdict in self.verdicts:
-            where = f"in merge {verdict.commit[:_NAME_LENGTH]}"
+            name = verdict.commit[:_NAME_LENGTH]
+            where = f"in merge {name}" if name else f"in the {verdict.subject}"
             if verdict.note:
                 yield annotation(
                     Severity.NOTE, f"{where}: {verdict.note}", title="aoebank verify-merge"
@@ -70,9 +73,17 @@ def _summary(verdict: MergeVerdict) -> str:
         return verdict.note
     words = [f"{plural(verdict.files, 'file')} merged again"]
     if verdict.choices:
-        words.append(f"{plural(verdict.choices, 'conflict')} settled by a person")
+        words.append(f"{plural(verdict.choices, 'conflict')} ({_choices(verdict)})")
     words.append(plural(len(verdict.problems), "problem") if verdict.problems else "in order")
     return ", ".join(words)
+
+
+def _choices(verdict: MergeVerdict) -> str:
+    """Return what became of the keys that were for a person."""
+    others = verdict.choices - verdict.choices_ours
+    if not others:
+        return "left with our record, as the driver leaves it"
+    return f"{others} settled in another way than ours" if verdict.choices_ours else "settled"
 
 
 def _document(verdict: MergeVerdict) -> Mapping[str, object]:
@@ -82,6 +93,7 @@ def _document(verdict: MergeVerdict) -> Mapping[str, object]:
         "note": verdict.note,
         "files": verdict.files,
         "choices": verdict.choices,
+        "choices_ours": verdict.choices_ours,
         "problems": [
             {
                 "fault": str(problem.fault),

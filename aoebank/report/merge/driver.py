@@ -9,6 +9,7 @@ from aoebank.errors import AoebankError
 from aoebank.ops.git.driver import DriverOutcome
 from aoebank.ops.merge.document import decision_document
 from aoebank.ops.merge.plan import CLEAN, Decision
+from aoebank.report.merge.conflict import conflict_lines
 from aoebank.report.output import Text, plural
 
 _SHOWN = 5
@@ -31,7 +32,7 @@ class DriverReport:
     @property
     def is_silent(self) -> bool:
         """Return whether there is nothing to tell: one side alone changed each key."""
-        return not self._settled and not self.exit_code
+        return not self._settled and not self.exit_code and self.outcome.set_aside is None
 
     @property
     def _settled(self) -> int:
@@ -52,6 +53,11 @@ class DriverReport:
     def write(self, text: Text) -> None:
         """Write how many keys were decided, and the conflicts."""
         plan = self.outcome.plan
+        if self.outcome.set_aside:
+            text.line(
+                f"aoebank: {self.outcome.path}: choices of an earlier merge are kept in "
+                f"{self.outcome.set_aside}"
+            )
         if self.is_silent:
             return
         conflicts, settled = plan.conflicts, self._settled
@@ -61,6 +67,8 @@ class DriverReport:
         text.line(name, ", ".join(words))
         for conflict in conflicts[:_SHOWN]:
             text.line(f"  {conflict.key}: {conflict.reason}{_times(conflict)}")
+            for line in conflict_lines(conflict):
+                text.line(f"    {line}")
         if len(conflicts) > _SHOWN:
             text.line(f"  and {len(conflicts) - _SHOWN} more")
         if conflicts:
@@ -69,6 +77,9 @@ class DriverReport:
             if place:
                 text.line(f"  both sides' records: {place}")
                 text.line(f"  settle them there, then: aoebank merge --apply {place}")
+                if self.outcome.kept_choices:
+                    count = plural(self.outcome.kept_choices, "choice")
+                    text.line(f"  {count} you made there before is kept; it waits for --apply")
             text.line(f"  another policy: git -c {_POLICY} checkout -m -- {self.outcome.path}")
 
 

@@ -10,6 +10,7 @@ from aoebank.ops.merge.document import OPEN, decision_document
 from aoebank.ops.merge.plan import Action, Decision, Reason
 from aoebank.ops.merge.run import MergeResult
 from aoebank.ops.merge.settle import Settlement
+from aoebank.report.merge.conflict import conflict_lines
 from aoebank.report.output import Text, plural
 
 _WORDS = {
@@ -173,6 +174,9 @@ def _write(text: Text, decision: Decision) -> None:
     times = _times(decision)
     note = f" ({decision.note})" if decision.note else ""
     text.line(f"  {decision.key}  ", (what, style), f", {_outcome(decision)}{times}{note}")
+    if decision.conflict:
+        for line in conflict_lines(decision):
+            text.line(f"    {line}")
 
 
 def _outcome(decision: Decision) -> str:

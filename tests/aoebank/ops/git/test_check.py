@@ -161,6 +161,16 @@ def test_committed_conflict_file(banks: WorkTree) -> None:
     assert _check(banks)["conflict_file"]["paths"] == [f"{NAME}.conflicts"]
 
 
+def test_lines_that_hide_conflict_files_are_old(banks: WorkTree) -> None:
+    exclude = banks.top / ".git" / "info" / "exclude"
+    lines = exclude.read_text().replace(".*.aoebank-tmp", "*.json.conflicts\n.*.aoebank-tmp")
+    exclude.write_text(lines)
+    assert _check(banks)["old_block"]["where"] == ".git/info/exclude"
+    assert _check(banks, "--committed") == {}
+    banks.aoebank("git", "install")
+    assert _check(banks) == {}
+
+
 def test_many_paths_are_cut_in_text_only(banks: WorkTree) -> None:
     bank = next(bank for bank in SAMPLES.values())
     more: Mapping[str, bytes] = {f"more/{n}.json": bank.data for n in range(8)}

@@ -169,7 +169,7 @@ def test_install_in_a_linked_work_tree_registers_for_all(clone: WorkTree) -> Non
     _install(clone, cwd=linked)
     assert (linked / ".gitattributes").exists()
     assert clone.git("config", "--local", "merge.aoebank.driver").strip() == DRIVER
-    assert b"conflicts" in (clone.top / ".git" / "info" / "exclude").read_bytes()
+    assert b"aoebank-tmp" in (clone.top / ".git" / "info" / "exclude").read_bytes()
 
 
 def test_install_in_a_submodule_leaves_the_outer_one_alone(clone: WorkTree, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_global_install_writes_the_files_of_the_user(clone: WorkTree) -> None:
     assert _snapshot(clone) == before
     folder = clone.home / ".config" / "git"
     assert b"merge=aoebank" in (folder / "attributes").read_bytes()
-    assert b"conflicts" in (folder / "ignore").read_bytes()
+    assert b"aoebank-tmp" in (folder / "ignore").read_bytes()
     assert "merge: aoebank" in clone.git("check-attr", "merge", "--", BANK.name)
     clone.fork(
         {BANK.name: BANK.without(0, 1)}, {BANK.name: BANK.without(0)}, {BANK.name: BANK.without(1)}

@@ -56,7 +56,7 @@ def test_conflict_leaves_a_valid_file_with_our_record(tree: WorkTree, bank: Samp
 
 
 @FORMATS
-def test_conflict_file_has_both_records_and_stays_out_of_git(
+def test_conflict_file_has_both_records_and_is_seen_in_status(
     tree: WorkTree, bank: SampleBank
 ) -> None:
     _fork_conflict(tree, bank)
@@ -64,7 +64,7 @@ def test_conflict_file_has_both_records_and_stays_out_of_git(
     assert f"{bank.name}.conflicts" in output
     document = json.loads(tree.read(f"{bank.name}.conflicts"))
     assert [decision["key"] for decision in document["decisions"]] == [bank.keys[0]]
-    assert "conflicts" not in tree.git("status", "--porcelain")
+    assert f"?? {bank.name}.conflicts" in tree.git("status", "--porcelain")
 
 
 def test_conflict_file_goes_when_the_merge_is_made_again(tree: WorkTree) -> None:
@@ -417,7 +417,7 @@ def test_edited_conflict_file_settles_the_merge(tree: WorkTree, bank: SampleBank
     tree.commit("settled")
     verdict = tree.aoebank("git", "verify-merge")
     assert verdict.returncode == 0, verdict.stdout
-    assert "1 conflict settled by a person" in verdict.stdout
+    assert "1 conflict (settled)" in verdict.stdout
 
 
 def _provenance(record: Record, host: str) -> bytes:
