@@ -170,6 +170,7 @@ class CandidateMeasurer:
             baseline.surroundings.bind(session),
             policy.sample_min_us,
             before=baseline.surroundings.restore,
+            calls_max=baseline.surroundings.calls_max,
         )
         samples, load = self._pairs.take(*samplers, policy, best_ratio)
         return Measurement(

@@ -15,8 +15,6 @@ _LONGEST_US = 5 * _TIME_SLICE_US
 _ALIKE = 1.5
 _MAX_REPEATS = 1000
 _SHORTEST_US = 0.1
-_PREPARED_MAX = 4
-"""Most calls of a sample that need something before each of them."""
 
 
 class MakeTimer(Protocol):
@@ -38,6 +36,7 @@ def paired_samplers(
     tuned: Callable[[], object],
     minimum_us: float,
     before: Callable[[], object] | None = None,
+    calls_max: int = _MAX_REPEATS,
 ) -> tuple[Callable[[], float], Callable[[], float]]:
     """Return functions that take a sample of each side, in us of one call.
 
@@ -46,13 +45,13 @@ def paired_samplers(
         baseline: One call of the baseline.
         tuned: One call of the candidate.
         minimum_us: Least length of a sample.
-        before: Is called before each call, and does not count; it takes longer than short calls
-            do, so that a sample has few of them.
+        before: Is called before each call, and does not count.
+        calls_max: Most calls of a sample: what is called before them takes its time too.
     """
     sides = (baseline, tuned)
     calls_us = shortest_calls([timer(run, repeats=1, before=before) for run in sides])
     counts = sample_repeats(calls_us[0], calls_us[1], minimum_us)
-    first, second = counts if before is None else (min(n, _PREPARED_MAX) for n in counts)
+    first, second = (min(count, calls_max) for count in counts)
     return (
         timer(baseline, repeats=first, before=before),
         timer(tuned, repeats=second, before=before),

@@ -17,7 +17,9 @@ from aoe.execute.accuracy import Deviation, compare_model_results, worse_of
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.quiet import QuietPairs
+from aoe.execute.rates import measure_rates
 from aoe.execute.samplers import paired_samplers
+from aoe.kernels.roofline import MachineRates
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, joined_loads
 from aoe.measurement.memory import MemoryUse, ModelMemory, mean_memory
 from aoe.ort.inputs import ModelInputs
@@ -83,6 +85,10 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
     def check_schedule(workload: Mapping[str, Any], schedule: Any) -> str:
         return _check_schedule(setup.device, workload, schedule)
 
+    def machine_rates() -> MachineRates:
+        options = session_options(threads=setup.target.core_num, optimize=True, shared_pool=True)
+        return measure_rates(setup.device, options)
+
     def compile_kernels(
         kernels: Sequence[tuple[str, Mapping[str, Any], Any]], directory: Path
     ) -> dict[str, str]:
@@ -94,6 +100,7 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         "run_model": run_model,
         "check_schedule": check_schedule,
         "compile_kernels": compile_kernels,
+        "machine_rates": machine_rates,
     }
 
 

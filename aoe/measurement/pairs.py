@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aoe.measurement.estimates import estimate_speedup
@@ -20,6 +22,10 @@ class MeasurePolicy:
         warmup: Discarded pairs at the start.
         race_pairs: Pairs after which a clear loser is dropped.
         race_ratio: Factor by which a clear loser is slower than the best candidate so far.
+        lost_pairs: Pairs after which a candidate is dropped that has not been as fast as the best
+            one in any of them: one that is as good is dropped with a chance of 1/2 per pair.
+        enough_s: Seconds after which as many pairs as the confidence needs will do: long calls
+            vary less, and a pair of them costs more than it tells.
         target_half_width: Half-width of the interval, relative to its median, that is enough.
         confidence: Least coverage of the interval.
         sample_min_us: Short calls are repeated in a sample until it lasts this long.
@@ -37,6 +43,8 @@ class MeasurePolicy:
     warmup: int = 1
     race_pairs: int = 3
     race_ratio: float = 1.5
+    lost_pairs: float = math.inf
+    enough_s: float = math.inf
     target_half_width: float = 0.01
     confidence: float = 0.95
     sample_min_us: float = 100.0
@@ -53,6 +61,8 @@ class MeasurePolicy:
             raise ValueError("warmup must be >= 0, race_pairs and threads >= 1")
         if self.race_ratio <= 1 or not 0 < self.confidence < 1:
             raise ValueError("race_ratio must exceed 1, confidence must lie inside 0..1")
+        if self.lost_pairs < 1 or self.enough_s < 0:
+            raise ValueError("lost_pairs must be >= 1, enough_s must not be negative")
         if self.target_half_width < 0 or self.sample_min_us < 0:
             raise ValueError("target_half_width and sample_min_us must not be negative")
         if self.tries < 1 or not 0 <= self.least_quiet <= 1:
@@ -64,6 +74,7 @@ def run_pairs(
     tuned: Callable[[], float],
     policy: MeasurePolicy,
     best_ratio: float | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> PairedSamples:
     """Take samples of both sides in ABBA order until enough is known about their ratio.
 
@@ -75,11 +86,13 @@ def run_pairs(
         tuned: The same for the candidate.
         policy: Numbers of pairs, racing and the wanted width.
         best_ratio: Speed-up of the best candidate so far; without it nothing is raced.
+        clock: Seconds.
 
     Returns:
         All samples but the warm-up; fewer than `policy.pairs_min` pairs if the candidate lost
         the race.
     """
+    began_s = clock()
     for _ in range(policy.warmup):
         tuned()
         baseline()  # as the first pair begins: both sides follow themselves equally often
@@ -92,22 +105,31 @@ def run_pairs(
         baseline_us.append(first_us if pair % 2 == 0 else second_us)
         tuned_us.append(second_us if pair % 2 == 0 else first_us)
         samples = PairedSamples(tuple(baseline_us), tuple(tuned_us))
-        if _is_settled(samples, policy, best_ratio):
+        if _is_beaten(samples.ratios, policy, best_ratio):
+            return samples
+        if _is_known(samples, policy, clock() - began_s):
             return samples
     return PairedSamples(tuple(baseline_us), tuple(tuned_us))
 
 
-def _is_settled(samples: PairedSamples, policy: MeasurePolicy, best_ratio: float | None) -> bool:
-    """True if the candidate lost the race or its speed-up is known well enough."""
-    pairs = len(samples.tuned_us)
-    if (
-        best_ratio is not None
-        and pairs >= policy.race_pairs
-        and median_ratio(samples.ratios) * policy.race_ratio < best_ratio
-    ):
+def _is_beaten(ratios: Sequence[float], policy: MeasurePolicy, best_ratio: float | None) -> bool:
+    """True if the candidate lost the race against the best one so far."""
+    if best_ratio is None:
+        return False
+    if len(ratios) >= policy.lost_pairs and max(ratios) < best_ratio:
         return True
+    return (
+        len(ratios) >= policy.race_pairs and median_ratio(ratios) * policy.race_ratio < best_ratio
+    )
+
+
+def _is_known(samples: PairedSamples, policy: MeasurePolicy, spent_s: float) -> bool:
+    """True if the speed-up is known well enough, or as well as the time allows."""
+    pairs = len(samples.tuned_us)
     # as many pairs of one order as of the other: else their median is that of one order
-    if pairs < policy.pairs_min or pairs % 2:
+    if pairs % 2 or (pairs < policy.pairs_min and spent_s < policy.enough_s):
         return False
     estimate = estimate_speedup(samples, policy.confidence)
-    return estimate.coverage >= policy.confidence and estimate.half_width < policy.target_half_width
+    if estimate.coverage < policy.confidence:
+        return False
+    return spent_s >= policy.enough_s or estimate.half_width < policy.target_half_width

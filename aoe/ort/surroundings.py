@@ -23,11 +23,20 @@ Array = np.ndarray[Any, Any]
 
 BALLAST_BYTES_MAX = 64 << 20
 """More than that changes nothing: twice the third-level cache that 8 cores of a server share."""
-_BALLAST, _WRITTEN, _FLOAT_BYTES, _OPSET = "ballast", "ballast_out", 4, 13
+LIGHT_BALLAST_BYTES = 4 << 20
+"""Around an operator without weights to speak of: activations of a model stay in the third-level
+cache, whose memory is used again and again; what is to be pushed out is the second level."""
+_FEW_CONSTANT_BYTES = 64 << 10
+_CALLS, _LIGHT_CALLS = 4, 16
+"""Calls a sample has at most: what has to be done before each of them takes longer than they do."""
+_BALLAST, _FLOAT_BYTES, _OPSET = "ballast", 4, 13
 
 
 class CacheSurroundings:
     """Inputs and the result of a workload, in the caches as in the middle of a model.
+
+    Attributes:
+        calls_max: Most calls of a sample, as `restore` is due before each of them.
 
     Args:
         open_session: Loads a model that runs on the threads the operator runs on.
@@ -53,7 +62,10 @@ class CacheSurroundings:
             for number, spec in enumerate(workload.inputs)
             if not spec.constant and spec.dtype == "float32"
         }
-        half = min(bytes_around, BALLAST_BYTES_MAX) // 2  # as much is written as is read
+        is_light = _constant_bytes(workload) <= _FEW_CONSTANT_BYTES
+        self.calls_max = _LIGHT_CALLS if is_light else _CALLS
+        most = LIGHT_BALLAST_BYTES if is_light else BALLAST_BYTES_MAX
+        half = min(bytes_around, most) // 2  # as much is written as is read
         sources = {_BALLAST: np.zeros(max(1, half // _FLOAT_BYTES), np.float32), "y": result}
         written = {_BALLAST: np.zeros_like(sources[_BALLAST])}
         self._ballast = ort.OrtValue.ortvalue_from_numpy(written[_BALLAST])
@@ -85,6 +97,10 @@ class CacheSurroundings:
                 binding.bind_ortvalue_input(name, value)
         binding.bind_ortvalue_output(session.get_outputs()[0].name, self._result)
         return BoundRun(session, binding, [self])
+
+
+def _constant_bytes(workload: Workload) -> int:
+    return _FLOAT_BYTES * sum(spec.size for spec in workload.inputs if spec.constant)
 
 
 def _model(sources: Mapping[str, Array]) -> onnx.ModelProto:

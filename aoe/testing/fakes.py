@@ -16,6 +16,7 @@ from aoe.errors import RunError
 from aoe.execute.accuracy import Deviation
 from aoe.execute.messages import CompiledKernels, ModelPart
 from aoe.execute.tasks import ModelComparison
+from aoe.kernels.roofline import MachineRates
 from aoe.measurement import (
     CpuUse,
     MachineLoad,
@@ -31,6 +32,8 @@ from aoe.target import Target
 from aoe.testing.fake_runner import FakeRunner
 
 BASELINE_US = 1000.0
+RATES = MachineRates(multiply_adds_per_us=1e5, bytes_per_us=1e5)
+"""Of the scripted machine: 2 cores with AVX-512."""
 MEMORY = ModelMemory(
     baseline=MemoryUse(resident_bytes=100 << 20, peak_bytes=120 << 20),
     tuned=MemoryUse(resident_bytes=150 << 20, peak_bytes=180 << 20),
@@ -133,6 +136,7 @@ class ScriptedRunner:
             "run_model": self._run_model,
             "check_schedule": self._check_schedule,
             "compile_kernels": self._compile_kernels,
+            "machine_rates": lambda: RATES,
         }
         return tasks[task](**arguments)
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from aoe.measurement import QUIET_SHARE, MeasurePolicy
 
+_SCREEN_S = 0.5
+"""For a candidate among a dozen: with calls of 50 ms, six pairs."""
+_ENOUGH_S = 4.0
+"""For figures that decide: sixty pairs of calls up to 30 ms, six of those of 300 ms and more."""
+
 
 def screen_policy(threads: int) -> MeasurePolicy:
     """Return the policy for candidates during a search: good enough to rank them."""
-    return MeasurePolicy(pairs_min=8, pairs_max=16, threads=threads)
+    return MeasurePolicy(
+        pairs_min=6, pairs_max=16, lost_pairs=4, enough_s=_SCREEN_S, threads=threads
+    )
 
 
 def variant_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
@@ -16,6 +23,7 @@ def variant_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
         pairs_min=12,
         pairs_max=24,
         target_half_width=0.005,
+        enough_s=_ENOUGH_S,
         threads=threads,
         least_quiet=_least_quiet(accept_busy),
         tries=2,
@@ -34,6 +42,7 @@ def final_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
         pairs_max=60,
         warmup=3,
         target_half_width=0.005,
+        enough_s=_ENOUGH_S,
         threads=threads,
         least_quiet=_least_quiet(accept_busy),
         tries=3,

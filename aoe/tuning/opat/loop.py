@@ -29,9 +29,9 @@ _BATCH = 4
 """Candidates compiled into one library: linking is paid once."""
 _CALL_TIMEOUT_S = 60.0
 _CANDIDATE_TIMEOUT_S = 20.0
-_HOPELESS_TRIALS = 8
-_HOPELESS_SPEEDUP = 0.85
-"""A workload whose first guesses are this far behind the default will not be won by tuning."""
+_HOPELESS = ((4, 0.7), (8, 0.88))
+"""(trials, speed-up): a workload whose first guesses are so far behind the default will not be won
+by tuning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +221,8 @@ def _correct(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def _is_hopeless(trials: Sequence[TrialRecord]) -> bool:
-    return len(trials) >= _HOPELESS_TRIALS and (_best(trials) or 0) < _HOPELESS_SPEEDUP
+    best = _best(trials) or 0.0
+    return any(len(trials) >= count and best < speedup for count, speedup in _HOPELESS)
 
 
 def _concluded(task: SearchTask, trials: Sequence[TrialRecord]) -> SearchResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,8 +14,8 @@ from aoe.execute.compiling import KernelCompilers
 from aoe.execute.runner import Runner
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
+from aoe.kernels.roofline import touched_elements
 from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
-from aoe.operators import OperatorKind, facts_of
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.tuning.mode import TuneSettings
@@ -26,25 +27,19 @@ from aoe.tuning.opat.loop import (
     measure_schedules,
     search_workload,
 )
-from aoe.tuning.opat.operators import Operator, touched_elements
+from aoe.tuning.opat.operators import Operator
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress
 from aoe.workload import workload_to_json
 from aoebank import Event
 
-_SMALL_SHARE = 0.02
-"""Operators below this share of the model's time get a smaller budget, in proportion."""
-_PRODUCT_SHARE = 0.5
-"""Share of the budget sums of products get: their candidates take the longest to compile, and the
-register file leaves few tiles that are any good, which are the first guesses."""
-_LEAST_TRIALS = ((0.01, 6), (0.003, 4), (0.001, 3), (0.0, 2))
-"""Trials of operators of at least such a share of the model's time. The first guess and the answer
-to a similar workload are two; more would take longer to try than what they can save is worth, and
-models have dozens of operators that small."""
 _CHECK_TIMEOUT_S = 60.0
 _FLOAT_BYTES = 4
+_WARM_SHARE = 0.5
+"""Share of the budget that is enough where a similar workload has been tuned: its answer is among
+the first that are tried."""
 _WARM_TRIALS = 10
-"""Enough for a workload when a similar one has just been tuned: it starts from that answer."""
+"""More are never needed then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +94,13 @@ class OperatorTools:
     compilers: KernelCompilers | None = None
 
 
-def tune_operator(operator: Operator, tools: OperatorTools) -> TunedOperator:
+def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> TunedOperator:
     """Return what is known about an operator, after a search where one is due.
+
+    Args:
+        operator: What is looked up and searched.
+        tools: What with.
+        budget: Most candidates it is worth; of an operator like one in the bank, fewer.
 
     Raises:
         BankFormatError: the bank file is corrupt.
@@ -119,8 +119,14 @@ def tune_operator(operator: Operator, tools: OperatorTools) -> TunedOperator:
         return _from_bank(operator, lookup.stored, lookup.reason)
     if tools.out_of_time():
         return _from_bank(operator, lookup.stored, "the time limit was reached")
-    task = _search_task(operator, tools)
-    result = _searched(operator, task, tools)
+    task = _search_task(operator, tools, budget)
+    result = search_workload(
+        task,
+        out_of_time=tools.out_of_time,
+        report=lambda done, best: tools.progress.trial(
+            operator.op_name, done, task.settings.budget, best
+        ),
+    )
     again = _stored_now(task, lookup.stored)
     for found in (result.measurement, again):
         if found is not None and not found.is_quiet:
@@ -150,10 +156,11 @@ def _flaw_of(operator: Operator, runner: Runner, schedule: Schedule) -> str:
 # ---- searching ----
 
 
-def _search_task(operator: Operator, tools: OperatorTools) -> SearchTask:
+def _search_task(operator: Operator, tools: OperatorTools, budget: int) -> SearchTask:
     target, settings = tools.runner.target, tools.settings
     warm = tools.bank.nearest(operator.workload)
-    budget = _budget(operator, settings.trials)
+    if warm:
+        budget = min(math.ceil(budget * _WARM_SHARE), _WARM_TRIALS)
     return SearchTask(
         runner=tools.runner,
         family=get_family(operator.workload.op_type),
@@ -165,30 +172,13 @@ def _search_task(operator: Operator, tools: OperatorTools) -> SearchTask:
         ),
         settings=SearchSettings(
             method=settings.search,
-            budget=min(budget, _WARM_TRIALS) if warm else budget,
+            budget=budget,
             seed=settings.seed,
             screen=screen_policy(target.core_num),
             final=final_policy(target.core_num, accept_busy=settings.accept_busy),
             warm_starts=warm,
             refusal=partial(tools.bank.refusal, operator.workload),
         ),
-    )
-
-
-def _budget(operator: Operator, trials: int) -> int:
-    operations = operator.workload.operations
-    is_product = any(facts_of(item).kind is OperatorKind.PRODUCT for item in operations)
-    share = min(1.0, operator.share / _SMALL_SHARE) * (_PRODUCT_SHARE if is_product else 1.0)
-    least = next(count for floor, count in _LEAST_TRIALS if operator.share >= floor)
-    return max(min(least, trials), round(trials * share))
-
-
-def _searched(operator: Operator, task: SearchTask, tools: OperatorTools) -> SearchResult:
-    budget = _budget(operator, tools.settings.trials)
-    return search_workload(
-        task,
-        out_of_time=tools.out_of_time,
-        report=lambda done, best: tools.progress.trial(operator.op_name, done, budget, best),
     )
 
 

@@ -9,6 +9,7 @@ from aoe.bank.operators import key_of
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Partition, Refusal, Region, partition, take_apart
 from aoe.kernels.registry import FUSIBLE, anchors, classify
+from aoe.kernels.roofline import touched_elements
 from aoe.ort.profile import ModelProfile
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.workload import Workload
@@ -154,11 +155,6 @@ def _operator(
         share=default_us / total_us,
         default_us=default_us,
     )
-
-
-def touched_elements(workload: Workload) -> int:
-    """Return how many elements a kernel reads and writes, each counted once."""
-    return workload.output.size + sum(spec.size for spec in workload.inputs)
 
 
 def _op_name(graph: ModelGraph, region: Region) -> str:

@@ -10,9 +10,7 @@ The page to read first: `_tune_model` is the chart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 
 from aoe.bank.operators import OperatorBank
@@ -20,7 +18,6 @@ from aoe.device.compiler import required_features
 from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.regions import Refusal, Region
 from aoe.graph.reshapes import sink_reshapes
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FUSIBLE
@@ -32,15 +29,19 @@ from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.settings import LARGEST_SEED
 from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, TuneContext
+from aoe.tuning.opat.agenda import Agenda, tune_found
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.judge import Judgement
 from aoe.tuning.opat.model import check_accuracy, judge_model
-from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
-from aoe.tuning.opat.operators import FoundOperators, Operator, find_operators, part_operators
+from aoe.tuning.opat.operator import OperatorTools, TunedOperator
+from aoe.tuning.opat.operators import find_operators, part_operators
 from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.precision.plan import PrecisionPlan
+from aoe.tuning.progress import Progress
 from aoe.tuning.search.registry import SEARCHES
 from aoe.tuning.workbench import Workbench, model_path, open_workbench
+
+_RATES_TIMEOUT_S = 60.0
 
 
 def check(context: TuneContext) -> None:
@@ -82,7 +83,6 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     graph, profile = _profile_default(bench)
     plan = _plan(bench)
     found = find_operators(graph, profile, plan)
-    bench.progress.plan(len(found.fused) + len(found.operators))
     report.update(baseline_ms=profile.model_us / 1e3)
     take_apart = partial(part_operators, graph, profile, plan=plan)
     parts = bench.scratch / "parts"
@@ -98,7 +98,13 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
                 bytes_touched=graph.bytes_touched(),
                 compilers=compilers,
             )
-            tuned = _tune_found(found, take_apart, tools, report)
+            tuned = tune_found(
+                found,
+                take_apart=take_apart,
+                agenda=_agenda(bench, profile),
+                tools=tools,
+                tell=partial(_tell, progress=bench.progress, report=report),
+            )
         judgement = judge_model(bench, bank, assembly, tuned.operators)
         tuned_profile = _profile_tuned(bench, assembly, judgement, profile)
     _write_model(bench, bank, assembly, judgement)
@@ -154,47 +160,28 @@ def _plan(bench: Workbench) -> PrecisionPlan:
 # ---- the operators ----
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tuned:
-    operators: tuple[TunedOperator, ...]
-    refusals: tuple[Refusal, ...]
+def _agenda(bench: Workbench, profile: ModelProfile) -> Agenda:
+    return Agenda(
+        rates=bench.runner.call("machine_rates", timeout_s=_RATES_TIMEOUT_S),
+        target=KernelTarget.of(bench.runner.target),
+        model_us=sum(profile.node_us.values()) or 1.0,
+        trials=bench.settings.trials,
+    )
 
 
-def _tune_found(
-    found: FoundOperators,
-    take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators],
-    tools: OperatorTools,
-    report: LiveReport[OpatReport],
-) -> _Tuned:
-    """Tune what is fused, then the rest and the parts of what was fused and is not won."""
-    fused = [_tune_next(operator, tools, report) for operator in found.fused]
-    places = [(region, item.schedule) for item in fused for region in item.operator.regions]
-    won = {region.nodes for region, schedule in places if schedule is not None}
-    lost = [region for region, _ in places if region.nodes not in won]
-    if lost:
-        found = take_apart(found, lost)
-        tools.progress.plan(len(fused) + len(found.operators))
-    tuned = [*fused, *(_tune_next(operator, tools, report) for operator in found.operators)]
-    tuned.sort(key=lambda item: (-item.operator.share, item.operator.key))
-    return _Tuned(operators=tuple(tuned), refusals=found.refusals)
-
-
-def _tune_next(
-    operator: Operator, tools: OperatorTools, report: LiveReport[OpatReport]
-) -> TunedOperator:
-    tuned = tune_operator(operator, tools)
+def _tell(tuned: TunedOperator, progress: Progress, report: LiveReport[OpatReport]) -> None:
+    """Put an operator that is done into the result file, and on the screen."""
     done = OperatorResult(
-        op_name=operator.op_name,
-        op_type=operator.workload.op_type,
+        op_name=tuned.operator.op_name,
+        op_type=tuned.operator.workload.op_type,
         outcome=tuned.outcome,
         before_us=tuned.before_us,
         after_us=tuned.after_us,
-        precision=operator.workload.precision,
+        precision=tuned.operator.workload.precision,
     )
     report.update(operators=(*report.value.operators, done))
     speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
-    tools.progress.operator(operator.op_name, f"{speedup}{tuned.outcome.value}: {tuned.reason}")
-    return tuned
+    progress.operator(tuned.operator.op_name, f"{speedup}{tuned.outcome.value}: {tuned.reason}")
 
 
 # ---- the whole model ----

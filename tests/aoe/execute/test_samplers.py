@@ -132,6 +132,7 @@ def test_what_comes_before_a_call_does_not_count_and_comes_often_enough() -> Non
         machine.side("b", 2.0),
         100.0,
         before=machine.side("before", 1e4),
+        calls_max=4,
     )
     machine.calls.clear()
     assert [side() for side in sides] == [1.0, 2.0]

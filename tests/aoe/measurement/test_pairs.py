@@ -208,6 +208,38 @@ def test_a_candidate_within_the_race_ratio_is_measured_in_full() -> None:
     assert len(run_pairs(runner.baseline, runner.tuned, policy, best_ratio=1.4).tuned_us) == 10
 
 
+def test_a_candidate_that_never_reaches_the_best_is_dropped_early() -> None:
+    policy = MeasurePolicy(race_ratio=9.0, lost_pairs=4, pairs_min=10)
+    for speedup, pairs in ((1.0, 4), (1.19, 4), (1.21, 10)):
+        runner = make_runner(speedup=speedup, **QUIET)
+        taken = run_pairs(runner.baseline, runner.tuned, policy, best_ratio=1.2)
+        assert len(taken.tuned_us) == pairs
+
+
+def test_one_pair_as_fast_as_the_best_keeps_a_candidate_in_the_race() -> None:
+    tuned = iter([100.0, 100.0, 80.0] + [100.0] * 40)
+    policy = MeasurePolicy(warmup=0, lost_pairs=4, pairs_min=10)
+    samples = run_pairs(lambda: 100.0, lambda: next(tuned), policy, best_ratio=1.2)
+    assert len(samples.tuned_us) == 10
+
+
+def test_nothing_is_raced_before_there_is_a_best() -> None:
+    runner = make_runner(speedup=0.1, **QUIET)
+    policy = MeasurePolicy(lost_pairs=2, pairs_min=10)
+    assert len(run_pairs(runner.baseline, runner.tuned, policy).tuned_us) == 10
+
+
+@pytest.mark.parametrize(("each_s", "pairs"), [(0.01, 30), (0.1, 10), (1.0, 6), (9.0, 6)])
+def test_long_calls_are_measured_with_as_many_pairs_as_the_time_allows(
+    each_s: float, pairs: int
+) -> None:
+    runner = make_runner(jitter=0.2)
+    seconds = iter(number * each_s for number in range(100))
+    policy = MeasurePolicy(pairs_min=20, pairs_max=30, enough_s=1.0)
+    taken = run_pairs(runner.baseline, runner.tuned, policy, clock=lambda: next(seconds))
+    assert len(taken.tuned_us) == pairs
+
+
 def test_one_spike_does_not_lose_the_race() -> None:
     tuned = iter([900.0, 100.0, 100.0] + [100.0] * 40)
     policy = MeasurePolicy(warmup=0, pairs_min=10)
@@ -256,6 +288,8 @@ def test_equal_kernels_are_rarely_accepted() -> None:
         {"warmup": -1},
         {"race_pairs": 0},
         {"race_ratio": 1.0},
+        {"lost_pairs": 0},
+        {"enough_s": -1.0},
         {"confidence": 1.0},
         {"confidence": 0.0},
         {"target_half_width": -0.1},

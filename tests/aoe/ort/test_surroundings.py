@@ -13,7 +13,7 @@ from support.engine.families import chain_workload
 from aoe.device.cpu.device import Cpu
 from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.ort.sessions import run_session, session_options
-from aoe.ort.surroundings import BALLAST_BYTES_MAX, CacheSurroundings
+from aoe.ort.surroundings import BALLAST_BYTES_MAX, LIGHT_BALLAST_BYTES, CacheSurroundings
 from aoe.testing.kernels import plain
 from aoe.workload import Operation, Workload
 
@@ -22,6 +22,13 @@ _SCALED = Workload(
     inputs=(plain(3, 5), plain(3, 1, constant=True)),
     operations=(Operation(op_type="Mul", version=14, inputs=("x0", "x1"), output="t0"),),
     output=plain(3, 5),
+)
+
+_WEIGHED = Workload(
+    op_type="elementwise",
+    inputs=(plain(128, 256), plain(128, 256, constant=True)),
+    operations=_SCALED.operations,
+    output=plain(128, 256),
 )
 
 
@@ -74,7 +81,23 @@ def test_inputs_are_computed_last_and_constants_are_not() -> None:
 def test_as_much_passes_through_the_caches_as_a_model_touches(
     bytes_around: int, passing: int
 ) -> None:
+    assert _passing(_WEIGHED, bytes_around)[0] == passing
+
+
+@pytest.mark.parametrize(
+    ("bytes_around", "passing"), [(4000, 4000), (1 << 40, LIGHT_BALLAST_BYTES)]
+)
+def test_without_weights_the_last_level_cache_is_left_alone_and_samples_are_longer(
+    bytes_around: int, passing: int
+) -> None:
+    light, calls = _passing(_SCALED, bytes_around)
+    assert light == passing
+    assert calls > _passing(_WEIGHED, bytes_around)[1]
+
+
+def _passing(workload: Workload, bytes_around: int) -> tuple[int, int]:
+    """Return the bytes read and written before a call, and the calls of a sample."""
     opened: list[onnx.ModelProto] = []
-    _surroundings(_SCALED, bytes_around, opened)
+    around, _, _ = _surroundings(workload, bytes_around, opened)
     ballast = opened[0].graph.input[0].type.tensor_type.shape.dim[0].dim_value
-    assert 2 * 4 * ballast == passing  # read and written
+    return 2 * 4 * ballast, around.calls_max

@@ -15,11 +15,9 @@ from aoe.measurement import Outcome
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
 from aoe.testing.fakes import BASELINE_US, RecordingProgress, ScriptedRunner
-from aoe.testing.kernels import operation, plain
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoe.tuning.opat.operators import Operator
-from aoe.workload import Workload
 from aoebank import Event
 
 _EXP = chain_workload(("Exp",), shape=(1, 16, 64, 64))
@@ -33,6 +31,7 @@ def _tuned(
     progress: RecordingProgress | None = None,
     out_of_time: Callable[[], bool] = lambda: False,
     model: str = "net",
+    budget: int | None = None,
     **settings: Any,
 ) -> TunedOperator:
     facts: dict[str, Any] = {"model": Path("net.onnx"), "trials": 8, "search": "random"}
@@ -43,7 +42,7 @@ def _tuned(
         progress=progress or RecordingProgress(),
         out_of_time=out_of_time,
     )
-    return tune_operator(operator or make_operator(_EXP), tools)
+    return tune_operator(operator or make_operator(_EXP), tools, budget or tools.settings.trials)
 
 
 def _always(answer: float | Outcome | RunError) -> ScriptedRunner:
@@ -79,27 +78,11 @@ def test_larger_budget_searches_again(tmp_path: Path) -> None:
     assert _tuned(tmp_path, _always(2.0), trials=9).outcome is RepoOutcome.ADD
 
 
-def test_products_get_half_the_candidates_of_other_kernels(tmp_path: Path) -> None:
-    left, weights = plain(64, 64), plain(64, 4096, constant=True)
-    product = Workload(
-        op_type="matmul",
-        inputs=(left, weights),
-        operations=(operation("MatMul", "x0 x1"),),
-        output=plain(64, 4096),
-    )
-    counts = []
-    for workload in (_EXP, product):
-        found = _tuned(tmp_path, _always(2.0), make_operator(workload), trials=16)
-        assert found.search is not None
-        counts.append(len(found.search.trials))
-    assert counts == [16, 8]
-
-
-def test_share_measured_a_little_larger_searches_nothing_again(tmp_path: Path) -> None:
-    """A second run measures other shares; its budgets differ, its searches must not."""
-    _tuned(tmp_path, _always(1.0), make_operator(_EXP, share=0.008), trials=24)
+def test_operator_that_is_worth_a_little_more_searches_nothing_again(tmp_path: Path) -> None:
+    """A second run measures other times; its budgets differ, its searches must not."""
+    _tuned(tmp_path, _always(1.0), budget=6, trials=24)
     runner = _always(2.0)
-    _tuned(tmp_path, runner, make_operator(_EXP, share=0.016), trials=24)
+    _tuned(tmp_path, runner, budget=12, trials=24)
     assert not runner.calls
 
 
@@ -206,28 +189,20 @@ def test_workload_no_candidate_computes_is_unsatisfied_and_no_failure(
     assert found.speedup is None
 
 
-@pytest.mark.parametrize(
-    ("share", "budget"),
-    [(0.5, 16), (0.02, 16), (0.01, 8), (0.005, 4), (0.002, 3), (0.001, 3), (0.0005, 2), (0.0, 2)],
-)
-def test_small_operators_get_a_small_budget(tmp_path: Path, share: float, budget: int) -> None:
-    found = _tuned(tmp_path, _always(1.0), make_operator(_EXP, share=share), trials=16)
+@pytest.mark.parametrize("budget", [2, 3, 7])
+def test_budget_is_used_up_and_not_exceeded(tmp_path: Path, budget: int) -> None:
+    found = _tuned(tmp_path, _always(1.0), trials=16, budget=budget)
     assert found.search is not None
     assert len(found.search.trials) == budget
-
-
-def test_budget_of_the_user_is_never_exceeded(tmp_path: Path) -> None:
-    found = _tuned(tmp_path, _always(1.0), make_operator(_EXP, share=0.0), trials=2)
-    assert found.search is not None
-    assert len(found.search.trials) == 2
 
 
 def test_answer_for_a_similar_workload_shortens_the_search(tmp_path: Path) -> None:
     _tuned(tmp_path, _always(2.0))
     other = make_operator(chain_workload(("Exp",), shape=(1, 16, 64, 66)))
-    found = _tuned(tmp_path, _always(2.0), other, trials=24)
-    assert found.search is not None
-    assert len(found.search.trials) == 10
+    for budget, trials in ((24, 10), (12, 6), (3, 2)):
+        found = _tuned(tmp_path, _always(1.0), other, repeat_tune=True, budget=budget)
+        assert found.search is not None
+        assert len(found.search.trials) == trials
 
 
 def test_trials_are_told_to_the_user(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""What the machine does at its best, as the runtime's own best code shows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from aoe.device.protocol import Device
+from aoe.kernels.roofline import MachineRates
+from aoe.ort.sessions import bound_run
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+_SIDE = 768
+"""Of square matrices: 450 million multiply-adds, 7 MiB, a few milliseconds."""
+_STREAM_ELEMENTS = 1 << 20
+"""4 MiB read and 4 MiB written: past the second-level cache of a core, not past the third."""
+_FLOAT_BYTES, _OPSET, _IR_VERSION = 4, 13, 8
+_RUNS = 12
+
+
+def measure_rates(device: Device, options: ort.SessionOptions) -> MachineRates:
+    """Return the best of a few runs of a matrix product and of an element-wise operator.
+
+    Args:
+        device: Loads and times them.
+        options: Of their sessions, with the threads of the run.
+    """
+    product = helper.make_node("MatMul", ["x", "weights"], ["y"])
+    weights = np.full((_SIDE, _SIDE), 0.5, np.float32)
+    product_us = _shortest_us(device, options, product, (_SIDE, _SIDE), weights)
+    stream = helper.make_node("Neg", ["x"], ["y"])
+    stream_us = _shortest_us(device, options, stream, (_STREAM_ELEMENTS,))
+    return MachineRates(
+        multiply_adds_per_us=_SIDE**3 / product_us,
+        bytes_per_us=2 * _FLOAT_BYTES * _STREAM_ELEMENTS / stream_us,
+    )
+
+
+def _shortest_us(
+    device: Device,
+    options: ort.SessionOptions,
+    node: onnx.NodeProto,
+    shape: tuple[int, ...],
+    weights: np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None = None,
+) -> float:
+    constants = [] if weights is None else [numpy_helper.from_array(weights, node.input[1])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
+    graph = helper.make_graph([node], "rate", [x], [y], constants)
+    opset = helper.make_opsetid("", _OPSET)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
+    session = device.open_session(model.SerializeToString(), options)
+    run = bound_run(session, {"x": np.full(shape, 0.5, np.float32)})
+    sample = device.timer(run, repeats=1)
+    return min(sample() for _ in range(_RUNS))
