@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from aoe.tuning.opat.accuracy import HeldAccuracy
     from aoe.tuning.opat.assembly import ChosenKernel
+    from aoe.tuning.opat.judging.accuracy import HeldAccuracy
     from aoebank import Text
 
 _MOST_ROWS = 30

@@ -22,9 +22,9 @@ from aoe.results.files import (
 from aoe.results.opat import OpatReport
 from aoe.schedule import schedule_to_json
 from aoe.target import Target
-from aoe.tuning.opat.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import lowest_precision
-from aoe.tuning.opat.judge import Judgement
+from aoe.tuning.opat.judging.accuracy import HeldAccuracy
+from aoe.tuning.opat.judging.judge import Judgement
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoe.tuning.workbench import ResultPlaces

@@ -31,8 +31,8 @@ from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.opat.agenda import Agenda, tune_found
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
-from aoe.tuning.opat.judge import Judgement
-from aoe.tuning.opat.model import check_accuracy, judge_model
+from aoe.tuning.opat.judging.judge import Judgement
+from aoe.tuning.opat.judging.model import check_accuracy, judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator
 from aoe.tuning.opat.operators import find_operators, part_operators
 from aoe.tuning.opat.result import OpatResult, write_details

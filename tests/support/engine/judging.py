@@ -15,8 +15,8 @@ from aoe.measurement import MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP
 from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.comparing import ModelComparer
-from aoe.tuning.opat.judge import Judge, Judgement
+from aoe.tuning.opat.judging.comparing import ModelComparer
+from aoe.tuning.opat.judging.judge import Judge, Judgement
 from support.engine.tuning import make_kernel
 
 SCREEN = MeasurePolicy(pairs_min=7, pairs_max=7, warmup=0)

@@ -15,8 +15,8 @@ from support.engine.judging import JudgedModel, model_of
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome
-from aoe.tuning.opat.comparing import PROCESSES
-from aoe.tuning.opat.group_tests import MOST_COMPARISONS, Saving
+from aoe.tuning.opat.judging.comparing import PROCESSES
+from aoe.tuning.opat.judging.group_tests import MOST_COMPARISONS, Saving
 from aoe.tuning.policies import final_policy, variant_policy
 
 

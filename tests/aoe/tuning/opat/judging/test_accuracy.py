@@ -28,8 +28,8 @@ from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Schedule
 from aoe.target import Target
 from aoe.testing.fakes import ScriptedRunner
-from aoe.tuning.opat.accuracy import AccuracyKeeper, one_per_place, worth_lowering
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
+from aoe.tuning.opat.judging.accuracy import AccuracyKeeper, one_per_place, worth_lowering
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import find_operators
 from aoe.tuning.precision.constraint import parse_accuracy

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from aoe.bank.operators import OperatorBank, OperatorVerdict
 from aoe.device.compiler import KernelSource, kernel_name
-from aoe.tuning.opat.accuracy import AccuracyKeeper, HeldAccuracy, worth_lowering
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
-from aoe.tuning.opat.comparing import ModelComparer
-from aoe.tuning.opat.judge import Judge, Judgement
+from aoe.tuning.opat.judging.accuracy import AccuracyKeeper, HeldAccuracy, worth_lowering
+from aoe.tuning.opat.judging.comparing import ModelComparer
+from aoe.tuning.opat.judging.judge import Judge, Judgement
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.policies import final_policy, variant_policy

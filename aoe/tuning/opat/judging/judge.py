@@ -9,10 +9,10 @@ from aoe.errors import RunError
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import SpeedupEstimate
 from aoe.measurement.memory import ModelMemory
-from aoe.tuning.opat.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.comparing import ModelComparer, ModelGain
-from aoe.tuning.opat.group_tests import Drop, GroupTests
+from aoe.tuning.opat.judging.accuracy import HeldAccuracy
+from aoe.tuning.opat.judging.comparing import ModelComparer, ModelGain
+from aoe.tuning.opat.judging.group_tests import Drop, GroupTests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,9 +20,9 @@ from aoe.ort.inputs import MADE_UP
 from aoe.results.files import RepoOutcome
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.comparing import PROCESSES
-from aoe.tuning.opat.judge import Judgement
-from aoe.tuning.opat.model import judge_model
+from aoe.tuning.opat.judging.comparing import PROCESSES
+from aoe.tuning.opat.judging.judge import Judgement
+from aoe.tuning.opat.judging.model import judge_model
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
 from aoe.workload import Precision
