@@ -30,7 +30,7 @@ from aoe.kernels.halide.tiling import (
     vector_choices,
 )
 from aoe.kernels.math.functions import constant, exp, log, strict
-from aoe.operators import Shape, facts_of
+from aoe.operators import OPERATORS, Shape, facts_of
 from aoe.operators.axes import keeps_dimensions, reduced_axes
 from aoe.schedule import (
     Choice,
@@ -43,7 +43,7 @@ from aoe.schedule import (
     Tail,
     Vectorize,
 )
-from aoe.workload import Operation, TensorSpec, Workload
+from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 _FOLD, _PEAK = "fold", "peak"
 _LOWEST = -3.4028234663852886e38
@@ -79,13 +79,19 @@ class _Reduction:
 
 
 _INFINITY = float("inf")
+_LARGEST = _Reduction(start=-_INFINITY, combine=_larger)
+_MEAN = _Reduction(finish=lambda value, n: strict(value / constant(float(n))))
+_NORM = _Reduction(term=_square, finish=lambda value, _: strict(hl.sqrt(value)))
 _REDUCTIONS: Mapping[str, _Reduction] = {
+    "GlobalAveragePool": _MEAN,
+    "GlobalLpPool": _NORM,
+    "GlobalMaxPool": _LARGEST,
     "ReduceL1": _Reduction(term=hl.abs),
-    "ReduceL2": _Reduction(term=_square, finish=lambda value, _: strict(hl.sqrt(value))),
+    "ReduceL2": _NORM,
     "ReduceLogSum": _Reduction(finish=lambda value, _: log(value)),
     "ReduceLogSumExp": _Reduction(),  # of exponentials, see `_made`
-    "ReduceMax": _Reduction(start=-_INFINITY, combine=_larger),
-    "ReduceMean": _Reduction(finish=lambda value, n: strict(value / constant(float(n)))),
+    "ReduceMax": _LARGEST,
+    "ReduceMean": _MEAN,
     "ReduceMin": _Reduction(start=_INFINITY, combine=_smaller),
     "ReduceProd": _Reduction(start=1.0, combine=mul),
     "ReduceSum": _Reduction(),
@@ -101,7 +107,12 @@ class Reductions:
     """
 
     name = "reductions"
-    anchors: frozenset[tuple[str, str]] = frozenset(("", name) for name in _REDUCTIONS)
+    anchors: frozenset[tuple[str, str]] = frozenset(
+        (domain, name)
+        for domain in ("", NCHWC_DOMAIN)
+        for name in _REDUCTIONS
+        if (domain, name) in OPERATORS
+    )
 
     def supports(self, workload: Workload) -> Support:
         """Tell whether the workload is one reduction with chains in front and behind."""
@@ -243,6 +254,8 @@ def _plan(workload: Workload) -> _ReductionPlan | Support:
     axes = reduced_axes(parts.anchor, len(shape))
     if axes is None:
         return Support(f"{parts.anchor.op_type} of no axes, or of axes there are not")
+    if parts.anchor.op_type == "GlobalLpPool" and parts.anchor.attributes.get("p", 2) != 2:
+        return Support("GlobalLpPool that is no sum of squares")
     if workload.blocked and not (axes == (2, 3) and keeps_dimensions(parts.anchor)):
         return Support(f"{parts.anchor.op_type} of other axes than pixels in the blocked layout")
     front, behind = _cut(parts)

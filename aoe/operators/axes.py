@@ -19,7 +19,7 @@ from aoe.operators.facts import (
     first_shape,
     number,
 )
-from aoe.workload import Operation
+from aoe.workload import NCHWC_DOMAIN, Operation
 
 SOFTMAX_ONE_AXIS_SINCE = 13
 """Version from which Softmax works on one axis, not on all from `axis` to the last."""
@@ -79,11 +79,17 @@ _LAYER = OperatorFacts(
 _SKIP_LAYER = replace(_LAYER, inputs=(3, 5), shape=_skipped, takes_prologue=False)
 
 
+_GLOBAL_POOLS = frozenset({"GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"})
+
+
 def reduced_axes(operation: Operation, rank: int) -> tuple[int, ...] | None:
     """Return the axes a reduction of a tensor of `rank` takes, sorted; None for none or wrong ones.
 
-    Without axes that is all of them, unless the operator says that it then does nothing.
+    Without axes that is all of them, unless the operator says that it then does nothing. A global
+    pooling takes those behind the channels.
     """
+    if operation.op_type in _GLOBAL_POOLS:
+        return tuple(range(2, rank)) or None
     given = operation.attributes.get("axes", ())
     axes = [int(axis) for axis in given] if isinstance(given, tuple) else []
     if not axes and number(operation.attributes, "noop_with_empty_axes", 0):
@@ -140,6 +146,8 @@ _EXTREME = replace(
     summed=lambda operation, shape: 1,
     rounding=Rounding.EXACT,
 )
+_GLOBAL_MEAN = replace(_REDUCTION, inputs=(1, 1), constants=())
+_GLOBAL_EXTREME = replace(_EXTREME, inputs=(1, 1), constants=())
 
 AXIS_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "CumSum"): OperatorFacts(
@@ -150,6 +158,9 @@ AXIS_OPERATORS: dict[OperatorKey, OperatorFacts] = {
         specials=Specials.SUMMED,
         summed=_cumulated_size,
     ),
+    ("", "GlobalAveragePool"): _GLOBAL_MEAN,
+    ("", "GlobalLpPool"): replace(_GLOBAL_MEAN, since=2),
+    ("", "GlobalMaxPool"): _GLOBAL_EXTREME,
     ("", "InstanceNormalization"): replace(
         _LAYER, inputs=(3, 3), since=6, per_channel=range(1, 3), summed=_pixels
     ),
@@ -171,6 +182,8 @@ AXIS_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "ReduceSum"): _REDUCTION,
     ("", "ReduceSumSquare"): _REDUCTION,
     ("", "Softmax"): _SOFTMAX,
+    (NCHWC_DOMAIN, "GlobalAveragePool"): _GLOBAL_MEAN,
+    (NCHWC_DOMAIN, "GlobalMaxPool"): _GLOBAL_EXTREME,
     (MICROSOFT_DOMAIN, "SkipLayerNormalization"): _SKIP_LAYER,
     (MICROSOFT_DOMAIN, "SkipSimplifiedLayerNormalization"): replace(_SKIP_LAYER, inputs=(3, 4)),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from aoe.operators.facts import (
@@ -119,6 +119,7 @@ _MEAN = OperatorFacts(
 
 WINDOW_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "AveragePool"): _MEAN,
+    ("", "LpPool"): replace(_MEAN, since=2),
     ("", "MaxPool"): _LARGEST,
     (NCHWC_DOMAIN, "AveragePool"): _MEAN,
     (NCHWC_DOMAIN, "MaxPool"): _LARGEST,

@@ -1,1 +1,1 @@
-"""Pooling: the largest element, or the mean, of a window around each result."""
+"""Pooling: the largest element, the mean, or a norm, of a window around each result."""

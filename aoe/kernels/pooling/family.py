@@ -9,7 +9,7 @@ import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
 from aoe.kernels.halide.chain import RESULT, build_chain
-from aoe.kernels.math.functions import constant
+from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.movement.neighbours import tap
 from aoe.kernels.movement.reading import element, position_variables, read_arguments
 from aoe.kernels.pooling.plan import Pooling, read_pooling
@@ -22,7 +22,7 @@ _LOWEST = -3.4028234663852886e38
 
 
 class PoolingFamily:
-    """y = chain(largest or mean of a window).
+    """y = chain(largest, mean or norm of a window).
 
     A window is pooled over all dimensions but the last first, for each column of the input; the
     columns of a row are kept in scratch, or pooled again for each window they are in.
@@ -43,7 +43,9 @@ class PoolingFamily:
         loops = {variable.name(): hl.Expr(variable) for variable in variables}
         columns = _columns(plan, arguments, variables)
         pooled = _pooled_row(plan, columns, variables)
-        if not plan.is_largest:
+        if plan.power == 2:
+            pooled = strict(hl.sqrt(pooled))
+        elif not plan.is_largest and not plan.power:
             pooled = pooled / _count(plan, loops)
         values = {plan.split.anchor.output: pooled}
         places = position_variables(loops, plan.nest.made)
@@ -96,7 +98,9 @@ def _columns(
                 inside.append((there >= 0) & (there < window.extent))
                 known[tap(at)] = hl.clamp(hl.likely(there), 0, window.extent - 1)
         value = element(plan.nest.read, arguments, position_variables(known, plan.nest.made), ())
-        terms.append(_or_nothing(plan, value, inside))
+        # the choice first: of sums of chosen products Halide 21 loses one choice in a guarded tail
+        value = _or_nothing(plan, value, inside)
+        terms.append({0: value, 1: hl.abs(value), 2: value * value}[plan.power])
     columns = hl.Func(ROWS)
     columns[place] = _reduced(plan, terms)
     return columns

@@ -8,7 +8,7 @@ from aoe.kernels.family import Support
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.movement.loops import result_loops
 from aoe.kernels.movement.neighbours import Neighbours, SplitAround, read_neighbours, split_around
-from aoe.operators import op_key
+from aoe.operators import number, op_key
 from aoe.operators.windows import WINDOW_OPERATORS, Window, windows_of
 from aoe.workload import Workload
 
@@ -39,6 +39,13 @@ class Pooling:
     def is_largest(self) -> bool:
         """True for the largest of a window, False for its mean."""
         return self.split.anchor.op_type == "MaxPool"
+
+    @property
+    def power(self) -> int:
+        """The power elements of a window are summed up in, 0 where they are not."""
+        if self.split.anchor.op_type != "LpPool":
+            return 0
+        return int(number(self.split.anchor.attributes, "p", 2))
 
     @property
     def counts_padding(self) -> bool:
@@ -77,6 +84,8 @@ def read_pooling(workload: Workload) -> Pooling | Support:
             return Support("a window in the padding, or one of all there is")
     if not windows or size > _WRITTEN_OUT_MAX:
         return Support(f"windows of {size} elements")
+    if found[0].op_type == "LpPool" and number(found[0].attributes, "p", 2) not in (1, 2):
+        return Support("LpPool of another power than 1 or 2")
     nest = read_neighbours(split, frozenset(windows), result_loops(workload.output))
     if isinstance(nest, Support):
         return nest

@@ -19,7 +19,7 @@ from aoe.testing.kernels import (
     operation,
     plain,
 )
-from aoe.workload import Operation, TensorSpec, Workload
+from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 
 def make(
@@ -44,6 +44,21 @@ def make(
         inputs=(plain(*shape), *others),
         operations=(anchor, *after),
         output=plain(*kept),
+    )
+
+
+def pooled(op_type: str, shape: tuple[int, ...], *, p: int = 2) -> Workload:
+    """Return a global pooling with a chain on both sides."""
+    attributes = {"p": p} if op_type == "GlobalLpPool" else {}
+    return Workload(
+        op_type="reductions",
+        inputs=(plain(*shape),),
+        operations=(
+            operation("LeakyRelu", "x0", "t0", version=16, alpha=0.1),
+            operation(op_type, "t0", "t1", version=2 if attributes else 1, **attributes),
+            operation("HardSigmoid", "t1", "t2", version=6),
+        ),
+        output=plain(*shape[:2], *(1 for _ in shape[2:])),
     )
 
 
@@ -80,6 +95,9 @@ class TestReductions(KernelFamilyTests):
         "means of channels, even": make("ReduceMean", (3, 5, 4, 8), (0, 2, 3)),
         "every other axis": make("ReduceLogSumExp", (3, 5, 4, 7, 20), (0, 2, 3)),
         "chains on both sides": surrounded(),
+        "global mean": pooled("GlobalAveragePool", (2, 5, 7, 9)),
+        "global largest of a volume": pooled("GlobalMaxPool", (1, 3, 3, 5, 7)),
+        "global norm of signals": pooled("GlobalLpPool", (2, 3, 101)),
     }
 
     @classmethod
@@ -89,7 +107,25 @@ class TestReductions(KernelFamilyTests):
         shape = (2, 3 * block_size(), 5, 9)
         mean = operation("ReduceMean", "r0", "t0", version=18, axes=(2, 3))
         workload = between_reorders(cls.family_name, (blocked(*shape),), (mean,))
-        return {**cls.cases, "blocked": replace(workload, output=blocked(*shape[:2], 1, 1))}
+        result = blocked(*shape[:2], 1, 1)
+        return {
+            **cls.cases,
+            "blocked": replace(workload, output=result),
+            "blocked, global mean": cls.blocked_pool("GlobalAveragePool", shape),
+            "blocked, global largest": cls.blocked_pool("GlobalMaxPool", (1, block_size(), 7, 7)),
+        }
+
+    @classmethod
+    def blocked_pool(cls, op_type: str, shape: tuple[int, ...]) -> Workload:
+        return Workload(
+            op_type=cls.family_name,
+            inputs=(blocked(*shape),),
+            operations=(
+                operation("Relu", "x0", "t0"),
+                operation(op_type, "t0", "t1", domain=NCHWC_DOMAIN),
+            ),
+            output=blocked(*shape[:2], 1, 1),
+        )
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -111,6 +147,8 @@ def test_long_sums_keep_their_accuracy() -> None:
     ("workload", "reason"),
     [
         (make("ReduceSum", (4, 1), (1,)), "ReduceSum of a single element"),
+        (pooled("GlobalLpPool", (1, 3, 5), p=3), "GlobalLpPool that is no sum of squares"),
+        (pooled("GlobalMaxPool", (3, 5)), "GlobalMaxPool cannot broadcast (3, 5)"),
     ],
 )
 def test_refusal_says_why(workload: Workload, reason: str) -> None:

@@ -85,6 +85,29 @@ class TestPooling(KernelFamilyTests):
         "mean of a sequence": make(
             "AveragePool", (1, 7, 40), (1, 7, 19), kernel_shape=(4,), strides=(2,)
         ),
+        "norm, every other": make(
+            "LpPool",
+            (2, 3, 13, 37),
+            (2, 3, 7, 19),
+            operation("Add", "t0 x1", "t1"),
+            others=(plain(3, 1, 1),),
+            kernel_shape=(3, 3),
+            strides=(2, 2),
+            pads=(1, 1, 1, 1),
+        ),
+        "absolute sum, dilated": make(
+            "LpPool",
+            (1, 5, 11, 24),
+            (1, 5, 5, 20),
+            p=1,
+            kernel_shape=(2, 3),
+            strides=(2, 1),
+            dilations=(1, 2),
+            version=18,
+        ),
+        "norm of a sequence, same size": make(
+            "LpPool", (1, 7, 41), (1, 7, 41), kernel_shape=(4,), auto_pad="SAME_LOWER", version=11
+        ),
     }
 
     @classmethod
@@ -107,6 +130,12 @@ def test_infinities_are_largest_and_lowest() -> None:
     result = CompiledKernel(workload).run({"x0": x})
     assert result[0, 0, 2, 2] == np.inf
     assert result[0, 1, 2, 3] <= -3.4e38
+
+
+def test_other_norms_are_refused() -> None:
+    workload = make("LpPool", (1, 2, 6, 6), (1, 2, 5, 5), kernel_shape=(2, 2), p=3)
+    reason = "LpPool of another power than 1 or 2"
+    assert get_family("pooling").supports(workload).reason == reason
 
 
 @pytest.mark.parametrize(
