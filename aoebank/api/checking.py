@@ -19,7 +19,12 @@ Paths: TypeAlias = AnyPath | Iterable[AnyPath]
 
 
 def validate(
-    paths: Paths, *, select: Names = (), ignore: Names = (), built_in: AnyPath | None = None
+    paths: Paths,
+    *,
+    select: Names = (),
+    ignore: Names = (),
+    built_in: AnyPath | None = None,
+    baseline: AnyPath | None = None,
 ) -> ValidateResult:
     """Return everything that is wrong with bank files and trees.
 
@@ -28,10 +33,13 @@ def validate(
         select: Report only these codes, or codes that start like this.
         ignore: Leave these out; of the two the longer one decides.
         built_in: Built-in bank to compare times with; default is that of `ASCEND_OPP_PATH`.
+        baseline: `git:REV`, or a file with what `aoebank validate --json` wrote: only findings
+            it does not have are returned.
 
     Raises:
         UsageError: there are no such codes.
-        BankNotFoundError: there is no such built-in bank.
+        BankNotFoundError: there is no such built-in bank, or no such baseline.
+        HistoryError: there is no such revision.
     """
     from aoebank.ops.validate import run
     from aoebank.ops.validate.built_in import find_built_in
@@ -40,7 +48,14 @@ def validate(
     selection = parse_selection(names(select), names(ignore))
     directory = Path(built_in) if built_in is not None else None
     tier = find_built_in(directory, env=current_environment(), cwd=Path.cwd())
-    return run.validate(_paths(paths), selection=selection, built_in=tier, today=current_day())
+    asked, today = _paths(paths), current_day()
+    result = run.validate(asked, selection=selection, built_in=tier, today=today)
+    if baseline is None:
+        return result
+    from aoebank.ops.validate.baseline import find_new, open_baseline
+
+    known = open_baseline(str(baseline), paths=asked, result=result, built_in=tier, today=today)
+    return find_new(result, known)
 
 
 def fix(

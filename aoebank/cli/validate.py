@@ -56,6 +56,15 @@ def command(
             help="Built-in bank to compare times with; default $ASCEND_OPP_PATH.",
         ),
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="git:REV|FILE",
+            show_default=False,
+            help="Only findings that this revision, or this --json document, does not have.",
+        ),
+    ] = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="Mend what is safe to mend, and show the difference.")
     ] = False,
@@ -89,7 +98,9 @@ def command(
             paths, select=codes, ignore=without, fix_class=fix_class or (), dry_run=dry_run
         )
     report = ValidateReport(
-        result=checking.validate(paths, select=codes, ignore=without, built_in=built_in),
+        result=checking.validate(
+            paths, select=codes, ignore=without, built_in=built_in, baseline=baseline
+        ),
         fail_on=Severity.NOTE if strict else fail_on,
         fixes=fixes,
         is_dry_run=dry_run,

@@ -40,6 +40,7 @@ class Finding:
         code: A member of `CODES`; stable, for selecting and ignoring.
         severity: Defaults to the one of the code.
         hint: A command or an edit that mends it; empty when nothing general can be said.
+        key: Of the record it is in; empty if it is in none, or not looked up.
     """
 
     code: str
@@ -49,6 +50,7 @@ class Finding:
     got: str | None = None
     expected: str | None = None
     hint: str = ""
+    key: str = ""
 
     def __post_init__(self) -> None:
         if self.code not in CODES:

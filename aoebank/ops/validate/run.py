@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -28,6 +29,7 @@ class ValidateResult:
         checked: Files looked at, in the order met.
         missing: Paths asked for that are not there.
         passed_over: How many files of the trees have nothing to do with a bank.
+        known: How many findings a baseline has too; they are not among `findings`.
     """
 
     findings: tuple[Finding, ...]
@@ -35,6 +37,7 @@ class ValidateResult:
     records: int
     missing: tuple[Path, ...] = ()
     passed_over: int = 0
+    known: int = 0
 
     @property
     def files(self) -> int:
@@ -135,13 +138,22 @@ def _check(entry: TreeEntry, run: _Run) -> None:
     elif entry.kind is FileKind.BANK:
         parsed = load_file(entry.path)
         run.records += len(parsed)
-        run.findings += check_bank(parsed)
+        run.findings += (_with_key(finding, parsed) for finding in check_bank(parsed))
         run.findings += check_name(parsed)
         run.findings += _companion(parsed, run)
-        run.findings += run.built_in.check(parsed)
-        run.findings += run.quarantine.check(parsed)
+        run.findings += (_with_key(finding, parsed) for finding in run.built_in.check(parsed))
+        run.findings += (_with_key(finding, parsed) for finding in run.quarantine.check(parsed))
     else:
         run.strays.append(entry)
+
+
+def _with_key(finding: Finding, parsed: ParsedFile) -> Finding:
+    """Return a finding of a file with the key of the record it is in, if it is in one."""
+    place = finding.location.start
+    number = bisect_right(parsed.starts, place) - 1
+    if not finding.location.line or number < 0 or place >= parsed.ends[number]:
+        return finding
+    return replace(finding, key=parsed.keys[number])
 
 
 def _companion(parsed: ParsedFile, run: _Run) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ def finding_document(finding: Finding) -> dict[str, object]:
         **location_document(finding.location),
         "message": finding.message,
     }
-    for name in ("got", "expected", "hint"):
+    for name in ("got", "expected", "hint", "key"):
         value = getattr(finding, name)
         if value:
             members[name] = value

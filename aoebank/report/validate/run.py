@@ -68,6 +68,7 @@ class ValidateReport:
             "files": self.result.files,
             "records": self.result.records,
             "passed_over": self.result.passed_over,
+            "known": self.result.known,
             "counts": {str(severity): self.result.count(severity) for severity in Severity},
             "fail_on": str(self.fail_on),
             "findings": [finding_document(finding) for finding in self.result.findings],
@@ -88,7 +89,7 @@ class ValidateReport:
         else:
             write_groups(text, group_findings(self._listed()))
         hidden = "" if self.has_statistics or self._shows_notes() else self._hidden()
-        text.line(f"{self._looked_at()}: {summary(self.result.findings)}{hidden}")
+        text.line(f"{self._looked_at()}: {summary(self.result.findings)}{hidden}{self._known()}")
 
     def _shows_notes(self) -> bool:
         return self.has_notes or self.fail_on is Severity.NOTE
@@ -100,6 +101,10 @@ class ValidateReport:
 
     def _hidden(self) -> str:
         return " (--notes lists them)" if self.result.count(Severity.NOTE) else ""
+
+    def _known(self) -> str:
+        known = self.result.known
+        return f"; {plural(known, 'finding')} of the baseline left out" if known else ""
 
     def _looked_at(self) -> str:
         looked_at = f"{plural(self.result.files, 'file')}, {plural(self.result.records, 'record')}"

@@ -108,3 +108,9 @@ def system_errors_explained(path: Path) -> Iterator[None]:
     except OSError as error:
         problem = f"cannot write here: {(error.strerror or str(error)).lower()}"
         raise BankPathError(problem, path=path) from error
+
+
+def write_scratch(path: Path, data: bytes) -> None:
+    """Write a file of a temporary folder of our own, its folders with it: in place, no lock."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
