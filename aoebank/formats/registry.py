@@ -13,6 +13,7 @@ from aoebank.formats.unified.format import UnifiedFormat
 from aoebank.formats.vector.format import VectorFormat
 
 HEAD_BYTES = 4096
+_SNIFFED_SUFFIX = ".json"
 
 _UNIFIED = UnifiedFormat()
 
@@ -58,6 +59,15 @@ def find_format(path: Path, head: bytes | None = None) -> Format | None:
     if head is None:
         return None
     return next((known for known in FORMATS if known.recognizes_content(head)), None)
+
+
+def may_be_bank(path: Path) -> bool:
+    """Return whether to look into a file that lies in a tree under a name that tells nothing.
+
+    Readers find files by their names. A bank under another name is one that was put aside, and
+    looked for in JSON only: a tree may hold sources by the thousand.
+    """
+    return path.name.endswith(_SNIFFED_SUFFIX)
 
 
 def format_of(path: Path, data: bytes = b"") -> Format:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from aoebank.formats.provenance import SUFFIX
-from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.formats.registry import HEAD_BYTES, find_format, may_be_bank
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 
 BACKUP_SUFFIX = ".json.aoe"  # CANN's backup during a flush; one that stays is a dead flush
@@ -84,7 +84,7 @@ def _walk(
                 links.append(link)
         for name in sorted(names):
             if not name.startswith(".") or name.endswith(TEMPORARY_SUFFIX):
-                yield classify(Path(folder, name))
+                yield classify(Path(folder, name), is_named=False)
 
 
 def leads_back(link: Path) -> bool:
@@ -92,8 +92,12 @@ def leads_back(link: Path) -> bool:
     return link.parent.resolve().is_relative_to(link.resolve())
 
 
-def classify(path: Path) -> TreeEntry:
-    """Return what a file is, by its name and, where that leaves it open, its first bytes."""
+def classify(path: Path, *, is_named: bool = True) -> TreeEntry:
+    """Return what a file is, by its name and, where that leaves it open, its first bytes.
+
+    Args:
+        is_named: Whether a person named this very file; of others only JSON is looked into.
+    """
     if path.name.endswith((BACKUP_SUFFIX, TEMPORARY_SUFFIX)):
         return TreeEntry(path=path, kind=FileKind.LEFT_OVER)
     try:
@@ -102,7 +106,9 @@ def classify(path: Path) -> TreeEntry:
             return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason)
         if path.name.endswith(SUFFIX):
             return TreeEntry(path=path, kind=FileKind.SIDE_CAR)
-        known = find_format(path) or find_format(path, _head(path))
+        known = find_format(path)
+        if known is None and (is_named or may_be_bank(path)):
+            known = find_format(path, _head(path))
     except OSError as error:
         reason = str(error.strerror or error).lower()
         return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason)

@@ -73,16 +73,12 @@ def blame(
         HistoryError: the bank has no history.
     """
     history = open_versions(root, source)
-    versions = history.versions()
     here = PathSide(label=str(root), path=root)
     keys = RecordFilter(key=(key,))
     places = dict.fromkeys(_places(here, wanted, keys))
     if not places:  # removed: the newest version that had it knows where
-        sides = (history.side(version.id) for version in versions)
-        places = next(
-            (found for side in sides if (found := dict.fromkeys(_places(side, wanted, keys)))), {}
-        )
-    walk = _Walk(history, versions)
+        places = _find_removed(history, wanted, keys)
+    walk = _Walk(history, {name for name, _ in places})
     return BlameResult(
         root=root,
         key=key,
@@ -96,6 +92,27 @@ def _places(side: Side, wanted: RecordFilter, keys: RecordFilter) -> Iterator[tu
         for key in parsed.keys if parsed else ():
             if keys.holds_key(key):
                 yield name, key
+
+
+def _find_removed(
+    history: History, wanted: RecordFilter, keys: RecordFilter
+) -> dict[tuple[str, str], None]:
+    """Return where the newest version that has such a record has it."""
+    known: dict[tuple[str, str], tuple[str, ...]] = {}  # versions share most of their files
+    for version in history.iter_versions():
+        side = history.banks(version.id)
+        places: dict[tuple[str, str], None] = {}
+        for name in side.names():
+            if not holds_file(wanted, name):
+                continue
+            place = name, side.contents[name]
+            if place not in known:
+                parsed = side.load(name)
+                known[place] = tuple(filter(keys.holds_key, parsed.keys if parsed else ()))
+            places |= dict.fromkeys((name, key) for key in known[place])
+        if places:
+            return places
+    return {}
 
 
 def _blame(walk: _Walk, here: PathSide, name: str, key: str) -> BlamedRecord:
@@ -114,8 +131,10 @@ def _blame(walk: _Walk, here: PathSide, name: str, key: str) -> BlamedRecord:
 class _Walk:
     """Goes back from version to parent and remembers what it read of each."""
 
-    def __init__(self, history: History, versions: tuple[Version, ...]) -> None:
+    def __init__(self, history: History, names: set[str]) -> None:
+        versions = tuple(history.iter_versions(names)) if names else ()
         self._history = history
+        self._names = names
         self._versions = {version.id: version for version in versions}
         self._newest = versions[0] if versions else None
         self._sides: dict[str, StoredSide] = {}
@@ -149,7 +168,7 @@ class _Walk:
 
     def _load(self, version: Version, name: str) -> ParsedFile | None:
         if version.id not in self._sides:
-            self._sides[version.id] = self._history.side(version.id)
+            self._sides[version.id] = self._history.files(version.id, self._names)
         side = self._sides[version.id]
         stored = side.contents.get(name)
         if stored is None:

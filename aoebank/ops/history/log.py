@@ -65,7 +65,7 @@ def log(
         else {}
     )
     found: list[LoggedVersion] = []
-    for version in history.versions():
+    for version in history.iter_versions():
         moves = tuple(_moves(history, version, wanted))
         if not moves and not is_whole(wanted):
             continue
@@ -83,8 +83,7 @@ def log(
 
 
 def _moves(history: History, version: Version, wanted: RecordFilter) -> Iterator[RecordMove]:
-    parent = version.parents[0] if version.parents else ""
-    return iter_moves(history.side(parent), history.side(version.id), wanted)
+    return iter_moves(*history.changes(version), wanted)
 
 
 def _soc_of(name: str) -> str:

@@ -13,7 +13,8 @@ from aoebank.errors import HistoryError
 _NOT_FOUND = "git is not installed, or not on PATH"
 # another repository's settings must not leak in, and nothing may wait for a person
 _STEADY = ("-c", "core.quotePath=false", "-c", "core.fsmonitor=false")
-_FILE_MODES = ("100644", "100755")
+FILE_MODES = ("100644", "100755")
+_PIECE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Blob:
     @property
     def is_file(self) -> bool:
         """Return whether it is a regular file; a link in a revision leads nowhere here."""
-        return self.mode in _FILE_MODES
+        return self.mode in FILE_MODES
 
 
 def run_git(arguments: Sequence[str], *, cwd: Path, data: bytes | None = None) -> bytes:
@@ -70,11 +71,50 @@ def try_git(
             check=False,
             stdin=subprocess.DEVNULL if data is None else None,
         )
-    except FileNotFoundError as error:
-        problem = _NOT_FOUND if cwd.is_dir() else "no such directory"
-        raise HistoryError(problem, where=str(cwd)) from error
-    except (NotADirectoryError, PermissionError) as error:
-        raise HistoryError("not a directory we can enter", where=str(cwd)) from error
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise _not_started(cwd, error) from error
+
+
+def start_git(arguments: Sequence[str], *, cwd: Path) -> subprocess.Popen[bytes]:
+    """Start git with a pipe to it and one from it; whoever starts it ends it.
+
+    Raises:
+        HistoryError: git is not there.
+    """
+    try:
+        return subprocess.Popen(
+            ["git", *_STEADY, *arguments],
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise _not_started(cwd, error) from error
+
+
+def iter_git(arguments: Sequence[str], *, cwd: Path) -> Iterator[bytes]:
+    """Run git and yield what it writes, cut at each 0, as it comes; ended when nobody asks more.
+
+    Raises:
+        HistoryError: git is not there, or says no.
+    """
+    process = start_git(arguments, cwd=cwd)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.close()
+        rest = b""
+        while piece := process.stdout.read1(_PIECE_BYTES):  # type: ignore[attr-defined]
+            *fields, rest = (rest + piece).split(b"\0")
+            yield from fields
+        if process.wait():
+            run_git(arguments, cwd=cwd)  # tells why
+            raise HistoryError(f"git {arguments[0]} ended early", where=str(cwd), hint="git fsck")
+    finally:
+        process.stdout.close()
+        process.kill()
+        process.wait()
 
 
 def find_work_tree(path: Path) -> Path | None:
@@ -142,6 +182,12 @@ def read_blobs(names: Iterable[str], *, cwd: Path) -> Iterator[bytes]:
         size = int(fields[2])
         yield output[end + 1 : end + 1 + size]
         start = end + 1 + size + 1
+
+
+def _not_started(cwd: Path, error: OSError) -> HistoryError:
+    if isinstance(error, FileNotFoundError):
+        return HistoryError(_NOT_FOUND if cwd.is_dir() else "no such directory", where=str(cwd))
+    return HistoryError("not a directory we can enter", where=str(cwd))
 
 
 class CommitTree:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 from aoebank.errors import HistoryError
-from aoebank.formats.registry import find_format
+from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.registry import HEAD_BYTES, bank_globs, find_format
+from aoebank.storage.git.lasting import ObjectReader, TreeReader
 from aoebank.storage.git.program import (
-    Blob,
     find_commit,
     find_work_tree,
     get_commit,
     iter_blobs,
-    read_blobs,
-    run_git,
+    iter_git,
 )
 from aoebank.storage.sides.side import SideKind, StoredSide
 from aoebank.storage.sides.versions import Version, empty_side
 
-_FORMAT = "%x1e%H%x1f%P%x1f%an <%ae>%x1f%cI%x1f%D%x1f%B"
+_FIELDS = ("%H", "%P", "%an <%ae>", "%cI", "%D", "%B")
+_FORMAT = "%x00".join(_FIELDS)
 _TAG = "tag: "
+_MANY_NAMES = 500
 
 
 def open_git_side(text: str, *, beside: Path, cwd: Path) -> StoredSide:
@@ -48,9 +50,7 @@ def open_git_side(text: str, *, beside: Path, cwd: Path) -> StoredSide:
         )
     commit = get_commit(revision, cwd=top)
     inside = _from_top(path, top=top, cwd=cwd) if colon else _below(beside, top)
-    blobs = {
-        blob.path: blob.name for blob in iter_blobs(commit, cwd=top, path=inside) if blob.is_file
-    }
+    blobs = _list_files(commit, top, inside)
     if not blobs and inside:
         raise HistoryError(
             "no such path in this revision",
@@ -58,33 +58,53 @@ def open_git_side(text: str, *, beside: Path, cwd: Path) -> StoredSide:
             got=inside,
             hint=f"git -C {top} ls-tree -r --name-only {revision}",
         )
-    return _make_side(text, revision, inside, blobs, top)
-
-
-def _make_side(
-    text: str, revision: str, inside: str, blobs: dict[str, str], top: Path
-) -> StoredSide:
     is_file = inside in blobs
     folder = inside.rpartition("/")[0] if is_file else inside
-    start = len(folder) + 1 if folder else 0
-    contents = {path[start:]: name for path, name in blobs.items()}
     if is_file:
-        contents |= _side_car(inside, revision, top)
-    return StoredSide(
-        label=f"git:{text}",
-        kind=SideKind.GIT,
-        is_tree=not is_file,
-        place=f"git:{revision}:{folder or '.'}",
-        contents=contents,
-        read=lambda name: next(read_blobs([name], cwd=top)),
-    )
+        blobs |= _list_files(commit, top, f"{inside}{SUFFIX}")
+    store = _Store(ObjectReader(top))
+    return store.side(blobs, folder, label=f"git:{text}", revision=revision, is_tree=not is_file)
 
 
-def _side_car(inside: str, revision: str, top: Path) -> dict[str, str]:
-    from aoebank.formats.provenance import SUFFIX
+class _Store:
+    """Makes sides of what commits of one repository hold; they share what was found out."""
 
-    found = iter_blobs(revision, cwd=top, path=f"{inside}{SUFFIX}")
-    return {blob.path.rpartition("/")[2]: blob.name for blob in found}
+    def __init__(self, objects: ObjectReader) -> None:
+        self._objects = objects
+        self._recognized: dict[str, bool] = {}
+
+    def side(
+        self,
+        blobs: Mapping[str, str],
+        folder: str,
+        *,
+        label: str,
+        revision: str,
+        is_tree: bool = True,
+    ) -> StoredSide:
+        """Return files as a side.
+
+        Args:
+            blobs: Object names by path from the top.
+            folder: Where paths of the side begin; empty for the top.
+        """
+        start = len(folder) + 1 if folder else 0
+        return StoredSide(
+            label=label,
+            kind=SideKind.GIT,
+            is_tree=is_tree,
+            place=f"git:{revision}:{folder or '.'}",
+            contents={path[start:]: name for path, name in blobs.items()},
+            read=self._objects.read,
+            read_head=lambda name: self._objects.read_head(name, HEAD_BYTES),
+            recognized=self._recognized,
+        )
+
+
+def _list_files(commit: str, top: Path, inside: str) -> dict[str, str]:
+    """Return the object names of the regular files at or below a path, by path from the top."""
+    blobs = iter_blobs(commit, cwd=top, path=inside)
+    return {blob.path: blob.name for blob in blobs if blob.is_file}
 
 
 def _from_top(path: str, *, top: Path, cwd: Path) -> str:
@@ -102,32 +122,68 @@ def _below(path: Path, top: Path) -> str:
     return "" if inside == "." else inside
 
 
-@dataclass(frozen=True, slots=True)
 class GitHistory:
-    """The commits of the current branch that touch the bank at `root`."""
+    """The commits of the current branch that touch the bank at `root`.
 
-    root: Path
+    Those are the commits that touch a bank file or a side-car, by its name; files under other
+    names count that the newest commit holds records in. A repository of sources has thousands of
+    others, which git passes over before they are seen here.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
 
     @property
     def kind(self) -> SideKind:
         return SideKind.GIT
 
-    def versions(self) -> tuple[Version, ...]:
-        """Return the commits, newest first, each with its parents among them."""
-        return tuple(self._log(["--topo-order", "--parents", "HEAD"]))
+    def iter_versions(self, names: Collection[str] = ()) -> Iterator[Version]:
+        """Yield the commits, newest first.
+
+        As in `git log`, a branch that left nothing of its own is passed over; with names none is.
+        """
+        if names:
+            return self._log(["--full-history", "--parents", "HEAD"], self._pathspecs(names))
+        return self._log(["--parents", "HEAD"], self._all_banks)
 
     def get(self, reference: str) -> Version:
         """Return the commit a revision means, whether it touches the bank or not."""
-        commit = get_commit(reference, cwd=self._top())
-        listing = ["--no-walk=unsorted", commit]
-        return next(self._log(listing, path=False))
+        commit = get_commit(reference, cwd=self._top)
+        return next(self._log(["--no-walk=unsorted", commit]))
 
     def side(self, version: str) -> StoredSide:
         """Return the bank as a commit has it; one without the bank gives an empty side."""
-        if not version or next(_blobs(version, self._top(), self.root), None) is None:
+        if not version:
             return empty_side(self.kind)
-        return open_git_side(version, beside=self.root, cwd=self.root)
+        commit = get_commit(version, cwd=self._top)
+        blobs = _list_files(commit, self._top, self._inside)
+        return self._make_side(blobs, version) if blobs else empty_side(self.kind)
 
+    def banks(self, version: str) -> StoredSide:
+        """Return the bank files of a commit and nothing else."""
+        return self._make_side(self._banks.files(version), version)
+
+    def files(self, version: str, names: Collection[str]) -> StoredSide:
+        """Return some files of a commit and nothing else."""
+        wanted = tuple(sorted(names))
+        if wanted not in self._readers:
+            pathspecs = self._pathspecs(wanted)
+            self._readers[wanted] = TreeReader(pathspecs, objects=self._objects)
+        return self._make_side(self._readers[wanted].files(version), version)
+
+    def changes(self, version: Version) -> tuple[StoredSide, StoredSide]:
+        """Return what a commit changed: the bank files that differ from its first parent's."""
+        parent = version.parents[0] if version.parents else ""
+        before: dict[str, str] = {}
+        after: dict[str, str] = {}
+        for path, (old, new) in self._banks.differences(parent, version.id).items():
+            if old is not None:
+                before[path] = old
+            if new is not None:
+                after[path] = new
+        return self._make_side(before, parent), self._make_side(after, version.id)
+
+    @cached_property
     def _top(self) -> Path:
         top = find_work_tree(self.root)
         if top is None or find_commit("HEAD", cwd=top) is None:
@@ -135,23 +191,55 @@ class GitHistory:
             raise HistoryError(problem, where=str(self.root), hint="aoebank snapshot")
         return top
 
-    def _log(self, arguments: list[str], *, path: bool = True) -> Iterator[Version]:
-        top = self._top()
-        place = ["--", f":(literal){os.path.realpath(self.root)}"] if path else ["--"]
-        listing = run_git(
-            [
-                "log",
-                "--encoding=UTF-8",
-                f"--format={_FORMAT}",
-                "--decorate=short",
-                "--decorate-refs=refs/tags/",
-                *arguments,
-                *place,
-            ],
-            cwd=top,
+    @cached_property
+    def _inside(self) -> str:
+        return _below(self.root, self._top)
+
+    @cached_property
+    def _objects(self) -> ObjectReader:
+        return ObjectReader(self._top)
+
+    @cached_property
+    def _store(self) -> _Store:
+        return _Store(self._objects)
+
+    @cached_property
+    def _banks(self) -> TreeReader:
+        return TreeReader(self._all_banks, objects=self._objects)
+
+    @cached_property
+    def _readers(self) -> dict[tuple[str, ...], TreeReader]:
+        return {}
+
+    @cached_property
+    def _all_banks(self) -> tuple[str, ...]:
+        """Return the pathspecs of bank files and side-cars."""
+        newest = self.side("HEAD")
+        others = [name for name in newest.names() if find_format(Path(name)) is None]
+        globs = [*bank_globs(), f"*{SUFFIX}"]
+        if len(others) > _MANY_NAMES:  # a command line takes only so many
+            globs, others = [*globs, "*.json"], []
+        place = _escape(f"{self._inside}/" if self._inside else "")
+        return (*(f":(top,glob){place}**/{glob}" for glob in globs), *self._pathspecs(others))
+
+    def _pathspecs(self, names: Collection[str]) -> tuple[str, ...]:
+        place = f"{self._inside}/" if self._inside else ""
+        return tuple(f":(top,literal){place}{name}" for name in names)
+
+    def _make_side(self, blobs: Mapping[str, str], commit: str) -> StoredSide:
+        return self._store.side(blobs, self._inside, label=f"git:{commit}", revision=commit)
+
+    def _log(self, arguments: list[str], pathspecs: tuple[str, ...] = ()) -> Iterator[Version]:
+        options = ("--encoding=UTF-8", "--decorate=short", "--decorate-refs=refs/tags/")
+        output = iter_git(
+            ["log", "-z", f"--format={_FORMAT}", *options, *arguments, "--", *pathspecs],
+            cwd=self._top,
         )
-        for line in listing.decode("utf-8", errors="replace").split("\x1e")[1:]:
-            commit, parents, who, time, names, message = line.split("\x1f", 5)
+        fields = (field.decode("utf-8", errors="replace") for field in output)
+        # as many at a time as a commit has
+        for commit, parents, who, time, names, message in zip(
+            *[fields] * len(_FIELDS), strict=True
+        ):
             tags = (name.removeprefix(_TAG) for name in names.split(", "))
             yield Version(
                 kind=SideKind.GIT,
@@ -170,14 +258,16 @@ def is_tracked(root: Path) -> bool:
         top = find_work_tree(root)
         if top is None or find_commit("HEAD", cwd=top) is None:
             return False
-        return any(find_format(Path(blob.path)) for blob in _blobs("HEAD", top, root))
+        inside = os.path.relpath(os.path.realpath(root), os.path.realpath(top))
+        blobs = iter_blobs("HEAD", cwd=top, path="" if inside == "." else inside)
+        return any(find_format(Path(blob.path)) for blob in blobs)
     except HistoryError:  # no git on this machine
         return False
 
 
-def _blobs(commit: str, top: Path, root: Path) -> Iterator[Blob]:
-    inside = os.path.relpath(os.path.realpath(root), os.path.realpath(top))
-    return iter_blobs(commit, cwd=top, path="" if inside == "." else inside)
+def _escape(path: str) -> str:
+    """Return a path as a pattern that means it alone."""
+    return "".join(f"\\{letter}" if letter in "\\*?[]" else letter for letter in path)
 
 
 def _utc(text: str) -> str:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +14,7 @@ from typing import Protocol
 from aoebank.errors import BankPermissionError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
-from aoebank.formats.registry import HEAD_BYTES, find_format, format_of
+from aoebank.formats.registry import HEAD_BYTES, find_format, format_of, may_be_bank
 from aoebank.formats.text.splice import is_blank
 from aoebank.storage.bank import load_file, load_provenance, read_file
 from aoebank.storage.readers.folders import size_of
@@ -132,6 +132,9 @@ class StoredSide:
         place: What paths in messages start with; no such file is on disk.
         contents: What the store calls each file and side-car, by its path below the side.
         read: Gives the bytes of one by what the store calls it.
+        read_head: Gives the first `HEAD_BYTES` of one, where that is cheaper.
+        recognized: Whether a content looks like one of a bank, by what the store calls it; sides
+            of one store share it.
     """
 
     label: str
@@ -140,6 +143,8 @@ class StoredSide:
     place: str
     contents: Mapping[str, str]
     read: Callable[[str], bytes]
+    read_head: Callable[[str], bytes] | None = None
+    recognized: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     def names(self) -> tuple[str, ...]:
         if not self.is_tree:  # what a person names is a bank file, whatever it is called
@@ -167,10 +172,16 @@ class StoredSide:
         if name.endswith(SUFFIX) or any(part.startswith(".") for part in parts):
             return False
         path = Path(name)
-        known = find_format(path)
-        return known is not None or (
-            find_format(path, self.read(self.contents[name])[:HEAD_BYTES]) is not None
+        return find_format(path) is not None or (
+            may_be_bank(path) and self._looks_like_bank(path, self.contents[name])
         )
+
+    def _looks_like_bank(self, path: Path, stored: str) -> bool:
+        if stored not in self.recognized:
+            read = self.read_head or self.read
+            head = read(stored)[:HEAD_BYTES]
+            self.recognized[stored] = find_format(path, head) is not None
+        return self.recognized[stored]
 
 
 def size_on_disk(sides: Iterable[Side | None]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,9 +66,9 @@ class SnapshotHistory:
     def kind(self) -> SideKind:
         return SideKind.SNAPSHOT
 
-    def versions(self) -> tuple[Version, ...]:
-        """Return all snapshots, newest first."""
-        return tuple(_version(snapshot) for snapshot in reversed(self.snapshots()))
+    def iter_versions(self, names: Collection[str] = ()) -> Iterator[Version]:
+        """Yield all snapshots, newest first."""
+        return (_version(snapshot) for snapshot in reversed(self.snapshots()))
 
     def get(self, reference: str) -> Version:
         """Return the snapshot a tag, an id, the start of one, or `latest~N` means."""
@@ -78,6 +79,19 @@ class SnapshotHistory:
         if not version:
             return empty_side(self.kind)
         return open_snapshot_side(version, root=self.root)
+
+    def banks(self, version: str) -> StoredSide:
+        """Return the bank as a snapshot has it."""
+        return self.side(version)
+
+    def files(self, version: str, names: Collection[str]) -> StoredSide:
+        """Return the bank as a snapshot has it."""
+        return self.side(version)
+
+    def changes(self, version: Version) -> tuple[StoredSide, StoredSide]:
+        """Return the bank as the snapshot before has it, and as this one does."""
+        parent = version.parents[0] if version.parents else ""
+        return self.side(parent), self.side(version.id)
 
     def snapshots(self) -> tuple[Snapshot, ...]:
         """Return the snapshots with all that is known of them, oldest first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,8 +41,12 @@ class History(Protocol):
     @property
     def kind(self) -> SideKind: ...
 
-    def versions(self) -> tuple[Version, ...]:
-        """Return all versions, newest first; a parent comes after its children."""
+    def iter_versions(self, names: Collection[str] = ()) -> Iterator[Version]:
+        """Yield the versions, newest first.
+
+        Args:
+            names: Only those that touch these files, along every line of the history.
+        """
         ...
 
     def get(self, reference: str) -> Version:
@@ -54,6 +59,18 @@ class History(Protocol):
 
     def side(self, version: str) -> StoredSide:
         """Return the bank as a version has it, by full id; empty for an empty id."""
+        ...
+
+    def banks(self, version: str) -> StoredSide:
+        """Return the bank files of a version; cheap where versions are asked for in a row."""
+        ...
+
+    def files(self, version: str, names: Collection[str]) -> StoredSide:
+        """Return some files of a version; cheap where versions are asked for in a row."""
+        ...
+
+    def changes(self, version: Version) -> tuple[StoredSide, StoredSide]:
+        """Return the bank before a version and as it has it; what both share may be missing."""
         ...
 
 

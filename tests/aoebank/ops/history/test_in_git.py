@@ -16,7 +16,8 @@ from aoebank.ops.history.restore import plan_restore, restore
 from aoebank.ops.history.revert import plan_revert, revert
 from aoebank.ops.selection import RecordFilter
 from aoebank.storage.history.database import history_path
-from aoebank.storage.sides.side import SideKind
+from aoebank.storage.sides.git import open_git_side
+from aoebank.storage.sides.side import PathSide, SideKind
 from aoebank.storage.sides.snapshots import open_snapshot_side
 from aoebank.testing.factories import make_record
 
@@ -84,6 +85,42 @@ def test_blame_follows_the_branch_a_record_came_from(bank: Path) -> None:
     (found,) = blame(bank, K2, wanted=ALL).records
     messages = [state.version.message for state in found.states if state.version]
     assert messages == ["on the side", "one"]
+
+
+def test_blame_names_the_first_branch_that_has_the_record_in_a_merge_that_took_the_other_file(
+    bank: Path,
+) -> None:
+    banks.git(bank, "checkout", "-q", "-b", "side")
+    banks.put(bank, make_record(2, cost_us=3.0), make_record(9))
+    _commit(bank, "on the side")
+    banks.git(bank, "checkout", "-q", "main")
+    banks.put(bank, make_record(2, cost_us=3.0))
+    _commit(bank, "on main")
+    banks.git(bank, "merge", "-q", "--no-ff", "-m", "merged", "-X", "theirs", "side")
+    (found,) = blame(bank, K2, wanted=ALL).records
+    assert [state.version.message for state in found.states if state.version][:1] == ["on main"]
+
+
+def test_blame_finds_a_record_that_was_removed_with_its_file(bank: Path) -> None:
+    banks.git(bank, "rm", "-q", "-r", ".")
+    _commit(bank, "all gone")
+    banks.put(bank, make_record(5), op="Elu")
+    _commit(bank, "another")
+    (found,) = blame(bank, K1, wanted=ALL).records
+    messages = [state.version.message for state in found.states if state.version]
+    assert messages == ["all gone", "two\n\nwith a body", "one"]
+    assert not found.is_present
+
+
+@pytest.mark.parametrize("name", ["put aside.json", "put aside.json.bak"])
+def test_records_under_another_name_are_looked_for_in_json_only(bank: Path, name: str) -> None:
+    (bank / name).write_bytes(banks.file_of(bank).read_bytes())
+    _commit(bank, "put aside")
+    is_bank = name.endswith(".json")
+    newest = log(bank, wanted=ALL).versions[0]
+    assert (newest.version.message == "put aside") == is_bank
+    assert (name in open_git_side("HEAD", beside=bank, cwd=bank).names()) == is_bank
+    assert (name in PathSide(label="", path=bank).names()) == is_bank
 
 
 def test_commit_is_restored_and_git_keeps_what_was_there(bank: Path) -> None:
