@@ -70,9 +70,10 @@ def merge(
         AoebankError: a side cannot be merged, or the result not be written; nothing is changed.
     """
     from aoebank.ops.merge import run
-    from aoebank.ops.merge.destination import find_destination
+    from aoebank.ops.merge.destination import find_destination, put_back_merge
     from aoebank.ops.merge.guards import find_exclusions
     from aoebank.ops.merge.verdicts import SavedVerdicts, load_verdicts
+    from aoebank.storage.sides.open import is_stored
 
     if Policy(untimed) is Policy.KEEP_BEST:
         raise UsageError("without times there is no best", where="--untimed", got=untimed)
@@ -88,6 +89,8 @@ def merge(
     )
     texts = [str(side) for side in sides]
     _demand_sides(texts, output, writes=not dry_run)
+    if output is not None and not dry_run and not is_stored(str(output)):
+        put_back_merge(Path(output))
     opened = tuple(_open(text, texts[1 if number == 0 else 0]) for number, text in enumerate(texts))
     place = find_destination(str(output), opened, cwd=_HERE) if output is not None else None
     request = run.MergeRequest(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,14 +11,18 @@ from aoebank.errors import BankNotFoundError, BankPathError, UsageError
 from aoebank.formats.provenance import provenance_path
 from aoebank.formats.registry import get_format
 from aoebank.model.digest import sha256_of
+from aoebank.ops.merge.conflicts.file import keep_choices
 from aoebank.ops.merge.document import conflict_document, conflict_path
 from aoebank.ops.merge.guards import Relatedness
 from aoebank.ops.merge.lines import QUARANTINE
 from aoebank.ops.merge.plan import Decision, FilePlan, Source
+from aoebank.storage.bank import read_file
 from aoebank.storage.git.merge_point import MergePoint
 from aoebank.storage.sides.open import is_stored
 from aoebank.storage.sides.side import PathSide, Side
 from aoebank.storage.twins import BY_TUNER_ONLY, USE_TUNER
+from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
+from aoebank.storage.writing.journal import put_back
 from aoebank.storage.writing.staged import StagedChanges
 
 
@@ -67,6 +72,11 @@ class Destination:
     is_tree: bool
     number: int | None = None
 
+    @property
+    def journal(self) -> Path:
+        """Return where the change of all files is noted while it is made."""
+        return _tree_journal(self.path) if self.is_tree else _file_journal(self.path)
+
     def version(self, step: int) -> Source | None:
         """Return which version of a step this is, if it is one.
 
@@ -99,15 +109,14 @@ class Destination:
         """
         place = self.place(file.plan.name)
         conflicts = conflict_document(file.conflicts, _written(file), point=point)
-        if conflicts:
-            _demand_settled(conflict_path(place))
+        is_waiting = bool(conflicts) and _is_waiting(conflict_path(place), conflicts)
         twin = file.twin_of(place)
         _demand_same_twin(file, found, twin)
         changes.put(place, file.data, old_sha256=found.bank)
         changes.put(provenance_path(place), file.side_car, old_sha256=found.side_car)
         if twin is not None and file.twin is not None:
             changes.put(twin, file.twin, old_sha256=found.twin)
-        if conflicts:
+        if conflicts and not is_waiting:
             changes.put(conflict_path(place), conflicts, old_sha256=None)
 
     def stage_quarantine(
@@ -116,6 +125,44 @@ class Destination:
         """Prepare to write the quarantine of a tree; `found` is the digest of what was here."""
         if data is not None:
             changes.put(self.path / QUARANTINE, data, old_sha256=found)
+
+
+def put_back_merge(path: Path) -> None:
+    """Undo a merge into a file or a tree whose process died in the middle.
+
+    Raises:
+        BankLockedError: it lives.
+    """
+    for journal in (_tree_journal(path), _file_journal(path)):
+        if journal.exists():
+            put_back(journal)
+
+
+def demand_whole(path: Path) -> None:
+    """Raise `BankPathError` if a merge into this file or tree, or a tree above, was cut off."""
+    real = Path(os.path.realpath(path))
+    places = [(real, _file_journal(real)), *((top, _tree_journal(top)) for top in _above(real))]
+    for merged, journal in places:
+        if journal.exists():
+            raise BankPathError(
+                "a merge was cut off here, or still runs",
+                path=merged,
+                expected="a merge that came to its end",
+                hint="run that merge again: it first puts back what it had changed",
+            )
+
+
+def _above(path: Path) -> Iterator[Path]:
+    yield path
+    yield from path.parents
+
+
+def _tree_journal(path: Path) -> Path:
+    return path / f".merge{TEMPORARY_SUFFIX}"
+
+
+def _file_journal(path: Path) -> Path:
+    return path.with_name(f".{path.name[:200]}.merge{TEMPORARY_SUFFIX}")
 
 
 def find_destination(text: str, sides: Sequence[Side], *, cwd: Path) -> Destination:
@@ -184,13 +231,23 @@ def _written(file: MergedFile) -> dict[str, str | None]:
     }
 
 
-def _demand_settled(place: Path) -> None:
-    if place.exists():
+def _is_waiting(place: Path, conflicts: bytes) -> bool:
+    """Return whether these very conflicts stand there already, some of them decided perhaps.
+
+    Raises:
+        BankPathError: those of another merge do.
+    """
+    old = read_file(place)
+    if old is None:
+        return False
+    kept, _, is_all = keep_choices(old, conflicts, place)
+    if kept != old or not is_all:
         raise BankPathError(
             "conflicts of an earlier merge are not settled yet",
             path=place,
             hint=f"settle them: aoebank merge --apply {place}",
         )
+    return True
 
 
 def _demand_same_twin(file: MergedFile, found: FoundDigests, twin: Path | None) -> None:

@@ -102,7 +102,8 @@ def merge(request: MergeRequest) -> MergeResult:
     for number, theirs in enumerate(others[:-1]):
         ours = _fold(_step(request, number, ours, theirs), tally)
     last = _step(request, len(others) - 1, ours, others[-1])
-    with staged_changes() as changes:
+    destination = request.destination
+    with staged_changes(destination.journal if destination else None) as changes:
         _finish(last, tally, request.destination, changes)
         written = changes.commit()
     return MergeResult(

@@ -19,6 +19,7 @@ from aoebank.formats.text.splice import splice_raw
 from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.ops.merge.conflicts.file import demand_current, point_of
+from aoebank.ops.merge.destination import demand_whole
 from aoebank.ops.merge.document import (
     CONFLICT_SUFFIX,
     CONFLICTS,
@@ -31,6 +32,8 @@ from aoebank.ops.merge.plan import SOURCE_OF, Action, Source
 from aoebank.storage.bank import load_file, read_file
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
 from aoebank.storage.twins import demand_no_twin
+from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
+from aoebank.storage.writing.journal import put_back
 from aoebank.storage.writing.staged import staged_changes
 
 _Members = Mapping[str, JsonValue]  # of one decision of a conflict file
@@ -68,6 +71,9 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
         HistoryError: the bank has other records by now, or the work tree is at another merge.
     """
     bank = path.with_name(path.name.removesuffix(CONFLICT_SUFFIX))
+    demand_whole(bank)
+    if not is_dry_run and _journal(bank).exists():
+        put_back(_journal(bank))
     data = read_file(path)
     if data is None:
         raise BankNotFoundError("no such file", path=path, expected="a conflict file")
@@ -88,7 +94,7 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
     )
     if is_dry_run or not chosen:
         return settlement
-    with staged_changes() as changes:
+    with staged_changes(_journal(bank)) as changes:
         if result != parsed.data:
             digest = None if old is None else sha256_of(parsed.data)
             changes.write(bank, result, old_sha256=digest)
@@ -98,6 +104,10 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
         else:
             changes.remove(path, old_sha256=sha256_of(data))
         return replace(settlement, written=changes.commit())
+
+
+def _journal(bank: Path) -> Path:
+    return bank.with_name(f".{bank.name[:200]}.settle{TEMPORARY_SUFFIX}")
 
 
 def _demand_no_quarantined(before: ParsedFile, result: bytes, today: date) -> None:

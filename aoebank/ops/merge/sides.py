@@ -15,7 +15,7 @@ from aoebank.formats.text.splice import is_blank
 from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.decide import MergeContext
-from aoebank.ops.merge.destination import FoundDigests, MergedFile
+from aoebank.ops.merge.destination import FoundDigests, MergedFile, demand_whole
 from aoebank.ops.merge.document import CONFLICT_SUFFIX
 from aoebank.ops.merge.file import merge_file
 from aoebank.ops.merge.guards import Relatedness, find_relatedness
@@ -255,6 +255,8 @@ def demand_banks(sides: Sequence[Side]) -> None:
                 got="a tree" if side.is_tree else "a file",
                 expected="a tree" if sides[0].is_tree else "a file",
             )
+        if isinstance(side, PathSide):
+            demand_whole(side.path)
         for entry in find_other_files(side):
             _demand_readable(side, entry)
         if side.is_tree and not side.names():

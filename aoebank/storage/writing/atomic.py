@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -66,10 +66,23 @@ def _create_without_links(temporary: Path, path: Path) -> bool:
     return True
 
 
+def temporary_path(path: Path) -> Path:
+    """Return a name beside `path` nobody has yet."""
+    return path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+
+
 @contextmanager
-def synced_temporary(path: Path, data: bytes, *, mode: int) -> Iterator[Path]:
-    """Give a synced file with `data` beside `path`; gone afterwards under that name."""
-    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+def synced_temporary(
+    path: Path, data: bytes, *, mode: int, announce: Callable[[Path], None] | None = None
+) -> Iterator[Path]:
+    """Give a synced file with `data` beside `path`; gone afterwards under that name.
+
+    Args:
+        announce: Is told the name before there is such a file.
+    """
+    temporary = temporary_path(path)
+    if announce is not None:
+        announce(temporary)
     try:
         with temporary.open("xb") as stream:
             os.fchmod(stream.fileno(), mode)

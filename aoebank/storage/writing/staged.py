@@ -3,7 +3,8 @@
 What is made from files as they were read goes through `staged_changes`: nothing is touched before
 everything is written beside them. A full disk, a read-only folder or a kill while the new contents
 are written leaves every file as it was. Then each is checked and renamed under its own lock; a
-kill among the renames leaves some files new and some old, each of them whole.
+kill among the renames leaves some files new and some old, each of them whole. With a journal the
+next one who uses it puts all of them back, and what fails among the renames is put back at once.
 
 What is made from a file as it is at that moment, whoever wrote it last, goes through `update_file`:
 records put into a bank, lines added to a side-car, entries of the quarantine. There a file that
@@ -29,7 +30,9 @@ from aoebank.storage.writing.atomic import (
     sync_directory,
     synced_temporary,
     system_errors_explained,
+    temporary_path,
 )
+from aoebank.storage.writing.journal import Journal, NotedChange, open_journal
 from aoebank.storage.writing.lock import hold_lock
 
 
@@ -41,12 +44,14 @@ class _Change:
         shown: As the caller wrote it, for messages; `path` has no links.
         temporary: Holds the new content; None if the file is to go.
         sha256: Of what must still be there; None if there must be nothing.
+        new_sha256: Of the new content; None if the file is to go.
     """
 
     shown: Path
     path: Path
     temporary: Path | None
     sha256: str | None
+    new_sha256: str | None
 
 
 @dataclass(slots=True)
@@ -54,6 +59,7 @@ class StagedChanges:
     """New contents that wait for `commit`; see `staged_changes`."""
 
     _stack: ExitStack
+    _journal: Journal | None = None
     _changes: list[_Change] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -83,15 +89,28 @@ class StagedChanges:
             _demand_writable(real)
             self._make_directories(real.parent)
             mode = real.stat().st_mode & 0o777 if real.exists() else mode
-            temporary = self._stack.enter_context(synced_temporary(real, data, mode=mode))
-            self._add(path, real, temporary, old_sha256)
+            announce = self._journal.temporary if self._journal else None
+            temporary = self._stack.enter_context(
+                synced_temporary(real, data, mode=mode, announce=announce)
+            )
+            change = _Change(
+                shown=path,
+                path=real,
+                temporary=temporary,
+                sha256=old_sha256,
+                new_sha256=sha256_of(data),
+            )
+            self._changes.append(change)
 
     def remove(self, path: Path, *, old_sha256: str) -> None:
         """Let a file go at the end; one that is gone by then is fine."""
         real = Path(os.path.realpath(path))
         with system_errors_explained(path):
             _demand_writable(real)
-            self._add(path, real, None, old_sha256)
+            change = _Change(
+                shown=path, path=real, temporary=None, sha256=old_sha256, new_sha256=None
+            )
+            self._changes.append(change)
 
     def commit(self) -> tuple[Path, ...]:
         """Put all of it in place and return the paths, as they were given.
@@ -103,34 +122,62 @@ class StagedChanges:
         for change in self._changes:
             with system_errors_explained(change.shown):
                 _demand_unchanged(change)
+        if self._journal is not None:
+            self._journal.begin([*map(self._keep, self._changes)])
         done: list[Path] = []
         for change in self._changes:
             try:
                 with system_errors_explained(change.shown):
                     _commit(change)
             except BankPathError as error:
-                if done:
+                if done and self._journal is None:
                     error.hint = f"{len(done)} of {len(self._changes)} files are written by now"
                 raise
             done.append(change.shown)
+        if self._journal is not None:
+            self._journal.done()
         return tuple(done)
 
-    def _add(self, path: Path, real: Path, temporary: Path | None, old_sha256: str | None) -> None:
-        self._changes.append(_Change(shown=path, path=real, temporary=temporary, sha256=old_sha256))
+    def _keep(self, change: _Change) -> NotedChange:
+        """Keep the content a file has now, until all have changed."""
+        assert self._journal is not None
+        kept = None
+        if change.path.exists():
+            kept = temporary_path(change.path)
+            self._journal.temporary(kept)
+            try:
+                os.link(change.path, kept)
+            except OSError:  # a file system without hard links
+                data, mode = change.path.read_bytes(), change.path.stat().st_mode & 0o777
+                with synced_temporary(kept, data, mode=mode) as copy:
+                    copy.replace(kept)
+        return NotedChange(
+            path=change.path, kept=kept, old_sha256=change.sha256, new_sha256=change.new_sha256
+        )
 
     def _make_directories(self, path: Path) -> None:
         """Make a directory; what is empty at the end goes again."""
         for folder in reversed((path, *path.parents)):
             if not folder.exists():
                 self._stack.callback(_remove_empty, folder)
+                if self._journal is not None:
+                    self._journal.folder(folder)
         make_directories(path)
 
 
 @contextmanager
-def staged_changes() -> Iterator[StagedChanges]:
-    """Give changes to fill; what is not committed at the end leaves no trace."""
+def staged_changes(journal: Path | None = None) -> Iterator[StagedChanges]:
+    """Give changes to fill; what is not committed at the end leaves no trace.
+
+    Args:
+        journal: Where to note them, so that not even a kill leaves half of them: `put_back`.
+
+    Raises:
+        BankLockedError: another process uses this journal.
+    """
     with ExitStack() as stack:
-        yield StagedChanges(stack)
+        noted = stack.enter_context(open_journal(journal)) if journal is not None else None
+        yield StagedChanges(stack, noted)
 
 
 def update_file(path: Path, edit: Callable[[bytes | None], bytes]) -> None:

@@ -212,3 +212,49 @@ def test_file_somebody_writes_stays(
         os.write(end, b".")
         process.join()
     assert path.read_bytes() == b"old"
+
+
+def test_with_a_journal_what_fails_among_the_renames_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(b"1")
+    commit, calls = staged._commit, []
+
+    def failing(change: staged._Change) -> None:
+        calls.append(change.path.name)
+        if change.path.name == "c":
+            change.path.write_bytes(b"somebody else")  # in place, as CANN's writers do
+        commit(change)
+
+    monkeypatch.setattr(staged, "_commit", failing)
+    with (
+        pytest.raises(BankPathError, match="changed meanwhile"),
+        staged_changes(tmp_path / ".journal") as changes,
+    ):
+        changes.write(tmp_path / "a", b"new", old_sha256=sha256(b"1"))
+        changes.remove(tmp_path / "b", old_sha256=sha256(b"1"))
+        changes.write(tmp_path / "new" / "d", b"new", old_sha256=None)
+        changes.write(tmp_path / "c", b"new", old_sha256=sha256(b"1"))
+        changes.commit()
+    assert calls == ["a", "b", "d", "c"]
+    assert names(tmp_path) == ["a", "b", "c"]
+    assert [(tmp_path / name).read_bytes() for name in "abc"] == [b"1", b"1", b"somebody else"]
+
+
+def test_journal_of_a_living_process_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aoebank.storage.writing import journal, lock
+
+    monkeypatch.setattr(lock, "_POLL_S", 0.0)
+    short = partial(lock.hold_lock, timeout_s=0.0)
+    with staged_changes(tmp_path / ".journal") as changes:
+        changes.write(tmp_path / "a", b"1", old_sha256=None)
+        monkeypatch.setattr(journal, "hold_lock", short)
+        with pytest.raises(BankLockedError), staged_changes(tmp_path / ".journal"):
+            pass
+        with pytest.raises(BankLockedError):
+            journal.put_back(tmp_path / ".journal")
+        changes.commit()
+    assert names(tmp_path) == ["a"]

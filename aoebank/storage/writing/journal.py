@@ -1,0 +1,195 @@
+"""The journal of a change of many files: what a process that died left half done is put back.
+
+One JSON object per line, each written before what it tells of happens:
+
+    {"folder": P}      P is going to be made
+    {"temporary": P}   P is going to be written: new content, or the old one kept
+    {"change": {...}}  what a file was, what it becomes, and where both are kept
+    {"mark": "begin"}  on disk; from here on files change
+    {"mark": "done"}   on disk; all of them have
+
+Until "done" nothing has happened: whoever finds the journal of a dead process puts back every file
+that is as the journal would have it. A file somebody else changed since is left alone. Paths are
+from the folder of the journal, so a tree may be moved in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from aoebank.model.digest import sha256_of
+from aoebank.storage.writing.atomic import (
+    FILE_MODE,
+    make_directories,
+    sync_directory,
+    system_errors_explained,
+)
+from aoebank.storage.writing.lock import hold_lock
+
+_BEGIN, _DONE = "begin", "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedChange:
+    """What one file was and becomes.
+
+    Attributes:
+        kept: Where the old content is; None if there was no file.
+        old_sha256: Of the old content.
+        new_sha256: Of the new content; None if the file goes.
+    """
+
+    path: Path
+    kept: Path | None
+    old_sha256: str | None
+    new_sha256: str | None
+
+
+@dataclass(slots=True)
+class Journal:
+    """A journal that is being written; its lock is held."""
+
+    path: Path
+    _stream: BinaryIO
+
+    def folder(self, path: Path) -> None:
+        """Note that a folder is going to be made."""
+        self._write({"folder": self._name(path)})
+
+    def temporary(self, path: Path) -> None:
+        """Note that a file is going to be written that nobody is to keep."""
+        self._write({"temporary": self._name(path)})
+
+    def begin(self, changes: Iterable[NotedChange]) -> None:
+        """Note, on disk, what is going to change."""
+        for change in changes:
+            members = {
+                "path": self._name(change.path),
+                "kept": None if change.kept is None else self._name(change.kept),
+                "old_sha256": change.old_sha256,
+                "new_sha256": change.new_sha256,
+            }
+            self._write({"change": members})
+        self._mark(_BEGIN)
+
+    def done(self) -> None:
+        """Note, on disk, that all has changed."""
+        self._mark(_DONE)
+
+    def _mark(self, mark: str) -> None:
+        self._write({"mark": mark})
+        os.fsync(self._stream.fileno())
+        sync_directory(self.path.parent)
+
+    def _write(self, line: object) -> None:
+        self._stream.write(json.dumps(line).encode("ascii") + b"\n")
+
+    def _name(self, path: Path) -> str:
+        return os.path.relpath(path, self.path.parent)
+
+
+@contextmanager
+def open_journal(path: Path) -> Iterator[Journal]:
+    """Give a new journal; what is not `done` at the end is put back, and the journal goes.
+
+    Raises:
+        BankLockedError: another process is at it.
+    """
+    real = Path(os.path.realpath(path))
+    with system_errors_explained(path):
+        missing = [folder for folder in (real.parent, *real.parent.parents) if not folder.exists()]
+        make_directories(real.parent)
+        while True:
+            put_back(real)
+            try:
+                descriptor = os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
+            except FileExistsError:
+                continue
+            with os.fdopen(descriptor, "wb", buffering=0) as stream, hold_lock(real) as is_ours:
+                if not is_ours:  # somebody took it for one a dead process left
+                    continue
+                journal = Journal(real, stream)
+                for folder in reversed(missing):
+                    journal.folder(folder)
+                try:
+                    yield journal
+                finally:
+                    _put_back(real)
+                return
+
+
+def put_back(path: Path) -> bool:
+    """Undo what a dead process left half done; return False if there is no such journal.
+
+    Raises:
+        BankLockedError: its process lives.
+    """
+    real = Path(os.path.realpath(path))
+    with system_errors_explained(path), hold_lock(real) as exists:
+        if exists:
+            _put_back(real)
+        return exists
+
+
+def _put_back(journal: Path) -> None:
+    lines = [*_read(journal)]
+    marks = {line.get("mark") for line in lines}
+    if _BEGIN in marks and _DONE not in marks:
+        for line in lines:
+            members = line.get("change")
+            if isinstance(members, dict):
+                _undo(_change(members, journal.parent))
+    for line in lines:
+        if "temporary" in line:
+            _place(line["temporary"], journal.parent).unlink(missing_ok=True)
+    journal.unlink(missing_ok=True)
+    if _DONE not in marks:
+        folders = [_place(line["folder"], journal.parent) for line in lines if "folder" in line]
+        for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
+            with contextlib.suppress(OSError):  # not empty: somebody else uses it
+                folder.rmdir()
+    if journal.parent.is_dir():
+        sync_directory(journal.parent)
+
+
+def _read(journal: Path) -> Iterator[dict[str, object]]:
+    """Yield the lines; the last one may be torn."""
+    for text in journal.read_bytes().split(b"\n") if journal.exists() else ():
+        with contextlib.suppress(ValueError):
+            line = json.loads(text)
+            if isinstance(line, dict):
+                yield line
+
+
+def _undo(change: NotedChange) -> None:
+    """Give a file its old content back, if it has the new one."""
+    with hold_lock(change.path):
+        now = sha256_of(change.path.read_bytes()) if change.path.exists() else None
+        if now != change.new_sha256 or now == change.old_sha256:
+            return
+        if change.kept is None:
+            change.path.unlink()
+        elif change.kept.exists() and sha256_of(change.kept.read_bytes()) == change.old_sha256:
+            change.kept.replace(change.path)
+        sync_directory(change.path.parent)
+
+
+def _change(members: dict[str, str | None], folder: Path) -> NotedChange:
+    kept = members["kept"]
+    return NotedChange(
+        path=_place(members["path"], folder),
+        kept=None if kept is None else _place(kept, folder),
+        old_sha256=members["old_sha256"],
+        new_sha256=members["new_sha256"],
+    )
+
+
+def _place(name: object, folder: Path) -> Path:
+    return Path(os.path.normpath(folder / str(name)))
