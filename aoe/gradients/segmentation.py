@@ -80,16 +80,24 @@ def from_bucket_caps(
     """Return what DistributedDataParallel makes of its bucket sizes.
 
     A bucket takes gradients until it holds its cap or more, the first one a cap of its own.
+    """
+    return from_cap_list(sizes_bytes, (first_bytes, cap_bytes))
+
+
+def from_cap_list(sizes_bytes: Sequence[int], caps_bytes: Sequence[int]) -> Segmentation:
+    """Return what DistributedDataParallel makes of a cap for each bucket; the last one repeats.
+
     DDP keeps a bucket per data type; this takes all gradients as of one type.
 
     Source: torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size.
     """
-    ends, held, cap = [], 0, first_bytes
+    ends: list[int] = []
+    held = 0
     for place, size in enumerate(sizes_bytes):
         held += size
-        if held >= cap:
+        if held >= caps_bytes[min(len(ends), len(caps_bytes) - 1)]:
             ends.append(place + 1)
-            held, cap = 0, cap_bytes
+            held = 0
     return _closed(ends, len(sizes_bytes))
 
 

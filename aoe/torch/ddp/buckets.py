@@ -1,6 +1,6 @@
 """Which gradients `DistributedDataParallel` reduces together, and how to say it exactly.
 
-DDP fills buckets until a size is reached. torch 2.13 takes a size for each bucket
+DDP fills buckets until a size is reached. Since 2.13 torch takes a size for each bucket
 (`bucket_cap_mb_list`); older versions take one size, and no version can say where a bucket ends
 when a model mixes dtypes. So a reducer (DDP's own class, which holds buckets, autograd hooks and
 communication) is built with exactly the wanted buckets, as DDP's constructor builds it, and takes
@@ -50,8 +50,11 @@ _NEEDED_OF_REDUCER = (
     "_check_reducer_finalized",
     "_reset_state",
 )
-"""Parts of DDP that are not its public interface. Source: torch 2.13, and as far as they can be
-read, all versions since 2.6 (pull request 128262 mended `_reset_state` before that)."""
+"""Parts of DDP that are not its public interface. Source: torch 2.9, 2.13 and 2.14
+(pull request 128262 mended `_reset_state` before them)."""
+
+_SWITCHES = ("skip_all_reduce_unused_params", "batched_grad_copy", "lazy_bucket_allocation")
+"""Options of DDP that its reducer is told; older versions of torch know some of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +176,7 @@ def install_buckets(ddp: Any, buckets: Sequence[Sequence[int]], *, lasting: bool
 
 
 def has_cap_per_bucket() -> bool:
-    """Return whether this torch takes a list of bucket sizes (2.13 does)."""
+    """Return whether this torch takes a list of bucket sizes (since 2.13)."""
     return "bucket_bytes_cap_list" in (dist.Reducer.__init__.__doc__ or "")
 
 
@@ -210,7 +213,7 @@ def _make_reducer(ddp: Any, buckets: Sequence[Sequence[int]], *, lasting: bool) 
     native = lasting and uniform and has_cap_per_bucket()
     if refills and native:
         options["bucket_bytes_cap_list"] = sizes
-    for name in ("skip_all_reduce_unused_params", "batched_grad_copy"):
+    for name in _SWITCHES:
         if getattr(ddp, name, False):
             options[name] = True
     kind = _FixedReducer if refills and not native else dist.Reducer
@@ -224,6 +227,7 @@ def _make_reducer(ddp: Any, buckets: Sequence[Sequence[int]], *, lasting: bool) 
         find_unused_parameters=ddp.find_unused_parameters,
         gradient_as_bucket_view=ddp.gradient_as_bucket_view,
         param_to_name_mapping=ddp._build_debug_param_to_name_mapping(parameters),
+        first_bucket_bytes_cap=own_caps_bytes(ddp)[0],
         **options,
     )
 
@@ -238,7 +242,7 @@ def _carry_over(ddp: Any, hook_name: str) -> None:
         ddp.device_ids or [],
         -1 if ddp.output_device is None else ddp.output_device,
         ddp.__dict__.get("broadcast_buffers", getattr(ddp, "forward_sync_buffers", True)),
-        False,
+        any(isinstance(module, torch.nn.SyncBatchNorm) for module in ddp.module.modules()),
         ddp.static_graph,
     )
     if ddp.static_graph:
@@ -273,7 +277,7 @@ def check_supported(ddp: Any) -> None:
         raise OptionError(
             f"torch {torch.__version__}",
             f"DistributedDataParallel has no {missing[0]}, which regrouping needs",
-            hint="use torch 2.9 to 2.13",
+            hint="use torch 2.9 to 2.14",
         )
     problem = None
     if getattr(ddp, "mixed_precision", None) is not None:
@@ -304,14 +308,14 @@ def bucket_sizes_bytes(ddp: Any) -> tuple[int, ...]:
 
 
 def default_buckets(
-    ddp: Any, order: Sequence[int], caps_bytes: tuple[int, int] | None = None
+    ddp: Any, order: Sequence[int], caps_bytes: Sequence[int] | None = None
 ) -> list[list[int]]:
     """Return the buckets DDP would make by itself after its first step.
 
     Args:
         ddp: The module.
         order: Positions in `reduced_gradients` in the order they become ready.
-        caps_bytes: Size of the first bucket and of the others; None for those of `ddp`.
+        caps_bytes: Size of each bucket, the last for all others; None for those of `ddp`.
     """
     parameters, sparse = ddp._build_params_for_reducer()
     limits = list(caps_bytes or own_caps_bytes(ddp))
@@ -324,8 +328,10 @@ def default_buckets(
     return [list(bucket) for bucket in found]
 
 
-def own_caps_bytes(ddp: Any) -> tuple[int, int]:
-    """Return the size of the first bucket and of the others this DDP was constructed with."""
+def own_caps_bytes(ddp: Any) -> tuple[int, ...]:
+    """Return the size of each bucket this DDP was constructed with; the last is for all others."""
+    if listed := getattr(ddp, "bucket_bytes_cap_list", None):
+        return tuple(listed)
     cap = int(ddp.bucket_bytes_cap)
     first = int(dist._DEFAULT_FIRST_BUCKET_BYTES)
     return (first if ddp.bucket_bytes_cap_default else cap), cap

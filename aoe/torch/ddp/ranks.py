@@ -124,16 +124,23 @@ class Ranks:
     @contextmanager
     def _time_limit(self) -> Iterator[None]:
         """Shorten the time-out of the group: its own default is half an hour."""
-        set_timeout = getattr(distributed_c10d, "_set_pg_timeout", None)
         before = _timeout_of(self.group, self.device)
-        if self._timeout_s is None or set_timeout is None or before is None:
+        if self._timeout_s is None or before is None:
             yield
             return
-        set_timeout(timedelta(seconds=self._timeout_s), self.group)
+        _set_timeout(timedelta(seconds=self._timeout_s), self.group)
         try:
             yield
         finally:
-            set_timeout(before, self.group)
+            _set_timeout(before, self.group)
+
+
+def _set_timeout(timeout: timedelta, group: Any) -> None:
+    """Set the time-out of a group; a public function since torch 2.14."""
+    if hasattr(dist, "set_timeout"):
+        dist.set_timeout(timeout, group)
+    else:
+        distributed_c10d._set_pg_timeout(timeout, group)
 
 
 def _timeout_of(group: Any, device: Any) -> timedelta | None:

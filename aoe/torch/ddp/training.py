@@ -13,7 +13,7 @@ from aoe.bank.journal import machine_fingerprint
 from aoe.device.registry import DEVICES, default_device
 from aoe.errors import RunError
 from aoe.gradients.cost import CostSample
-from aoe.gradients.segmentation import Segmentation, from_bucket_caps
+from aoe.gradients.segmentation import Segmentation, from_cap_list
 from aoe.gradients.timeline import Timeline
 from aoe.gradients.trace import GradientTrace, average_loops, model_hash
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
@@ -128,14 +128,16 @@ class DdpTraining:
     @property
     def default_name(self) -> str:
         """What this DDP does by itself, for people."""
-        first, cap = (cap_bytes / _MIB for cap_bytes in own_caps_bytes(self._ddp))
-        return f"DDP ({cap:g} MiB)" if first == cap else f"DDP ({first:g} MiB, then {cap:g} MiB)"
+        caps = [f"{cap_bytes / _MIB:g} MiB" for cap_bytes in own_caps_bytes(self._ddp)]
+        if len(set(caps)) == 1:
+            return f"DDP ({caps[0]})"
+        return f"DDP ({', '.join(caps[:-1])}, then {caps[-1]})"
 
     @property
     def default(self) -> Segmentation:
         """What this DDP does by itself, taken as if all gradients had one dtype."""
         sizes = [self._gradients[index].size_bytes for index in self._order]
-        return from_bucket_caps(sizes, *own_caps_bytes(self._ddp))
+        return from_cap_list(sizes, own_caps_bytes(self._ddp))
 
     def order_by(self, trace: GradientTrace) -> bool:
         """Take the order of readiness from a stored trace; False if it is of another model.

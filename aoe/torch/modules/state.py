@@ -194,11 +194,13 @@ class _ModuleWatch:
 def _own(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     """Yield the attributes a module's class or user has set, none of the framework's tables."""
     for key, value in module.__dict__.items():
-        if key not in _FRAMEWORK and not isinstance(value, torch.Tensor):
+        if key not in _NOT_WATCHED and not isinstance(value, torch.Tensor):
             yield key, value
 
 
-_FRAMEWORK = frozenset(torch.nn.Module().__dict__)
+_DERIVED = frozenset({"_flat_weights", "_flat_weight_refs"})
+"""What recurrent layers of torch 2.9 make anew of their parameters when they are traced."""
+_NOT_WATCHED = frozenset(torch.nn.Module().__dict__) | _DERIVED
 
 
 def tensors_of(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

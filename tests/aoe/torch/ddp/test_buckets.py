@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from aoe.errors import OptionError  # noqa: E402
-from aoe.gradients.segmentation import from_bucket_caps  # noqa: E402
+from aoe.gradients.segmentation import from_cap_list  # noqa: E402
 from aoe.gradients.trace import GradientTrace  # noqa: E402
 from aoe.torch.ddp import buckets as ddp_buckets  # noqa: E402
 from aoe.torch.ddp.buckets import (  # noqa: E402
@@ -137,7 +139,8 @@ def test_mixed_dtypes_get_a_bucket_each(found: Found) -> None:
 def test_reducer_is_torch_s_own_wherever_that_can_keep_the_buckets(
     found: Found, case: str, kind: str
 ) -> None:
-    assert found[0][case]["kind"] == kind
+    is_known = ddp_buckets.has_cap_per_bucket() or case not in ("plain", "hook")
+    assert found[0][case]["kind"] == (kind if is_known else "_FixedReducer")
 
 
 def test_three_processes_are_bit_equal_to_ddp_with_the_same_caps(tmp_path: Path) -> None:
@@ -181,14 +184,28 @@ def test_default_buckets_of_unused_parameters_are_those_ddp_starts_with(alone: N
     assert tuple(sizes) == initial
 
 
-@pytest.mark.parametrize("cap", [None, 0.02, 0.1])
+LISTED = {"bucket_cap_mb_list": [0.01, 0.05, 0.02]}
+needs_cap_list = pytest.mark.skipif(
+    not ddp_buckets.has_cap_per_bucket(), reason="this torch takes one size for all buckets"
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"bucket_cap_mb": 0.02},
+        {"bucket_cap_mb": 0.1},
+        pytest.param(LISTED, marks=needs_cap_list),
+    ],
+)
 def test_caps_mean_the_same_to_ddp_and_to_the_computed_segmentation(
-    alone: None, cap: float | None
+    alone: None, options: dict[str, object]
 ) -> None:
-    ddp = layers(bucket_cap_mb=cap)
+    ddp = layers(**options)
     order = tuple(reversed(range(12)))
     sizes = [reduced_gradients(ddp)[place].size_bytes for place in order]
-    segmentation = from_bucket_caps(sizes, *own_caps_bytes(ddp))
+    segmentation = from_cap_list(sizes, own_caps_bytes(ddp))
     ordered = [reduced_gradients(ddp)[place] for place in order]
     assert bucket_indices(ordered, segmentation.ends) == default_buckets(ddp, order)
 
@@ -196,6 +213,48 @@ def test_caps_mean_the_same_to_ddp_and_to_the_computed_segmentation(
 def test_ddp_s_own_caps_are_known(alone: None) -> None:
     assert own_caps_bytes(layers()) == (1 << 20, 25 << 20)
     assert own_caps_bytes(layers(bucket_cap_mb=3)) == (3 << 20, 3 << 20)
+
+
+@needs_cap_list
+@pytest.mark.parametrize("unused", [False, True])
+def test_a_list_of_caps_is_kept_when_buckets_are_exchanged(alone: None, unused: bool) -> None:
+    ddp = layers(**LISTED, find_unused_parameters=unused)
+    for _ in range(3):
+        ddp(torch.ones(2, 64)).sum().backward()
+    own = bucket_sizes_bytes(ddp)
+    assert len(set(own)) > 1
+    assert own_caps_bytes(ddp) == (10485, 52428, 20971)
+    install_buckets(ddp, [[place] for place in reversed(range(12))], lasting=False)
+    install_buckets(ddp, default_buckets(ddp, tuple(reversed(range(12)))))
+    for _ in range(3):
+        ddp(torch.ones(2, 64)).sum().backward()
+        assert bucket_sizes_bytes(ddp) == own
+
+
+@pytest.mark.parametrize("name", ddp_buckets._SWITCHES)
+def test_switches_of_ddp_reach_the_new_reducer(
+    alone: None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ddp, given = layers(2), []
+
+    class Noted(dist.Reducer):
+        def __init__(self, **options: object) -> None:
+            given.append(options.pop(name, False))
+            super().__init__(**options)
+
+    monkeypatch.setattr(ddp_buckets, "_FixedReducer", Noted)
+    for value in (False, True):
+        setattr(ddp, name, value)
+        install_buckets(ddp, [[3, 2], [1, 0]], lasting=False)
+    assert given == [False, True]
+
+
+def test_every_option_of_the_reducer_is_given_to_a_new_one() -> None:
+    text = dist.Reducer.__init__.__doc__ or ""
+    known = set(re.findall(r"[,(] ?(\w+): ", text)) - {"self"}
+    source = inspect.getsource(ddp_buckets._make_reducer)
+    refused = {"use_python_reducer"}  # see check_supported
+    assert known - refused <= {*re.findall(r"\w+", source), *ddp_buckets._SWITCHES}
 
 
 def test_names_are_those_of_the_wrapped_module_and_shared_weights_count_once(alone: None) -> None:
