@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, bank_root, default_root
-from aoebank.errors import UsageError
+from aoebank.api.surroundings import AnyPath, default_root
+from aoebank.errors import BankNotFoundError, UsageError
 from aoebank.model.resolution import Query, Reader
 from aoebank.storage.readers.environment import current_environment, surroundings
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aoebank.ops.resolve.records import WantedWorkload
     from aoebank.ops.resolve.run import ResolveResult
     from aoebank.ops.show import ShowResult
+    from aoebank.storage.sides.side import Side
 
 
 def resolve(
@@ -94,35 +95,55 @@ def list_bank(path: AnyPath | None = None) -> ListResult:
     """Return a summary of each file of a bank, as `aoebank ls` lists them.
 
     Args:
-        path: A bank file or tree; by default the bank the environment names.
+        path: A bank file or tree, `git:REV`, `git:REV:PATH`, `snapshot:REF` or
+            `snapshot:REF:ROOT`; by default the bank the environment names.
 
     Raises:
         BankNotFoundError: there is no such path.
+        HistoryError: there is no such revision or snapshot.
     """
     from aoebank.ops import ls
+    from aoebank.storage.sides.open import is_stored
 
-    return ls.list_bank(bank_root(path))
+    place = path if path is not None else default_root()
+    if not is_stored(str(place)) and not Path(place).exists():
+        raise BankNotFoundError(
+            "no such bank",
+            path=Path(place),
+            hint="aoebank resolve --explain shows where banks are",
+        )
+    return ls.list_bank(_open(place))
 
 
 def show(*targets: AnyPath) -> ShowResult:
     """Return records with their workload, strategy, time and provenance.
 
     Args:
-        targets: Records as `KEY` (4 digits will do), `FILE` or `FILE:KEY`, and trees to look
-            for keys in; without a tree, the bank the environment names.
+        targets: Records as `KEY` (4 digits will do), the number a log calls them by, `FILE` or
+            `FILE:KEY`, and trees, `git:REV` or `snapshot:REF` to look for keys in; without one,
+            the bank the environment names.
 
     Raises:
         UsageError: a target is none of these, or no record is asked for.
     """
     from aoebank.ops import show as verb
+    from aoebank.storage.sides.open import is_stored
 
-    trees = [Path(target) for target in targets if Path(target).is_dir()]
-    selectors = [str(target) for target in targets if not Path(target).is_dir()]
-    if not selectors:
+    texts = [str(target) for target in targets]
+    sides = {text: _open(text) for text in texts if is_stored(text) or Path(text).is_dir()}
+    trees = [*sides.values()]
+    selectors = [text for text in texts if text not in sides]
+    if not selectors and all(side.is_tree for side in trees):
         raise UsageError(
             "Invalid value: give at least one KEY, FILE or FILE:KEY", hint="aoebank --help"
         )
     needs_tree = not trees and any(
         ":" not in selector and not Path(selector).is_file() for selector in selectors
     )
-    return verb.show(selectors, trees or ([default_root()] if needs_tree else []))
+    return verb.show(selectors, trees or ([_open(default_root())] if needs_tree else []))
+
+
+def _open(path: AnyPath) -> Side:
+    from aoebank.storage.sides.open import open_side
+
+    return open_side(str(path), cwd=Path(), default_root=default_root)

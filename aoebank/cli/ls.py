@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from aoebank.cli.options import AsJson, BankPath, finish
+from aoebank.cli.options import AsJson, BankSide, finish
 
 
-def command(context: typer.Context, path: BankPath = None, as_json: AsJson = False) -> int:
+def command(context: typer.Context, path: BankSide = None, as_json: AsJson = False) -> int:
     """List the files of a bank; without PATH, of the bank the environment names."""
     from aoebank.api.reading import list_bank
     from aoebank.report.ls import ListReport

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -12,8 +11,13 @@ from aoebank.report.output import ColorMode, Report, emit
 from aoebank.storage.readers.environment import current_environment
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write exactly one JSON document.")]
-BankPath: TypeAlias = Annotated[
-    Path | None, typer.Argument(metavar="[PATH]", help="Bank file or tree.", show_default=False)
+BankSide: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PATH]",
+        help="Bank file or tree, git:REV[:PATH] or snapshot:REF[:ROOT].",
+        show_default=False,
+    ),
 ]
 
 

@@ -14,8 +14,8 @@ def command(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="KEY|FILE[:KEY]... [PATH]",
-            help="Records by key (4 digits will do) or file, and trees to look for keys in.",
+            metavar="KEY|ID|FILE[:KEY]... [PATH]",
+            help="Records by key (4 digits will do), id or file; trees, git:REV or snapshot:REF.",
         ),
     ],
     as_json: AsJson = False,

@@ -123,6 +123,10 @@ class Format(Protocol):
         if isinstance(value, str):
             yield value
 
+    def iter_keys_of_id(self, parsed: ParsedFile, number: int) -> Iterator[str]:
+        """Yield the keys of records that a reader's log or their file calls by a number."""
+        return iter(())
+
     def header(self, parsed: ParsedFile) -> str:
         """Return what stands before the records and has to be one in files that are merged."""
         return ""

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from aoebank.errors import BankNotFoundError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.provenance import Event, Provenance
-from aoebank.storage.bank import Bank, load_file, load_provenance
+from aoebank.storage.sides.side import Side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +17,13 @@ class FileSummary:
     """One bank file.
 
     Attributes:
+        name: Path below the root; the file name where the root is the file.
         best_speedup: Largest speed-up its side-car tells of, for records still stored.
         problem: First error in the file, empty when there is none.
     """
 
     path: Path
+    name: str
     format: str
     soc_version: str | None
     core_num: int | None
@@ -36,34 +37,35 @@ class FileSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListResult:
-    """The bank files below a directory, or one file."""
+    """The bank files of a side.
 
-    root: Path
+    Attributes:
+        root: How a person wrote it.
+    """
+
+    root: str
     files: tuple[FileSummary, ...]
 
 
-def list_bank(path: Path) -> ListResult:
-    """Return a summary of each bank file.
+def list_bank(side: Side) -> ListResult:
+    """Return a summary of each bank file; one that is gone meanwhile has none.
 
     Raises:
-        BankNotFoundError: there is no such path.
+        BankPermissionError: a folder cannot be listed, so files may be missing.
     """
-    if not path.exists():
-        raise BankNotFoundError(
-            "no such bank", path=path, hint="aoebank resolve --explain shows where banks are"
-        )
-    files: Iterable[Path] = Bank(path).iter_files() if path.is_dir() else (path,)
-    return ListResult(root=path, files=tuple(_summary(file) for file in files))
+    loaded = ((name, side.load(name)) for name in side.names())
+    files = (_summary(side, name, parsed) for name, parsed in loaded if parsed is not None)
+    return ListResult(root=side.label, files=tuple(files))
 
 
-def _summary(path: Path) -> FileSummary:
-    parsed = load_file(path)
+def _summary(side: Side, file_name: str, parsed: ParsedFile) -> FileSummary:
     name = parsed.name
-    speedups = _speedups(parsed, load_provenance(path).entries)
+    speedups = _speedups(parsed, side.load_provenance(file_name).entries)
     error = find_error(parsed)
     problem = f"{error.location.line}:{error.location.column}: {error.message}" if error else ""
     return FileSummary(
-        path=path,
+        path=parsed.path,
+        name=file_name,
         format=parsed.format.name,
         soc_version=name.soc_version if name else None,
         core_num=name.core_num if name else None,

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from aoebank.errors import RecordError, UsageError
 from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.registry import format_of
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
-from aoebank.storage.bank import Bank, load_file, load_provenance
+from aoebank.storage.sides.side import PathSide, Side
 
 MIN_PREFIX = 4
+_MOST = 2**32
 _KEY = re.compile(r"[0-9a-f]+", re.IGNORECASE)
 
 
@@ -43,11 +45,26 @@ class ShowResult:
     misses: tuple[SelectorMiss, ...]
 
 
-def show(selectors: Sequence[str], trees: Sequence[Path]) -> ShowResult:
-    """Return the records that `KEY`, `FILE` or `FILE:KEY` mean.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A bank file of a side."""
+
+    side: Side
+    name: str
+
+    def load(self) -> ParsedFile:
+        """Read it; one that is gone meanwhile has no records."""
+        parsed = self.side.load(self.name)
+        return format_of(Path(self.name)).parse(b"", Path(self.name)) if parsed is None else parsed
+
+
+def show(selectors: Sequence[str], trees: Sequence[Side]) -> ShowResult:
+    """Return the records that `KEY`, `ID`, `FILE` or `FILE:KEY` mean.
 
     Args:
-        selectors: A key may be cut to four digits or more where that leaves one record.
+        selectors: A key may be cut to four digits or more where that leaves one record; a number
+            is also the 32-bit hash of a workload, or the id stored with it. None: all records of
+            the sides in `trees` that are one file.
         trees: Where to look for keys without a file.
 
     Raises:
@@ -55,26 +72,29 @@ def show(selectors: Sequence[str], trees: Sequence[Path]) -> ShowResult:
     """
     found: list[ShownRecord] = []
     misses: list[SelectorMiss] = []
-    for selector in selectors:
-        for result in _select(selector, trees):
-            if isinstance(result, SelectorMiss):
-                misses.append(result)
-            else:
-                found.append(result)
+    results = (result for selector in selectors for result in _select(selector, trees))
+    if not selectors:
+        files = (place for place in _places(trees) if not place.side.is_tree)
+        results = (result for place in files for result in _shown(place.side.label, place, None))
+    for result in results:
+        if isinstance(result, SelectorMiss):
+            misses.append(result)
+        else:
+            found.append(result)
     return ShowResult(records=tuple(found), misses=tuple(misses))
 
 
-def _select(selector: str, trees: Sequence[Path]) -> Iterator[ShownRecord | SelectorMiss]:
+def _select(selector: str, trees: Sequence[Side]) -> Iterator[ShownRecord | SelectorMiss]:
     path, colon, key = Path(selector), "", ""
     if not path.is_file():
         name, colon, key = selector.rpartition(":")
         path = Path(name)
     if not colon and path.is_file():
-        yield from _shown(selector, load_file(path), None)
+        yield from _shown(selector, _on_disk(path), None)
     elif colon and path.is_file():
-        yield _one(selector, _check_key(key), [path])
+        yield _one(selector, _check_key(key), [_on_disk(path)])
     elif not colon:
-        yield _one(selector, _check_key(selector), _files(trees))
+        yield _one(selector, _check_key(selector), _places(trees))
     else:
         yield SelectorMiss(selector=selector, reason=f"no file {path}")
 
@@ -84,40 +104,45 @@ def _check_key(key: str) -> str:
         raise UsageError(
             "is neither a file nor a key",
             where=key,
-            expected=f"a path, or {MIN_PREFIX} or more hexadecimal digits",
+            expected=f"a path, {MIN_PREFIX} or more hexadecimal digits, or an id",
         )
     return key.lower()
 
 
-def _files(trees: Sequence[Path]) -> Iterator[Path]:
-    for tree in trees:
-        yield from Bank(tree).iter_files()
+def _on_disk(path: Path) -> _Place:
+    return _Place(side=PathSide(label=str(path), path=path), name=path.name)
 
 
-def _one(selector: str, prefix: str, files: Iterable[Path]) -> ShownRecord | SelectorMiss:
-    matches: list[tuple[ParsedFile, str]] = []
-    for file in files:
-        parsed = load_file(file)
+def _places(trees: Sequence[Side]) -> Iterator[_Place]:
+    return (_Place(side=side, name=name) for side in trees for name in side.names())
+
+
+def _one(selector: str, prefix: str, places: Iterable[_Place]) -> ShownRecord | SelectorMiss:
+    number = int(prefix) if prefix.isdecimal() and len(prefix) <= len(str(_MOST)) else _MOST
+    matches: list[tuple[_Place, Path, str]] = []
+    for place in places:
+        parsed = place.load()
         keys = {key for key in parsed.keys if key.startswith(prefix)}
-        matches += [(parsed, key) for key in sorted(keys)]
+        if number < _MOST:
+            keys |= {*parsed.format.iter_keys_of_id(parsed, number)}
+        matches += [(place, parsed.path, key) for key in sorted(keys)]
     if len(matches) > 1:
-        keys_found = tuple(f"{parsed.path}:{key}" for parsed, key in matches)
+        keys_found = tuple(f"{path}:{key}" for _, path, key in matches)
         return SelectorMiss(selector=selector, reason="more than one record", keys=keys_found)
     if not matches:
         return SelectorMiss(selector=selector, reason="no such record")
-    parsed, key = matches[0]
-    return next(_shown(selector, parsed, key))
+    place, _, key = matches[0]
+    return next(_shown(selector, place, key))
 
 
-def _shown(
-    selector: str, parsed: ParsedFile, key: str | None
-) -> Iterator[ShownRecord | SelectorMiss]:
+def _shown(selector: str, place: _Place, key: str | None) -> Iterator[ShownRecord | SelectorMiss]:
     """Yield the record of one key, or of all."""
+    parsed = place.load()
     error = find_error(parsed)
     if error is not None and not len(parsed):
         yield SelectorMiss(selector=selector, reason=f"{error.location}: {error.message}")
     history: dict[str, list[Provenance]] = {}
-    for entry in load_provenance(parsed.path).entries:
+    for entry in place.side.load_provenance(place.name).entries:
         history.setdefault(entry.key, []).append(entry)
     for number, full_key in enumerate(parsed.keys):
         if parsed.find(full_key) != number or key not in (None, full_key):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ class ListReport:
     def document(self) -> Mapping[str, object]:
         """Return a member per file."""
         return {
-            "root": str(self.result.root),
+            "root": self.result.root,
             "records": sum(file.records for file in self.result.files),
             "files": [_document(file) for file in self.result.files],
         }
@@ -50,7 +49,6 @@ class ListReport:
         text.line(f"{plural(len(self.result.files), 'file')}, {plural(records, 'record')}")
 
     def _row(self, file: FileSummary) -> tuple[str, ...]:
-        name = os.path.relpath(file.path, self.result.root)
         return (
             file.soc_version or "-",
             "-" if file.core_num is None else str(file.core_num),
@@ -60,7 +58,7 @@ class ListReport:
             str(file.records),
             _times(file.best_speedup),
             _times(file.median_speedup),
-            file.path.name if name == "." else name,
+            file.name,
         )
 
 

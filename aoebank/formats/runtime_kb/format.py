@@ -121,6 +121,14 @@ class RuntimeKbFormat(Format):
         with suppress(KeyError, ValueError):  # the reader would never ask for it
             yield runtime_key(op_type, value)
 
+    def iter_keys_of_id(self, parsed: ParsedFile, number: int) -> Iterator[str]:
+        """Yield the keys of records with this 32-bit hash, which logs print, or stored id."""
+        hash_ = f"{number:08x}"
+        yield from (key for key in parsed.keys if key.startswith(hash_))
+        if str(number).encode("ascii") in parsed.data:
+            found = parsed.iter_records()
+            yield from (record.key for record in found if record.extra.get("id") == number)
+
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched lines byte for byte."""
         return splice(parsed, changes, render_runtime)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import version_banks
+from support.sample_bank_files import RUNTIME_KB
 
-from aoebank import Bank, Event, Severity
+import aoebank as api
+from aoebank import Bank, Event, Severity, UsageError
 from aoebank.ops.ls import list_bank
 from aoebank.ops.show import show
 from aoebank.ops.validate.run import validate
+from aoebank.storage.bank import load_file
+from aoebank.storage.sides.side import PathSide
 from aoebank.testing.factories import make_provenance, make_record
 
 SOC = "x86-64-v4"
@@ -108,7 +114,7 @@ def test_ls_counts_only_speedups_of_records_still_there(tmp_path: Path) -> None:
             make_provenance(keys[1], speedup=1.0, event=Event.UNSATISFIED),
         ],
     )
-    (summary,) = list_bank(tmp_path).files
+    (summary,) = list_bank(_side(tmp_path)).files
     assert (summary.best_speedup, summary.median_speedup) == (2.5, 2.0)
 
 
@@ -117,7 +123,7 @@ def test_show_takes_a_record_readers_pass_over_for_none(tmp_path: Path) -> None:
     text = file.read_text()
     member = text.strip("{}\n")
     file.write_text(f"{{\n{member.replace('10.5', '99')},\n{member}\n}}\n")
-    result = show([make_record(0).key[:8]], [tmp_path])
+    result = show([make_record(0).key[:8]], [_side(tmp_path)])
     assert [shown.record.cost_us for shown in result.records] == [10.5]
 
 
@@ -133,3 +139,51 @@ def test_show_takes_a_colon_in_a_path_for_what_it_is(tmp_path: Path) -> None:
     file = make_bank(tmp_path / "a:b", make_record(0))
     assert len(show([str(file)], []).records) == 1
     assert len(show([f"{file}:{make_record(0).key[:4]}"], []).records) == 1
+
+
+def _side(root: Path) -> PathSide:
+    return PathSide(label=str(root), path=root)
+
+
+def test_show_finds_a_record_by_the_hash_logs_print(tmp_path: Path) -> None:
+    for record in load_file(RUNTIME_KB).iter_records():
+        number = str(int(record.key[:8], 16))
+        (shown,) = show([number], [_side(RUNTIME_KB)]).records
+        assert shown.record.key == record.key
+
+
+def test_show_finds_a_record_by_a_stored_id_that_is_not_its_hash(tmp_path: Path) -> None:
+    source = RUNTIME_KB
+    first, *_ = load_file(source).iter_records()
+    lines = source.read_bytes().replace(str(first.extra["id"]).encode(), b"4115235782")
+    (tmp_path / source.name).write_bytes(lines)
+    (shown,) = show(["4115235782"], [_side(tmp_path)]).records
+    assert shown.record.key == first.key
+    assert shown.record.extra["id"] == 4115235782
+    assert show(["4115235783"], [_side(tmp_path)]).misses
+
+
+def test_number_beyond_32_bits_is_no_id(tmp_path: Path) -> None:
+    (miss,) = show(["9999999999"], [_side(RUNTIME_KB)]).misses
+    assert miss.reason == "no such record"
+
+
+def test_ls_and_show_read_commits_and_snapshots_as_they_read_folders(tmp_path: Path) -> None:
+    make_bank(tmp_path, make_record(0), make_record(1))
+    version_banks.snap(tmp_path, tag="v1")
+    version_banks.git(tmp_path, "init", "-q")
+    version_banks.git(tmp_path, "add", "-A")
+    version_banks.git(tmp_path, "commit", "-q", "-m", "one")
+    expected = [(file.name, file.records) for file in api.list_bank(tmp_path).files]
+    make_bank(tmp_path, make_record(2))
+    with contextlib.chdir(tmp_path):
+        for text in ("git:HEAD", f"snapshot:v1:{tmp_path}"):
+            listed = api.list_bank(text)
+            assert [(file.name, file.records) for file in listed.files] == expected
+            (shown,) = api.show(make_record(1).key, text).records
+            assert shown.record.key == make_record(1).key
+            assert str(shown.file).startswith(text.partition(":")[0])
+        name = expected[0][0]
+        assert len(api.show(f"git:HEAD:{name}").records) == 2
+        with pytest.raises(UsageError, match="at least one"):
+            api.show("git:HEAD")
