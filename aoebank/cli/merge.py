@@ -76,6 +76,13 @@ def command(
             "op=MatMulV3:theirs. Repeatable; the last that fits counts.",
         ),
     ] = None,
+    no_containment: Annotated[
+        bool,
+        typer.Option(
+            "--no-containment",
+            help="A conflict also where one side's edit contains the other's.",
+        ),
+    ] = False,
     drop_worse_than: Annotated[
         Path | None,
         typer.Option(
@@ -133,6 +140,7 @@ def command(
         times=times,
         incumbent=incumbent,
         override=override or (),
+        no_containment=no_containment,
         drop_worse_than=drop_worse_than,
         allow_other_soc=allow_other_soc,
         allow_unrelated=allow_unrelated,

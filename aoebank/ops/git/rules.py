@@ -62,10 +62,21 @@ def parse_untimed(text: str) -> Policy:
     return policy
 
 
+def _parse_switch(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise UsageError("is neither true nor false", where=text, expected="true or false")
+    return _SWITCH[text.lower()]
+
+
+_SWITCH = {  # as git reads them
+    **dict.fromkeys(("", "true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
 _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "policy": ("policy", parse_policy),
     "untimed": ("untimed", parse_untimed),
     "noise": ("noise_ratio", parse_noise),
+    "containment": ("takes_containing", _parse_switch),
 }
 
 

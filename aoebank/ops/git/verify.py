@@ -151,5 +151,7 @@ def _find_contested(
     return frozenset(
         decision.key
         for decision in plan.decisions
-        if decision.conflict or (may_choose and decision.reason not in _NOT_CHOSEN)
+        if decision.conflict
+        or decision.reason is Reason.CONTAINS  # a rule git's settings can switch off
+        or (may_choose and decision.reason not in _NOT_CHOSEN)
     )

@@ -5,6 +5,7 @@
     gap beyond the noise band          the faster               untimed policy
     gap inside it                      the incumbent            untimed policy
     same strategy, no gap to speak of  the incumbent            the timed one, the incumbent
+    one edit contains the other        as the gap says          the containing one, not a conflict
 
 The incumbent of a two-way merge is ours, unless the rules say there is none. With a base it is
 the side that still has the strategy of the base. Where there is none, or both are, the smaller
@@ -13,13 +14,14 @@ time wins, then the smaller text: what comes out does not depend on which side i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isclose
 from statistics import median
 
 from aoebank.formats.provenance import ProvenanceLog
 from aoebank.model.digest import canonical_text
+from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Event, Provenance
 from aoebank.model.record import Alternative, Record
 from aoebank.model.timing import (
@@ -104,7 +106,60 @@ def choose(answers: TwoAnswers, policy: Policy, rules: MergeRules) -> Choice:
         return known
     if canonical_text(answers.ours.strategy) == canonical_text(answers.theirs.strategy):
         return Choice(action=_timed(answers) or _incumbent(answers), reason=Reason.SAME_STRATEGY)
+    containing = find_containing(answers) if rules.takes_containing else None
+    if containing is not None and rules.untimed is Policy.FAIL:
+        note = "it has all the other side changed, and more"
+        return Choice(action=containing, reason=Reason.CONTAINS, note=note)
     return _by_policy(rules.untimed, fail=known)
+
+
+def find_containing(answers: TwoAnswers) -> Action | None:
+    """Return the side whose edit of the base contains that of the other side, if one does.
+
+    Members count by their path: every member the other side gave a value, or took out, is the same
+    here. A list is one member, unless all three have the same length.
+    """
+    if answers.base is None:
+        return None
+    base, ours, theirs = map(_members, (answers.base, answers.ours, answers.theirs))
+    if _contains(base, ours, theirs):
+        return Action.KEEP_OURS
+    return Action.TAKE_THEIRS if _contains(base, theirs, ours) else None
+
+
+def _contains(base: JsonValue, big: JsonValue, small: JsonValue) -> bool:
+    if _is_equal(small, base) or _is_equal(big, small):
+        return True
+    if isinstance(base, Mapping) and isinstance(big, Mapping) and isinstance(small, Mapping):
+        return all(
+            _contains_member(name, base, big, small) for name in dict.fromkeys((*base, *small))
+        )
+    lists = [value for value in (base, big, small) if isinstance(value, list)]
+    if len(lists) < 3 or len({*map(len, lists)}) > 1:
+        return False
+    return all(_contains(*items) for items in zip(*lists, strict=True))
+
+
+def _contains_member(
+    name: str,
+    base: Mapping[str, JsonValue],
+    big: Mapping[str, JsonValue],
+    small: Mapping[str, JsonValue],
+) -> bool:
+    if name in base and name in small:
+        # taken out by the one that has more: then the other one must have left it alone
+        return (
+            _contains(base[name], big[name], small[name])
+            if name in big
+            else _is_equal(base[name], small[name])
+        )
+    if name in small:  # added
+        return name in big and _is_equal(big[name], small[name])
+    return name not in big  # taken out
+
+
+def _is_equal(a: JsonValue, b: JsonValue) -> bool:
+    return canonical_text(a) == canonical_text(b)
 
 
 def is_same(a: Record | None, b: Record | None) -> bool:
@@ -168,6 +223,21 @@ def _rank(record: Record) -> tuple[bool, float, str, str]:
     """Return what records are ordered by: nothing in it depends on how they are spelled."""
     time = record.cost_us or 0.0
     return record.cost_us is None, time, canonical_text(record.strategy), _meaning(record)
+
+
+def _members(record: Record) -> JsonValue:
+    """Return what a record says, by names; what it does not say is not there."""
+    members: dict[str, JsonValue] = {
+        "workload": record.workload,
+        "strategy": record.strategy,
+        "extra": record.extra,
+        "alternatives": [
+            [answer.workload, answer.strategy, answer.extra, answer.cost_us, answer.origin]
+            for answer in record.alternatives
+        ],
+    }
+    more = {"cost_us": record.cost_us, "origin": record.origin}
+    return {**members, **{name: value for name, value in more.items() if value is not None}}
 
 
 def _meaning(record: Record) -> str:

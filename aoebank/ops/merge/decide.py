@@ -28,7 +28,7 @@ from aoebank.ops.merge.verdicts import PersonalVerdict, apply_verdict, stale_ver
 from aoebank.ops.merge.versions import Changed, KeyVersions, Versions
 
 _CHOSEN = {Policy.OURS: Action.KEEP_OURS, Policy.THEIRS: Action.TAKE_THEIRS}
-_ALWAYS_SAID = (Reason.QUARANTINE, Reason.BUILT_IN_FASTER, Reason.PERSON)
+_ALWAYS_SAID = (Reason.QUARANTINE, Reason.BUILT_IN_FASTER, Reason.CONTAINS, Reason.PERSON)
 _NO_NEWS = (Reason.SAME, Reason.OURS_CHANGED)
 _Reasons = Mapping[int, str]  # why records stay out, by their position
 

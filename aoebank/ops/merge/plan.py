@@ -63,6 +63,7 @@ class Reason(StrEnum):
     FASTER = "faster"
     INSIDE_NOISE = "inside-noise"
     SAME_STRATEGY = "same-strategy"
+    CONTAINS = "contains-other"
     POLICY = "policy"
     BOTH_KEPT = "both-kept"
     QUARANTINE = "quarantine"

@@ -61,6 +61,8 @@ class MergeRules:
         untimed: For `keep-best` where there are no two comparable times.
         noise_ratio: A gap up to this share of the smaller time is noise; 0.03 is 3 %.
         overrides: The last one that matches a record counts.
+        takes_containing: Whether the side whose edit contains that of the other one is taken, where
+            it would be a conflict else.
         incumbent: Of a two-way merge; with a base the incumbent is what the base says.
         may_differ_in_soc: Whether sides for other targets are merged all the same.
         may_be_unrelated: Whether a base that shares no record with a side is taken.
@@ -72,6 +74,7 @@ class MergeRules:
     times: Times = Times.ALIKE
     incumbent: Incumbent = Incumbent.OURS
     overrides: tuple[Override, ...] = ()
+    takes_containing: bool = True
     may_differ_in_soc: bool = False
     may_be_unrelated: bool = False
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aoebank.errors import AoebankError
 from aoebank.ops.git.driver import DriverOutcome
 from aoebank.ops.merge.document import decision_document
-from aoebank.ops.merge.plan import CLEAN, Decision
+from aoebank.ops.merge.plan import CLEAN, Action, Decision, Reason
 from aoebank.report.merge.conflict import conflict_lines
 from aoebank.report.output import Text, plural
 
@@ -65,6 +65,12 @@ class DriverReport:
         words = [f"{plural(settled, 'contested record')} decided"] if settled else []
         words += [plural(len(conflicts), "conflict")] if conflicts else []
         text.line(name, ", ".join(words))
+        contained = [said for said in plan.decisions if said.reason is Reason.CONTAINS]
+        for decision in contained[:_SHOWN]:
+            side = "ours" if decision.action is Action.KEEP_OURS else "theirs"
+            text.line(f"  {decision.key}: {decision.reason}, {side}: {decision.note}")
+        if len(contained) > _SHOWN:
+            text.line(f"  and {len(contained) - _SHOWN} more of these")
         for conflict in conflicts[:_SHOWN]:
             text.line(f"  {conflict.key}: {conflict.reason}{_times(conflict)}")
             for line in conflict_lines(conflict):

@@ -22,6 +22,7 @@ _WORDS = {
     Reason.FASTER: "decided by time",
     Reason.INSIDE_NOISE: "inside the noise band",
     Reason.SAME_STRATEGY: "same strategy",
+    Reason.CONTAINS: "one side's edit contains the other's",
     Reason.POLICY: "decided by policy",
     Reason.BOTH_KEPT: "both kept",
     Reason.QUARANTINE: "kept out by the quarantine",
