@@ -39,6 +39,7 @@ def merge(
     drop_worse_than: AnyPath | None = None,
     allow_other_soc: bool = False,
     allow_unrelated: bool = False,
+    skip_broken: bool = False,
     dry_run: bool = False,
     decisions: AnyPath | None = None,
     apply: AnyPath | None = None,
@@ -62,6 +63,7 @@ def merge(
         drop_worse_than: Leave out records slower than those of this built-in bank.
         allow_other_soc: Merge banks of different targets.
         allow_unrelated: Take a base that shares no record.
+        skip_broken: Leave broken files of a tree as the first side has them, and merge the rest.
         dry_run: Decide, write nothing.
         decisions: Save all decisions here, to edit and `apply` them.
         apply: Edited decisions; for a conflict file see `settle`.
@@ -108,6 +110,7 @@ def merge(
             built_in=_path(drop_worse_than),
             today=current_day(),
         ),
+        skips_broken=skip_broken,
         verdicts=load_verdicts(Path(apply)) if apply is not None else SavedVerdicts(),
     )
     result = run.merge(request)

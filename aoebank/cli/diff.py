@@ -81,6 +81,10 @@ def command(
     stat: Annotated[
         bool, typer.Option("--stat", help="Only the figures per soc_version and op_type.")
     ] = False,
+    skip_broken: Annotated[
+        bool,
+        typer.Option("--skip-broken", help="A file that cannot be compared is told and no error."),
+    ] = False,
     output: Annotated[
         DiffFormat, typer.Option("--format", help="How to write the difference.")
     ] = DiffFormat.TEXT,
@@ -105,7 +109,9 @@ def command(
         no_renames=no_renames,
         fields=not stat,
     )
-    report = DiffReport(result=result, is_stat=stat, fail_on_ratio=fail_on)
+    report = DiffReport(
+        result=result, is_stat=stat, fail_on_ratio=fail_on, skips_broken=skip_broken
+    )
     if output in (DiffFormat.TEXT, DiffFormat.JSON):
         return finish(context, report, as_json=output is DiffFormat.JSON)
     return _write_page(report, output)

@@ -98,6 +98,10 @@ def command(
     allow_unrelated: Annotated[
         bool, typer.Option("--allow-unrelated", help="Take a base that shares no record.")
     ] = False,
+    skip_broken: Annotated[
+        bool,
+        typer.Option("--skip-broken", help="Leave broken files of a tree as A has them."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the decisions, write nothing.")
     ] = False,
@@ -144,6 +148,7 @@ def command(
         drop_worse_than=drop_worse_than,
         allow_other_soc=allow_other_soc,
         allow_unrelated=allow_unrelated,
+        skip_broken=skip_broken,
         dry_run=dry_run,
         decisions=decisions,
         apply=apply,

@@ -29,8 +29,8 @@ def command(
 ) -> int:
     """Merge one bank file for git; `aoebank git install` tells git about it.
 
-    Exit code 0: merged; 1: conflicts, the result has our records for them; 129: not merged,
-    the result is our version.
+    Exit code 0: merged; 1: conflicts, the result has our records for them; 1 with an error: a
+    version is damaged, 129: another error; the result is our version then.
     """
     from aoebank.api.git import merge_driver
     from aoebank.report.merge.driver import DriverReport

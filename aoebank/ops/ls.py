@@ -62,7 +62,10 @@ def _summary(side: Side, file_name: str, parsed: ParsedFile) -> FileSummary:
     name = parsed.name
     speedups = _speedups(parsed, side.load_provenance(file_name).entries)
     error = find_error(parsed)
-    problem = f"{error.location.line}:{error.location.column}: {error.message}" if error else ""
+    place = (
+        f"{error.location.line}:{error.location.column}: " if error and error.location.line else ""
+    )
+    problem = f"{place}{error.message}" if error else ""
     return FileSummary(
         path=parsed.path,
         name=file_name,

@@ -44,7 +44,7 @@ class ListReport:
             text.table(header, map(self._row, self.result.files), right="-r---rrr-")
         for file in self.result.files:
             if file.problem:
-                text.line(("broken: ", "red"), f"{file.path}:{file.problem}")
+                text.line(("broken: ", "red"), _place(file))
         records = sum(file.records for file in self.result.files)
         text.line(f"{plural(len(self.result.files), 'file')}, {plural(records, 'record')}")
 
@@ -60,6 +60,11 @@ class ListReport:
             _times(file.median_speedup),
             file.name,
         )
+
+
+def _place(file: FileSummary) -> str:
+    space = "" if file.problem[:1].isdigit() else " "  # a line, or nothing: the file as a whole
+    return f"{file.path}:{space}{file.problem}"
 
 
 def _times(speedup: float | None) -> str:

@@ -23,6 +23,7 @@ from aoebank.formats.provenance import (
     serialize_provenance,
 )
 from aoebank.formats.registry import format_of, get_format
+from aoebank.formats.text.splice import is_blank
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
@@ -174,7 +175,8 @@ class Bank:
         parsed = _parse(file) if signature else None
         if parsed is None or signature is None:
             return None
-        raise_if_broken(parsed)
+        if not is_blank(parsed.data):  # a writer that died before it wrote: the next one fills it
+            raise_if_broken(parsed)
         loaded = _Loaded(signature=signature, parsed=parsed, records={})
         self._loaded[file] = loaded
         return loaded

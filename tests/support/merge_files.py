@@ -64,8 +64,9 @@ def write_file(name: str, texts: Sequence[str], style: Style | None = None) -> b
     newline = style.newline
     if name in ("runtime_kb", "cube", "graph"):
         lines = [HEADER, *texts] if name == "graph" else list(texts)
+        lines = lines or ["{}"]
         text = newline.join(lines)
-        text += newline if lines and style.ends_with_newline else ""
+        text += newline if style.ends_with_newline else ""
     elif name == "gradient":
         text = "[" + ("," + newline).join(texts) + "]"
     else:

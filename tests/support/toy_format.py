@@ -27,7 +27,7 @@ class ToyFormat(Format):
     """Reads and writes `<soc>_<op>.toy`: a line `{"case": ..., "answer": ..., "us": ...}` each."""
 
     name = "toy"
-    empty = b""
+    empty = b"{}\n"
     globs = ("*.toy",)
     folder = "toys"
     name_pattern = "<soc_version>_<op_type>.toy"

@@ -38,7 +38,7 @@ class CubeFormat(Format):
     """Reads and writes `[AIC_<cores>_L1_SIZE_<KiB>_]repository_<soc>_<op>.json`."""
 
     name = "cube"
-    empty = b""
+    empty = b"{}\n"
     globs = ("repository_*.json", "AIC_*_repository_*.json")
     folder = "cube"
     name_pattern = "[AIC_<cores>_L1_SIZE_<KiB>[_L2_FUSION]_]repository_<soc>_<op>.json"

@@ -36,6 +36,7 @@ from aoebank.formats.runtime_kb.rules import (
     line_problems,
 )
 from aoebank.formats.text import json_text
+from aoebank.formats.text.checks import is_stub
 from aoebank.formats.text.json_lines import iter_lines
 from aoebank.formats.text.problem import blank_line
 from aoebank.formats.text.record import record_text, stored
@@ -57,7 +58,7 @@ class RuntimeKbFormat(Format):
     """Reads and writes `<soc>_<core>_AiCore_<op type>_runtime_kb.json`."""
 
     name = "runtime_kb"
-    empty = b""
+    empty = b"{}\n"
     globs = (*OPERATOR_GLOBS, "*_runtime_kb.json")
     folder = OPERATOR_FOLDER
     name_pattern = "<soc_version>_<cores>_AiCore_<op_type>_runtime_kb.json"
@@ -80,15 +81,14 @@ class RuntimeKbFormat(Format):
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the records; what the reader rejects whole is a finding and no record."""
-        scan = start_scan(data, path)
-        scan_lines(scan, _scan_part)
-        return scan.file(self)
+        return self.parse_like(data, path, None)
 
     def parse_like(self, data: bytes, path: Path, like: ParsedFile | None) -> ParsedFile:
         """Parse another version of `like`: a line both have is not read twice."""
         known = KnownLines(like) if like is not None and like.format is self else None
         scan = start_scan(data, path)
-        scan_lines(scan, partial(_scan_part, known=known))
+        if not is_stub(data):
+            scan_lines(scan, partial(_scan_part, known=known))
         return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:

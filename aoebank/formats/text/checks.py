@@ -11,16 +11,26 @@ from aoebank.formats.lines import LineIndex
 from aoebank.model.finding import Finding, Location, make_finding
 
 BOM = b"\xef\xbb\xbf"
+_LONGEST_STUB = 100
 _MOST_MARKERS = 1000  # each is a finding; a file with more of them is no bank
 _BLANK = re.compile(rb"[ \t\r\n]*")
+_STUB = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*")
 _MARKER = re.compile(rb"^(?:<{7} |={7}\r?$|\|{7} |>{7} )[^\n]*", re.MULTILINE)
+
+
+def is_stub(data: bytes) -> bool:
+    """Return whether a file is an object without members: how people empty a bank of lines."""
+    return len(data) < _LONGEST_STUB and _STUB.fullmatch(data) is not None
 
 
 def check_text(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
     """Yield what is wrong with the bytes: encoding, marks, line ends, conflict markers."""
     if _BLANK.fullmatch(data):  # strip() would copy a file of gigabytes
         yield make_finding(
-            "AB110", Location(path=path), "file is empty", hint="remove it, or restore it"
+            "AB110",
+            Location(path=path),
+            "file is empty",
+            hint="restore it, or remove it; a bank emptied on purpose holds {} or []",
         )
     if data.startswith(BOM):
         yield make_finding(

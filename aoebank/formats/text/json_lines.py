@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text import json_text
-from aoebank.formats.text.checks import BOM
+from aoebank.formats.text.checks import BOM, is_stub
 from aoebank.formats.text.problem import Problem, blank_line
 from aoebank.formats.text.scan import FileScan
 from aoebank.model.json_value import JsonValue
@@ -40,7 +40,12 @@ def iter_lines(data: bytes, start: int = 0, stop: int | None = None) -> Iterator
 
 
 def iter_values(scan: FileScan) -> Iterator[tuple[JsonValue, int, int]]:
-    """Yield the value of each line with its first byte and end; what is none is reported."""
+    """Yield the value of each line with its first byte and end; what is none is reported.
+
+    A file that holds `{}` and nothing else was emptied on purpose and has no line.
+    """
+    if is_stub(scan.data):
+        return
     for start, end in iter_lines(scan.data):
         line = scan.data[start:end]
         try:

@@ -15,6 +15,7 @@ from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import check_text
 from aoebank.formats.text.problem import Problem, RecordText
+from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.processes import count_processes, map_in_order
 
@@ -103,7 +104,10 @@ class FileScan:
         return True
 
     def file(self, format_: Format) -> ParsedFile:
-        """Return the file as scanned."""
+        """Return the file as scanned; one without a record says so, unless it is broken."""
+        if not self.keys and all(found.severity is not Severity.ERROR for found in self.findings):
+            place = Location(path=self.path)
+            self.findings.append(make_finding("AB115", place, "file holds no record"))
         self.findings += not_listed(self.path, self.left_out)
         return ParsedFile(
             path=self.path,

@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.text.checks import BOM
+from aoebank.formats.text.checks import BOM, is_stub
 from aoebank.model.record import Record
 
 _Edit = tuple[int, int, bytes]  # from this byte up to that one comes this instead
@@ -48,7 +48,8 @@ def splice(
         if record is not None and parsed.find(key) is None
     ]
     if not parsed.format.brackets:  # behind the last line, whatever else stands there
-        return _append(_edited(parsed, replaced, removed), added, _newline(parsed.data))
+        data = _edited(parsed, replaced, removed)
+        return _append(_without_stub(parsed, data) if added else data, added, _newline(parsed.data))
     kept = next((n for n in reversed(range(len(parsed))) if n not in removed), -1)
     return _edited(parsed, replaced, removed, [(kept, added)] if added else [])
 
@@ -101,7 +102,10 @@ def _edited(
         edits += _line_cuts(parsed, removed)
         edits += _new_lines(parsed, groups, kept)
     edits.sort(key=lambda edit: edit[:2])
-    return b"".join(_pieces(parsed.data, edits))
+    data = b"".join(_pieces(parsed.data, edits))
+    if parsed.format.brackets or not is_blank(data.removeprefix(BOM)):
+        return data
+    return _lead(data) + parsed.format.empty  # a file of 0 bytes would be a damaged one
 
 
 def _pieces(data: bytes, edits: Iterable[_Edit]) -> Iterator[bytes | memoryview]:
@@ -149,8 +153,20 @@ def _new_lines(
             place = _whole_line(data, parsed.starts[0], parsed.ends[0])[0]
             yield place, place, b"".join(text + newline for text in texts)
         else:
-            lead = b"" if _has_end(data) else newline
-            yield len(data), len(data), lead + b"".join(text + newline for text in texts)
+            start = _without_stub(parsed, data)
+            lead = b"" if _has_end(start) else newline
+            yield 0, len(data), start + lead + b"".join(text + newline for text in texts)
+
+
+def _without_stub(parsed: ParsedFile, data: bytes) -> bytes:
+    """Return lines as they are, or what records follow where `{}` stands for none."""
+    if not is_stub(data):
+        return data
+    return _lead(data) + (b"" if is_stub(parsed.format.empty) else parsed.format.empty)
+
+
+def _lead(data: bytes) -> bytes:
+    return BOM if data.startswith(BOM) else b""
 
 
 def _append(data: bytes, added: list[bytes], newline: bytes) -> bytes:

@@ -181,6 +181,8 @@ def _compare_files(a: Side, b: Side, pair: FilePair, options: DiffOptions) -> _C
 
 def _demand_comparable(comparison: FileComparison) -> None:
     old, new = comparison.old, comparison.new
+    if old is not None and new is not None and old.data == new.data:
+        return  # however broken: nothing changed
     for parsed in (old, new):
         if parsed is not None:
             raise_if_broken(parsed)

@@ -14,7 +14,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
-from aoebank.errors import AoebankError, BankPathError
+from aoebank.errors import AoebankError, BankFormatError, BankPathError
 from aoebank.formats.provenance import ProvenanceLog, parse_provenance, provenance_path
 from aoebank.formats.registry import find_format
 from aoebank.model.digest import sha256_of
@@ -36,6 +36,7 @@ from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.staged import StagedChanges, staged_changes
 
 _TWIN_HINT = "take both files of one side: git checkout --ours, or --theirs"
+_CONFLICT = 1  # git: ours stays in the work tree, all three versions in the index
 _HINT = "git calls this command; to merge files by hand: aoebank merge --base BASE OURS THEIRS"
 
 
@@ -100,7 +101,8 @@ def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
     """Merge one file for git; the result takes the place of `files.ours`.
 
     Raises:
-        AoebankError: it cannot be merged; `files.ours` is untouched then.
+        AoebankError: it cannot be merged; `files.ours` is untouched then. Where a version is
+            damaged the exit code is that of a conflict: with another one git stops the merge.
     """
     try:
         versions = Three(
@@ -110,6 +112,8 @@ def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
     except AoebankError as error:
         again = f"{files.path} has our version alone; then: git checkout -m -- {files.path}"
         error.hint = "; ".join(filter(None, (error.hint, again)))
+        if isinstance(error, BankFormatError):
+            error.exit_code = _CONFLICT
         raise
 
 

@@ -16,12 +16,18 @@ with an error does not get the key of one without: that is a conflict too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from aoebank.formats.protocol import find_error
 from aoebank.formats.provenance import ProvenanceLog
 from aoebank.ops.merge.choose import Choice, Measurements, TwoAnswers, choose, is_same
 from aoebank.ops.merge.draft import Draft, find_frame
-from aoebank.ops.merge.guards import BadRecords, Exclusions, demand_mergeable
+from aoebank.ops.merge.guards import (
+    BadRecords,
+    Exclusions,
+    demand_mergeable,
+    find_untouched,
+)
 from aoebank.ops.merge.plan import Action, FilePlan, Reason, Source
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy
 from aoebank.ops.merge.verdicts import PersonalVerdict, apply_verdict, stale_verdict
@@ -70,6 +76,9 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
         BankFormatError: a version is broken, or they do not fit together.
         HistoryError: a person decided about other records.
     """
+    untouched = find_untouched(versions)
+    if untouched is not None:
+        return _take_whole(versions, untouched, name, context)
     demand_mergeable(versions, name, may_differ_in_soc=context.rules.may_differ_in_soc)
     draft = Draft(name=name, versions=versions, frame=find_frame(versions))
     ours_bad, theirs_bad = map(
@@ -99,6 +108,17 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
     if verdicts:
         raise stale_verdict(next(iter(verdicts)), f"nothing to decide in {name}")
     return draft.plan()
+
+
+def _take_whole(versions: Versions, source: Source, name: str, context: MergeContext) -> FilePlan:
+    """Return the plan that takes the file of one side; what is to stay out of it stays out."""
+    parsed = versions.of(source)
+    assert parsed is not None
+    if find_error(parsed) is not None:
+        return FilePlan(name=name, format=parsed.format.name, frame=source)
+    same = Versions(base=parsed, ours=parsed, theirs=parsed)
+    plan = decide_file(same, name, replace(context, verdicts={}))
+    return replace(plan, frame=source)
 
 
 def _keep_out(

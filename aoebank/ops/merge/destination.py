@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import BankNotFoundError, BankPathError, UsageError
+from aoebank.errors import AoebankError, BankNotFoundError, BankPathError, UsageError
 from aoebank.formats.provenance import provenance_path
 from aoebank.formats.registry import get_format
 from aoebank.model.digest import sha256_of
@@ -45,6 +45,7 @@ class MergedFile:
         found: What there is where the result goes, if that is a side.
         conflicts: Decisions nobody made yet, also those of earlier steps.
         relatedness: How the base and each side are related here.
+        error: Why the versions could not be merged: the file is as ours has it, or left alone.
     """
 
     plan: FilePlan
@@ -54,6 +55,7 @@ class MergedFile:
     found: FoundDigests | None = None
     conflicts: tuple[Decision, ...] = ()
     relatedness: Mapping[Source, Relatedness]
+    error: AoebankError | None = None
 
     def twin_of(self, bank: Path) -> Path | None:
         """Return what readers want beside this file, once it lies at `bank`."""
@@ -107,6 +109,8 @@ class Destination:
         Raises:
             BankPathError: conflicts of an earlier merge are waiting, or it cannot be written.
         """
+        if file.error is not None and (self.number is not None or file.data is None):
+            return  # what is here stays
         place = self.place(file.plan.name)
         conflicts = conflict_document(file.conflicts, _written(file), point=point)
         is_waiting = bool(conflicts) and _is_waiting(conflict_path(place), conflicts)

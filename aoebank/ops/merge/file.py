@@ -8,7 +8,7 @@ from pathlib import Path
 from aoebank.errors import BankFormatError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import HEAD_BYTES, find_format
-from aoebank.formats.text.splice import splice_raw
+from aoebank.formats.text.splice import is_blank, splice_raw
 from aoebank.ops.merge.decide import MergeContext, decide_file
 from aoebank.ops.merge.lines import is_of_lines, merge_lines
 from aoebank.ops.merge.plan import Added, FilePlan, Pick, Source, Three
@@ -51,7 +51,7 @@ def merge_bytes(versions: Three[bytes | None], path: Path, context: MergeContext
     """Return the merge of a file as git hands it out: a bank, a side-car or a quarantine.
 
     Args:
-        versions: None or empty where a side has none.
+        versions: None where a side has none; the base may be empty then.
         path: Where the file will lie.
 
     Raises:
@@ -115,8 +115,9 @@ def parse_versions(versions: Three[bytes | None], path: Path) -> Versions:
     Raises:
         BankFormatError: one is broken; the message tells which.
     """
+    base = versions.base  # git's word for none is an empty one
     parsed = Versions(
-        base=parse_version(versions.base, path),
+        base=None if base is None or is_blank(base) else parse_version(base, path),
         ours=parse_version(versions.ours, path),
         theirs=parse_version(versions.theirs, path),
     )
@@ -133,12 +134,12 @@ def parse_versions(versions: Three[bytes | None], path: Path) -> Versions:
 
 
 def parse_version(data: bytes | None, path: Path) -> ParsedFile | None:
-    """Return a version as a file; an empty one is how git says that there is none.
+    """Return a version as a file; one without bytes is a file too, and broken.
 
     Raises:
         BankFormatError: neither its name nor its first bytes are those of a bank.
     """
-    if data is None or not data.strip():
+    if data is None:
         return None
     known = find_format(path, data[:HEAD_BYTES])
     if known is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from aoebank.errors import BankFormatError, BankNotFoundError
 from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.names import plain_soc
-from aoebank.formats.protocol import ParsedFile, raise_if_broken
+from aoebank.formats.protocol import ParsedFile, find_error, raise_if_broken
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.splice import is_blank
 from aoebank.model.quarantine import Quarantine
@@ -180,8 +180,10 @@ def demand_mergeable(versions: Versions, name: str, *, may_differ_in_soc: bool) 
         name: Of the file in the result; it tells readers what the file is for.
         may_differ_in_soc: Whether other cores or another soc_version will do.
     """
-    for parsed in (versions.base, versions.ours, versions.theirs):
-        if parsed is not None:
+    for source in Source:
+        parsed = versions.of(source)
+        # a base without bytes has no record to lose: each side added its own
+        if parsed is not None and not (source is Source.BASE and is_blank(parsed.data)):
             raise_if_broken(parsed)
     there = (versions.ours, versions.theirs, versions.base)
     found = [parsed for parsed in there if parsed is not None and not is_blank(parsed.data)]
@@ -191,6 +193,30 @@ def demand_mergeable(versions: Versions, name: str, *, may_differ_in_soc: bool) 
     for other in found[1:]:
         _demand_same_kind(found[0], other, may_differ_in_soc=may_differ_in_soc)
     _demand_one_header(versions)
+
+
+def find_untouched(versions: Versions) -> Source | None:
+    """Return the side whose file is the result whatever else is broken; None if both count.
+
+    Where both sides have the same bytes, or only one side changed them, nothing is chosen
+    among records. So a file that is broken everywhere stops no merge, and one that a side mended
+    comes in. But a broken file never takes the place of a whole one.
+    """
+    base, ours, theirs = versions.base, versions.ours, versions.theirs
+    broken = {source for source in Source if _is_broken(versions.of(source))}
+    if not broken or ours is None or theirs is None:
+        return None
+    if ours.data == theirs.data:
+        return Source.OURS
+    for changed, kept in ((Source.OURS, theirs), (Source.THEIRS, ours)):
+        is_unchanged = base is not None and base.data == kept.data
+        if is_unchanged and (changed not in broken or _is_broken(kept)):
+            return changed
+    return None
+
+
+def _is_broken(parsed: ParsedFile | None) -> bool:
+    return parsed is not None and find_error(parsed) is not None
 
 
 def demand_one_target(sides: Sequence[Side]) -> None:

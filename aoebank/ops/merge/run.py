@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from aoebank.errors import UsageError
+from aoebank.errors import AoebankError, UsageError
 from aoebank.formats.provenance import SUFFIX
 from aoebank.ops.merge.decide import MergeContext
 from aoebank.ops.merge.destination import Destination, FoundDigests, MergedFile
@@ -39,6 +39,8 @@ class MergeRequest:
         sides: Two or more; the first is ours, the others come into it one after the other.
         destination: None to write nothing.
         says_all: Whether clean decisions are wanted as values, not only as counts.
+        skips_broken: Whether a broken file of a tree stays as ours has it; else nothing is
+            written and the error names all of them.
     """
 
     sides: tuple[Side, ...]
@@ -48,6 +50,7 @@ class MergeRequest:
     destination: Destination | None = None
     verdicts: SavedVerdicts = field(default_factory=SavedVerdicts)
     says_all: bool = False
+    skips_broken: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,7 @@ class MergeResult:
         counts: Keys by reason, over all files and steps.
         written: Files with a new content, side-cars and conflict files too.
         conflict_files: The conflict files among them.
+        skipped: Why files were left as ours has them.
         hidden: Records no reader uses, by the side they are in.
     """
 
@@ -78,6 +82,7 @@ class MergeResult:
     hidden: Mapping[str, int] = field(default_factory=dict)
     written: tuple[Path, ...] = ()
     conflict_files: tuple[Path, ...] = ()
+    skipped: tuple[AoebankError, ...] = ()
 
     @property
     def conflicts(self) -> int:
@@ -116,6 +121,7 @@ def merge(request: MergeRequest) -> MergeResult:
         hidden=tally.hidden,
         written=written,
         conflict_files=tuple(tally.conflict_files),
+        skipped=tuple(tally.skipped),
     )
 
 
@@ -137,6 +143,7 @@ class _Tally:
     open: dict[str, tuple[Decision, ...]] = field(default_factory=dict)
     found: dict[str, FoundDigests] = field(default_factory=dict)
     found_quarantine: str | None = None
+    skipped: list[AoebankError] = field(default_factory=list)
 
 
 def _demand_sides(request: MergeRequest) -> None:
@@ -169,6 +176,7 @@ def _step(request: MergeRequest, number: int, ours: Side, theirs: Side) -> Step:
             says_all=request.says_all,
         ),
         verdicts=request.verdicts.by_step.get(theirs.label, {}),
+        skips_broken=request.skips_broken,
     )
 
 
@@ -215,6 +223,7 @@ def _tallied_files(step: Step, tally: _Tally) -> Iterator[MergedFile]:
             side = step.sides.of(source)
             tally.hidden[side.label if side else source] += number
         decisions += file.plan.decisions
+        tally.skipped += [file.error] if file.error is not None else []
         if file.found is not None:
             tally.found[file.plan.name] = file.found
         yield file

@@ -20,7 +20,7 @@ from aoebank.ops.merge.document import CONFLICT_SUFFIX
 from aoebank.ops.merge.file import merge_file
 from aoebank.ops.merge.guards import Relatedness, find_relatedness
 from aoebank.ops.merge.lines import QUARANTINE, merge_lines
-from aoebank.ops.merge.plan import Source, Three
+from aoebank.ops.merge.plan import FilePlan, Source, Three
 from aoebank.ops.merge.verdicts import PersonalVerdict
 from aoebank.ops.merge.versions import Versions
 from aoebank.processes import count_processes, map_in_order
@@ -30,6 +30,7 @@ from aoebank.storage.tree import FileKind, TreeEntry, iter_tree
 from aoebank.storage.twins import BY_TUNER_ONLY, bank_of_twin
 
 _BOTH = (Source.OURS, Source.THEIRS)
+_NAMED = 5  # broken files an error names besides the first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +84,14 @@ class Step:
         context: Of every file, but for what a person decided and how times were measured.
         verdicts: What a person decided, by file.
         target: The version that is where the result goes, if it is one of them.
+        skips_broken: Whether a file of a tree that cannot be merged stays as ours has it.
     """
 
     sides: ThreeSides
     context: MergeContext
     verdicts: Mapping[str, Mapping[str, PersonalVerdict]]
     target: Source | None = None
+    skips_broken: bool = False
 
 
 def merge_sides(step: Step) -> Iterator[MergedFile]:
@@ -103,9 +106,15 @@ def merge_sides(step: Step) -> Iterator[MergedFile]:
     _demand_all_known(step.verdicts, names)
     processes = count_processes(size_on_disk((sides.base, sides.ours, sides.theirs)))
     known = {source: Relatedness() for source in _BOTH}
-    for file in map_in_order(partial(_merge_one, step), names, processes):
+    work = partial(_merge_or_tell if sides.is_tree else _merge_one, step)
+    broken: list[BankFormatError] = []
+    for file in map_in_order(work, names, processes):
         known = {source: known[source] | file.relatedness[source] for source in _BOTH}
+        if isinstance(file.error, BankFormatError) and not step.skips_broken:
+            broken.append(file.error)
         yield file
+    if broken:
+        raise _told_together(broken)
     if sides.base is not None and not step.context.rules.may_be_unrelated:
         _demand_related(sides, known)
 
@@ -122,6 +131,37 @@ def merge_quarantine(step: Step) -> tuple[bytes | None, str | None]:
         return None, None
     merged = merge_lines(texts, Path(QUARANTINE))
     return merged, sha256_of(texts.of(step.target)) if step.target else None
+
+
+def _merge_or_tell(step: Step, name: str) -> MergedFile:
+    """Return the merge of a file of a tree; of one that is broken, what ours has, and why."""
+    try:
+        return _merge_one(step, name)
+    except BankFormatError as error:
+        ours = step.sides.ours
+        data = ours.read_bytes(name)
+        known = find_format(Path(name), (data or b"")[:HEAD_BYTES])
+        twin = known.companion(Path(name)) if known else None
+        return MergedFile(
+            plan=FilePlan(name=name, format=known.name if known else None),
+            data=data,
+            side_car=ours.read_bytes(name + SUFFIX),
+            twin=ours.read_bytes(twin.as_posix()) if twin else None,
+            relatedness=dict.fromkeys(_BOTH, Relatedness()),
+            error=error,
+        )
+
+
+def _told_together(broken: Sequence[BankFormatError]) -> BankFormatError:
+    """Return the error of the first broken file, which names the others too."""
+    first = broken[0]
+    others = [str(error.path) for error in broken[1:]]
+    words = [f"also: {', '.join(others[:_NAMED])}"] if others else []
+    words += [f"and {len(others) - _NAMED} more files"] if len(others) > _NAMED else []
+    first.hint = "; ".join(
+        filter(None, (first.hint, *words, "--skip-broken leaves broken files as ours has them"))
+    )
+    return first
 
 
 def _merge_one(step: Step, name: str) -> MergedFile:

@@ -31,17 +31,20 @@ class DiffReport:
     Attributes:
         is_stat: Whether to tell the figures only.
         fail_on_ratio: Slow-down beyond which the answer is "no"; by default any change is.
+        skips_broken: Whether files that could not be compared are told and are no error.
     """
 
     result: DiffResult
     is_stat: bool = False
     fail_on_ratio: float | None = None
+    skips_broken: bool = False
     schema: str = "aoebank.diff/1"
 
     @property
     def error(self) -> AoebankError | None:
         """Return why a file could not be compared, the first one."""
-        return self.result.problems[0] if self.result.problems else None
+        is_told = self.result.problems and not self.skips_broken
+        return self.result.problems[0] if is_told else None
 
     @property
     def exit_code(self) -> int:

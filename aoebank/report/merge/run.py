@@ -11,7 +11,7 @@ from aoebank.ops.merge.plan import Action, Decision, Reason
 from aoebank.ops.merge.run import MergeResult
 from aoebank.ops.merge.settle import Settlement
 from aoebank.report.merge.conflict import conflict_lines
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Text, error_document, plural
 
 _WORDS = {
     Reason.SAME: "the same on both sides",
@@ -59,8 +59,8 @@ class MergeReport:
 
     @property
     def exit_code(self) -> int:
-        """Return 1 if a key is left for a person."""
-        return 1 if self.result.conflicts else 0
+        """Return 1 if a key, or a broken file, is left for a person."""
+        return 1 if self.result.conflicts or self.result.skipped else 0
 
     def document(self) -> Mapping[str, object]:
         """Return decisions, counts and paths."""
@@ -81,6 +81,7 @@ class MergeReport:
             "strays": [{"side": file.side, "path": str(file.path)} for file in result.other_files],
             "written": [str(path) for path in result.written],
             "conflict_files": [str(path) for path in result.conflict_files],
+            "skipped": [error_document(problem) for problem in result.skipped],
         }
 
     def write(self, text: Text) -> None:
@@ -100,6 +101,8 @@ class MergeReport:
         self._write_end(text)
 
     def _write_notes(self, text: Text) -> None:
+        for problem in self.result.skipped:
+            text.line(("not merged: ", "bold red"), problem.headline)
         for side, number in self.result.hidden.items():
             text.line(
                 ("note: ", "yellow"),

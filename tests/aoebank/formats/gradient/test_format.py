@@ -87,7 +87,7 @@ def test_new_file_is_compact() -> None:
     [
         (bank(item()), []),
         (bank(item(modelgraphid=3)), []),
-        ("[]", []),
+        ("[]", ["AB115"]),
         ("", ["AB110"]),
         ("{}", ["AB201"]),
         ("[", ["AB103"]),

@@ -30,7 +30,7 @@ SCHEMA = json.loads(
 
 VALIDATOR = Draft202012Validator(SCHEMA)
 # the errors a schema of one line can tell
-ERRORS = {"AB113", "AB204", "AB205", "AB206", "AB209", "AB405"}
+ERRORS = {"AB113", "AB115", "AB204", "AB205", "AB206", "AB209", "AB405"}
 
 numbers = st.integers(-(2**65), 2**65) | st.floats(allow_nan=False) | st.booleans()
 anything = st.sampled_from([None, True, 7, -1, 2.5, "text", [], {}, [1], {"a": 1}])

@@ -116,11 +116,11 @@ BROKEN = UNIFIED.data[:-20]
     ids=["base", "ours", "theirs", "bytes", "markers", "other format"],
 )
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_broken_version_exits_with_129_and_keeps_ours(
+def test_broken_version_is_a_conflict_and_keeps_ours(
     base: bytes, ours: bytes, theirs: bytes, options: tuple[str, ...]
 ) -> None:
     outcome = _drive(base, ours, theirs, *options)
-    assert outcome.exit_code == 129
+    assert outcome.exit_code == 1
     assert _result() == ours
     if "--json" in options:
         assert json.loads(outcome.stdout)["error"]["code"] == "bank_format"
@@ -146,6 +146,28 @@ def test_write_that_fails_keeps_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["A", "B", "O"]
 
 
+def test_file_that_is_no_bank_is_a_conflict() -> None:
+    outcome = _drive(b"O", b"A", b"B", path="README.md")
+    assert outcome.exit_code == 1
+    assert "is no bank file" in outcome.stderr
+    assert _result() == b"A"
+
+
+@FORMATS
+@pytest.mark.parametrize("options", [(), ("--inner",)])
+@pytest.mark.parametrize("blank", [b"", b" \n\n"])
+def test_side_without_bytes_never_counts_as_one_without_records(
+    bank: SampleBank, options: tuple[str, ...], blank: bytes
+) -> None:
+    whole = bank.without(0)
+    outcome = _drive(bank.data, whole, blank, *options, path=bank.name)
+    assert outcome.exit_code == (0 if options else 1)
+    assert _result() == (bank.data if options else whole)
+    outcome = _drive(bank.data, blank, whole, *options, path=bank.name)
+    assert outcome.exit_code == (0 if options else 1)
+    assert _result() == (bank.data if options else blank)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -156,7 +178,6 @@ def test_write_that_fails_keeps_ours(monkeypatch: pytest.MonkeyPatch) -> None:
         ["O", "A", "B", "7"],
         ["none", "A", "B", "7", UNIFIED.name],
         ["O", "A", ".", "7", UNIFIED.name],
-        ["O", "A", "B", "7", "README.md"],
     ],
 )
 def test_bad_call_exits_with_129_and_keeps_ours(arguments: list[str]) -> None:
@@ -170,7 +191,7 @@ def test_bad_call_exits_with_129_and_keeps_ours(arguments: list[str]) -> None:
 
 def test_quarantine_that_cannot_be_read_is_not_merged() -> None:
     outcome = _drive(b"", b"{\n", b"", path="banks/.aoebank/quarantine.jsonl")
-    assert outcome.exit_code == 129
+    assert outcome.exit_code == 1
     assert _result() == b"{\n"
 
 
