@@ -5,7 +5,8 @@ its result already belongs to the region, so nothing else needs it and the regio
 Reorder nodes join only where the whole region can stay in the blocked layout. A sum of products
 (a dense convolution, a matrix product) takes the chain behind it in; where no kernel for both
 gains, `take_apart` cuts them again, each for itself. An operator that walks an axis before it makes
-any result takes the chain in front of it, too (`OperatorFacts.takes_prologue`).
+any result takes the chain in front of it, too (`OperatorFacts.takes_prologue`), and so may a
+blocked convolution (`feeding.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from itertools import product
 import onnx
 
 from aoe.graph.extraction import extract_workload
+from aoe.graph.feeding import grow_front
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.moving import grow_moves, grow_resized, is_move, is_read_through
 from aoe.operators import (
@@ -185,7 +187,8 @@ class _Growth:
         moving = grow_moves(self._graph, sink, fusible=self._fusible, free=self._free)
         alone = (sink,) if is_move(self._graph.nodes[sink]) and moving else ()
         resized = grow_resized(self._graph, sink, free=self._free)
-        yield from filter(None, dict.fromkeys([*anchored, resized, moving, alone, *found]))
+        fed = [self._fed(nodes) for nodes in found if fuse_products]
+        yield from filter(None, dict.fromkeys([*fed, *anchored, resized, moving, alone, *found]))
 
     def grow(self, sink: int, *, blocked: bool, takes: _Takes, prologues: bool) -> tuple[int, ...]:
         """Return the nodes of the region that ends in `sink`, or () if there is none."""
@@ -215,6 +218,14 @@ class _Growth:
                 members.add(index)
         nodes = tuple(sorted(members))
         return nodes if self._worthwhile(nodes, blocked) else ()
+
+    def _fed(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
+        """Return a region with what makes the image of its blocked convolution; () if nothing."""
+        at = next((index for index in nodes if self._is_dense(self._graph.nodes[index])), None)
+        if at is None:
+            return ()
+        front = grow_front(self._graph, at, fusible=self._fusible, free=self._free)
+        return tuple(sorted({*front, *nodes})) if front else ()
 
     def owned(self, nodes: Sequence[int]) -> set[int]:
         """Return the nodes no later region may use (shared reorders stay free)."""

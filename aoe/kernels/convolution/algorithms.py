@@ -96,7 +96,8 @@ def _check_direct(plan: ConvolutionPlan, *, is_lower: bool) -> Support:
         return Support("a depthwise Conv has one product for each value of a filter")
     if is_lower and plan.shape.is_stem and plan.shape.dilations[1] > 1:
         return Support("Conv of a plain image with dilated filters has no pairs")
-    if is_lower or plan.epilogue.cycles or plan.shape.groups > 1:
+    spares_reorders = plan.prologue is not None and plan.prologue.has_reorders
+    if is_lower or plan.epilogue.cycles or spares_reorders or plan.shape.groups > 1:
         return SUPPORTED
     return Support("a direct convolution without a chain behind it gains nothing")
 

@@ -12,8 +12,13 @@ from dataclasses import dataclass
 
 import halide as hl
 
-from aoe.kernels.convolution.result import finished_result, kernel_arguments, padded_image
-from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape, X
+from aoe.kernels.convolution.result import (
+    finished_result,
+    image_read,
+    kernel_arguments,
+    padded_image,
+)
+from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape
 from aoe.kernels.family import UPDATE, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.math.functions import constant, to_bfloat16
@@ -51,8 +56,9 @@ def direct_pipeline(plan: ConvolutionPlan, precision: Precision) -> Pipeline:
     extents = pair_extents(shape) if in_pairs else shape.weight_extents
     arguments = kernel_arguments(plan, extents, hl.BFloat(16) if in_pairs else None)
     place = (v.o, v.w, v.h, v.b, v.n)
-    stages = _image(arguments.at(X), shape, v, in_pairs=in_pairs)
-    read = stages.get(PADDED, arguments.at(X))
+    image = image_read(plan, arguments)
+    stages = _image(image, shape, v, in_pairs=in_pairs)
+    read = stages.get(PADDED, image)
     products = _sums(read, arguments.at(WEIGHTS), shape, v, in_pairs=in_pairs)
     finished, result = hl.Func(FINISHED), hl.Func(RESULT)
     finished[place] = products[place]
@@ -75,7 +81,7 @@ def direct_pipeline(plan: ConvolutionPlan, precision: Precision) -> Pipeline:
 
 def needs_copy(shape: ConvolutionShape, precision: Precision) -> bool:
     """Return True if pixels are not read from the image itself."""
-    return precision is Precision.BFLOAT16 or any(shape.pads)
+    return precision is Precision.BFLOAT16 or any(shape.pads) or shape.is_made
 
 
 def pair_extents(shape: ConvolutionShape) -> tuple[int, ...]:
@@ -109,7 +115,7 @@ def pair_packing(shape: ConvolutionShape) -> PackedInput:
 
 
 def _image(
-    x: hl.ImageParam, shape: ConvolutionShape, v: _Loops, *, in_pairs: bool
+    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, v: _Loops, *, in_pairs: bool
 ) -> dict[str, hl.Func]:
     """Return the stage that copies the image, if there is one."""
     if not needs_copy(shape, Precision.BFLOAT16 if in_pairs else Precision.FLOAT32):

@@ -14,8 +14,13 @@ from itertools import product
 
 import halide as hl
 
-from aoe.kernels.convolution.result import finished_result, kernel_arguments, padded_image
-from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape, X
+from aoe.kernels.convolution.result import (
+    finished_result,
+    image_read,
+    kernel_arguments,
+    padded_image,
+)
+from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape
 from aoe.kernels.convolution.winograd.tiles import (
     ACROSS,
     BLOCKS,
@@ -69,7 +74,7 @@ def matrix_tiles_pipeline(plan: ConvolutionPlan) -> Pipeline:
     c, o, w, h, b, n = (hl.Var(name) for name in ("c", "o", "w", "h", "b", "n"))
     padded, result = hl.Func(PADDED), hl.Func(RESULT)
     block = b * (REDUCED // _LANES) + c // _LANES
-    pixel = padded_image(arguments.at(X), shape, (c % _LANES, w, h, block, n))
+    pixel = padded_image(image_read(plan, arguments), shape, (c % _LANES, w, h, block, n))
     padded[c, w, h, b, n] = to_bfloat16(pixel)
     weights = arguments.at(WEIGHTS)
     sums = tile_sums(SUMS, padded, weights, shape.strides, shape.dilations)

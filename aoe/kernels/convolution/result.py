@@ -52,7 +52,18 @@ def kernel_arguments(
     return KernelArguments(buffers=buffers, extents=extents, places=plan.inputs)
 
 
-def padded_image(x: hl.ImageParam, shape: ConvolutionShape, place: Sequence[hl.Var]) -> hl.Expr:
+def image_read(plan: ConvolutionPlan, arguments: KernelArguments) -> hl.ImageParam | hl.Func:
+    """Return the image: what the operator reads, or what the chain in front makes of inputs."""
+    if plan.prologue is None:
+        return arguments.at(X)
+    image, place = hl.Func("image"), tuple(hl.Var(name) for name in ("c", "w", "h", "b", "n"))
+    image[place] = plan.prologue.value(arguments.buffers, place)
+    return image
+
+
+def padded_image(
+    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, place: Sequence[hl.Var]
+) -> hl.Expr:
     """Return a value of the image with its zeros around it.
 
     Args:
@@ -72,14 +83,15 @@ def padded_image(x: hl.ImageParam, shape: ConvolutionShape, place: Sequence[hl.V
 
 
 def check_arguments(plan: ConvolutionPlan) -> Support:
-    """Tell whether the chain reads what the convolution reads, if anything, in the same way."""
-    read, behind = _operator_extents(plan, ()), plan.epilogue.argument_extents()
+    """Tell whether the chains read what the convolution reads, if anything, in the same way."""
+    read, chained = _operator_extents(plan, ()), _chained_extents(plan)
     filters = plan.inputs[WEIGHTS]
-    if filters in behind or list(plan.inputs.values()).count(filters) > 1:
+    if any(filters in known for known in chained) or [*plan.inputs.values()].count(filters) > 1:
         return Support("the weights are read as something else too")
-    for number in set(read) & set(behind):
-        if read[number] != behind[number]:
-            return Support(f"input {number} is read in two ways")
+    for known in chained:
+        for number, extents in known.items():
+            if read.setdefault(number, extents) != extents:
+                return Support(f"input {number} is read in two ways")
     return SUPPORTED
 
 
@@ -106,8 +118,16 @@ def finished_result(
 
 
 def _extents(plan: ConvolutionPlan, weights: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    known = plan.epilogue.argument_extents() | _operator_extents(plan, weights)
+    known = _operator_extents(plan, weights)
+    for chained in _chained_extents(plan):
+        known = chained | known
     return tuple(known[number] for number in range(len(plan.workload.inputs)))
+
+
+def _chained_extents(plan: ConvolutionPlan) -> list[dict[int, tuple[int, ...]]]:
+    """Return the extents of the buffers each of the chains reads, by number."""
+    chains = (plan.epilogue, plan.prologue)
+    return [chain.argument_extents() for chain in chains if chain is not None]
 
 
 def _operator_extents(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aoe.kernels.family import Support
 from aoe.kernels.halide.epilogue import Epilogue, split_at_product
+from aoe.kernels.halide.prologue import Prologue, read_prologue
+from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.math.normalization import refuse_activation
 from aoe.operators import BLOCKED_CONVOLUTION, integers, number, op_key
 from aoe.workload import Layout, Operation, TensorSpec, Workload
@@ -34,6 +37,7 @@ class ConvolutionShape:
         is_stem: True if the image is plain: fewer channels than a block has.
         groups: Groups of channels that have nothing to do with each other, whole blocks each; as
             many as channels where the convolution is depthwise.
+        is_made: True if a chain in front makes the image: it is never read itself.
     """
 
     batch: int
@@ -50,6 +54,7 @@ class ConvolutionShape:
     block: int
     is_stem: bool
     groups: int = 1
+    is_made: bool = False
 
     @property
     def is_depthwise(self) -> bool:
@@ -104,36 +109,45 @@ class ConvolutionShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvolutionPlan:
-    """A workload that is one convolution and the chain behind it.
+    """A workload that is one convolution, the chain behind it, and perhaps one in front.
 
     Attributes:
         workload: All of it.
         shape: What the convolution computes, in numbers.
         epilogue: The chain.
+        prologue: The chain in front of it, which makes the image; None where there is none.
     """
 
     workload: Workload
     shape: ConvolutionShape
     epilogue: Epilogue
+    prologue: Prologue | None = None
 
     @property
     def inputs(self) -> dict[int, int]:
-        """Numbers of the workload inputs the operator reads, by its positions."""
-        return {at: int(ref[1:]) for at, ref in enumerate(self.epilogue.product.inputs) if ref}
+        """Numbers of the workload inputs the operator itself reads, by its positions."""
+        read = enumerate(self.epilogue.product.inputs)
+        return {at: int(ref[1:]) for at, ref in read if ref.startswith("x")}
 
 
 def read_convolution(workload: Workload) -> ConvolutionPlan | Support:
     """Return what a workload computes that is a dense convolution, or why it is none."""
-    epilogue = split_at_product(workload)
+    epilogue = split_at_product(workload, takes_front=True)
     if isinstance(epilogue, Support):
         return epilogue
     operation = epilogue.product
     if op_key(operation) != BLOCKED_CONVOLUTION:
         return Support(f"{operation.op_type} is no blocked convolution")
-    refused = _refusal(operation, workload)
+    prologue = _prologue(workload, epilogue)
+    if isinstance(prologue, Support):
+        return prologue
+    made = prologue.made if prologue else None
+    specs = [_spec(workload, ref, made) if ref else None for ref in operation.inputs]
+    refused = _refusal(operation, workload, specs)
     if refused:
         return Support(refused)
-    x, weights = (workload.inputs[int(operation.inputs[at][1:])] for at in (X, WEIGHTS))
+    x, weights = specs[X], specs[WEIGHTS]
+    assert x is not None and weights is not None
     top, left, bottom, right = integers(operation, "pads", 4, 0)
     down, along = integers(operation, "strides", 2, 1)
     rows_apart, columns_apart = integers(operation, "dilations", 2, 1)
@@ -152,13 +166,30 @@ def read_convolution(workload: Workload) -> ConvolutionPlan | Support:
         block=workload.output.block,
         is_stem=x.layout is Layout.PLAIN,
         groups=groups_of(operation),
+        is_made=prologue is not None,
     )
-    return ConvolutionPlan(workload=workload, shape=shape, epilogue=epilogue)
+    return ConvolutionPlan(workload=workload, shape=shape, epilogue=epilogue, prologue=prologue)
 
 
-def _refusal(operation: Operation, workload: Workload) -> str:
+def _prologue(workload: Workload, epilogue: Epilogue) -> Prologue | Support | None:
+    """Return the chain in front of a convolution, None if there is none, or why it has no form."""
+    if not epilogue.front:
+        return None
+    shapes = infer_shapes(workload)
+    assert not isinstance(shapes, str)  # they are what the epilogue was split by
+    return read_prologue(workload, epilogue.front, shapes)
+
+
+def _spec(workload: Workload, ref: str, made: TensorSpec | None) -> TensorSpec:
+    """Return what a convolution reads; its image may be `made` in front of it."""
+    if ref.startswith("x"):
+        return workload.inputs[int(ref[1:])]
+    assert made is not None
+    return made
+
+
+def _refusal(operation: Operation, workload: Workload, specs: Sequence[TensorSpec | None]) -> str:
     """Return why the operation is no dense convolution with constant weights; "" if it is one."""
-    specs = [workload.inputs[int(ref[1:])] if ref else None for ref in operation.inputs]
     x, weights, bias, added = (*specs, None, None)[:4]
     block = workload.output.block
     if x is None or weights is None or not weights.constant or not block:

@@ -15,6 +15,7 @@ import halide as hl
 from aoe.kernels.family import Support
 from aoe.kernels.halide.chain import build_chain, check_chain, estimate_cycles
 from aoe.kernels.halide.iteration import Iteration, axis_names, plan_iteration
+from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.operators import OPERATORS, OperatorKind, facts_of, op_key
 from aoe.workload import Operation, TensorSpec, Workload
@@ -25,8 +26,10 @@ class Epilogue:
     """A workload split at its sum of products.
 
     Attributes:
-        product: The operator the kernel is built around; it reads workload inputs only.
-        operations: All others, in topological order; empty where the product stands alone.
+        product: The operator the kernel is built around; it reads workload inputs, its first
+            input may be made by `front`.
+        operations: Those behind it, in topological order; empty where none are.
+        front: Those that make its first input, where a family takes them.
         scalars: Of the workload.
         result: Reference of the workload's result.
         numbers: Workload inputs the operations read.
@@ -39,6 +42,7 @@ class Epilogue:
     result: str
     numbers: tuple[int, ...]
     iteration: Iteration
+    front: tuple[Operation, ...] = ()
 
     @property
     def cycles(self) -> int:
@@ -70,8 +74,13 @@ class Epilogue:
         return known[self.result]
 
 
-def split_at_product(workload: Workload) -> Epilogue | Support:
-    """Return `workload` split at its sum of products, or why it is not one with a chain."""
+def split_at_product(workload: Workload, *, takes_front: bool = False) -> Epilogue | Support:
+    """Return `workload` split at its sum of products, or why it is not one with a chain.
+
+    Args:
+        workload: What is computed.
+        takes_front: True if a chain in front of the product's first input is welcome.
+    """
     is_product = [
         op_key(item) in OPERATORS and facts_of(item).kind is OperatorKind.PRODUCT
         for item in workload.operations  # of a bank, which may name anything
@@ -80,12 +89,17 @@ def split_at_product(workload: Workload) -> Epilogue | Support:
         return Support(f"{sum(is_product)} sums of products, kernels are built around one")
     at = is_product.index(True)
     product = workload.operations[at]
-    operations = workload.operations[:at] + workload.operations[at + 1 :]
-    if not all(ref.startswith("x") for ref in product.inputs if ref):
+    front = feeding(product.inputs[0], workload.operations[:at]) if takes_front else ()
+    operations = tuple(item for item in workload.operations if item not in (*front, product))
+    given = product.inputs[1:] if front else product.inputs
+    if not all(ref.startswith("x") for ref in given if ref):
         return Support(f"{product.op_type} reads a computed value or a scalar")
     chain = check_chain(operations)
     if not chain:
         return chain
+    in_front = {item.output for item in front}
+    if any(ref in in_front for item in operations for ref in item.inputs):
+        return Support(f"what {product.op_type} reads is read again behind it")
     shapes = infer_shapes(workload)
     if isinstance(shapes, str):
         return Support(shapes)
@@ -103,6 +117,7 @@ def split_at_product(workload: Workload) -> Epilogue | Support:
         result=workload.result,
         numbers=numbers,
         iteration=iteration,
+        front=front,
     )
 
 

@@ -11,7 +11,14 @@ import pytest
 from onnx import TensorProto, helper
 from support.engine.cpu import CPU, open_session
 from support.engine.graphs import BLOCK, meaning
-from support.engine.models import compress_net, conv_net, if_net, make_model, slow_chain_net
+from support.engine.models import (
+    compress_net,
+    conv_net,
+    excited_net,
+    if_net,
+    make_model,
+    slow_chain_net,
+)
 from support.engine.offline import first_guess, regions_of, view_of
 
 from aoe.device.compiler import build_library, compile_kernel
@@ -93,6 +100,21 @@ def test_with_the_library_its_kernels_give_the_same_results(
     tuned, library = _with_kernels(optimized, target, toolchain, tmp_path)
     for found, expected in zip(_run(tuned, library), _run(optimized.proto), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_convolution_with_its_gate_gives_the_same_results(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    if not CPU.channel_block():
+        pytest.skip("this CPU has no blocked layout")
+    net = excited_net()
+    graph = view_of(net, tmp_path, target)
+    fed = [one for one in regions_of(graph) if one.workload.op_type == "convolution"]
+    assert any("Mul" in [op.op_type for op in one.workload.operations[:-1]] for one in fed)
+    tuned, library = _with_kernels(graph, target, toolchain, tmp_path)
+    (found,), (bodies,), (expected,) = _run(tuned, library), _run(tuned), _run(graph.proto)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert np.array_equal(bodies, expected)
 
 
 def test_shapes_that_depend_on_data_may_differ_from_run_to_run(

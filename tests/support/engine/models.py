@@ -116,6 +116,25 @@ def conv_net(
     return make_model(nodes, {"image": [batch, 3, extent, extent]}, ["scores"], weights=weights)
 
 
+def excited_net(*, channels: int = 32, extent: int = 14, seed: int = 0) -> onnx.ModelProto:
+    """Return a squeeze-excite block: a convolution, its channels gated, and another one."""
+    rng = np.random.default_rng(seed)
+    weights = {
+        "w0": _normal(rng, channels, 3, 3, 3),
+        "w1": _normal(rng, channels, channels, 1, 1),
+        "w2": _normal(rng, channels, channels, 1, 1),
+    }
+    nodes = [
+        helper.make_node("Conv", ["image", "w0"], ["c0"], name="conv0", pads=[1, 1, 1, 1]),
+        helper.make_node("GlobalAveragePool", ["c0"], ["g0"], name="pool"),
+        helper.make_node("Conv", ["g0", "w1"], ["g1"], name="gate"),
+        helper.make_node("Sigmoid", ["g1"], ["g2"], name="sigmoid"),
+        helper.make_node("Mul", ["c0", "g2"], ["m"], name="mul"),
+        helper.make_node("Conv", ["m", "w2"], ["y"], name="conv2"),
+    ]
+    return make_model(nodes, {"image": [1, 3, extent, extent]}, ["y"], weights=weights)
+
+
 def slow_chain_net(
     *, channels: int = 8, extent: int = 64, repeat: int = 1, seed: int = 0
 ) -> onnx.ModelProto:

@@ -20,8 +20,13 @@ from typing import Self
 
 import halide as hl
 
-from aoe.kernels.convolution.result import finished_result, kernel_arguments, padded_image
-from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape, X
+from aoe.kernels.convolution.result import (
+    finished_result,
+    image_read,
+    kernel_arguments,
+    padded_image,
+)
+from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape
 from aoe.kernels.convolution.winograd.transforms import FILTER_SIDE, Transforms, select_row
 from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
@@ -81,7 +86,7 @@ def winograd_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     square = transforms.products**2
     packed = (shape.block, shape.block, shape.blocks_in, shape.blocks_out, square)
     arguments = kernel_arguments(plan, packed)
-    stages = transformed_data(arguments.at(X), shape, transforms, v)
+    stages = transformed_data(image_read(plan, arguments), shape, transforms, v)
     stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, v)
     stages |= back_transformed(stages[GATHERED], transforms, v)
     for name, stage in stages.items():
@@ -107,7 +112,7 @@ def winograd_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
 
 
 def transformed_data(
-    x: hl.ImageParam, shape: ConvolutionShape, transforms: Transforms, v: WinogradLoops
+    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, transforms: Transforms, v: WinogradLoops
 ) -> dict[str, hl.Func]:
     """Return the stages that make transformed tiles of an image."""
     size, step = transforms.products, transforms.results

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import halide as hl
 
-from aoe.kernels.convolution.result import finished_result, kernel_arguments
-from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape, X
+from aoe.kernels.convolution.result import finished_result, image_read, kernel_arguments
+from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape
 from aoe.kernels.convolution.winograd.stages import (
     DATA,
     PRODUCTS,
@@ -56,7 +56,7 @@ def streamed_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     shape, v = plan.shape, WinogradLoops.named()
     chunk = blocks_at_once(shape, transforms)
     arguments = kernel_arguments(plan, shape.weight_extents)
-    stages = transformed_data(arguments.at(X), shape, transforms, v)
+    stages = transformed_data(image_read(plan, arguments), shape, transforms, v)
     stages |= _filters(arguments.at(WEIGHTS), transforms, v)
     stages |= _products(stages[DATA], stages[FILTERS], shape, v, chunk)
     stages |= back_transformed(stages[PRODUCTS], transforms, v)

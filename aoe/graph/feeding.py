@@ -1,0 +1,102 @@
+"""The chain in front of a blocked convolution: what makes its image and is read by nothing else.
+
+It is computed where the kernel copies the image anyway. Only nodes of the image's own size join:
+what is smaller, a gate for each channel, would be computed again for every pixel. Nothing joins
+that could stand behind a product, where a chain costs less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container
+from heapq import heapify, heappop, heappush
+
+import onnx
+
+from aoe.graph.model_graph import ModelGraph, attributes_of
+from aoe.operators import (
+    BLOCKED_CONVOLUTION,
+    OPERATORS,
+    REORDER_INPUT,
+    REORDER_OUTPUT,
+    OperatorKey,
+    OperatorKind,
+    is_reorder,
+    op_key,
+)
+
+
+def grow_front(
+    graph: ModelGraph,
+    convolution: int,
+    *,
+    fusible: Container[OperatorKey],
+    free: Collection[int],
+) -> tuple[int, ...]:
+    """Return the nodes that make the image of a blocked convolution, () if none of them computes.
+
+    Args:
+        graph: The model.
+        convolution: Index of its node.
+        fusible: Operators that chain freely.
+        free: Indices of nodes that belong to no region yet.
+    """
+    image = graph.find_info(graph.nodes[convolution].input[0])
+    front: set[int] = set()
+    outside: set[int] = set()
+    waiting = [-at for at in _producers(graph, graph.nodes[convolution].input[:1])]
+    heapify(waiting)  # what is read by a node is looked at behind all that read it
+    while waiting and image is not None:
+        index = -heappop(waiting)
+        node = graph.nodes[index]
+        is_alone = _readers(graph, index) <= front | {convolution}
+        if index not in free or index in front:
+            continue
+        if op_key(node) != REORDER_OUTPUT:
+            made = graph.find_info(node.output[0])
+            is_whole = made is not None and made.shape == image.shape and is_alone
+            if not is_whole or not _chains(graph, node, fusible):
+                outside.update({index} if is_alone else ())
+                continue
+        elif attributes_of(node).get("channels_last", 0):
+            continue
+        front.add(index)
+        if is_alone:  # else it is read through
+            for producer in _producers(graph, node.input):
+                heappush(waiting, -producer)
+    computes = any(not is_reorder(graph.nodes[index]) for index in front)
+    follows = any(_is_large_product(graph, index, convolution) for index in outside)
+    return tuple(sorted(front)) if computes and not follows else ()
+
+
+def _chains(graph: ModelGraph, node: onnx.NodeProto, fusible: Container[OperatorKey]) -> bool:
+    """Return True for nodes with one result that a chain may hold in the blocked layout."""
+    if any(name in graph.output_names for name in node.output) or len(node.output) > 1:
+        return False
+    if op_key(node) == REORDER_INPUT:
+        return not attributes_of(node).get("channels_last", 0)
+    if op_key(node) == BLOCKED_CONVOLUTION:
+        weights = graph.find_info(node.input[1])
+        group = attributes_of(node).get("group", 1)
+        scales = weights is not None and weights.shape == (group, 1, 1, 1)
+        return scales and len(node.input) < 4 and not any(attributes_of(node).get("pads", ()))
+    return op_key(node) in fusible
+
+
+def _is_large_product(graph: ModelGraph, index: int, convolution: int) -> bool:
+    """Return True for a sum of products that makes a tensor as large as the image."""
+    node = graph.nodes[index]
+    facts, made = OPERATORS.get(op_key(node)), graph.find_info(node.output[0])
+    image = graph.find_info(graph.nodes[convolution].input[0])
+    is_product = facts is not None and facts.kind is OperatorKind.PRODUCT
+    if made is None or image is None or not (is_product or op_key(node) == BLOCKED_CONVOLUTION):
+        return False
+    return made.shape == image.shape
+
+
+def _producers(graph: ModelGraph, names: Collection[str]) -> set[int]:
+    made_by = (graph.producer.get(name) for name in names)
+    return {at for at in made_by if at is not None}
+
+
+def _readers(graph: ModelGraph, index: int) -> set[int]:
+    return {at for name in graph.nodes[index].output for at in graph.consumers.get(name, ())}
