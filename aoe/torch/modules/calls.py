@@ -34,6 +34,8 @@ EXCHANGED = frozenset(
 )
 """Element types that NumPy, ONNX and PyTorch have in common, so tensors can change hands."""
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
+_VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,17 +97,24 @@ class CallConvention:
             self._signature: inspect.Signature | None = inspect.signature(function)
         except (TypeError, ValueError):
             self._signature = None
+        self._is_wrapped = hasattr(function, "__wrapped__") or hasattr(function, "__signature__")
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> FlatCall:
         """Return a call with defaults filled in and keywords in the order of the signature.
+
+        A decorator may put in arguments that are missing, and other ones than the defaults it
+        shows: behind one, nothing is filled in, and what can be left out is given by name.
 
         Raises:
             TypeError: the function cannot be called like this.
         """
         if self._signature is not None:
             bound = self._signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            args, kwargs = bound.args, bound.kwargs
+            if self._is_wrapped:
+                args, kwargs = _by_name(bound)
+            else:
+                bound.apply_defaults()
+                args, kwargs = bound.args, bound.kwargs
         leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
         return FlatCall(leaves=leaves, spec=spec)
 
@@ -128,6 +137,22 @@ class CallConvention:
             name = re.sub(r"\W+", "_", "_".join(parts)) or "x"
             found.append(name if name not in found else f"{name}_{len(found)}")
         return found
+
+
+def _by_name(bound: inspect.BoundArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a call in which only those parameters have positions that need one."""
+    positions, names = list(bound.args), dict(bound.kwargs)
+    parameters = bound.signature.parameters
+    if not any(parameters[name].kind is _VAR_POSITIONAL for name in bound.arguments):
+        given = [name for name in bound.arguments if parameters[name].kind in _POSITIONAL]
+        while positions and _can_be_left_out(parameters[name := given[len(positions) - 1]]):
+            names[name] = positions.pop()
+    order = {name: place for place, name in enumerate(parameters)}
+    return tuple(positions), dict(sorted(names.items(), key=lambda n: order.get(n[0], len(order))))
+
+
+def _can_be_left_out(parameter: inspect.Parameter) -> bool:
+    return parameter.kind is not _POSITIONAL[0] and parameter.default is not parameter.empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ _HINTS = {
     "GuardOnDataDependentSymNode": "its Python code depends on the values of a tensor; "
     "optimize the modules around that branch, or use torch.compile(backend='aoe')",
 }
+_CACHE = re.compile(r"returns a \w*Cache,")
 _LONGEST = 200
 
 
@@ -40,8 +41,14 @@ def tracing_error(error: BaseException, root: torch.nn.Module) -> ModelImportErr
     return ModelImportError(
         module_place(root, module),
         f"cannot be exported{place}: {operator}{_first_line(error)}",
-        hint=_HINTS.get(type(error).__name__),
+        hint=_HINTS.get(type(error).__name__) or _cache_hint(error),
     )
+
+
+def _cache_hint(error: BaseException) -> str | None:
+    if _CACHE.search(str(error)):
+        return "give example_kwargs={'use_cache': False}, and call it so"
+    return None
 
 
 def translation_error(

@@ -265,6 +265,17 @@ def _check(module: torch.nn.Module, served: ServedModel, call: FlatCall, where: 
     with torch.no_grad(), evaluating(module):
         expected = _tensors(module(*call.rebuild(call.tensors)[0], **call.rebuild(call.tensors)[1]))
         found = _tensors(served.compute(call))
+    forms = [
+        [(tensor.dtype, tuple(tensor.shape)) for tensor in tensors] for tensors in (expected, found)
+    ]
+    if forms[0] != forms[1]:
+        raise AccuracyError(
+            where,
+            "the exported model returns tensors of other types or shapes",
+            got=forms[1],
+            expected=str(forms[0]),
+            hint="this is a fault of the export: please report the module",
+        )
     deviation = compare_model_results(
         [tensor.numpy() for tensor in expected],
         [tensor.numpy() for tensor in found],
@@ -274,8 +285,17 @@ def _check(module: torch.nn.Module, served: ServedModel, call: FlatCall, where: 
         raise AccuracyError(
             where,
             f"the exported model computes something else: {deviation.detail}",
-            hint="this is a fault of the export: please report the module",
+            hint=_nested_tensor_hint(module)
+            or "this is a fault of the export: please report the module",
         )
+
+
+def _nested_tensor_hint(module: torch.nn.Module) -> str | None:
+    """Return what to do if PyTorch leaves padding out of its computation, which a graph cannot."""
+    for encoder in module.modules():
+        if isinstance(encoder, torch.nn.TransformerEncoder) and encoder.enable_nested_tensor:
+            return "make nn.TransformerEncoder with enable_nested_tensor=False"
+    return None
 
 
 def _tensors(returned: Any) -> list[torch.Tensor]:
