@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from aoe.errors import RunError
 from aoe.om.loading import FallbackWarning
 from aoe.torch.modules.calls import CallConvention, FlatCall, describe
 from aoe.torch.modules.served import ServedModel
+from aoe.torch.modules.state import tensors_of
 
 _OWN = ("_original", "_served", "_convention", "_warned", "_lock")
 _SHARED = (
@@ -103,6 +105,8 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         """Return why PyTorch has to compute, and what distinguishes the reason."""
         if torch.is_grad_enabled() and self._needs_gradient(call):
             return "gradients are wanted; call it under torch.no_grad()", "gradient"
+        if self._has_tangent(call):
+            return "a forward-mode derivative is wanted", "tangent"
         if served.is_forked():
             return "this is a forked process, where ONNX Runtime cannot compute", "fork"
         if torch.is_autocast_enabled("cpu"):
@@ -118,6 +122,12 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         return any(t.requires_grad for t in call.tensors) or any(
             p.requires_grad for p in self.__dict__["_original"].parameters()
         )
+
+    def _has_tangent(self, call: FlatCall) -> bool:
+        if forward_ad._current_level < 0:  # no dual level: tensors are plain
+            return False
+        tensors = [*call.tensors, *(tensor for _, tensor in tensors_of(self.original))]
+        return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
     def _warn(self, reason: str, seen: str) -> None:
         with self.__dict__["_lock"]:

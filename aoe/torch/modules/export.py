@@ -119,7 +119,7 @@ def export_module(module: torch.nn.Module, call: FlatCall) -> ExportedModule:
         names = CallConvention(module.forward).names(call)
         try:
             _refuse_side_effects(module, program, flattened.results.change or state.change())
-            proto = translate(program, names)
+            proto = translate(program, names, flattened.results.dtypes)
         except AoeError:
             raise
         except (torch.onnx.OnnxExporterError, RuntimeError, TypeError, ValueError) as error:
@@ -149,6 +149,7 @@ class _Results:
     """Holds the form of the results; PyTorch would undo a change of a module's attribute."""
 
     form: OutputForm
+    dtypes: tuple[torch.dtype, ...] = ()
     change = ""
 
 
@@ -169,6 +170,7 @@ class _Flattened(torch.nn.Module):  # type: ignore[misc]
         results: list[torch.Tensor] = []
         forms = tuple(_returned(leaf, tensors, results) for leaf in leaves)
         self.results.form = OutputForm(spec=spec, leaves=forms)
+        self.results.dtypes = tuple(result.dtype for result in results)
         return tuple(results)
 
 

@@ -22,8 +22,15 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 _NOISY = ("torch.onnx", "torch.export", "torch._export", "torch.fx", "torch._dynamo", "onnxscript")
 
 
-def translate(program: torch.export.ExportedProgram, input_names: Sequence[str]) -> onnx.ModelProto:
+def translate(
+    program: torch.export.ExportedProgram,
+    input_names: Sequence[str],
+    result_dtypes: Sequence[torch.dtype],
+) -> onnx.ModelProto:
     """Return a program as ONNX; nodes are named `<module>/<operator>`.
+
+    Results have the element types they have in PyTorch: the exporter computes some operators of
+    float16 (sum, cumsum, amax) in float32 and leaves their results so.
 
     Uses the exporter that is based on `torch.export`: the older TorchScript-based one is
     deprecated. Source: torch.onnx.export, `dynamo`.
@@ -47,6 +54,7 @@ def translate(program: torch.export.ExportedProgram, input_names: Sequence[str])
         )
         proto: onnx.ModelProto = exported.model_proto
     _name_nodes(proto)
+    _keep_dtypes(proto, result_dtypes)
     _make_outputs_distinct(proto)
     _drop_notes(proto)
     return proto
@@ -106,6 +114,17 @@ def _scopes(text: str) -> list[str]:
     except (ValueError, SyntaxError):
         return []
     return [str(item) for item in value] if isinstance(value, list) else []
+
+
+def _keep_dtypes(proto: onnx.ModelProto, dtypes: Sequence[torch.dtype]) -> None:
+    graph = proto.graph
+    for number, (value, dtype) in enumerate(zip(graph.output, dtypes, strict=True)):
+        wanted = onnx.helper.np_dtype_to_tensor_dtype(torch.empty(0, dtype=dtype).numpy().dtype)
+        if value.type.tensor_type.elem_type != wanted:
+            cast = f"result_{number}"
+            node = onnx.helper.make_node("Cast", [value.name], [cast], name=cast, to=wanted)
+            graph.node.append(node)
+            value.name, value.type.tensor_type.elem_type = cast, wanted
 
 
 def _make_outputs_distinct(proto: onnx.ModelProto) -> None:
