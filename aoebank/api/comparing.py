@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, Names, default_root, make_filter, make_ratio
+from aoebank.api.surroundings import AnyPath, Names, bank_in_use, make_filter, make_ratio
 
 if TYPE_CHECKING:
     from aoebank.ops.diff import DiffResult
@@ -54,8 +55,8 @@ def diff(
         has_fields=fields,
     )
     here = Path()  # messages then name paths as they were given
-    left = open_side(str(a), beside=str(b), cwd=here, default_root=default_root)
-    right = open_side(str(b), beside=str(a), cwd=here, default_root=default_root)
+    left = open_side(str(a), beside=str(b), cwd=here, default_root=partial(bank_in_use, None))
+    right = open_side(str(b), beside=str(a), cwd=here, default_root=partial(bank_in_use, None))
     return verb.diff(left, right, options)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoebank.api.surroundings import (
     AnyPath,
     Names,
+    bank_in_use,
     current_day,
-    default_root,
     make_ratio,
     names,
 )
@@ -138,7 +139,7 @@ def _demand_sides(texts: list[str], output: AnyPath | None, *, writes: bool) -> 
 def _open(text: str, beside: str) -> Side:
     from aoebank.storage.sides.open import open_side
 
-    return open_side(text, beside=beside, cwd=_HERE, default_root=default_root)
+    return open_side(text, beside=beside, cwd=_HERE, default_root=partial(bank_in_use, None))
 
 
 def _path(path: AnyPath | None) -> Path | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, default_root
+from aoebank.api.surroundings import AnyPath, bank_in_use, default_root
 from aoebank.errors import BankNotFoundError, UsageError
 from aoebank.model.resolution import Query, Reader
 from aoebank.storage.readers.environment import current_environment, surroundings
@@ -146,4 +147,4 @@ def show(*targets: AnyPath) -> ShowResult:
 def _open(path: AnyPath) -> Side:
     from aoebank.storage.sides.open import open_side
 
-    return open_side(str(path), cwd=Path(), default_root=default_root)
+    return open_side(str(path), cwd=Path(), default_root=partial(bank_in_use, None))

@@ -30,6 +30,17 @@ def bank_root(root: AnyPath | None) -> Path:
     return Path(root) if root is not None else default_root()
 
 
+def bank_in_use(root: AnyPath | None) -> Path:
+    """Return the root a call about versions is about.
+
+    Without one it is the bank the current directory lies in, as its history tells, else the one
+    of the environment.
+    """
+    from aoebank.storage.history.database import find_history
+
+    return Path(root) if root is not None else find_history(Path.cwd()) or default_root()
+
+
 def names(texts: Names) -> tuple[str, ...]:
     """Return names or patterns as a tuple; a single text is one of them, not its letters.
 

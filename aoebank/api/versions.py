@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aoebank.api.surroundings import (
     AnyPath,
     Names,
-    bank_root,
+    bank_in_use,
     current_author,
     current_day,
     make_filter,
@@ -38,7 +38,8 @@ def snapshot(
     """Record the state of a bank in `.aoebank/history.db` beside it.
 
     Args:
-        root: Root of the bank; by default the one the environment names, as everywhere here.
+        root: Root of the bank; by default, as everywhere here, the one the current directory lies
+            in if it has a history, else the one the environment names.
         message: Why; shown by `log` and `blame`.
         tag: Name it at once.
         soc: Only these soc_versions; `*` and `?` are wild.
@@ -51,7 +52,7 @@ def snapshot(
     """
     from aoebank.ops.history.snapshot import preview_snapshot, take_snapshot
 
-    place, patterns = bank_root(root), names(soc)
+    place, patterns = bank_in_use(root), names(soc)
     if dry_run:
         return preview_snapshot(place, soc=patterns)
     author = current_author(place)
@@ -81,7 +82,7 @@ def tag(
     """
     from aoebank.ops.history.tag import add_tag, delete_tag, show_tags
 
-    place = bank_root(root)
+    place = bank_in_use(root)
     if name is None:
         if delete or force:
             raise UsageError("needs a NAME", where="--delete" if delete else "--force")
@@ -113,14 +114,14 @@ def log(
     from aoebank.ops.history import log as verb
 
     wanted = make_filter(soc, op, key)
-    return verb.log(bank_root(root), wanted=wanted, limit=limit, source=HistorySource(source))
+    return verb.log(bank_in_use(root), wanted=wanted, limit=limit, source=HistorySource(source))
 
 
 def verify_history(root: AnyPath | None = None) -> VerifyResult:
     """Check that the snapshots of a bank are what was stored, as `aoebank log --verify` does."""
     from aoebank.ops.history import verify
 
-    return verify.verify_history(bank_root(root))
+    return verify.verify_history(bank_in_use(root))
 
 
 def blame(
@@ -143,7 +144,7 @@ def blame(
     from aoebank.ops.history import blame as verb
 
     wanted = make_filter(soc, op)
-    return verb.blame(bank_root(root), key, wanted=wanted, source=HistorySource(source))
+    return verb.blame(bank_in_use(root), key, wanted=wanted, source=HistorySource(source))
 
 
 def restore(
@@ -173,7 +174,7 @@ def restore(
     """
     from aoebank.ops.history import restore as verb
 
-    place = bank_root(root)
+    place = bank_in_use(root)
     today = None if with_quarantined else current_day()
     plan = verb.plan_restore(place, version, make_filter(soc, op, key), today=today)
     if dry_run:
@@ -208,7 +209,7 @@ def revert(
     """
     from aoebank.ops.history import revert as verb
 
-    place = bank_root(root)
+    place = bank_in_use(root)
     today = None if with_quarantined else current_day()
     plan = verb.plan_revert(place, version, make_filter(soc, op, key), today=today)
     if dry_run:

@@ -8,7 +8,7 @@ import typer
 
 from aoebank.cli.log import Source
 from aoebank.cli.options import AsJson, finish
-from aoebank.cli.version_options import Op, Root, Soc
+from aoebank.cli.version_options import Op, Root, Soc, say_bank
 from aoebank.model.snapshot import HistorySource
 
 
@@ -26,4 +26,5 @@ def command(
     from aoebank.report.history.blame import BlameReport
 
     result = blame(key, root, soc=soc or (), op=op or (), source=source)
+    say_bank(root, result.root, as_json=as_json)
     return finish(context, BlameReport(result=result), as_json=as_json)

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from aoebank.cli.options import AsJson, finish
-from aoebank.cli.version_options import Key, Op, Root, Soc
+from aoebank.cli.version_options import Key, Op, Root, Soc, say_bank
 from aoebank.model.snapshot import HistorySource
 
 Source: TypeAlias = Annotated[
@@ -45,8 +45,10 @@ def command(
 
     if verify:
         found = versions.verify_history(root)
+        say_bank(root, found.root, as_json=as_json)
         return finish(context, VerifyReport(result=found), as_json=as_json)
     result = versions.log(
         root, soc=soc or (), op=op or (), key=key or (), limit=limit, source=source
     )
+    say_bank(root, result.root, as_json=as_json)
     return finish(context, LogReport(result=result), as_json=as_json)

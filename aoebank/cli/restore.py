@@ -14,6 +14,7 @@ from aoebank.cli.version_options import (
     Root,
     Soc,
     WithQuarantined,
+    say_bank,
 )
 
 
@@ -44,4 +45,5 @@ def command(
         with_quarantined=with_quarantined,
         dry_run=dry_run,
     )
+    say_bank(root, result.plan.root, as_json=as_json)
     return finish(context, RestoreReport(result=result), as_json=as_json)

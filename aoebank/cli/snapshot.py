@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from aoebank.cli.options import AsJson, finish
-from aoebank.cli.version_options import DryRun, Root, Soc
+from aoebank.cli.version_options import DryRun, Root, Soc, say_bank
 
 
 def command(
@@ -32,4 +32,5 @@ def command(
     from aoebank.report.history.snapshot import SnapshotReport
 
     result = snapshot(root, message=message, tag=tag, soc=soc or (), force=force, dry_run=dry_run)
+    say_bank(root, result.root, as_json=as_json)
     return finish(context, SnapshotReport(result=result), as_json=as_json)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from aoebank.cli.options import AsJson, finish
+from aoebank.cli.version_options import say_bank
 
 
 def command(
@@ -25,7 +26,7 @@ def command(
             "--root",
             metavar="ROOT",
             show_default=False,
-            help="Root of the bank; by default the one the environment names.",
+            help="Root of the bank; by default the one you are in, else the environment's.",
         ),
     ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the tag.")] = False,
@@ -39,4 +40,5 @@ def command(
     from aoebank.report.history.tag import TagReport
 
     result = tag(name, snapshot, root=root, delete=delete, force=force)
+    say_bank(root, result.root, as_json=as_json)
     return finish(context, TagReport(result=result), as_json=as_json)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
+
+from aoebank.report.output import printable
 
 Root: TypeAlias = Annotated[
     Path | None,
     typer.Argument(
         metavar="[ROOT]",
         show_default=False,
-        help="Root of the bank; by default the one the environment names.",
+        help="Root of the bank; by default the one you are in, else the environment's.",
     ),
 ]
 Soc: TypeAlias = Annotated[
@@ -50,3 +53,9 @@ WithQuarantined: TypeAlias = Annotated[
     bool,
     typer.Option("--with-quarantined", help="Bring records back that are in quarantine too."),
 ]
+
+
+def say_bank(root: Path | None, meant: Path, *, as_json: bool) -> None:
+    """Tell which bank a command is about, when nobody named it; a document says so itself."""
+    if root is None and not as_json:
+        print(printable(f"bank: {meant}"), file=sys.stderr)

@@ -78,10 +78,10 @@ class VerifyReport:
 
 
 def write_version(text: Text, version: Version) -> None:
-    """Write id, tags, time and who, then the message."""
+    """Write id, tags, time and who, then the first line of the message."""
     tags = f" ({', '.join(version.tags)})" if version.tags else ""
     text.line((version.label, "yellow"), (tags, "cyan"), f"  {version.time}  {version.who}")
-    for line in version.message.splitlines():
+    for line in version.message.splitlines()[:1]:
         text.line(f"    {line}")
 
 

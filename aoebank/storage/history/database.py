@@ -69,6 +69,12 @@ def history_path(root: Path) -> Path:
     return root / FOLDER / FILE
 
 
+def find_history(place: Path) -> Path | None:
+    """Return the bank at or above a path that has a history, or None."""
+    here = place.absolute()
+    return next((root for root in (here, *here.parents) if history_path(root).is_file()), None)
+
+
 @contextmanager
 def open_history(root: Path, *, create: bool = False) -> Iterator[Database]:
     """Give the database of a bank's history.

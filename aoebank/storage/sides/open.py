@@ -4,20 +4,22 @@
 - `git:REV`: the bank as it was at a revision; which path is meant comes from the other side
   if that one is in the work tree, else it is the current directory;
 - `git:REV:PATH`: as git writes it, from the top of the work tree, or `./PATH` from here;
-- `snapshot:REF`: a snapshot or a tag of the bank the environment names;
+- `snapshot:REF`: a snapshot or a tag of the bank the other side lies in, if that has a history;
+  else of the bank of the current directory, else of the one the environment names;
 - `snapshot:REF:ROOT`: the same of the bank at ROOT.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from aoebank.errors import BankNotFoundError, HistoryError
 from aoebank.model.snapshot import HistorySource
-from aoebank.storage.history.database import history_path
+from aoebank.storage.history.database import find_history, history_path
 from aoebank.storage.sides.git import GitHistory, is_tracked, open_git_side
-from aoebank.storage.sides.side import PathSide, Side
+from aoebank.storage.sides.side import PathSide, Side, StoredSide
 from aoebank.storage.sides.snapshots import SnapshotHistory, open_snapshot_side
 from aoebank.storage.sides.versions import History
 
@@ -27,7 +29,7 @@ def open_side(text: str, *, beside: str = "", cwd: Path, default_root: Callable[
 
     Args:
         beside: How the other side was written; decides the path of a `git:REV`.
-        default_root: Gives the bank of a `snapshot:REF` without a root.
+        default_root: Gives the bank of a `snapshot:REF` where neither it nor `beside` tells.
 
     Raises:
         BankNotFoundError: the path does not exist.
@@ -39,7 +41,10 @@ def open_side(text: str, *, beside: str = "", cwd: Path, default_root: Callable[
         return open_git_side(rest, beside=cwd / other, cwd=cwd)
     if kind == "snapshot" and rest:
         reference, _, root = rest.partition(":")
-        return open_snapshot_side(reference, root=cwd / root if root else default_root())
+        if root:
+            return open_snapshot_side(reference, root=cwd / root)
+        near = cwd / beside if beside and not is_stored(beside) else None
+        return _open_snapshot_beside(reference, near, default_root)
     path = cwd / text
     if not path.exists():
         raise BankNotFoundError(
@@ -48,6 +53,27 @@ def open_side(text: str, *, beside: str = "", cwd: Path, default_root: Callable[
             expected="a path, git:REV, git:REV:PATH, snapshot:REF or snapshot:REF:ROOT",
         )
     return PathSide(label=text, path=path)
+
+
+def _open_snapshot_beside(
+    reference: str, other: Path | None, default_root: Callable[[], Path]
+) -> StoredSide:
+    """Return a snapshot of the bank `other` lies in, of the same folder of it."""
+    root = find_history(other) if other is not None else None
+    if root is None or other is None:
+        return open_snapshot_side(reference, root=default_root())
+    side = open_snapshot_side(reference, root=root)
+    folder = other if other.is_dir() else other.parent
+    inside = folder.absolute().relative_to(root).as_posix()
+    if inside == "." or not other.is_dir():
+        return side
+    start = f"{inside}/"
+    contents = {
+        name.removeprefix(start): stored
+        for name, stored in side.contents.items()
+        if name.startswith(start)
+    }
+    return replace(side, place=f"{side.place}/{inside}", contents=contents)
 
 
 def is_stored(text: str) -> bool:

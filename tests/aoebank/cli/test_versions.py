@@ -211,3 +211,26 @@ def test_diff_takes_snapshots(bank: Path) -> None:
     banks.put(bank, make_record(3))
     assert K3 in _run("diff", "snapshot:v1", str(bank), exit_code=1)
     assert "unknown snapshot" in _run("diff", "snapshot:v9", str(bank), exit_code=3)
+
+
+def test_bank_is_found_upward_from_the_current_directory_and_named(
+    bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    banks.put(other, make_record(3))
+    banks.snap(other, "of the other bank", tag="v1")
+    monkeypatch.chdir(banks.file_of(other).parent)
+    for command in (["log"], ["tag"], ["blame", K3], ["restore", "v1"], ["snapshot"]):
+        outcome = golden_harness.run("aoebank", command)
+        assert outcome.exit_code == 0, outcome
+        assert outcome.stderr == f"bank: {other}\n"
+    banks.put(other, make_record(4))
+    assert make_record(4).key in _run("diff", "snapshot:v1", str(other), exit_code=1)
+    assert _json("log")["root"] == str(other)
+    assert banks.costs(bank) == {K1: 11.5, K2: 12.5}
+
+
+def test_log_shows_the_first_line_of_a_message_and_the_document_all(bank: Path) -> None:
+    _run("snapshot", "-m", "drop of March\n\n" + "a template\n" * 40)
+    assert "a template" not in _run("log")
+    assert _json("log")["versions"][0]["message"].count("a template") == 40

@@ -72,3 +72,35 @@ def test_names_that_are_not_utf_8_come_back(tmp_path: Path) -> None:
     side = _side(f"snapshot:v1:{tmp_path}", tmp_path)
     assert side.names() == (name,)
     assert side.load(name) is not None
+
+
+def test_snapshot_without_a_root_is_of_the_bank_the_other_side_lies_in(
+    bank: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    banks.put(elsewhere, make_record(7), op="Elu")
+    banks.snap(elsewhere, tag="v1")
+    for beside in (bank, bank / FILE):
+        side = open_side(
+            "snapshot:v1", beside=str(beside), cwd=tmp_path, default_root=lambda: elsewhere
+        )
+        assert FILE in side.names()
+    side = open_side("snapshot:v1", beside="git:v1", cwd=tmp_path, default_root=lambda: elsewhere)
+    assert FILE not in side.names()
+
+
+def test_snapshot_beside_a_folder_of_a_bank_is_of_that_folder(bank: Path, tmp_path: Path) -> None:
+    folder = bank / FILE.partition("/")[0]
+    side = open_side("snapshot:v1", beside=str(folder), cwd=tmp_path, default_root=lambda: bank)
+    assert side.names() == (FILE.partition("/")[2],)
+    loaded = side.load(side.names()[0])
+    assert loaded is not None
+    assert len(loaded)
+
+
+def test_snapshot_beside_a_path_without_a_history_is_of_the_default_bank(
+    bank: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "plain").mkdir()
+    side = open_side("snapshot:v1", beside="plain", cwd=tmp_path, default_root=lambda: bank)
+    assert FILE in side.names()
