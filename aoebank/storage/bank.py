@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from aoebank.errors import (
     BankPermissionError,
 )
 from aoebank.formats.names import BankName
-from aoebank.formats.protocol import ParsedFile, find_error, raise_if_broken
+from aoebank.formats.protocol import Format, ParsedFile, find_error, raise_if_broken
 from aoebank.formats.provenance import (
     ProvenanceLog,
     append_line_break,
@@ -116,9 +117,11 @@ class Bank:
         """Store records, replacing those of the same keys; the rest stays byte for byte.
 
         Raises:
-            BankFormatError: the file is broken; it is left as it is.
+            BankFormatError: the file is broken; or a record is of another format, operator or
+                soc_version, or nothing a reader takes. The file is left as it is.
             BankLockedError: another writer does not let go.
-            BankPathError: the file has a binary twin that this would put in the wrong.
+            BankPathError: the file has a binary twin that this would put in the wrong, or lies
+                outside of the root.
             BankPermissionError: the bank is a built-in one, or not ours to write.
         """
         self._change(file, {record.key: record for record in records})
@@ -152,8 +155,12 @@ class Bank:
                 path=file,
                 hint="put the records into a custom bank, which goes first",
             )
+        self._demand_inside(file)
         format_ = format_of(file)
         demand_no_twin(file, format_)
+        for record in changes.values():
+            if record is not None:
+                _demand_fitting(record, file, format_)
 
         def edit(old: bytes | None) -> bytes:
             if old is not None and not old.strip():
@@ -161,10 +168,19 @@ class Bank:
             data = old if old and old.strip() else format_.empty
             parsed = format_.parse(data, file)
             raise_if_broken(parsed)
-            return format_.serialize(parsed, changes)
+            result = format_.serialize(parsed, changes)
+            _demand_readable(format_.parse_like(result, file, parsed), changes)
+            return result
 
         update_file(file, edit)
         self._loaded.pop(file, None)
+
+    def _demand_inside(self, file: Path) -> None:
+        root, place = os.path.abspath(self.root), os.path.abspath(file)  # noqa: PTH100
+        if not Path(place).is_relative_to(root):
+            raise BankPathError(
+                "lies outside of the bank", path=file, expected=f"a file below {self.root}"
+            )
 
     def _load(self, file: Path) -> _Loaded | None:
         loaded = self._loaded.get(file)
@@ -180,6 +196,39 @@ class Bank:
         loaded = _Loaded(signature=signature, parsed=parsed, records={})
         self._loaded[file] = loaded
         return loaded
+
+
+def _demand_fitting(record: Record, file: Path, format_: Format) -> None:
+    """Raise `BankFormatError` for a record of another format, operator or target than a file."""
+    name = format_.parse_name(file.name)
+    soc_version, op_type = record.soc_version, record.op_type
+    pairs = [("format", record.format, format_.name, record.format == format_.name)]
+    if name is not None and soc_version is not None:
+        fits = format_.is_soc(name.soc_version, soc_version)
+        pairs.append(("soc_version", soc_version, name.soc_version, fits))
+    if name is not None and None not in (op_type, name.op_type):
+        pairs.append(("op_type", str(op_type), str(name.op_type), op_type == name.op_type))
+    for word, got, expected, fits in pairs:
+        if not fits:
+            raise BankFormatError(
+                f"record {record.key} is of another {word}", path=file, got=got, expected=expected
+            )
+
+
+def _demand_readable(parsed: ParsedFile, changes: Mapping[str, Record | None]) -> None:
+    """Raise `BankFormatError` unless a new content can be read, each record that was put too."""
+    raise_if_broken(parsed)
+    for key, record in changes.items():
+        number = parsed.find(key)
+        if (number is None) != (record is None):
+            raise BankFormatError(
+                "record would not be found again",
+                path=parsed.path,
+                got=key,
+                expected="the key its readers compute",
+            )
+        if number is not None:
+            parsed.format.record(parsed, number)
 
 
 def load_file(path: Path) -> ParsedFile:
