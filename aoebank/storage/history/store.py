@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from aoebank.errors import HistoryError
-from aoebank.model.snapshot import Member, Snapshot
+from aoebank.model.snapshot import Member, Snapshot, bank_record_set, snapshot_id
 from aoebank.storage.history.content import Packing, encode_runs, pack_numbers
 from aoebank.storage.history.database import transaction
 
@@ -111,6 +111,24 @@ def members_of(database: Database, snapshot: Snapshot) -> dict[str, Member]:
         for found in database.query(query, [snapshot.id])
     )
     return {member.name: member for member in members}
+
+
+def demand_whole(snapshot: Snapshot, members: Mapping[str, Member]) -> None:
+    """Raise unless a snapshot and its files are what its id and its record set were made from.
+
+    Raises:
+        HistoryError: the database was damaged or edited.
+    """
+    if snapshot.record_set == bank_record_set(members) and snapshot.id == snapshot_id(
+        snapshot, members
+    ):
+        return
+    raise HistoryError(
+        "snapshot is not what was stored",
+        where=f"snapshot:{snapshot.short_id}",
+        got="another id or record set than that of its files",
+        hint="aoebank log --verify tells what is damaged; bring back history.db from a copy",
+    )
 
 
 def add_snapshot(

@@ -9,7 +9,12 @@ from pathlib import Path
 from aoebank.model.snapshot import Snapshot
 from aoebank.storage.history.content import read_content
 from aoebank.storage.history.database import open_history
-from aoebank.storage.history.store import find_snapshot, list_snapshots, members_of
+from aoebank.storage.history.store import (
+    demand_whole,
+    find_snapshot,
+    list_snapshots,
+    members_of,
+)
 from aoebank.storage.sides.side import SideKind, StoredSide
 from aoebank.storage.sides.versions import Version, empty_side
 
@@ -21,11 +26,12 @@ def open_snapshot_side(reference: str, *, root: Path) -> StoredSide:
         reference: A tag, an id or the start of one, `latest`, `latest~N`.
 
     Raises:
-        HistoryError: the bank has no history, or no such snapshot.
+        HistoryError: the bank has no history, or no such snapshot, or it is damaged.
     """
     snapshot = get_snapshot(reference, root=root)
     with open_history(root) as database:
         members = members_of(database, snapshot)
+    demand_whole(snapshot, members)
     return StoredSide(
         label=f"snapshot:{reference}",
         kind=SideKind.SNAPSHOT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -299,3 +300,37 @@ def test_every_state_comes_back_from_every_other(
         identity, expected = data.draw(st.sampled_from(seen))
         _restore(root, identity)
         assert _here(root) == expected
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE member SET name = CAST(name || x'78' AS BLOB) WHERE snapshot = 1",
+        "UPDATE member SET content = (SELECT max(id) FROM content) WHERE snapshot = 1",
+        "DELETE FROM member WHERE snapshot = 1",
+        "UPDATE content SET record_set = 'x'",
+        "UPDATE content SET format = ''",
+        "UPDATE snapshot SET scope = '[]' WHERE number = 1",
+        "UPDATE snapshot SET record_set = 'x' WHERE number = 1",
+    ],
+)
+def test_damaged_snapshot_restores_nothing(bank: Path, statement: str) -> None:
+    id_ = get_snapshot("latest", root=bank).id
+    banks.put(bank, make_record(77))
+    banks.snap(bank, "more")
+    connection = sqlite3.connect(history_path(bank))
+    for (name,) in connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+    ).fetchall():
+        connection.execute(f"DROP TRIGGER {name}")
+    connection.execute("PRAGMA foreign_keys = OFF")
+    first = connection.execute("SELECT number FROM snapshot WHERE id = ?", [id_]).fetchone()[0]
+    for word in ("snapshot", "number"):
+        statement = statement.replace(f"{word} = 1", f"{word} = {first}")
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    before = _here(bank)
+    with pytest.raises(HistoryError):
+        _restore(bank, id_)
+    assert _here(bank) == before
