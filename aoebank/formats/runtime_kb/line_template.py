@@ -23,6 +23,7 @@ _INT = rb"-?(?!0[0-9])[0-9]++"
 _FLOAT = _INT + rb"(?:\.[0-9]++(?:[eE][+-]?[0-9]++)?|[eE][+-]?[0-9]++)"
 _BOOL = rb"true|false"
 _MOST_SPELLINGS = 100_000
+_LONGEST_LINE = 16_384  # bytes; a pattern takes 130 bytes of memory per byte, real lines have 1,500
 _MOST_TEMPLATES = 8  # files mix a few writers at most; making one takes milliseconds
 
 
@@ -84,7 +85,7 @@ class LineTemplates:
 
     def learn(self, raw: bytes, value: Mapping[str, JsonValue], schema: OperatorSchema) -> None:
         """Remember how a line is written that was read as JSON and has nothing odd about it."""
-        if len(self._known) < _MOST_TEMPLATES:
+        if len(self._known) < _MOST_TEMPLATES and len(raw) <= _LONGEST_LINE:
             template = _make(raw, value, schema)
             if template is not None:
                 self._known.insert(0, template)

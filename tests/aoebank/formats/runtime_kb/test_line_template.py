@@ -169,3 +169,19 @@ def test_known_lines_give_the_key_of_these_very_bytes(data: st.DataObject) -> No
         assert known.find_key(raw) == parsed.keys[number]
         assert known.find_key(raw + b" ") is None
         assert known.find_key(b"") is None
+
+
+def test_long_line_is_not_made_into_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern takes 130 bytes of memory for each byte of the line it is made from."""
+    made: list[int] = []
+
+    def remember(raw: bytes, *_: object) -> None:
+        made.append(len(raw))
+
+    monkeypatch.setattr(line_template, "_make", remember)
+    line = json.loads(merge_files.record_text(RUNTIME, 0, Answer()))
+    line["knowledge"]["more"] = [0] * 100_000
+    short = merge_files.record_text(RUNTIME, 1, Answer())
+    data = f"{json.dumps(line)}\n{short}\n".encode()
+    assert len(format.RuntimeKbFormat().parse(data, NAME)) == 2
+    assert made == [len(short)]
