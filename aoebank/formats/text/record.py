@@ -8,7 +8,7 @@ from typing import TypedDict
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text import json_text
 from aoebank.formats.text.containers import value_place
-from aoebank.formats.text.problem import RecordText
+from aoebank.formats.text.problem import Problem, RecordText
 from aoebank.model.finding import Location
 
 
@@ -22,8 +22,15 @@ class Stored(TypedDict):
 
 
 def stored(parsed: ParsedFile, number: int, text: RecordText) -> Stored:
-    """Return what the record at a position has from its file."""
+    """Return what the record at a position has from its file.
+
+    Raises:
+        RecordError: its key is empty, which names nothing.
+    """
     pointer = json_text.pointer(text.prefix)
+    if not parsed.keys[number]:
+        problem = Problem(code="AB302", tokens=(), message="key is empty", hint="remove the record")
+        raise text.error(problem)
     return Stored(
         key=parsed.keys[number],
         format=parsed.format.name,

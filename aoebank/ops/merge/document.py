@@ -139,7 +139,8 @@ def _record_document(record: KeptRecord) -> dict[str, JsonValue]:
 
 def write_document(members: Mapping[str, JsonValue]) -> bytes:
     """Return a document as a person edits it: indented, one member per line."""
-    return (json.dumps(members, indent=2, ensure_ascii=False, default=dict) + "\n").encode("utf-8")
+    text = json.dumps(members, indent=2, ensure_ascii=False, default=dict) + "\n"
+    return text.encode("utf-8", errors="backslashreplace")  # JSON spells a lone surrogate so too
 
 
 def read_document(data: bytes, path: Path, schemas: Iterable[str]) -> Mapping[str, JsonValue]:

@@ -13,7 +13,7 @@ import pytest
 from aoebank.errors import AoebankError, BankLockedError, BankNotFoundError, BankPathError
 from aoebank.storage.writing import staged
 from aoebank.storage.writing.lock import hold_lock
-from aoebank.storage.writing.staged import staged_changes
+from aoebank.storage.writing.staged import staged_changes, update_file
 
 
 def sha256(data: bytes) -> str:
@@ -258,3 +258,18 @@ def test_journal_of_a_living_process_is_waited_for(
             journal.put_back(tmp_path / ".journal")
         changes.commit()
     assert names(tmp_path) == ["a"]
+
+
+def test_temporary_that_cannot_be_removed_does_not_undo_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    file = tmp_path / "a.json"
+    update_file(file, lambda _: b"new")
+    with staged_changes() as changes:
+        changes.write(tmp_path / "b.json", b"more", old_sha256=None)
+        changes.commit()
+    assert (file.read_bytes(), (tmp_path / "b.json").read_bytes()) == (b"new", b"more")
