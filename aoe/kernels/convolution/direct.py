@@ -8,11 +8,13 @@ y            bias, the tensor added, activation, the chain
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import halide as hl
 
 from aoe.kernels.convolution.result import (
+    finished_pipeline,
     finished_result,
     image_read,
     kernel_arguments,
@@ -64,18 +66,14 @@ def direct_pipeline(plan: ConvolutionPlan, precision: Precision) -> Pipeline:
     finished[place] = products[place]
     result[place] = finished_result(plan, arguments, finished[place], place)
     stages |= {PRODUCTS: products, SUMMED: products.update(), FINISHED: finished}
-    for name, stage in stages.items():
-        if name not in (SUMMED, FINISHED):
-            stage.compute_root()  # steps place it closer
-    stages[RESULT] = result
-    return Pipeline(
-        output=result,
-        stages=stages,
-        arguments=arguments.buffers,
-        argument_extents=arguments.extents,
-        output_extents=shape.result_extents,
-        loops=_loop_extents(stages, shape, in_pairs=in_pairs),
-        packings={plan.inputs[WEIGHTS]: packing} if packing else {},
+    return finished_pipeline(
+        arguments,
+        stages,
+        result,
+        lambda known: _loop_extents(known, shape, in_pairs=in_pairs),
+        extents=shape.result_extents,
+        packing=packing,
+        inlined=(FINISHED,),
     )
 
 
@@ -195,7 +193,7 @@ def tap(
 
 
 def _loop_extents(
-    stages: dict[str, hl.Func], shape: ConvolutionShape, *, in_pairs: bool
+    stages: Mapping[str, hl.Func], shape: ConvolutionShape, *, in_pairs: bool
 ) -> dict[str, tuple[tuple[str, int], ...]]:
     """Return the loops of every stage; 0 where the schedule decides how far they go."""
     known = {"o": shape.block, "c": shape.block}

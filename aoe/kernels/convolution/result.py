@@ -1,14 +1,21 @@
-"""Both ends of every convolution kernel: the buffers it reads, and what follows its sums."""
+"""Both ends of every convolution kernel: the buffers it reads, and what follows its sums.
+
+What does not depend on the layout (`buffers_of`, `check_read_alike`, `finished_sum`,
+`finished_pipeline`) is for plain tensors too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import halide as hl
 
 from aoe.kernels.convolution.shape import BIAS, SUM, WEIGHTS, ConvolutionPlan, ConvolutionShape, X
-from aoe.kernels.family import SUPPORTED, Support
+from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Pipeline, Support
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.epilogue import Epilogue
 from aoe.kernels.math.functions import constant
 from aoe.kernels.math.normalization import apply_activation
 
@@ -42,14 +49,29 @@ def kernel_arguments(
         weights: Extents of the packed weights, innermost first.
         kind: Their type, float32 if not given.
     """
-    extents = _extents(plan, weights)
-    filters = plan.inputs[WEIGHTS]
-    single = hl.Float(32)
+    known = _operator_extents(plan, weights)
+    for chained in _chained_extents(plan):
+        known = chained | known
+    return buffers_of(known, plan.inputs, kind or hl.Float(32))
+
+
+def buffers_of(
+    extents: Mapping[int, tuple[int, ...]], places: Mapping[int, int], kind: hl.Type
+) -> KernelArguments:
+    """Return the buffers a kernel reads.
+
+    Args:
+        extents: Of each, innermost first, by number.
+        places: Numbers of those the operator reads, by its positions.
+        kind: Type of the weights.
+    """
+    single, filters = hl.Float(32), places[WEIGHTS]
+    ordered = tuple(extents[number] for number in range(len(extents)))
     buffers = tuple(
-        hl.ImageParam(kind or single if number == filters else single, len(extent), f"x{number}")
-        for number, extent in enumerate(extents)
+        hl.ImageParam(kind if number == filters else single, len(extent), f"x{number}")
+        for number, extent in enumerate(ordered)
     )
-    return KernelArguments(buffers=buffers, extents=extents, places=plan.inputs)
+    return KernelArguments(buffers=buffers, extents=ordered, places=places)
 
 
 def image_read(plan: ConvolutionPlan, arguments: KernelArguments) -> hl.ImageParam | hl.Func:
@@ -84,9 +106,23 @@ def padded_image(
 
 def check_arguments(plan: ConvolutionPlan) -> Support:
     """Tell whether the chains read what the convolution reads, if anything, in the same way."""
-    read, chained = _operator_extents(plan, ()), _chained_extents(plan)
-    filters = plan.inputs[WEIGHTS]
-    if any(filters in known for known in chained) or [*plan.inputs.values()].count(filters) > 1:
+    return check_read_alike(_operator_extents(plan, ()), _chained_extents(plan), plan.inputs)
+
+
+def check_read_alike(
+    operator: Mapping[int, tuple[int, ...]],
+    chained: Sequence[Mapping[int, tuple[int, ...]]],
+    places: Mapping[int, int],
+) -> Support:
+    """Tell whether every input is read in one way.
+
+    Args:
+        operator: Extents of what the operator reads, by number.
+        chained: The same for each of the chains.
+        places: Numbers of what the operator reads, by its positions.
+    """
+    read, filters = dict(operator), places[WEIGHTS]
+    if any(filters in known for known in chained) or [*places.values()].count(filters) > 1:
         return Support("the weights are read as something else too")
     for known in chained:
         for number, extents in known.items():
@@ -106,22 +142,73 @@ def finished_result(
         summed: The sum of products at `place`.
         place: Channel of a block, column, row, block, image.
     """
+    return finished_sum(plan.epilogue, arguments, summed, place, (place[0], place[3]))
+
+
+def finished_sum(
+    epilogue: Epilogue,
+    arguments: KernelArguments,
+    summed: hl.Expr,
+    place: Sequence[hl.Var],
+    channel: Sequence[hl.Var],
+) -> hl.Expr:
+    """Return one result.
+
+    Args:
+        epilogue: The convolution and the chain behind it.
+        arguments: What it is computed from.
+        summed: The sum of products at `place`.
+        place: Index into the result, innermost first.
+        channel: Index into the bias.
+    """
     value = summed
     if BIAS in arguments.places:
-        value = value + arguments.at(BIAS)[place[0], place[3]]
+        value = value + arguments.at(BIAS)[tuple(channel)]
     if SUM in arguments.places:
         value = value + arguments.at(SUM)[tuple(place)]
     total = hl.Func("total")
     total[tuple(place)] = value
-    made = apply_activation(total[tuple(place)], plan.epilogue.product.attributes)
-    return plan.epilogue.value(arguments.buffers, made, place)
+    made = apply_activation(total[tuple(place)], epilogue.product.attributes)
+    return epilogue.value(arguments.buffers, made, place)
 
 
-def _extents(plan: ConvolutionPlan, weights: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    known = _operator_extents(plan, weights)
-    for chained in _chained_extents(plan):
-        known = chained | known
-    return tuple(known[number] for number in range(len(plan.workload.inputs)))
+def finished_pipeline(
+    arguments: KernelArguments,
+    stages: Mapping[str, Any],
+    result: hl.Func,
+    loops: Callable[[Mapping[str, Any]], Mapping[str, tuple[tuple[str, int], ...]]],
+    *,
+    extents: tuple[int, ...],
+    packing: PackedInput | None = None,
+    inlined: Container[str] = (),
+    padded: frozenset[str] = frozenset(),
+) -> Pipeline:
+    """Return a kernel of its stages and its result.
+
+    Args:
+        arguments: What it reads.
+        stages: By name, the result not among them.
+        result: Of the kernel.
+        loops: Gives the loops of all stages, the result among them.
+        extents: Of the result, innermost first.
+        packing: Of the weights; None where they stay as they are.
+        inlined: Stages that are computed where they are read, unless a schedule says where.
+        padded: Stages that may be computed past what is read of them.
+    """
+    for name, stage in stages.items():
+        if name not in inlined and not name.endswith(UPDATE):
+            stage.compute_root()  # steps place it closer
+    whole = {**stages, RESULT: result}
+    return Pipeline(
+        output=result,
+        stages=whole,
+        arguments=arguments.buffers,
+        argument_extents=arguments.extents,
+        output_extents=extents,
+        loops=loops(whole),
+        packings={arguments.places[WEIGHTS]: packing} if packing else {},
+        padded=padded,
+    )
 
 
 def _chained_extents(plan: ConvolutionPlan) -> list[dict[int, tuple[int, ...]]]:

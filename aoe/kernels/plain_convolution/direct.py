@@ -12,17 +12,17 @@ neighbours along the innermost axis, and each weight is broadcast; with panels o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import halide as hl
 
+from aoe.kernels.convolution.result import KernelArguments, finished_pipeline
 from aoe.kernels.family import UPDATE, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.math.functions import constant, to_bfloat16
 from aoe.kernels.plain_convolution.result import (
-    PlainArguments,
     finished_value,
     image_with_zeros,
     pixel,
@@ -109,18 +109,14 @@ def plain_pipeline(plan: PlainPlan, panels: Panels) -> Pipeline:
     for stage in (products, finished):
         stage.bound_extent(v.u, panels.width).bound_extent(v.p, shape.phases[0])
     stages |= {PRODUCTS: products, SUMMED: products.update(), FINISHED: finished}
-    for name, stage in stages.items():
-        if name not in (SUMMED, FINISHED):
-            stage.compute_root()  # steps place it closer
-    stages[RESULT] = result
-    return Pipeline(
-        output=result,
-        stages=stages,
-        arguments=arguments.buffers,
-        argument_extents=arguments.extents,
-        output_extents=shape.result_extents,
-        loops=_loop_extents(stages, shape, panels),
-        packings={plan.inputs[WEIGHTS]: _packing(shape, panels)},
+    return finished_pipeline(
+        arguments,
+        stages,
+        result,
+        lambda known: _loop_extents(known, shape, panels),
+        extents=shape.result_extents,
+        packing=_packing(shape, panels),
+        inlined=(FINISHED,),
         padded=frozenset({PADDED, *((PRODUCTS, FINISHED) if is_cut_short(shape) else ())}),
     )
 
@@ -162,7 +158,7 @@ def _image(x: hl.ImageParam, shape: PlainShape, panels: Panels, v: _Loops) -> di
 
 def _sums(
     padded: hl.Func | None,
-    arguments: PlainArguments,
+    arguments: KernelArguments,
     shape: PlainShape,
     panels: Panels,
     v: _Loops,
@@ -268,7 +264,7 @@ def _filter_values(
 
 
 def _loop_extents(
-    stages: dict[str, hl.Func], shape: PlainShape, panels: Panels
+    stages: Mapping[str, hl.Func], shape: PlainShape, panels: Panels
 ) -> dict[str, tuple[tuple[str, int], ...]]:
     """Return the loops of every stage; 0 where the schedule decides how far they go."""
     known = {"u": panels.width, "p": shape.phases[0], "i": panels.pair}

@@ -22,6 +22,7 @@ from fractions import Fraction
 
 import halide as hl
 
+from aoe.kernels.convolution.result import finished_pipeline
 from aoe.kernels.convolution.winograd.transforms import F2, F4, Transforms, select_row
 from aoe.kernels.family import SUPPORTED, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
@@ -110,9 +111,6 @@ def row_winograd_pipeline(plan: PlainPlan, transforms: RowTransforms) -> Pipelin
     stages = _transformed(arguments.at(X), shape, transforms, v)
     stages |= _summed(arguments.at(WEIGHTS), stages[DATA], shape, transforms, v)
     stages |= _back(stages[GATHERED], transforms, v)
-    for name, stage in stages.items():
-        if name != SUMMED:
-            stage.compute_root()  # steps place it closer
     high, deep = transforms.high.results, transforms.deep.results
     rows = v.h if shape.rank > 1 else hl.Expr(0)
     planes = v.d if shape.rank > 2 else hl.Expr(0)
@@ -121,15 +119,13 @@ def row_winograd_pipeline(plan: PlainPlan, transforms: RowTransforms) -> Pipelin
     result = hl.Func(RESULT)
     place = pixel(shape, (v.w, v.h, v.d), v.o, v.n)
     result[place] = finished_value(plan, arguments, summed, place)
-    stages[RESULT] = result
-    return Pipeline(
-        output=result,
-        stages=stages,
-        arguments=arguments.buffers,
-        argument_extents=arguments.extents,
-        output_extents=shape.result_extents,
-        loops=_loop_extents(stages, shape, transforms),
-        packings={plan.inputs[WEIGHTS]: _packing(shape, transforms)},
+    return finished_pipeline(
+        arguments,
+        stages,
+        result,
+        lambda known: _loop_extents(known, shape, transforms),
+        extents=shape.result_extents,
+        packing=_packing(shape, transforms),
         padded=frozenset({PADDED, HEIGHTS, DATA}),
     )
 

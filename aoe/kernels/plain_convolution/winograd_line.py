@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import halide as hl
 
+from aoe.kernels.convolution.result import finished_pipeline
 from aoe.kernels.convolution.winograd.transforms import F4, select_row
 from aoe.kernels.family import SUPPORTED, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
@@ -80,21 +81,16 @@ def line_winograd_pipeline(plan: PlainPlan) -> Pipeline:
     arguments = plain_arguments(plan, extents, hl.Float(32))
     stages = _transformed(arguments.at(X), shape, v)
     stages |= _summed(arguments.at(WEIGHTS), stages[DATA], shape, v)
-    for name, stage in stages.items():
-        if name != SUMMED:
-            stage.compute_root()  # steps place it closer
     made = stages[TILE][v.w // RESULTS, v.o % PANEL, v.w % RESULTS, v.o // PANEL, v.n]
     result = hl.Func(RESULT)
     result[v.w, v.o, v.n] = finished_value(plan, arguments, made, (v.w, v.o, v.n))
-    stages[RESULT] = result
-    return Pipeline(
-        output=result,
-        stages=stages,
-        arguments=arguments.buffers,
-        argument_extents=arguments.extents,
-        output_extents=shape.result_extents,
-        loops=_loop_extents(stages, shape),
-        packings={plan.inputs[WEIGHTS]: _packing(shape)},
+    return finished_pipeline(
+        arguments,
+        stages,
+        result,
+        lambda known: _loop_extents(known, shape),
+        extents=shape.result_extents,
+        packing=_packing(shape),
         padded=frozenset({PADDED, DATA}),
     )
 

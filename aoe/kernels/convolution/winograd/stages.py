@@ -14,13 +14,15 @@ The stages, for tiles of m x m results (T = m + 2):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 import halide as hl
 
 from aoe.kernels.convolution.result import (
+    KernelArguments,
+    finished_pipeline,
     finished_result,
     image_read,
     kernel_arguments,
@@ -89,26 +91,41 @@ def winograd_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     stages = transformed_data(image_read(plan, arguments), shape, transforms, v)
     stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, v)
     stages |= back_transformed(stages[GATHERED], transforms, v)
-    for name, stage in stages.items():
-        if not name.endswith(UPDATE):
-            stage.compute_root()  # steps place it closer
-    step = transforms.results
+
+    def loops(known: Mapping[str, hl.Func]) -> dict[str, tuple[tuple[str, int], ...]]:
+        found = loop_extents(known, shape, transforms)
+        depth = ("r$x", shape.block), ("r$y", shape.blocks_in)
+        return {**found, SUMMED: (*found[PRODUCTS], *depth)}
+
+    return tiles_pipeline(
+        plan, arguments, stages, transforms, loops, packing=_packing(shape, transforms)
+    )
+
+
+def tiles_pipeline(
+    plan: ConvolutionPlan,
+    arguments: KernelArguments,
+    stages: Mapping[str, hl.Func],
+    transforms: Transforms,
+    loops: Callable[[Mapping[str, hl.Func]], dict[str, tuple[tuple[str, int], ...]]],
+    packing: PackedInput | None = None,
+) -> Pipeline:
+    """Return the kernel that makes results of transformed tiles (the stage `tile`).
+
+    Args:
+        plan: What is computed.
+        arguments: What it is computed from.
+        stages: By name.
+        transforms: Of the tiles.
+        loops: Gives the loops of all stages.
+        packing: Of the weights, if they are packed.
+    """
+    v, step, result = WinogradLoops.named(), transforms.results, hl.Func(RESULT)
     summed = stages[TILE][v.o, v.w % step, v.h % step, v.w // step, v.h // step, v.b, v.n]
-    result = hl.Func(RESULT)
     place = (v.o, v.w, v.h, v.b, v.n)
     result[place] = finished_result(plan, arguments, summed, place)
-    stages[RESULT] = result
-    loops = loop_extents(stages, shape, transforms)
-    loops[SUMMED] = (*loops[PRODUCTS], ("r$x", shape.block), ("r$y", shape.blocks_in))
-    return Pipeline(
-        output=result,
-        stages=stages,
-        arguments=arguments.buffers,
-        argument_extents=arguments.extents,
-        output_extents=shape.result_extents,
-        loops=loops,
-        packings={plan.inputs[WEIGHTS]: _packing(shape, transforms)},
-    )
+    extents = plan.shape.result_extents
+    return finished_pipeline(arguments, stages, result, loops, extents=extents, packing=packing)
 
 
 def transformed_data(

@@ -14,23 +14,24 @@ cache, for some blocks of results and all tiles of the image:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import halide as hl
 
-from aoe.kernels.convolution.result import finished_result, image_read, kernel_arguments
+from aoe.kernels.convolution.result import image_read, kernel_arguments
 from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape
 from aoe.kernels.convolution.winograd.stages import (
     DATA,
     PRODUCTS,
     SUMMED,
-    TILE,
     WinogradLoops,
     back_transformed,
     loop_extents,
+    tiles_pipeline,
     transformed_data,
 )
 from aoe.kernels.convolution.winograd.transforms import FILTER_SIDE, Transforms, select_row
 from aoe.kernels.family import UPDATE, Pipeline
-from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.math.functions import constant
 
 FILTER_ROWS, FILTERS, PARTS = "filter_rows", "filters", "parts"
@@ -60,26 +61,15 @@ def streamed_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     stages |= _filters(arguments.at(WEIGHTS), transforms, v)
     stages |= _products(stages[DATA], stages[FILTERS], shape, v, chunk)
     stages |= back_transformed(stages[PRODUCTS], transforms, v)
-    for name, stage in stages.items():
-        if not name.endswith(UPDATE):
-            stage.compute_root()  # steps place it closer
-    step = transforms.results
-    summed = stages[TILE][v.o, v.w % step, v.h % step, v.w // step, v.h // step, v.b, v.n]
-    result = hl.Func(RESULT)
-    place = (v.o, v.w, v.h, v.b, v.n)
-    result[place] = finished_result(plan, arguments, summed, place)
-    stages[RESULT] = result
-    loops = loop_extents(stages, shape, transforms)
-    loops[PART_SUMS] = (*loops[PARTS], ("part$x", shape.block), ("part$y", chunk))
-    loops[SUMMED] = (*loops[PRODUCTS], ("chunk$x", shape.blocks_in // chunk))
-    return Pipeline(
-        output=result,
-        stages=stages,
-        arguments=arguments.buffers,
-        argument_extents=arguments.extents,
-        output_extents=shape.result_extents,
-        loops=loops,
-    )
+
+    def loops(known: Mapping[str, hl.Func]) -> dict[str, tuple[tuple[str, int], ...]]:
+        found = loop_extents(known, shape, transforms)
+        of_part = ("part$x", shape.block), ("part$y", chunk)
+        found[PART_SUMS] = (*found[PARTS], *of_part)
+        found[SUMMED] = (*found[PRODUCTS], ("chunk$x", shape.blocks_in // chunk))
+        return found
+
+    return tiles_pipeline(plan, arguments, stages, transforms, loops)
 
 
 def _filters(
