@@ -55,7 +55,7 @@ def _check_line_ends(data: bytes, path: Path, lines: LineIndex) -> Iterator[Find
             "lines end with CR LF",
             got=f"{number} of {data.count(bytes([10]))} lines",
             expected="LF",
-            hint="set `*.json text eol=lf` in .gitattributes",
+            hint="aoebank validate --fix --fix-class crlf; `aoebank git install` keeps them so",
         )
 
 

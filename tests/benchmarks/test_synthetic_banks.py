@@ -1,0 +1,40 @@
+"""The generators of synthetic banks keep what their first lines promise."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from bank_repository import key_to_blame, write_repository
+from make_bank import LAYOUTS, make_bank
+
+from aoebank.ops.history.blame import blame
+from aoebank.ops.selection import RecordFilter
+from aoebank.ops.validate.run import validate
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_synthetic_bank_has_no_finding_but_the_twin_that_cann_writes(
+    name: str, tmp_path: Path
+) -> None:
+    files = make_bank(tmp_path, name, records=60, files=3)
+    result = validate([tmp_path])
+    expected = {"AB508": len(files)} if name == "cube" else {}
+    assert Counter(finding.code for finding in result.findings) == expected
+    assert result.records == 60
+
+
+def test_synthetic_repository_is_the_same_each_time_and_has_banks_with_a_past(
+    tmp_path: Path,
+) -> None:
+    heads = []
+    for folder in ("a", "b"):
+        write_repository(tmp_path / folder, files=80, commits=150)
+        command = ["git", "rev-parse", "HEAD", "v1", "v2"]
+        heads.append(subprocess.check_output(command, cwd=tmp_path / folder))
+    assert heads[0] == heads[1]
+    top = tmp_path / "a"
+    (found,) = blame(top, key_to_blame(top), wanted=RecordFilter()).records
+    assert found.states
