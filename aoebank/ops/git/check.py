@@ -13,7 +13,7 @@ from pathlib import Path
 from aoebank.errors import HistoryError
 from aoebank.formats.provenance import SUFFIX
 from aoebank.ops.git.conflicts import StandingConflicts, find_conflict_files, waiting_text
-from aoebank.ops.git.install import conflict_glob, driver_settings, exclude_patterns
+from aoebank.ops.git.install import command_of, conflict_glob, driver_settings, exclude_patterns
 from aoebank.ops.merge.conflicts.file import STALE
 from aoebank.storage.git.attributes import (
     DRIVER,
@@ -31,7 +31,6 @@ _START_TIMEOUT_S = 60.0
 _NO_VALUE = "unspecified"
 _INSTALL = "aoebank git install"
 _MERGE = f"merge.{DRIVER}.driver"
-_MERGE_WORDS = " merge-driver "
 
 
 class CheckCode(StrEnum):
@@ -138,7 +137,7 @@ def _check_settings(settings: Mapping[str, str], top: Path) -> Iterator[CheckPro
             message="setting is missing: git merges banks line by line, as if they were text",
         )
         return
-    command, _, _ = settings[_MERGE].partition(_MERGE_WORDS)
+    command = command_of(settings[_MERGE])
     for key, wanted in driver_settings(command).items():
         value = settings.get(key)
         if value != wanted and not key.endswith((".name", ".cachetextconv")):

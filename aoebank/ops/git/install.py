@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,19 @@ from aoebank.storage.git.attributes import (
     put_block,
 )
 from aoebank.storage.git.config import GitPlaces, Scope, find_places, find_setting, set_setting
+from aoebank.storage.git.refs import delete_ref, find_refs
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 from aoebank.storage.writing.staged import staged_changes
 
 DEFAULT_COMMAND = "aoebank"
-DRIVER_ARGUMENTS = "%O %A %B %L %P"
+_CACHE = f"refs/notes/textconv/{DRIVER}"
+DRIVER_ARGUMENTS = "%O %A %B %L -- %P"
+# Where the program is gone, git would take ours and say no more than "conflict". So both versions
+# go into the file, between markers; the base is left out: else git would merge lines, in silence.
+_FALL_BACK = (
+    'git merge-file -q --marker-size=%L -L ours -L base -L "theirs (aoebank does not start)" '
+    "%A /dev/null %B; exit 1"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +56,28 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallPlan:
-    """All that is to be as its `after` says, what is so already included."""
+    """All that is to be as its `after` says, what is so already included.
+
+    Attributes:
+        forgotten: References of git that go: texts it keeps of banks it showed.
+    """
 
     scope: Scope
     cwd: Path
     settings: tuple[SettingChange, ...]
     files: tuple[FileChange, ...]
+    forgotten: tuple[str, ...] = ()
+
+
+def shell_command(command: str) -> str:
+    """Return how a shell starts what a person named: a program's path is one word, quoted."""
+    path = Path(command).expanduser()
+    return shlex.quote(str(path)) if path.is_file() else command
+
+
+def command_of(setting: str) -> str:
+    """Return how `aoebank` is started by a setting that registers the merge driver."""
+    return setting.partition(" merge-driver ")[0]
 
 
 def driver_settings(command: str = DEFAULT_COMMAND) -> Mapping[str, str]:
@@ -61,9 +86,13 @@ def driver_settings(command: str = DEFAULT_COMMAND) -> Mapping[str, str]:
     Args:
         command: How the shell git uses starts `aoebank`.
     """
+    driver = (
+        f"{command} merge-driver {DRIVER_ARGUMENTS} || {{ code=$?; "
+        f"{command} --version >/dev/null 2>&1 && exit $code; {_FALL_BACK}; }}"
+    )
     return {
         f"merge.{DRIVER}.name": "merge knowledge banks record by record",
-        f"merge.{DRIVER}.driver": f"{command} merge-driver {DRIVER_ARGUMENTS}",
+        f"merge.{DRIVER}.driver": driver,
         f"merge.{DRIVER}.recursive": INNER_DRIVER,
         f"merge.{INNER_DRIVER}.name": "merge the common ancestors of knowledge banks",
         f"merge.{INNER_DRIVER}.driver": f"{command} merge-driver --inner {DRIVER_ARGUMENTS}",
@@ -96,7 +125,7 @@ def plan_install(
     """
     settings = tuple(
         SettingChange(key=key, before=find_setting(key, cwd=cwd, scope=scope), after=value)
-        for key, value in driver_settings(command).items()
+        for key, value in driver_settings(shell_command(command)).items()
     )
     files = []
     for path, block in _blocks(find_places(scope, cwd=cwd, env=env)):
@@ -118,7 +147,13 @@ def plan_uninstall(scope: Scope, *, cwd: Path, env: Mapping[str, str]) -> Instal
         before = _read(path)
         after = drop_block(before or b"", path) or (b"" if before == b"" else None)
         files.append(FileChange(path=path, before=before, after=after))
-    return InstallPlan(scope=scope, cwd=cwd, settings=settings, files=tuple(files))
+    return InstallPlan(
+        scope=scope,
+        cwd=cwd,
+        settings=settings,
+        files=tuple(files),
+        forgotten=find_refs(_CACHE, cwd=cwd) if scope is Scope.LOCAL else (),
+    )
 
 
 def apply_plan(plan: InstallPlan) -> None:
@@ -131,6 +166,8 @@ def apply_plan(plan: InstallPlan) -> None:
     for setting in plan.settings:
         if setting.before != setting.after:
             set_setting(setting.key, setting.after, cwd=plan.cwd, scope=plan.scope)
+    for name in plan.forgotten:
+        delete_ref(name, cwd=plan.cwd)
     with staged_changes() as changes:
         for change in plan.files:
             digest = sha256_of(change.before)

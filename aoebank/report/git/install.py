@@ -55,6 +55,7 @@ class InstallReport:
                 }
                 for file in self.plan.files
             ],
+            "forgotten": list(self.plan.forgotten),
         }
 
     def write(self, text: Text) -> None:
@@ -70,8 +71,10 @@ class InstallReport:
             text.line((f"{done} {change.path}", "bold"))
             for line in _diff(change):
                 text.line((f"  {line.rstrip()}", _STYLES.get(line[:1], "")))
+        for name in self.plan.forgotten:
+            text.line((f"{'would forget' if self.is_dry_run else 'forgot'} {name}", "bold"))
         same = len(self.plan.settings) + len(self.plan.files) - len(settings) - len(files)
-        if not settings and not files:
+        if not settings and not files and not self.plan.forgotten:
             text.line(f"nothing to do: {plural(same, 'setting')} and files are so already")
         elif any(file.path.name == ".gitattributes" for file in files):
             text.line("commit .gitattributes: it tells every clone which files are banks")

@@ -94,6 +94,7 @@ def test_program_that_is_another_one(banks: WorkTree, command: str) -> None:
     ("key", "value"),
     [
         ("merge.aoebank.driver", "aoebank merge-driver %O %A %B"),
+        ("merge.aoebank.driver", "aoebank merge-driver %O %A %B %L %P"),
         ("merge.aoebank.driver", "my-driver %O %A %B"),
         ("merge.aoebank.recursive", "binary"),
         ("diff.aoebank.textconv", "cat"),

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from support.git_work_tree import SAMPLES, WorkTree
 
+from aoebank.ops.git.install import driver_settings
+
 BANK = next(iter(SAMPLES.values()))
-DRIVER = "aoebank merge-driver %O %A %B %L %P"
+DRIVER = driver_settings()["merge.aoebank.driver"]
 
 
 def _snapshot(clone: WorkTree) -> tuple[bytes, ...]:
@@ -276,3 +278,44 @@ def test_error_is_a_document_too(clone: WorkTree, tmp_path: Path) -> None:
     document = json.loads(result.stdout)
     assert document["schema"] == "aoebank.git-check/1"
     assert document["error"]["code"] == "history"
+
+
+@pytest.mark.parametrize("folder", ["my programs", 'it\'s; $(touch x) "here" merge-driver'])
+def test_program_in_a_folder_with_a_blank_is_started(clone: WorkTree, folder: str) -> None:
+    program = clone.home / folder / "aoebank"
+    program.parent.mkdir()
+    (clone.home / "bin" / "aoebank").rename(program)
+    _install(clone, "--command", str(program))
+    clone.fork(
+        {BANK.name: BANK.without(0, 1)}, {BANK.name: BANK.without(0)}, {BANK.name: BANK.without(1)}
+    )
+    clone.git("merge", "-q", "--no-edit", "theirs")
+    assert BANK.records(clone.read(BANK.name)) == BANK.records(BANK.data)
+    assert "record " in clone.git("log", "-1", "-p", "-m", "--first-parent")
+    assert clone.run(str(program), "git", "check").returncode == 0
+    assert not (clone.top / "x").exists()
+
+
+def test_command_of_several_words_stays_one(clone: WorkTree) -> None:
+    _install(clone, "--command", "env X=1 aoebank")
+    setting = clone.git("config", "merge.aoebank.driver")
+    assert setting.startswith("env X=1 aoebank merge-driver ")
+    assert clone.aoebank("git", "check").returncode == 0
+
+
+def test_uninstall_forgets_the_texts_git_kept(clone: WorkTree) -> None:
+    _install(clone)
+    clone.commit("one", {BANK.name: BANK.data})
+    clone.commit("two", {BANK.name: BANK.without(0)})
+    clone.git("notes", "add", "-m", "mine")
+    clone.git("log", "-p")
+    ref = "refs/notes/textconv/aoebank"
+    assert ref in clone.git("for-each-ref")
+    result = clone.aoebank("git", "uninstall", "--dry-run")
+    assert f"would forget {ref}" in result.stdout
+    assert ref in clone.git("for-each-ref")
+    result = clone.aoebank("git", "uninstall", "--json")
+    assert json.loads(result.stdout)["forgotten"] == [ref]
+    assert "textconv" not in clone.git("for-each-ref")
+    assert "refs/notes/commits" in clone.git("for-each-ref")
+    assert "nothing to do" in clone.aoebank("git", "uninstall").stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from support.git_work_tree import SAMPLES, SampleBank, WorkTree
@@ -354,8 +355,58 @@ def test_binary_twin_of_a_cube_bank_keeps_ours(tree: WorkTree) -> None:
     assert tree.read(bank.name) == bank.without(0)
 
 
+def _without_program(tree: WorkTree, how: str) -> None:
+    """Take the program away: gone, not to be started, or without its package."""
+    program = tree.home / "bin" / "aoebank"
+    if how == "gone":
+        program.unlink()
+    elif how == "no interpreter":
+        program.write_text("#!/no/such/python\n")
+    else:
+        program.write_text("#!/bin/sh\necho No module named aoebank >&2\nexit 1\n")
+
+
+@pytest.mark.parametrize("how", ["gone", "no interpreter", "no package"])
+@pytest.mark.parametrize("operation", ["merge", "rebase", "cherry-pick"])
+def test_clone_without_the_program_gets_both_versions_between_markers(
+    tree: WorkTree, how: str, operation: str
+) -> None:
+    ours, theirs = UNIFIED.without(0), UNIFIED.without(1)
+    tree.fork({UNIFIED.name: UNIFIED.without(0, 1)}, {UNIFIED.name: ours}, {UNIFIED.name: theirs})
+    _without_program(tree, how)
+    assert tree.try_git(operation, "theirs").returncode == 1
+    assert re.search(f"^(UU|AA) {UNIFIED.name}$", tree.git("status", "--porcelain"), re.MULTILINE)
+    merged = tree.read(UNIFIED.name)
+    assert b"<<<<<<< ours\n" in merged
+    assert b">>>>>>> theirs (aoebank does not start)\n" in merged
+    lines = {line for line in merged.splitlines() if not line.startswith((b"<<", b"==", b">>"))}
+    assert lines >= {*ours.splitlines()} | {*theirs.splitlines()}  # nothing is dropped
+    result = tree.aoebank("validate", UNIFIED.name)
+    assert result.returncode == 1
+    assert "AB104" in result.stdout
+
+
+def test_merge_that_took_ours_without_the_program_is_told(tree: WorkTree) -> None:
+    ours, theirs = UNIFIED.without(0), UNIFIED.without(1)
+    tree.fork({UNIFIED.name: UNIFIED.without(0, 1)}, {UNIFIED.name: ours}, {UNIFIED.name: theirs})
+    program = (tree.home / "bin" / "aoebank").read_bytes()
+    _without_program(tree, "gone")
+    tree.try_git("merge", "theirs")
+    tree.git("add", UNIFIED.name)
+    tree.git("commit", "-q", "--no-edit")
+    (tree.home / "bin" / "aoebank").write_bytes(program)
+    assert "markers" in tree.aoebank("git", "verify-merge").stdout
+    tree.write(UNIFIED.name, ours)
+    tree.git("commit", "-q", "-a", "--amend", "--no-edit")
+    result = tree.aoebank("git", "verify-merge")
+    assert result.returncode == 1
+    assert f"lost {UNIFIED.name} {UNIFIED.keys[0]}" in result.stdout
+
+
 @pytest.mark.parametrize("command", ["no-such-program", "false"])
-def test_driver_that_does_not_start_keeps_ours(tree: WorkTree, command: str) -> None:
+def test_driver_of_an_older_installation_that_does_not_start_keeps_ours(
+    tree: WorkTree, command: str
+) -> None:
     tree.git("config", "merge.aoebank.driver", f"{command} merge-driver %O %A %B %L %P")
     tree.fork(
         {UNIFIED.name: UNIFIED.without(0, 1)},

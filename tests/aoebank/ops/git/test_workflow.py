@@ -17,21 +17,28 @@ INSTALL = "install"
 
 def _steps() -> dict[str, str]:
     """Return the script of each step of the workflow by its name."""
-    pattern = re.compile(r"- name: (.+)\n(?: {8}if: .+\n)? {8}run: (?:\|\n((?: {10}.+\n)+)|(.+)\n)")
+    pattern = re.compile(
+        r"- name: (.+)\n(?: {8}if: .+\n| {8}env:\n(?: {10}.+\n)+)?"
+        r" {8}run: (?:\|\n((?: {10}.+\n)+)|(.+)\n)"
+    )
     found = pattern.findall(WORKFLOW.read_text())
     return {name: block.replace(" " * 10, "") or line for name, block, line in found}
 
 
 def _run_steps(tree: WorkTree, base: str) -> dict[str, int]:
     """Run the steps as GitHub does, but the installation; return their exit codes."""
-    summary = tree.home / "summary.md"
+    summary, variables = tree.home / "summary.md", tree.home / "variables"
     summary.touch()
-    tree.env = {**tree.env, "BASE": base, "GITHUB_STEP_SUMMARY": str(summary)}
-    return {
-        name: tree.run("bash", "-e", "-o", "pipefail", "-c", script).returncode
-        for name, script in _steps().items()
-        if name != INSTALL
-    }
+    variables.touch()
+    files = {"GITHUB_STEP_SUMMARY": str(summary), "GITHUB_ENV": str(variables)}
+    tree.env = {**tree.env, **files, "BEFORE": base, "DEFAULT": "main"}
+    codes = {}
+    for name, script in _steps().items():
+        if name != INSTALL:
+            codes[name] = tree.run("bash", "-e", "-o", "pipefail", "-c", script).returncode
+            pairs = (line.split("=", 1) for line in variables.read_text().splitlines())
+            tree.env = {**tree.env, **dict(pairs)}
+    return codes
 
 
 def _pull_request(tree: WorkTree, merged: bytes) -> None:
@@ -45,6 +52,7 @@ def _pull_request(tree: WorkTree, merged: bytes) -> None:
 def test_every_step_of_the_workflow_is_found() -> None:
     assert [*_steps()] == [
         INSTALL,
+        "what to compare with",
         "records are valid",
         "merges kept every record",
         "bank files are declared for the merge driver",
@@ -77,6 +85,38 @@ def test_push_without_a_merge_passes(tree: WorkTree) -> None:
     before = tree.commit("base", {NAME: UNIFIED.without(0)})
     tree.commit("add", {NAME: UNIFIED.data})
     assert set(_run_steps(tree, before).values()) == {0}
+
+
+@pytest.mark.parametrize("before", ["0" * 40, "1" * 40, ""])
+def test_first_push_of_a_branch_is_compared_with_where_it_left_main(
+    tree: WorkTree, before: str
+) -> None:
+    tree.fork({NAME: UNIFIED.without(0, 1)}, {NAME: UNIFIED.without(0)}, {NAME: UNIFIED.without(1)})
+    tree.git("update-ref", "refs/remotes/origin/main", "main")
+    tree.git("checkout", "-q", "theirs")
+    assert set(_run_steps(tree, before).values()) == {0}
+    assert tree.env["BASE"] == tree.git("rev-parse", "main~1").strip()
+    assert UNIFIED.keys[0] in (tree.home / "summary.md").read_text()
+
+
+def test_first_push_of_main_is_compared_with_its_first_commit(tree: WorkTree) -> None:
+    first = tree.git("rev-list", "--max-parents=0", "HEAD").strip()
+    tree.commit("base", {NAME: UNIFIED.without(0)})
+    tree.git("update-ref", "refs/remotes/origin/main", "main")
+    assert set(_run_steps(tree, "0" * 40).values()) == {0}
+    assert tree.env["BASE"] == first
+
+
+def test_first_push_of_the_only_commit_passes(clone: WorkTree) -> None:
+    clone.aoebank("git", "install")
+    clone.commit("all", {NAME: UNIFIED.data})
+    assert set(_run_steps(clone, "0" * 40).values()) == {0}
+
+
+def test_first_push_shows_a_merge_that_lost_a_record(tree: WorkTree) -> None:
+    _pull_request(tree, UNIFIED.without(0))
+    failed = {name for name, code in _run_steps(tree, "0" * 40).items() if code}
+    assert failed == {"merges kept every record"}
 
 
 def test_bank_without_declaration_fails_one_step(clone: WorkTree) -> None:
