@@ -24,7 +24,7 @@ from aoebank.formats.provenance import (
     serialize_provenance,
 )
 from aoebank.formats.registry import format_of, get_format
-from aoebank.formats.text.splice import is_blank
+from aoebank.formats.text.checks import is_blank
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
@@ -163,9 +163,9 @@ class Bank:
                 _demand_fitting(record, file, format_)
 
         def edit(old: bytes | None) -> bytes:
-            if old is not None and not old.strip():
+            if old is not None and is_blank(old):
                 demand_no_backup(file)
-            data = old if old and old.strip() else format_.empty
+            data = format_.empty if old is None or is_blank(old) else old
             parsed = format_.parse(data, file)
             raise_if_broken(parsed)
             result = format_.serialize(parsed, changes)

@@ -19,11 +19,11 @@ from aoebank.formats.graph.rules import (
 from aoebank.formats.names import BankName, plain_soc
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
-from aoebank.formats.text.checks import BOM
+from aoebank.formats.text.checks import BOM, is_blank
 from aoebank.formats.text.json_lines import iter_values
 from aoebank.formats.text.record import record_text, stored
 from aoebank.formats.text.scan import start_scan
-from aoebank.formats.text.splice import is_blank, splice
+from aoebank.formats.text.splice import splice
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record, with_raw

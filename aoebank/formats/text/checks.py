@@ -13,9 +13,14 @@ from aoebank.model.finding import Finding, Location, make_finding
 BOM = b"\xef\xbb\xbf"
 _LONGEST_STUB = 100
 _MOST_MARKERS = 1000  # each is a finding; a file with more of them is no bank
-_BLANK = re.compile(rb"[ \t\r\n]*")
+_BLANK = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*")
 _STUB = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*")
 _MARKER = re.compile(rb"^(?:<{7} |={7}\r?$|\|{7} |>{7} )[^\n]*", re.MULTILINE)
+
+
+def is_blank(data: bytes) -> bool:
+    """Return whether a file holds white space at most, or a byte order mark before it."""
+    return data.isspace() or _BLANK.fullmatch(data) is not None  # strip() would copy gigabytes
 
 
 def is_stub(data: bytes) -> bool:
@@ -25,7 +30,7 @@ def is_stub(data: bytes) -> bool:
 
 def check_text(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
     """Yield what is wrong with the bytes: encoding, marks, line ends, conflict markers."""
-    if _BLANK.fullmatch(data):  # strip() would copy a file of gigabytes
+    if _BLANK.fullmatch(data):
         yield make_finding(
             "AB110",
             Location(path=path),

@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.text.checks import BOM, is_stub
+from aoebank.formats.text.checks import BOM, is_blank, is_stub
 from aoebank.model.record import Record
 
 _Edit = tuple[int, int, bytes]  # from this byte up to that one comes this instead
@@ -74,11 +74,6 @@ def splice_raw(
         parsed = parsed.format.parse(parsed.format.empty, parsed.path)
     groups = [(after, [raw for _, raw in group]) for after, group in groupby(added, itemgetter(0))]
     return _edited(parsed, replaced, removed, groups)
-
-
-def is_blank(data: bytes) -> bool:
-    """Return whether a file holds white space at most; `strip` would copy gigabytes."""
-    return not data or data.isspace()
 
 
 def _bytes_of(record: Record, render: Callable[[Record], bytes]) -> bytes:

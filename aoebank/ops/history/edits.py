@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aoebank.errors import HistoryError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
+from aoebank.formats.text.checks import is_blank
 from aoebank.model.digest import sha256_of
 from aoebank.model.record import Record
 from aoebank.model.snapshot import Snapshot
@@ -73,7 +74,7 @@ def edit_records(
         problem="readers open this twin of the bank file, so single records cannot change",
         hint="restore whole files: without --key",
     )
-    if parsed is None or not parsed.data.strip():
+    if parsed is None or is_blank(parsed.data):
         parsed = format_.parse(format_.empty, path)
     raise_if_broken(parsed)
     return format_.serialize(parsed, changes)

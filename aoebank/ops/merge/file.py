@@ -8,7 +8,8 @@ from pathlib import Path
 from aoebank.errors import BankFormatError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import HEAD_BYTES, find_format
-from aoebank.formats.text.splice import is_blank, splice_raw
+from aoebank.formats.text.checks import is_blank
+from aoebank.formats.text.splice import splice_raw
 from aoebank.ops.merge.decide import MergeContext, decide_file
 from aoebank.ops.merge.lines import is_of_lines, merge_lines
 from aoebank.ops.merge.plan import Added, FilePlan, Pick, Source, Three

@@ -12,7 +12,7 @@ from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.names import plain_soc
 from aoebank.formats.protocol import ParsedFile, find_error, raise_if_broken
 from aoebank.formats.registry import find_format
-from aoebank.formats.text.splice import is_blank
+from aoebank.formats.text.checks import is_blank
 from aoebank.model.quarantine import Quarantine
 from aoebank.ops.merge.plan import SOURCE_OF, Action, Source
 from aoebank.ops.merge.versions import KeyVersions, Versions

@@ -11,7 +11,7 @@ from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, Hi
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, find_format
-from aoebank.formats.text.splice import is_blank
+from aoebank.formats.text.checks import is_blank
 from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.decide import MergeContext

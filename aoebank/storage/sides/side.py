@@ -15,7 +15,7 @@ from aoebank.errors import BankPermissionError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
 from aoebank.formats.registry import HEAD_BYTES, find_format, format_of, may_be_bank
-from aoebank.formats.text.splice import is_blank
+from aoebank.formats.text.checks import is_blank
 from aoebank.storage.bank import load_file, load_provenance, read_file
 from aoebank.storage.readers.folders import size_of
 from aoebank.storage.tree import FileKind, iter_tree

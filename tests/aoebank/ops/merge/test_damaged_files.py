@@ -29,10 +29,10 @@ def cut(data: bytes) -> bytes:
 
 
 @FORMATS
-@pytest.mark.parametrize("damage", ["empty", "blank", "cut"])
+@pytest.mark.parametrize("damage", ["empty", "blank", "mark", "cut"])
 def test_damaged_file_never_takes_the_place_of_a_whole_one(name: str, damage: str) -> None:
     base = make_file(name, RECORDS)
-    bad = {"empty": b"", "blank": b" \r\n\t\n", "cut": cut(base)}[damage]
+    bad = {"empty": b"", "blank": b" \r\n\t\n", "mark": b"\xef\xbb\xbf\n", "cut": cut(base)}[damage]
     for whole in (base, make_file(name, MORE)):
         for sides in ((whole, bad), (bad, whole)):
             for common in (base, None):

@@ -1,0 +1,122 @@
+"""What must hold of every command, whatever bytes a bank file has; and ways to mutate one."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.ops.validate.run import validate
+from aoebank.storage.bank import load_file
+from support import golden_harness
+
+PLACE = Path("s", "unified_bank")
+JUNK = [
+    b"",
+    b"{}",
+    b"[]",
+    b"null",
+    b"0",
+    b'""',
+    b'"\\ud800"',
+    b"1e999",
+    b"-0",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"\r\n",
+    b"\n\n",
+    b"<<<<<<< x\n",
+    b",",
+    b"[[[[",
+    b'"a":1,"a":2',
+]
+
+
+def mutate(data: bytes, dice: random.Random) -> bytes:
+    """Return bytes with one to three places hit: flipped, cut, doubled, or junk put in."""
+    for _ in range(dice.randint(1, 3)):
+        start = dice.randrange(len(data) + 1)
+        end = min(len(data), start + dice.choice([0, 1, 1, 2, 5, 20, 200]))
+        part, junk = data[start:end], dice.choice(JUNK)
+        kind = dice.randrange(5)
+        new = [b"", part + part, junk, bytes(byte ^ 1 << dice.randrange(8) for byte in part)]
+        data = data[:start] if kind == 4 else data[:start] + new[kind] + data[end:]
+    return data
+
+
+def check_commands(top: Path, whole: bytes | None, bad: bytes, name: str) -> None:
+    """Run the commands on a file and a mutated one, in `a` and `b` below `top`; it is the cwd."""
+    places = [top / side / PLACE / name for side in ("a", "b")]
+    for path, data in zip(places, (whole, bad), strict=True):
+        path.parent.mkdir(parents=True)
+        if data is not None:
+            path.write_bytes(data)
+    mutated = str(places[1])
+    check_quiet(["validate", "b"], ["show", mutated], ["ls", "b"], ["textconv", mutated])
+    check_quiet(["diff", "a", "b"], ["diff", "b", "b", "--json"])
+    if whole is not None:
+        for ours, theirs in (("a", "b"), ("b", "a")):
+            _check_merge(top, ours, theirs, name)
+            _check_driver(top, ours, theirs, name)
+    _check_fixed_once(places[1])
+
+
+def check_quiet(*calls: list[str]) -> None:
+    """Run commands: none may end with an internal error."""
+    for call in calls:
+        outcome = golden_harness.run("aoebank", call)
+        assert outcome.exit_code in (0, 1, 2, 3), (call, outcome)
+        assert "internal error" not in outcome.stderr
+
+
+def _check_merge(top: Path, ours: str, theirs: str, name: str) -> None:
+    """Merge two ways: every key of both is in the result, and the result can be read."""
+    output = f"{ours}-{theirs}"
+    call = ["merge", ours, theirs, "-o", output, "--policy", "ours", "--allow-other-soc"]
+    outcome = golden_harness.run("aoebank", call)
+    assert outcome.exit_code in (0, 1, 3), (call, outcome)
+    result = top / output / PLACE / name
+    if outcome.exit_code == 3 or name.endswith(".jsonl"):
+        return
+    merged, a, b = (load_file(top / side / PLACE / name) for side in (output, ours, theirs))
+    assert find_error(merged) is None
+    assert {*merged.keys} == {*a.keys} | {*b.keys}
+    assert result.read_bytes()
+
+
+def _check_driver(top: Path, ours: str, theirs: str, name: str) -> None:
+    """Merge as git does, `a` being the base: what was readable stays readable."""
+    driver = top / "driver" / name
+    driver.parent.mkdir(exist_ok=True)
+    driver.write_bytes((top / ours / PLACE / name).read_bytes())
+    was_broken = _is_broken(driver)
+    words = [
+        str(top / "a" / PLACE / name),
+        str(driver),
+        str(top / theirs / PLACE / name),
+        "7",
+        name,
+    ]
+    check_quiet(["merge-driver", *words])
+    assert was_broken or not _is_broken(driver)
+
+
+def _check_fixed_once(file: Path) -> None:
+    before = None if _is_broken(file) or file.name.endswith(".jsonl") else _used(load_file(file))
+    check_quiet(["validate", "--fix", str(file)])
+    once = file.read_bytes()
+    if before is not None:
+        assert {*_used(load_file(file))} == {*before}
+    check_quiet(["validate", "--fix", str(file)])
+    assert file.read_bytes() == once
+
+
+def _used(parsed: ParsedFile) -> list[str]:
+    return [json.dumps(record.strategy, default=dict) for record in parsed.iter_records()]
+
+
+def _is_broken(file: Path) -> bool:
+    if file.name.endswith(".jsonl"):
+        return bool(validate([file]).findings)
+    return find_error(load_file(file)) is not None
