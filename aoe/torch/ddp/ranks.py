@@ -84,18 +84,19 @@ class Ranks:
         """
         store = distributed_c10d._get_default_store()
         # a new key per use, numbered alike everywhere: all processes come here equally often
-        use = store.add(f"aoe/gradients/{dist.get_rank()}", 1)
+        rank = dist.get_rank()
+        use = store.add(f"aoe/gradients/{rank}", 1)
         key = f"aoe/gradients/failure/{use}"
         with self._time_limit():
             try:
                 yield
             except RuntimeError as error:
                 if not _LOST.search(str(error)):
-                    _tell(store, key, error)
+                    _tell(store, key, rank, error)
                     raise
                 raise self._failure(error, _told(store, key)) from error
-            except BaseException as error:
-                _tell(store, key, error)
+            except BaseException as error:  # the group may be gone: a script ended it
+                _tell(store, key, rank, error)
                 raise
 
     def agree(self, error: Exception | None) -> None:
@@ -153,9 +154,9 @@ def _timeout_of(group: Any, device: Any) -> timedelta | None:
     return found if isinstance(found, timedelta) else None
 
 
-def _tell(store: Any, key: str, error: BaseException) -> None:
+def _tell(store: Any, key: str, rank: int, error: BaseException) -> None:
     """Leave the reason of a failure where the other processes look for it."""
-    text = f"rank {dist.get_rank()} failed: {type(error).__name__}: {error}"
+    text = f"rank {rank} failed: {type(error).__name__}: {error}"
     with suppress(RuntimeError):  # the process that keeps the store may be the one that is gone
         store.set(key, text)
 

@@ -45,7 +45,8 @@ class TrainingScript:
         """Run it to its end; return what `tune` made of its training, and its exit code.
 
         Raises:
-            RunError: the script failed, ended before tuning was done, or trains no DDP model.
+            RunError: the script failed, ended before tuning was done, or trains no DDP model. Its
+                `exit_code` is the script's own where that is not 0.
         """
 
         def tune_module(ddp: Any, step: Any) -> T:
@@ -56,16 +57,24 @@ class TrainingScript:
         with gate.watching():
             exit_code = _run(self.path, self.arguments)
         if gate.error is not None:
-            raise gate.error
+            raise _ending_as(gate.error, exit_code)
         if gate.result is None:
-            raise RunError(
+            error = RunError(
                 str(self.path),
                 f"ended after {gate.steps} training steps of DistributedDataParallel",
                 expected="enough to tune with: some hundred",
                 hint="train with torch.nn.parallel.DistributedDataParallel, in this process, "
                 "longer",
             )
+            raise _ending_as(error, exit_code)
         return gate.result, exit_code
+
+
+def _ending_as(error: BaseException, exit_code: int) -> BaseException:
+    """Return an error that ends the command as the script ended, if that was a failure too."""
+    if isinstance(error, AoeError) and exit_code:
+        error.exit_code = exit_code
+    return error
 
 
 def _run(script: Path, arguments: Sequence[str]) -> int:
@@ -82,7 +91,8 @@ def _run(script: Path, arguments: Sequence[str]) -> int:
             raise
         except Exception as error:
             traceback.print_exc()
-            raise RunError(str(script), f"failed: {type(error).__name__}: {error}") from error
+            failure = RunError(str(script), f"failed: {type(error).__name__}: {error}")
+            raise _ending_as(failure, 1) from error  # what Python ends with
     return 0
 
 
