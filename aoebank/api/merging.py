@@ -37,6 +37,7 @@ def merge(
     incumbent: Incumbent | str = Incumbent.OURS,
     override: Names = (),
     no_containment: bool = False,
+    no_renames: bool = False,
     drop_worse_than: AnyPath | None = None,
     allow_other_soc: bool = False,
     allow_unrelated: bool = False,
@@ -61,6 +62,7 @@ def merge(
         incumbent: Who wins inside the noise without a base.
         override: Policies for some records, as in `op=MatMulV3:theirs`; the last that fits.
         no_containment: Where one side's edit contains the other's, leave a conflict all the same.
+        no_renames: Take a file one side moved for a removed and an added one.
         drop_worse_than: Leave out records slower than those of this built-in bank.
         allow_other_soc: Merge banks of different targets.
         allow_unrelated: Take a base that shares no record.
@@ -90,6 +92,7 @@ def merge(
         incumbent=Incumbent(incumbent),
         overrides=tuple(map(parse_override, names(override))),
         takes_containing=not no_containment,
+        follows_renames=not no_renames,
         may_differ_in_soc=allow_other_soc,
         may_be_unrelated=allow_unrelated,
     )

@@ -83,6 +83,10 @@ def command(
             help="A conflict also where one side's edit contains the other's.",
         ),
     ] = False,
+    no_renames: Annotated[
+        bool,
+        typer.Option("--no-renames", help="Take a moved file for a removed and an added one."),
+    ] = False,
     drop_worse_than: Annotated[
         Path | None,
         typer.Option(
@@ -145,6 +149,7 @@ def command(
         incumbent=incumbent,
         override=override or (),
         no_containment=no_containment,
+        no_renames=no_renames,
         drop_worse_than=drop_worse_than,
         allow_other_soc=allow_other_soc,
         allow_unrelated=allow_unrelated,

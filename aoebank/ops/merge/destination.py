@@ -36,6 +36,14 @@ class FoundDigests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftFile:
+    """A file that has another name in the result, so that this one goes."""
+
+    name: str
+    found: FoundDigests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MergedFile:
     """One file of the result and what stands beside it; None where there is to be none.
 
@@ -43,6 +51,7 @@ class MergedFile:
         plan: Without its edits, which are carried out.
         twin: Bytes of the binary twin, where readers want one.
         found: What there is where the result goes, if that is a side.
+        left: What the file is called there, if that is another name.
         conflicts: Decisions nobody made yet, also those of earlier steps.
         relatedness: How the base and each side are related here.
         error: Why the versions could not be merged: the file is as ours has it, or left alone.
@@ -53,6 +62,7 @@ class MergedFile:
     side_car: bytes | None = None
     twin: bytes | None = None
     found: FoundDigests | None = None
+    left: LeftFile | None = None
     conflicts: tuple[Decision, ...] = ()
     relatedness: Mapping[Source, Relatedness]
     error: AoebankError | None = None
@@ -118,6 +128,13 @@ class Destination:
         _demand_same_twin(file, found, twin)
         changes.put(place, file.data, old_sha256=found.bank)
         changes.put(provenance_path(place), file.side_car, old_sha256=found.side_car)
+        if file.left is not None:
+            old = self.place(file.left.name)
+            changes.put(old, None, old_sha256=file.left.found.bank)
+            changes.put(provenance_path(old), None, old_sha256=file.left.found.side_car)
+            old_twin = file.twin_of(old)
+            if old_twin is not None:
+                changes.put(old_twin, None, old_sha256=file.left.found.twin)
         if twin is not None and file.twin is not None:
             changes.put(twin, file.twin, old_sha256=found.twin)
         if conflicts and not is_waiting:

@@ -63,6 +63,8 @@ class MergeRules:
         overrides: The last one that matches a record counts.
         takes_containing: Whether the side whose edit contains that of the other one is taken, where
             it would be a conflict else.
+        follows_renames: Whether a file one side moved is merged with what the other side calls as
+            before.
         incumbent: Of a two-way merge; with a base the incumbent is what the base says.
         may_differ_in_soc: Whether sides for other targets are merged all the same.
         may_be_unrelated: Whether a base that shares no record with a side is taken.
@@ -75,6 +77,7 @@ class MergeRules:
     incumbent: Incumbent = Incumbent.OURS
     overrides: tuple[Override, ...] = ()
     takes_containing: bool = True
+    follows_renames: bool = True
     may_differ_in_soc: bool = False
     may_be_unrelated: bool = False
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from aoebank.errors import AoebankError, UsageError
 from aoebank.formats.provenance import SUFFIX
+from aoebank.ops.diff.moves import FollowedFile, follow_moves
 from aoebank.ops.merge.decide import MergeContext
-from aoebank.ops.merge.destination import Destination, FoundDigests, MergedFile
+from aoebank.ops.merge.destination import Destination, FoundDigests, LeftFile, MergedFile
 from aoebank.ops.merge.document import StepDecisions, conflict_path
 from aoebank.ops.merge.guards import Exclusions, demand_one_target
 from aoebank.ops.merge.lines import QUARANTINE
@@ -71,6 +72,7 @@ class MergeResult:
         conflict_files: The conflict files among them.
         skipped: Why files were left as ours has them.
         hidden: Records no reader uses, by the side they are in.
+        followed: Files one side moved and the other one changed.
     """
 
     base: str | None
@@ -83,6 +85,7 @@ class MergeResult:
     written: tuple[Path, ...] = ()
     conflict_files: tuple[Path, ...] = ()
     skipped: tuple[AoebankError, ...] = ()
+    followed: tuple[FollowedFile, ...] = ()
 
     @property
     def conflicts(self) -> int:
@@ -122,6 +125,7 @@ def merge(request: MergeRequest) -> MergeResult:
         written=written,
         conflict_files=tuple(tally.conflict_files),
         skipped=tuple(tally.skipped),
+        followed=tuple(tally.followed),
     )
 
 
@@ -132,6 +136,7 @@ class _Tally:
     Attributes:
         open: Conflicts of earlier steps, by file.
         found: What there is where the result goes, by file: read in the step of that side.
+        left: What files of the result are called there, by file.
         found_quarantine: SHA-256 of the quarantine there.
     """
 
@@ -142,6 +147,8 @@ class _Tally:
     conflict_files: list[Path] = field(default_factory=list)
     open: dict[str, tuple[Decision, ...]] = field(default_factory=dict)
     found: dict[str, FoundDigests] = field(default_factory=dict)
+    left: dict[str, LeftFile] = field(default_factory=dict)
+    followed: list[FollowedFile] = field(default_factory=list)
     found_quarantine: str | None = None
     skipped: list[AoebankError] = field(default_factory=list)
 
@@ -166,9 +173,18 @@ def _demand_sides(request: MergeRequest) -> None:
 def _step(request: MergeRequest, number: int, ours: Side, theirs: Side) -> Step:
     destination = request.destination
     name = destination.path.name if destination else request.sides[0].names()[0]
+    followed: tuple[FollowedFile, ...] = ()
+    if request.base is not None and ours.is_tree and request.rules.follows_renames:
+        followed = follow_moves(request.base, ours, theirs)
     return Step(
         target=destination.version(number) if destination else None,
-        sides=ThreeSides(base=request.base, ours=ours, theirs=theirs, name=name),
+        sides=ThreeSides(
+            base=request.base,
+            ours=ours,
+            theirs=theirs,
+            name=name,
+            followed={file.name: file for file in followed},
+        ),
         context=MergeContext(
             rules=request.rules,
             is_two_way=request.base is None,
@@ -204,7 +220,11 @@ def _finish(
     for file in _tallied_files(step, tally):
         name = file.plan.name
         tally.files += file.data is not None
-        file = replace(file, conflicts=(*tally.open.pop(name, ()), *file.conflicts))
+        file = replace(
+            file,
+            conflicts=(*tally.open.pop(name, ()), *file.conflicts),
+            left=tally.left.get(name),
+        )
         if destination is not None:
             point = find_point(destination.path) if file.conflicts else None
             destination.stage(file, tally.found.get(name) or FoundDigests(), changes, point)
@@ -217,6 +237,7 @@ def _finish(
 
 def _tallied_files(step: Step, tally: _Tally) -> Iterator[MergedFile]:
     decisions: list[Decision] = []
+    tally.followed += step.sides.followed.values()
     for file in merge_sides(step):
         tally.counts.update(file.plan.counts)
         for source, number in file.plan.hidden.items():
@@ -226,6 +247,8 @@ def _tallied_files(step: Step, tally: _Tally) -> Iterator[MergedFile]:
         tally.skipped += [file.error] if file.error is not None else []
         if file.found is not None:
             tally.found[file.plan.name] = file.found
+        if file.left is not None:
+            tally.left[file.plan.name] = file.left
         yield file
     label = step.sides.theirs.label
     tally.steps.append(StepDecisions(theirs=label, decisions=tuple(decisions)))

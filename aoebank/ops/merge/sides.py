@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.formats.text.checks import is_blank
 from aoebank.model.digest import sha256_of
+from aoebank.ops.diff.moves import FollowedFile
 from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.decide import MergeContext
-from aoebank.ops.merge.destination import FoundDigests, MergedFile, demand_whole
+from aoebank.ops.merge.destination import FoundDigests, LeftFile, MergedFile, demand_whole
 from aoebank.ops.merge.document import CONFLICT_SUFFIX
 from aoebank.ops.merge.file import merge_file
 from aoebank.ops.merge.guards import Relatedness, find_relatedness
@@ -35,12 +36,18 @@ _NAMED = 5  # broken files an error names besides the first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreeSides:
-    """The three sides of one merge; `name` is what a single file is called in the result."""
+    """The three sides of one merge.
+
+    Attributes:
+        name: What a single file is called in the result.
+        followed: Files that are called in another way on a side, by their names in the result.
+    """
 
     base: Side | None
     ours: Side
     theirs: Side
     name: str = ""
+    followed: Mapping[str, FollowedFile] = field(default_factory=dict)
 
     @property
     def is_tree(self) -> bool:
@@ -55,7 +62,8 @@ class ThreeSides:
         if not self.is_tree:
             return (self.name,)
         sides = [side for side in (self.base, self.ours, self.theirs) if side is not None]
-        return tuple(sorted({name for side in sides for name in side.names()}))
+        old = {file.base for file in self.followed.values()}
+        return tuple(sorted({name for side in sides for name in side.names()} - old))
 
     def load(self, name: str) -> Versions:
         """Read and parse the versions of a file; what they share is parsed once.
@@ -64,15 +72,18 @@ class ThreeSides:
             BankFormatError: one is no bank file, or lost its content to a writer that died.
             BankPathError: one cannot be read.
         """
-        load = partial(_load, name=name)
-        ours = load(self.ours, like=None)
-        theirs = load(self.theirs, like=ours)
-        base = load(self.base, like=ours if ours is not None else theirs)
+        own = {source: self.name_in(source, name) for source in Source}
+        ours = _load(self.ours, name=own[Source.OURS], like=None)
+        theirs = _load(self.theirs, name=own[Source.THEIRS], like=ours)
+        like = ours if ours is not None else theirs
+        base = _load(self.base, name=own[Source.BASE], like=like)
         return Versions(base=base, ours=ours, theirs=theirs)
 
     def name_in(self, source: Source, name: str) -> str:
         """Return what a file of the result is called on a side."""
-        side = self.of(source)
+        side, file = self.of(source), self.followed.get(name)
+        if file is not None:
+            return str(getattr(file, source))
         return name if side is None or side.is_tree else side.names()[0]
 
 
@@ -138,7 +149,8 @@ def _merge_or_tell(step: Step, name: str) -> MergedFile:
     try:
         return _merge_one(step, name)
     except BankFormatError as error:
-        ours = step.sides.ours
+        ours, moved = step.sides.ours, step.sides.followed.get(name)
+        name = moved.ours if moved is not None else name
         data = ours.read_bytes(name)
         known = find_format(Path(name), (data or b"")[:HEAD_BYTES])
         twin = known.companion(Path(name)) if known else None
@@ -178,7 +190,7 @@ def _merge_one(step: Step, name: str) -> MergedFile:
     side_cars = _read_beside(sides, {source: Path(own[source] + SUFFIX) for source in Source})
     companion = versions.any().format.companion
     twins = _read_beside(sides, {source: companion(Path(own[source])) for source in Source})
-    found = None
+    found = left = None
     if step.target is not None:
         there = versions.of(step.target)
         found = FoundDigests(
@@ -186,6 +198,8 @@ def _merge_one(step: Step, name: str) -> MergedFile:
             side_car=sha256_of(side_cars.of(step.target)),
             twin=sha256_of(twins.of(step.target)),
         )
+        if sides.is_tree and own[step.target] != name:
+            found, left = FoundDigests(), LeftFile(name=own[step.target], found=found)
     return MergedFile(
         plan=replace(merge.plan, replaced={}, removed=frozenset(), added=()),
         data=merge.data,
@@ -193,6 +207,7 @@ def _merge_one(step: Step, name: str) -> MergedFile:
         twin=_choose_twin(twins, versions, merge.data, companion(Path(name))),
         conflicts=merge.plan.conflicts,
         found=found,
+        left=left,
         relatedness={
             source: find_relatedness(versions.base, versions.of(source)) for source in _BOTH
         },

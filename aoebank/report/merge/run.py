@@ -77,6 +77,10 @@ class MergeReport:
                 for step in result.steps
                 for decision in step.decisions
             ],
+            "followed": [
+                {"name": file.name, "base": file.base, "ours": file.ours, "theirs": file.theirs}
+                for file in result.followed
+            ],
             "hidden": dict(result.hidden),
             "strays": [{"side": file.side, "path": str(file.path)} for file in result.other_files],
             "written": [str(path) for path in result.written],
@@ -107,6 +111,12 @@ class MergeReport:
             text.line(
                 ("note: ", "yellow"),
                 f"{side}: {plural(number, 'record')} no reader uses, its key comes twice",
+            )
+        for moved in self.result.followed:
+            sides = [side for side in ("ours", "theirs") if getattr(moved, side) == moved.name]
+            text.line(
+                ("note: ", "yellow"),
+                f"{moved.base}: moved to {moved.name} in {' and '.join(sides)}, followed",
             )
         for file in self.result.other_files:
             text.line(("note: ", "yellow"), f"{file.path}: no bank file, left where it is")
