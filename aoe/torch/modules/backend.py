@@ -141,6 +141,8 @@ class _TunedGraph:
 class GraphWithWeights(torch.nn.Module):  # type: ignore[misc]
     """A graph whose parameters and buffers are its own, so that they are exported as constants."""
 
+    STALE_REMEDY = "torch.compiler.reset() lets the graph be tuned again"
+
     def __init__(
         self,
         graph_module: torch.fx.GraphModule,

@@ -115,7 +115,8 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
             said = describe(call)
             return f"the model was tuned for other inputs, these are {said}", said
         if change := served.change():
-            return f"{change} since; optimize the module again", "state"
+            remedy = getattr(type(self.original), "STALE_REMEDY", "optimize the module again")
+            return f"{change} since; {remedy}", "state"
         return "", ""
 
     def _needs_gradient(self, call: FlatCall) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -132,6 +133,14 @@ def optimize(
     """
     if not isinstance(module, torch.nn.Module):
         raise OptionError("optimize", "not a module", got=type(module).__name__)
+    for name in options:
+        if name not in OptimizeOptions.__slots__ and _is_argument(module, name):
+            raise OptionError(
+                "optimize",
+                "an argument of the module is given as an option",
+                got=name,
+                hint=f"optimize(module, inputs, example_kwargs={{{name!r}: ...}})",
+            )
     args = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
     settings = make_options({**options, "job_type": job_type})
     return optimize_call(
@@ -141,6 +150,13 @@ def optimize(
         settings,
         progress=progress or SilentProgress(),
     )
+
+
+def _is_argument(module: torch.nn.Module, name: str) -> bool:
+    try:
+        return name in inspect.signature(module.forward).parameters
+    except (TypeError, ValueError):
+        return False
 
 
 def make_options(given: Mapping[str, Any]) -> OptimizeOptions:

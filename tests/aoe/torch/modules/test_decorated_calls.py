@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402
-from aoe.errors import AccuracyError, ModelImportError  # noqa: E402
+from aoe.errors import AccuracyError, ModelImportError, OptionError  # noqa: E402
 from aoe.om.loading import FallbackWarning  # noqa: E402
 from aoe.torch.modules.calls import CallConvention  # noqa: E402
 
@@ -127,6 +127,12 @@ def _without_torchs_note(module: nn.Module, x: Any, mask: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The PyTorch API of nested tensors", UserWarning)
         return aoe.torch.optimize(module, x, example_kwargs={"src_key_padding_mask": mask})
+
+
+def test_an_argument_of_the_module_given_as_an_option_is_told_its_place() -> None:
+    with pytest.raises(OptionError, match=r"given as an option .got mask") as caught:
+        aoe.torch.optimize(Configured().eval(), torch.randn(2, 3), mask=torch.ones(2, 3))
+    assert "example_kwargs={'mask': ...}" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("name", ["Bert", "Roberta", "Llama", "GPT2"])
