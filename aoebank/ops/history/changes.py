@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,7 +11,8 @@ from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.digest import record_digest
 from aoebank.model.record import Record
-from aoebank.ops.selection import RecordFilter, holds_file
+from aoebank.ops.selection import RecordFilter, holds_file, parts_of
+from aoebank.storage.history.counts import Counts
 from aoebank.storage.sides.side import Side, StoredSide
 
 
@@ -95,6 +96,23 @@ def read_record(parsed: ParsedFile | None, key: str) -> Record | None:
 def count_moves(moves: Iterator[RecordMove] | tuple[RecordMove, ...]) -> Counter[Move]:
     """Return how many records moved in each way."""
     return Counter(move.kind for move in moves)
+
+
+def tally(moves: Iterable[RecordMove]) -> Counts:
+    """Return how many records moved, by what happened to them and by soc_version."""
+    kinds: Counter[str] = Counter()
+    socs: Counter[str] = Counter()
+    for move in moves:
+        kinds[str(move.kind)] += 1
+        socs[_soc_of(move.file)] += 1
+    return Counts(moves=dict(kinds), socs=dict(socs))
+
+
+def _soc_of(name: str) -> str:
+    """Return the soc_version a file counts for: its folder, else its name."""
+    if "/" in name:
+        return name.partition("/")[0]
+    return next(iter(sorted(parts_of(name).soc_versions)), "")
 
 
 def _holds_op(

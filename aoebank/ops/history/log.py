@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.model.snapshot import HistorySource, Snapshot
-from aoebank.ops.history.changes import Move, RecordMove, iter_moves
-from aoebank.ops.selection import RecordFilter, is_whole, parts_of
+from aoebank.ops.history.changes import Move, iter_moves, tally
+from aoebank.ops.selection import RecordFilter, is_whole
 from aoebank.storage.sides.open import open_versions
 from aoebank.storage.sides.side import SideKind
 from aoebank.storage.sides.snapshots import SnapshotHistory
-from aoebank.storage.sides.versions import History, Version
+from aoebank.storage.sides.versions import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +63,13 @@ def log(
         if isinstance(history, SnapshotHistory)
         else {}
     )
+    noted = history.counts() if isinstance(history, SnapshotHistory) and is_whole(wanted) else {}
     found: list[LoggedVersion] = []
     for version in history.iter_versions():
-        moves = tuple(_moves(history, version, wanted))
-        if not moves and not is_whole(wanted):
+        if limit is not None and len(found) == limit and is_whole(wanted):
+            return LogResult(root=root, kind=history.kind, versions=tuple(found), more=True)
+        counts = noted.get(version.id) or tally(iter_moves(*history.changes(version), wanted))
+        if not counts.moves and not is_whole(wanted):
             continue
         if limit is not None and len(found) == limit:
             return LogResult(root=root, kind=history.kind, versions=tuple(found), more=True)
@@ -75,19 +77,8 @@ def log(
             LoggedVersion(
                 version=version,
                 snapshot=snapshots.get(version.id),
-                moves=Counter(move.kind for move in moves),
-                socs=Counter(_soc_of(move.file) for move in moves),
+                moves={kind: counts.moves[kind] for kind in Move if counts.moves.get(kind)},
+                socs=counts.socs,
             )
         )
     return LogResult(root=root, kind=history.kind, versions=tuple(found), more=False)
-
-
-def _moves(history: History, version: Version, wanted: RecordFilter) -> Iterator[RecordMove]:
-    return iter_moves(*history.changes(version), wanted)
-
-
-def _soc_of(name: str) -> str:
-    """Return the soc_version a file counts for: its folder, else its name."""
-    if "/" in name:
-        return name.partition("/")[0]
-    return next(iter(sorted(parts_of(name).soc_versions)), "")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from aoebank.errors import BankNotFoundError
+from aoebank.errors import AoebankError, BankNotFoundError
 from aoebank.model.snapshot import Snapshot
-from aoebank.ops.history.changes import Move, count_moves, iter_moves
+from aoebank.ops.history.changes import Move, count_moves, iter_moves, tally
 from aoebank.ops.selection import RecordFilter, holds_file, parts_of
+from aoebank.storage.history.counts import put_counts
 from aoebank.storage.history.database import history_path, open_history
 from aoebank.storage.history.recording import NewTag, Recorded, record
 from aoebank.storage.history.store import (
@@ -151,7 +153,10 @@ def _moves(root: Path, recorded: Recorded) -> Mapping[Move, int]:
     history = SnapshotHistory(root)
     snapshot = recorded.snapshot
     sides = (history.side(snapshot.parent), history.side(snapshot.id))
-    return count_moves(iter_moves(*sides, RecordFilter()))
+    counts = tally(iter_moves(*sides, RecordFilter()))
+    with suppress(AoebankError), open_history(root) as database:  # the snapshot itself is there
+        put_counts(database, snapshot.id, counts)
+    return {kind: counts.moves[kind] for kind in Move if counts.moves.get(kind)}
 
 
 def _scope(root: Path, soc: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -11,9 +11,13 @@ from aoebank.errors import HistoryError
 from aoebank.formats.registry import get_format
 from aoebank.formats.text.digest import record_digest, record_set_hash
 from aoebank.model.snapshot import Member, Snapshot, bank_record_set, snapshot_id
+from aoebank.ops.history.changes import iter_moves, tally
+from aoebank.ops.selection import RecordFilter
 from aoebank.storage.history.content import read_content
+from aoebank.storage.history.counts import Counts, list_counts
 from aoebank.storage.history.database import open_history
 from aoebank.storage.history.store import list_snapshots, list_tags, members_of
+from aoebank.storage.sides.snapshots import SnapshotHistory
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -55,9 +59,23 @@ def verify_history(root: Path) -> VerifyResult:
             for name, id_ in sorted(list_tags(database).items())
             if id_ not in ids
         ]
+        noted = list_counts(database)
+    problems += _count_problems(root, snapshots, noted) if noted and not problems else []
     return VerifyResult(
         root=root, snapshots=len(snapshots), files=len(contents), problems=tuple(problems)
     )
+
+
+def _count_problems(
+    root: Path, snapshots: tuple[Snapshot, ...], noted: Mapping[str, Counts]
+) -> Iterator[str]:
+    """Yield the snapshots that moved other numbers of records than was noted."""
+    history = SnapshotHistory(root)
+    for snapshot in snapshots:
+        if snapshot.id in noted:
+            sides = (history.side(snapshot.parent), history.side(snapshot.id))
+            if tally(iter_moves(*sides, RecordFilter())) != noted[snapshot.id]:
+                yield f"snapshot {snapshot.short_id}: not as many records moved as was noted"
 
 
 def _problems(

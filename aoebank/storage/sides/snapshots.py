@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aoebank.model.snapshot import Snapshot
 from aoebank.storage.history.content import read_content
+from aoebank.storage.history.counts import Counts, list_counts
 from aoebank.storage.history.database import open_history
 from aoebank.storage.history.store import (
     demand_whole,
@@ -98,6 +99,11 @@ class SnapshotHistory:
         """Return the bank as the snapshot before has it, and as this one does."""
         parent = version.parents[0] if version.parents else ""
         return self.side(parent), self.side(version.id)
+
+    def counts(self) -> dict[str, Counts]:
+        """Return how many records moved, by full id, where it was noted."""
+        with open_history(self.root) as database:
+            return list_counts(database)
 
     def snapshots(self) -> tuple[Snapshot, ...]:
         """Return the snapshots with all that is known of them, oldest first."""

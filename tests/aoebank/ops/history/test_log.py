@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,10 @@ from aoebank.errors import HistoryError
 from aoebank.ops.history.changes import Move
 from aoebank.ops.history.log import log
 from aoebank.ops.history.tag import add_tag, delete_tag, show_tags
+from aoebank.ops.history.verify import verify_history
 from aoebank.ops.selection import RecordFilter
+from aoebank.storage.history.database import history_path
+from aoebank.storage.sides import snapshots
 from aoebank.testing.factories import make_record
 
 OTHER = "Ascend910B2"
@@ -103,3 +108,56 @@ def test_tag_of_what_is_not_there_is_an_error(bank: Path) -> None:
     with pytest.raises(HistoryError, match="unknown snapshot"):
         add_tag(bank, "v2", "v9", banks.author())
     assert list(show_tags(bank).tags) == ["v1"]
+
+
+def test_counts_noted_by_a_snapshot_are_those_a_comparison_finds(tmp_path: Path) -> None:
+    banks.put(tmp_path, make_record(0), make_record(1))
+    banks.snap(tmp_path)
+    banks.put(tmp_path, make_record(0, cost_us=3.0), make_record(2))
+    banks.drop(tmp_path, make_record(1))
+    banks.put(tmp_path, make_record(5), soc="Ascend910B2")
+    banks.snap(tmp_path)
+    noted = log(tmp_path, wanted=RecordFilter()).versions
+    counted = log(tmp_path, wanted=RecordFilter(key=("*",))).versions
+    assert [(one.moves, one.socs) for one in noted] == [(one.moves, one.socs) for one in counted]
+    assert noted[0].moves == {Move.ADDED: 2, Move.REMOVED: 1, Move.CHANGED: 1}
+    assert verify_history(tmp_path).problems == ()
+
+
+def test_log_reads_no_file_where_counts_are_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        banks.put(tmp_path, make_record(number))
+        banks.snap(tmp_path)
+    read: list[int] = []
+    real = snapshots.read_snapshot_file
+    monkeypatch.setattr(
+        snapshots, "read_snapshot_file", lambda root, n: (read.append(n), real(root, n))[1]
+    )
+    log(tmp_path, wanted=RecordFilter(), limit=2)
+    assert read == []
+    log(tmp_path, wanted=RecordFilter(key=("*",)), limit=2)
+    assert read
+
+
+@pytest.mark.parametrize("damage", ["UPDATE counts SET moves = 'x'", "DROP TABLE counts"])
+def test_counts_that_are_gone_or_damaged_are_counted_again(tmp_path: Path, damage: str) -> None:
+    for number in range(2):
+        banks.put(tmp_path, make_record(number))
+        banks.snap(tmp_path)
+    with closing(sqlite3.connect(history_path(tmp_path))) as database:
+        database.execute(damage)
+        database.commit()
+    assert log(tmp_path, wanted=RecordFilter()).versions[0].moves == {Move.ADDED: 1}
+
+
+def test_counts_that_were_changed_are_told_by_verify(tmp_path: Path) -> None:
+    for number in range(2):
+        banks.put(tmp_path, make_record(number))
+        banks.snap(tmp_path)
+    with closing(sqlite3.connect(history_path(tmp_path))) as database:
+        database.execute("""UPDATE counts SET moves = '{"added": 9}'""")
+        database.commit()
+    (problem,) = verify_history(tmp_path).problems
+    assert "as was noted" in problem
