@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aoebank.api.checking import explain, fix, validate
+    from aoebank.api.checking import explain, fix, schema_import, schema_list, validate
     from aoebank.api.comparing import diff, textconv
     from aoebank.api.git import (
         git_check,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from aoebank.formats.gradient.format import make_gradient_record
+    from aoebank.formats.release import Release
     from aoebank.formats.unified.format import make_unified_record, workload_key
     from aoebank.model.codes import Severity
     from aoebank.model.finding import Finding
@@ -106,6 +107,7 @@ __all__ = [
     "Reader",
     "Record",
     "RecordError",
+    "Release",
     "Report",
     "Resolution",
     "ResolveResult",
@@ -148,6 +150,8 @@ __all__ = [
     "restore",
     "revert",
     "run_program",
+    "schema_import",
+    "schema_list",
     "settle",
     "show",
     "snapshot",
@@ -162,6 +166,8 @@ _HOMES = {
     "api.checking": (
         "explain",
         "fix",
+        "schema_import",
+        "schema_list",
         "validate",
     ),
     "api.comparing": (
@@ -210,6 +216,7 @@ _HOMES = {
         "RecordError",
         "UsageError",
     ),
+    "formats.release": ("Release",),
     "formats.gradient.format": ("make_gradient_record",),
     "formats.unified.format": (
         "make_unified_record",

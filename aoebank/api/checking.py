@@ -11,6 +11,7 @@ from aoebank.model.codes import FixClass
 from aoebank.storage.readers.environment import current_environment
 
 if TYPE_CHECKING:
+    from aoebank.formats.release import Release
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
@@ -25,6 +26,7 @@ def validate(
     ignore: Names = (),
     built_in: AnyPath | None = None,
     baseline: AnyPath | None = None,
+    reader: str = "",
 ) -> ValidateResult:
     """Return everything that is wrong with bank files and trees.
 
@@ -35,9 +37,12 @@ def validate(
         built_in: Built-in bank to compare times with; default is that of `ASCEND_OPP_PATH`.
         baseline: `git:REV`, or a file with what `aoebank validate --json` wrote: only findings
             it does not have are returned.
+        reader: Release that reads the runtime banks, as in `cann-9.1.0`; `git:REV` of the source
+            of the operators; or a file of `aoebank schema import`. By default fields in the
+            banks tell, and where they leave it open it is the newest.
 
     Raises:
-        UsageError: there are no such codes.
+        UsageError: there are no such codes, or no such reader.
         BankNotFoundError: there is no such built-in bank, or no such baseline.
         HistoryError: there is no such revision.
     """
@@ -49,7 +54,8 @@ def validate(
     directory = Path(built_in) if built_in is not None else None
     tier = find_built_in(directory, env=current_environment(), cwd=Path.cwd())
     asked, today = _paths(paths), current_day()
-    result = run.validate(asked, selection=selection, built_in=tier, today=today)
+    judge = _reader(reader) if reader else None
+    result = run.validate(asked, selection=selection, built_in=tier, today=today, reader=judge)
     if baseline is None:
         return result
     from aoebank.ops.validate.baseline import find_new, open_baseline
@@ -98,6 +104,36 @@ def explain(codes: Names = ()) -> tuple[Explanation, ...]:
     from aoebank.ops.validate.explain import explain as verb
 
     return verb(names(codes))
+
+
+def schema_list() -> tuple[Release, ...]:
+    """Return the releases `validate` knows as readers of runtime banks, the newest first."""
+    from aoebank.formats.releases import known_releases
+
+    return known_releases()
+
+
+def schema_import(revision: str, *, name: str = "", beside: AnyPath = ".") -> Release:
+    """Return the release a revision of the operators' source is, from its tiling headers.
+
+    Args:
+        revision: `git:REV` or `REV`.
+        name: Of the release; `git:REV` by default.
+        beside: Anywhere in the work tree.
+
+    Raises:
+        HistoryError: there is no such revision, or no header in it.
+        BankFormatError: a header is not written as they all are.
+    """
+    from aoebank.ops import schema
+
+    return schema.import_release(revision.removeprefix(schema.GIT), cwd=Path(beside), name=name)
+
+
+def _reader(text: str) -> Release:
+    from aoebank.ops.schema import get_release
+
+    return get_release(text, cwd=Path.cwd())
 
 
 def _paths(paths: Paths) -> list[Path]:

@@ -65,6 +65,15 @@ def command(
             help="Only findings that this revision, or this --json document, does not have.",
         ),
     ] = None,
+    reader: Annotated[
+        str,
+        typer.Option(
+            "--reader",
+            metavar="NAME|git:REV|FILE",
+            show_default=False,
+            help="Release that reads the runtime banks; by default fields in them tell.",
+        ),
+    ] = "",
     fix: Annotated[
         bool, typer.Option("--fix", help="Mend what is safe to mend, and show the difference.")
     ] = False,
@@ -99,7 +108,12 @@ def command(
         )
     report = ValidateReport(
         result=checking.validate(
-            paths, select=codes, ignore=without, built_in=built_in, baseline=baseline
+            paths,
+            select=codes,
+            ignore=without,
+            built_in=built_in,
+            baseline=baseline,
+            reader=reader,
         ),
         fail_on=Severity.NOTE if strict else fail_on,
         fixes=fixes,

@@ -11,6 +11,7 @@ from typing import Protocol
 from aoebank.errors import BankFormatError, RecordError
 from aoebank.formats.lines import LineIndex
 from aoebank.formats.names import BankName
+from aoebank.formats.release import Release
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
@@ -111,6 +112,10 @@ class Format(Protocol):
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield everything wrong with the records, beyond what `parse` found."""
         ...
+
+    def read_by(self, reader: Release) -> Format:
+        """Return the format as a release reads it; most are read alike by all."""
+        return self
 
     def iter_keys(self, text: str, value: JsonValue, op_type: str | None) -> Iterator[str]:
         """Yield the keys its readers may know a workload by.

@@ -42,8 +42,9 @@ def unknown_fields(
     names = struct.names
     if values.keys() <= names.keys():
         return
-    for name in values.keys() - names.keys():
-        close = get_close_matches(name.strip(), names, n=1) if len(name) < 100 else []
+    for name in sorted(values.keys() - names.keys()):
+        absent = [known for known in names if known not in values]  # no member may be there twice
+        close = get_close_matches(name.strip(), absent, n=1) if len(name) < 100 else []
         yield Problem(
             code="AB211",
             tokens=(part, name),

@@ -24,10 +24,12 @@ from aoebank.formats.names import (
     parse_operator_name,
 )
 from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.release import NEWEST, Release
 from aoebank.formats.runtime_kb.hash import common_hash, common_hashes
 from aoebank.formats.runtime_kb.known_lines import KnownLines
 from aoebank.formats.runtime_kb.line_template import LineTemplates
 from aoebank.formats.runtime_kb.operator_schema import FieldError, OperatorSchema, operator_schemas
+from aoebank.formats.runtime_kb.releases import schemas_of
 from aoebank.formats.runtime_kb.rules import (
     HINT,
     MEMBERS,
@@ -65,6 +67,9 @@ class RuntimeKbFormat(Format):
     first_wins = True  # map.insert leaves what is there
     may_be_sorted = True
     fatal_codes = frozenset({"AB112"})  # each blank line ends a worker, and there may be one only
+
+    def __init__(self, reader: Release = NEWEST) -> None:
+        self._reader = reader
 
     def parse_name(self, name: str) -> BankName | None:
         """Return the parts of the name of a runtime bank; its reader knows only AiCore."""
@@ -112,7 +117,12 @@ class RuntimeKbFormat(Format):
         """Yield identity, field and value findings, and what the reader does not survive."""
         cores = parsed.name.core_num if parsed.name else None
         op_type = parsed.name.op_type if parsed.name else None
-        return check_runtime_file(parsed, cores=cores, op_type=op_type)
+        schemas = None if self._reader is NEWEST else schemas_of(self._reader)
+        return check_runtime_file(parsed, cores=cores, op_type=op_type, schemas=schemas)
+
+    def read_by(self, reader: Release) -> Format:
+        """Return the format as a release reads it; identities are the same in all."""
+        return RuntimeKbFormat(reader)
 
     def iter_keys(self, text: str, value: JsonValue, op_type: str | None) -> Iterator[str]:
         """Yield the key of a workload of this operator, if it has the members of one."""

@@ -95,7 +95,11 @@ def _workload_problems(
 
 
 def check_runtime_file(
-    parsed: ParsedFile, *, cores: int | None, op_type: str | None
+    parsed: ParsedFile,
+    *,
+    cores: int | None,
+    op_type: str | None,
+    schemas: Mapping[str, OperatorSchema] | None = None,
 ) -> Iterator[Finding]:
     """Yield the findings about the records of a file and about it as a whole.
 
@@ -103,7 +107,10 @@ def check_runtime_file(
         parsed: The file.
         cores: Core number in its name.
         op_type: Operator type in its name.
+        schemas: Operators as a release reads them; None for the newest.
     """
+    is_newest = schemas is None
+    operators = operator_schemas() if schemas is None else schemas
     bad = {finding.location.line for finding in parsed.findings if finding.code in _REJECTED}
     unknown: set[str] = set()
     hashes: dict[str, int] = {}
@@ -112,10 +119,10 @@ def check_runtime_file(
         value = json_text.scan(text.text, 0)[0]
         assert isinstance(value, Mapping)
         problems = [
-            *_record_problems(value, parsed.keys[number], cores, op_type, unknown),
+            *_record_problems(value, parsed.keys[number], cores, op_type, operators, unknown),
             *_duplicate_problems(parsed, number, value, hashes),
         ]
-        if not STRUCTURE.holds(value):
+        if is_newest and not STRUCTURE.holds(value):
             told = [problem for problem in problems if problem.code in STRUCTURE_CODES]
             problems += () if told else STRUCTURE.problems(value)
         for problem in problems:
@@ -144,6 +151,7 @@ def _record_problems(
     key: str,
     cores: int | None,
     op_type: str | None,
+    operators: Mapping[str, OperatorSchema],
     unknown: set[str],
 ) -> Iterator[Problem]:
     op, workload, strategy = value["op"], value["info_dict"], value["knowledge"]
@@ -159,7 +167,7 @@ def _record_problems(
             hint="move the record to the file of its operator",
         )
     yield from unknown_members(value, MEMBERS)
-    schema = operator_schemas().get(str(op))
+    schema = operators.get(str(op))
     if schema is None:
         if op not in unknown:
             unknown.add(str(op))
@@ -168,7 +176,7 @@ def _record_problems(
                 tokens=("op",),
                 message="operator without a known schema",
                 got=spell(op),
-                expected=", ".join(operator_schemas()),
+                expected=", ".join(operators),
                 hint="records are told apart by their info_dict; hashes and fields are unchecked",
             )
         return

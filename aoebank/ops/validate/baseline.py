@@ -124,7 +124,8 @@ def _of_revision(
         for path in paths:
             _extract(revision, path, told, root)
         asked = [place for path in paths if (place := _inside(root, path)).exists()]
-        for finding in validate(asked, built_in=built_in, today=today).findings:
+        before = validate(asked, built_in=built_in, today=today, reader=result.reader)
+        for finding in before.findings:
             place = finding.location.path
             if place.is_relative_to(root):
                 file = Path("/") / place.relative_to(root)

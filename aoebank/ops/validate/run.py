@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
 from aoebank.errors import BankPathError
+from aoebank.formats.names import RUNTIME_SUFFIX, parse_operator_name
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import bank_file_of, parse_provenance
+from aoebank.formats.release import NEWEST, Release
+from aoebank.formats.releases import guess_release
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.ops.validate.built_in import BuiltInBank
@@ -30,6 +34,8 @@ class ValidateResult:
         missing: Paths asked for that are not there.
         passed_over: How many files of the trees have nothing to do with a bank.
         known: How many findings a baseline has too; they are not among `findings`.
+        reader: Release whose reader judged the runtime banks.
+        is_guessed: Whether nobody named it: fields in the banks tell, and else it is the newest.
     """
 
     findings: tuple[Finding, ...]
@@ -38,6 +44,8 @@ class ValidateResult:
     missing: tuple[Path, ...] = ()
     passed_over: int = 0
     known: int = 0
+    reader: Release = NEWEST
+    is_guessed: bool = True
 
     @property
     def files(self) -> int:
@@ -53,6 +61,7 @@ class ValidateResult:
 class _Run:
     built_in: BuiltInBank
     quarantine: QuarantineCheck
+    reader: Release
     findings: list[Finding] = field(default_factory=list)
     checked: list[Path] = field(default_factory=list)
     missing: list[Path] = field(default_factory=list)
@@ -67,6 +76,7 @@ def validate(
     selection: Selection | None = None,
     built_in: BuiltInBank | None = None,
     today: date | None = None,
+    reader: Release | None = None,
 ) -> ValidateResult:
     """Return the findings of files and of all files below directories.
 
@@ -74,10 +84,13 @@ def validate(
         selection: Codes to report; all by default.
         built_in: Bank the records checked would hide when installed beside it.
         today: Day by which quarantine entries expire; None: none does.
+        reader: Release that reads the runtime banks; None: what fields in them tell.
     """
-    run = _Run(built_in or BuiltInBank(None), QuarantineCheck(today))
-    asked = tuple(paths)
-    for entry in iter_entries(asked, run.missing):
+    asked, missing = tuple(paths), list[Path]()
+    entries = [*iter_entries(asked, missing)]
+    judge = reader or guess_release(_runtime_banks(entries))
+    run = _Run(built_in or BuiltInBank(None), QuarantineCheck(today), judge, missing=missing)
+    for entry in entries:
         if entry.kind is not FileKind.LINK:
             run.checked.append(entry.path)
         try:
@@ -103,6 +116,8 @@ def validate(
         records=run.records,
         missing=tuple(run.missing),
         passed_over=len(passed_over),
+        reader=judge,
+        is_guessed=reader is None,
     )
 
 
@@ -123,9 +138,18 @@ def iter_entries(paths: Iterable[Path], missing: list[Path]) -> Iterator[TreeEnt
                 yield entry
 
 
-def check_bank(parsed: ParsedFile) -> Iterator[Finding]:
+def _runtime_banks(entries: Iterable[TreeEntry]) -> Iterator[tuple[str, bytes]]:
+    """Yield operator and content of each runtime bank, as its name tells."""
+    for entry in entries:
+        name = parse_operator_name(entry.path.name, RUNTIME_SUFFIX)
+        if entry.kind is FileKind.BANK and name is not None and name.op_type:
+            with suppress(OSError):  # the check tells
+                yield name.op_type, entry.path.read_bytes()
+
+
+def check_bank(parsed: ParsedFile, reader: Release = NEWEST) -> Iterator[Finding]:
     """Yield everything wrong inside one bank file, as bad as it is for its readers."""
-    for finding in (*parsed.findings, *parsed.format.check(parsed)):
+    for finding in (*parsed.findings, *parsed.format.read_by(reader).check(parsed)):
         if finding.code in parsed.format.fatal_codes:
             yield replace(finding, severity=Severity.ERROR)
         else:
@@ -138,7 +162,7 @@ def _check(entry: TreeEntry, run: _Run) -> None:
     elif entry.kind is FileKind.BANK:
         parsed = load_file(entry.path)
         run.records += len(parsed)
-        run.findings += (_with_key(finding, parsed) for finding in check_bank(parsed))
+        run.findings += (_with_key(finding, parsed) for finding in check_bank(parsed, run.reader))
         run.findings += check_name(parsed)
         run.findings += _companion(parsed, run)
         run.findings += (_with_key(finding, parsed) for finding in run.built_in.check(parsed))

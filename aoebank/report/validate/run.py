@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aoebank.errors import AoebankError, BankNotFoundError
+from aoebank.formats.release import NEWEST
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding
 from aoebank.ops.validate.fix import FixOutcome
@@ -69,6 +70,11 @@ class ValidateReport:
             "records": self.result.records,
             "passed_over": self.result.passed_over,
             "known": self.result.known,
+            "reader": {
+                "name": self.result.reader.name,
+                "source": self.result.reader.source,
+                "guessed": self.result.is_guessed,
+            },
             "counts": {str(severity): self.result.count(severity) for severity in Severity},
             "fail_on": str(self.fail_on),
             "findings": [finding_document(finding) for finding in self.result.findings],
@@ -88,8 +94,19 @@ class ValidateReport:
                 write_finding(text, finding)
         else:
             write_groups(text, group_findings(self._listed()))
+        self._write_reader(text)
         hidden = "" if self.has_statistics or self._shows_notes() else self._hidden()
         text.line(f"{self._looked_at()}: {summary(self.result.findings)}{hidden}{self._known()}")
+
+    def _write_reader(self, text: Text) -> None:
+        reader = self.result.reader
+        if not self.result.is_guessed:
+            text.line(f"runtime banks judged as {reader.name} reads them ({reader.source})")
+        elif reader is not NEWEST:
+            text.line(
+                f"runtime banks judged as {reader.name} reads them: they have fields later ones do "
+                "not know; --reader names another"
+            )
 
     def _shows_notes(self) -> bool:
         return self.has_notes or self.fail_on is Severity.NOTE

@@ -27,7 +27,7 @@ TELLING = {
     "log": {"verify"},  # a function of its own
     "merge-driver": {"marker_size"},  # git passes it, nothing uses it
     "resolve": {"explain"},
-    "validate": {"output", "fail_on", "strict", "statistics", "fix"},
+    "validate": {"output", "fail_on", "strict", "statistics", "notes", "has_each", "fix"},
 }
 
 

@@ -78,10 +78,17 @@ def test_findings(text: str, expected: list[str]) -> None:
 
 
 def test_unknown_field_comes_with_the_name_it_may_mean() -> None:
-    (finding,) = findings(with_knowledge(**{"baseM ": 1}))
+    record = json.loads(with_knowledge(**{"baseM ": 1}))
+    del record["knowledge"]["baseM"]
+    _, finding = findings(json.dumps(record))
     assert finding.got == '"baseM "'
     assert finding.expected == "did you mean baseM?"
     assert finding.location.pointer == "/knowledge/baseM "
+
+
+def test_unknown_field_is_to_be_removed_where_the_name_is_taken() -> None:
+    (finding,) = findings(with_knowledge(**{"baseM ": 1}))
+    assert (finding.hint, finding.expected) == ("remove it", None)
 
 
 def missing(op: str, *names: str) -> list[tuple[str, str | None]]:

@@ -1,0 +1,103 @@
+"""Releases as readers of runtime banks: taken from headers at a git revision, or found by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from aoebank.errors import BankFormatError, HistoryError, UsageError
+from aoebank.formats.release import Release
+from aoebank.formats.releases import (
+    SCHEMA,
+    SUFFIX,
+    TilingHeader,
+    known_releases,
+    make_release,
+    parse_header,
+    parse_release,
+)
+from aoebank.storage.git.program import find_work_tree, get_commit, iter_blobs, read_blobs
+
+GIT = "git:"
+PREFIX = "cann-"
+
+
+def import_release(revision: str, *, cwd: Path, name: str = "") -> Release:
+    """Return the release a git revision of ops-nn is, from its `*_tuning_tiling.h` headers.
+
+    Args:
+        revision: A commit, a branch or a tag.
+        cwd: Anywhere in the work tree.
+        name: Of the release; `git:REV` by default.
+
+    Raises:
+        HistoryError: no work tree, no such revision, or no header in it.
+        BankFormatError: a header is not written as they all are.
+    """
+    commit = get_commit(revision, cwd=cwd)
+    top = find_work_tree(cwd) or cwd
+    blobs = [blob for blob in iter_blobs(commit, cwd=top) if blob.path.endswith(SUFFIX)]
+    if not blobs:
+        raise HistoryError(
+            "no tiling headers in this revision",
+            where=f"{GIT}{revision}",
+            expected=f"files named *{SUFFIX}",
+            hint="name a revision of the source repository of the operators",
+        )
+    texts = read_blobs([blob.name for blob in blobs], cwd=top)
+    headers = [_parse(blob.path, data) for blob, data in zip(blobs, texts, strict=True)]
+    try:
+        return make_release(
+            name or f"{GIT}{revision}", f"ops-nn {revision}, commit {commit}", headers
+        )
+    except ValueError as error:
+        raise HistoryError(str(error), where=f"{GIT}{revision}") from error
+
+
+def get_release(text: str, *, cwd: Path) -> Release:
+    """Return the release asked for.
+
+    Args:
+        text: The name of a known one (`cann-9.1.0`, `9.1.0`, `newest`), `git:REV`, or a file that
+            `aoebank schema import` wrote.
+
+    Raises:
+        UsageError: there is no release of this name.
+        HistoryError: there is no such revision, or no header in it.
+        BankFormatError: the file is no such document.
+    """
+    if text.startswith(GIT):
+        return import_release(text.removeprefix(GIT), cwd=cwd)
+    known = {reader.name: reader for reader in known_releases()}
+    for name in (text, PREFIX + text.removeprefix("v")):
+        if name in known:
+            return known[name]
+    path = cwd / text
+    if path.is_file():
+        return _load(path)
+    raise UsageError(
+        "unknown release",
+        where="--reader",
+        got=text,
+        expected=", ".join(known),
+        hint="git:REV takes the headers of a revision",
+    )
+
+
+def _parse(path: str, data: bytes) -> TilingHeader:
+    try:
+        return parse_header(data.decode("utf-8", errors="replace"))
+    except ValueError as error:
+        raise BankFormatError(f"not a tiling header as known: {error}", path=Path(path)) from error
+
+
+def _load(path: Path) -> Release:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["schema"] != SCHEMA:
+            raise ValueError(document["schema"])
+        return parse_release(document)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BankFormatError(
+            "not a document of a release", path=path, expected=f"schema {SCHEMA}"
+        ) from error

@@ -1,0 +1,208 @@
+"""Releases read records differently: by name, by revision, or as the fields tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.git_work_tree import WorkTree
+from support.runtime_kb_lines import parse, whole_record
+
+import aoebank
+from aoebank.errors import BankFormatError, HistoryError, UsageError
+from aoebank.formats.release import NEWEST, Release
+from aoebank.formats.runtime_kb.operator_schema import operator_schemas
+from aoebank.formats.runtime_kb.releases import (
+    RELEASES,
+    known_releases,
+    make_release,
+    parse_release,
+    serialize_release,
+)
+from aoebank.formats.runtime_kb.tiling_header import TilingHeader
+from aoebank.ops.schema import get_release
+
+FILTER = "Conv3DBackpropFilterV2"
+TAGS = {
+    "cann-8.5.0": "v8.5.0",
+    "cann-9.0.0": "v9.0.0",
+    "cann-9.0.1": "v9.0.1",
+    "cann-9.1.0-beta.1": "v9.1.0-beta.1",
+    "cann-9.1.0-beta.2": "v9.1.0-beta.2.pre",
+    "cann-9.1.0-beta.3": "v9.1.0-beta.3",
+    "cann-9.1.0": "v9.1.0.pre",
+}
+
+
+def name_for(op: str) -> str:
+    return f"Ascend950PR_9589_32_AiCore_{op}_runtime_kb.json"
+
+
+def record_of(release: Release, op: str, **more: Any) -> dict[str, Any]:
+    """Return a record with every field the release reads."""
+    record = whole_record(op)
+    rows = release.tilings.get(op)
+    if rows is not None:
+        record["knowledge"] = {row[0]: row[1] == "bool" or 1 for row in rows}
+    record["knowledge"] |= more
+    return record
+
+
+def told(record: dict[str, Any], release: Release) -> list[tuple[str, str | None]]:
+    parsed = parse(json.dumps(record), name_for(record["op"]))
+    found = parsed.format.read_by(release).check(parsed)
+    return [(finding.code, finding.got) for finding in found]
+
+
+def write_bank(folder: Path, *records: dict[str, Any]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for record in records:
+        path = folder / name_for(record["op"])
+        path.write_text(json.dumps(record) + "\n")
+    return folder
+
+
+def test_releases_are_known_newest_first() -> None:
+    names = [release.name for release in known_releases()]
+    assert names == ["newest", *reversed(TAGS)]
+
+
+@pytest.mark.parametrize("release", known_releases(), ids=lambda release: str(release.name))
+@pytest.mark.parametrize("op", [*operator_schemas()])
+def test_record_with_every_field_of_a_release_has_no_finding_in_it(
+    release: Release, op: str
+) -> None:
+    assert told(record_of(release, op), release) == []
+
+
+def test_document_of_a_release_comes_back_and_is_the_file() -> None:
+    for release in known_releases()[1:]:
+        text = serialize_release(release)
+        assert parse_release(json.loads(text)) == release
+        assert (RELEASES / f"{release.name}.json").read_text() == text
+        assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_record_carried_to_another_release_is_checked_against_it() -> None:
+    old, new = get_release("cann-9.1.0-beta.2", cwd=Path()), get_release("9.1.0", cwd=Path())
+    record = record_of(old, FILTER)
+    assert told(record, new) == [("AB209", "no groupEnlarge")]
+    assert told(record_of(new, FILTER), old) == [("AB211", '"groupEnlarge"')]
+    assert ("AB211", '"stepM"') in told(record, NEWEST)
+
+
+def test_fields_tell_the_release_and_missing_ones_do_not(tmp_path: Path) -> None:
+    release = get_release("cann-9.1.0", cwd=tmp_path)
+    record = record_of(release, FILTER)
+    bank = write_bank(tmp_path / "bank", record)
+    result = aoebank.validate(bank)
+    assert (result.reader.name, result.is_guessed, result.findings) == ("cann-9.1.0", True, ())
+    del record["knowledge"]["groupEnlarge"]  # an older release has no such field
+    result = aoebank.validate(write_bank(bank, record))
+    assert result.reader.name == "cann-9.1.0"
+    assert [finding.code for finding in result.findings] == ["AB209"]
+
+
+def test_bank_that_fits_all_is_judged_by_the_newest(tmp_path: Path) -> None:
+    record = whole_record(FILTER)
+    assert aoebank.validate(write_bank(tmp_path / "bank", record)).reader is NEWEST
+    record["knowledge"]["of_no_release"] = 1
+    result = aoebank.validate(write_bank(tmp_path / "bank", record))
+    assert result.reader is NEWEST
+    assert [finding.code for finding in result.findings] == ["AB211"]
+
+
+def test_fields_of_two_releases_that_never_met_are_judged_by_the_newest(tmp_path: Path) -> None:
+    record = whole_record(FILTER)  # reservedParam1 and stepM
+    record["knowledge"]["stepM"] = 1
+    assert aoebank.validate(write_bank(tmp_path / "bank", record)).reader is NEWEST
+
+
+@pytest.mark.parametrize("release", known_releases(), ids=lambda release: str(release.name))
+@pytest.mark.parametrize("name", ["stepM", "groupEnlarge ", "reservedParam9", "baseMM", "zzz"])
+@pytest.mark.parametrize("without", ["", "groupEnlarge", "baseM"])
+def test_following_the_hint_about_a_field_removes_the_finding(
+    release: Release, name: str, without: str
+) -> None:
+    record = record_of(release, FILTER, **{name: 1})
+    record["knowledge"].pop(without, None)
+    parsed = parse(json.dumps(record), name_for(FILTER))
+    for finding in parsed.format.read_by(release).check(parsed):
+        if finding.code != "AB211":
+            continue
+        knowledge = dict(record["knowledge"])
+        value = knowledge.pop(json.loads(finding.got or ""))
+        if finding.hint == "rename it":
+            assert finding.expected is not None
+            meant = finding.expected.removeprefix("did you mean ").removesuffix("?")
+            assert meant not in knowledge
+            knowledge[meant] = value
+        else:
+            assert (finding.hint, finding.expected) == ("remove it", None)
+        assert "AB211" not in [
+            code for code, _ in told({**record, "knowledge": knowledge}, release)
+        ]
+
+
+@pytest.mark.parametrize("release", known_releases(), ids=lambda release: str(release.name))
+@pytest.mark.parametrize("op", [*operator_schemas()])
+def test_adding_the_missing_fields_removes_the_finding(release: Release, op: str) -> None:
+    whole = record_of(release, op)
+    for name in whole["knowledge"]:
+        rest = {known: value for known, value in whole["knowledge"].items() if known != name}
+        (finding,) = told({**whole, "knowledge": rest}, release)
+        assert finding[1] == f"no {name}"
+        assert finding[0] in ("AB209", "AB210", "AB216", "AB217", "AB218")
+
+
+def test_release_with_another_key_struct_is_refused() -> None:
+    header = TilingHeader(
+        name="MatMul", workload=(("m", "int32_t"),), strategy=(("baseM", "uint32_t"),)
+    )
+    with pytest.raises(ValueError, match="key struct of MatMulV3"):
+        make_release("mine", "here", [header])
+
+
+def test_release_nobody_knows_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cann-9\.1\.0-beta\.3"):
+        get_release("cann-1.0", cwd=tmp_path)
+    for text in ("[]", "nonsense", '{"schema": "aoebank.schema-import/1"}', '{"schema": 3}'):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(BankFormatError, match="not a document of a release"):
+            get_release("bad.json", cwd=tmp_path)
+
+
+def test_revision_without_headers_is_an_error(tmp_path: Path) -> None:
+    tree = WorkTree(tmp_path)
+    (tree.top / "a").write_text("a")
+    tree.git("add", "-A")
+    tree.git("commit", "-qm", "a")
+    with pytest.raises(HistoryError, match="no tiling headers"):
+        aoebank.schema_import("git:HEAD", beside=tree.top)
+    (tree.top / "x_tuning_tiling.h").write_text("struct Nothing {};\n")
+    tree.git("add", "-A")
+    tree.git("commit", "-qm", "b")
+    with pytest.raises(BankFormatError, match=r"x_tuning_tiling\.h.*0 key and 0 tiling structs"):
+        aoebank.schema_import("HEAD", beside=tree.top)
+
+
+def test_data_files_are_what_the_headers_of_their_tags_say(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    bundle = shared_data / "ops_nn_history.bundle"
+    if not bundle.exists():
+        pytest.skip("no history at hand")
+    tree = WorkTree(tmp_path)
+    tree.git("fetch", "-q", str(bundle), "refs/tags/*:refs/tags/*")
+    for name, tag in TAGS.items():
+        release = aoebank.schema_import(f"git:{tag}", name=name, beside=tree.top)
+        assert serialize_release(release) == (RELEASES / f"{name}.json").read_text()
+    tree.git("checkout", "-q", "v9.1.0.pre")
+    counts = {
+        reader: sum(finding.code == "AB211" for finding in found.findings)
+        for reader in ("", "newest", "cann-9.1.0-beta.2")
+        if (found := aoebank.validate(tree.top, reader=reader))
+    }
+    assert counts == {"": 0, "newest": 40, "cann-9.1.0-beta.2": 20}
