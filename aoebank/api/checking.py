@@ -78,7 +78,8 @@ def fix(
         paths: A bank file or tree, or several.
         select: Only what mends one of these codes.
         ignore: Nothing that mends these.
-        fix_class: Only these classes of fixes; all by default.
+        fix_class: Only these classes of fixes. By default those that mend what disturbs readers
+            (bom, crlf, blank) and those that mend a code in `select`.
         dry_run: Return what would be changed, write nothing.
     """
     from aoebank.ops.validate.fix import FixOutcome, apply_fix, plan_fixes
@@ -88,7 +89,7 @@ def fix(
     planned = plan_fixes(
         _paths(paths),
         selection=parse_selection(names(select), names(ignore)),
-        classes=tuple(map(FixClass, classes)) or tuple(FixClass),
+        classes=tuple(map(FixClass, classes)) or None,
     )
     if dry_run:
         return tuple(FixOutcome(fix=plan, is_written=False) for plan in planned)

@@ -79,7 +79,11 @@ def command(
     ] = False,
     fix_class: Annotated[
         list[FixClass] | None,
-        typer.Option("--fix-class", show_default=False, help="With --fix: only these."),
+        typer.Option(
+            "--fix-class",
+            show_default=False,
+            help="With --fix: these; by default bom, crlf and blank, and what --select names.",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --fix: show the difference, write nothing.")

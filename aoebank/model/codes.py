@@ -126,3 +126,6 @@ FIXED_CODES: dict[FixClass, tuple[str, ...]] = {
     FixClass.ORDER: ("AB403",),
     FixClass.TEXT: (),
 }
+
+# what breaks or disturbs readers; the others rewrite lines of a sound file, and are asked for
+MENDING = (FixClass.BOM, FixClass.CRLF, FixClass.BLANK)

@@ -16,7 +16,7 @@ from aoebank.errors import AoebankError, BankPathError
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.provenance import parse_provenance
 from aoebank.formats.text.checks import BOM
-from aoebank.model.codes import FIXED_CODES, FixClass
+from aoebank.model.codes import FIXED_CODES, MENDING, FixClass
 from aoebank.model.digest import sha256_of
 from aoebank.model.finding import Finding
 from aoebank.model.record import Record
@@ -67,18 +67,19 @@ def plan_fixes(
     paths: Iterable[Path],
     *,
     selection: Selection | None = None,
-    classes: Collection[FixClass] = tuple(FixClass),
+    classes: Collection[FixClass] | None = None,
 ) -> Iterator[FileFix]:
     """Yield what to change in each file of paths and trees; writes nothing.
 
     Args:
         selection: Only classes that mend one of these codes; all by default.
-        classes: Only these.
+        classes: Only these; by default `MENDING`, and what mends a code that is selected.
     """
     allowed = [
         fix_class
         for fix_class in FixClass
-        if fix_class in classes and _is_wanted(fix_class, selection)
+        if fix_class in (_default(selection) if classes is None else classes)
+        and _is_wanted(fix_class, selection)
     ]
     for entry in iter_entries(paths, []):
         if entry.kind not in (FileKind.BANK, FileKind.SIDE_CAR):
@@ -100,6 +101,17 @@ def apply_fix(fix: FileFix) -> FixOutcome:
     except BankPathError as error:
         return FixOutcome(fix=fix, is_written=False, error=error)
     return FixOutcome(fix=fix, is_written=True)
+
+
+def _default(selection: Selection | None) -> tuple[FixClass, ...]:
+    """Return the classes that are not asked for by name."""
+    if selection is None or not selection.select:
+        return MENDING
+    return tuple(
+        fix_class
+        for fix_class in FixClass
+        if fix_class in MENDING or any(map(selection.holds, FIXED_CODES[fix_class]))
+    )
 
 
 def _is_wanted(fix_class: FixClass, selection: Selection | None) -> bool:

@@ -75,7 +75,7 @@ def test_validate_checks_records_name_and_folder(folder: Path) -> None:
 
 def test_validate_mends_a_file(folder: Path) -> None:
     file = put(folder / "bank", LINES[1], "", LINES[0])
-    run("validate", "--fix", "bank")
+    run("validate", "--fix", "--fix-class", "blank", "--fix-class", "order", "bank")
     assert file.read_text().splitlines() == [LINES[0], LINES[1]]
 
 

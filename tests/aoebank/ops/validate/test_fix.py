@@ -86,6 +86,7 @@ def test_only_the_class_asked_for_acts(file: Path) -> None:
         (["AB4"], [], ()),
         ([], ["AB105"], (FixClass.CRLF, FixClass.TEXT)),
         ([], ["AB1"], (FixClass.TEXT,)),
+        (["AB105", "AB403"], [], (FixClass.BOM,)),
     ],
 )
 def test_selection_limits_fixes_to_its_codes(
@@ -446,3 +447,22 @@ def test_second_mark_hides_no_finding_from_the_check_of_the_fix(tmp_path: Path) 
     fix(path, FixClass.BOM)
     assert {"AB105", "AB103"} & {*codes(path)} == set()
     assert "AB307" in codes(path)
+
+
+def test_by_default_only_what_disturbs_readers_is_mended(file: Path) -> None:
+    sound = file.read_bytes()
+    rows = sound.replace(b'": [', b'":   [')
+    file.write_bytes(b"\xef\xbb\xbf" + rows.replace(b"\n", b"\r\n"))
+    (planned,) = plan_fixes([file])
+    assert planned.classes == (FixClass.BOM, FixClass.CRLF)
+    assert planned.after == rows
+
+
+def test_key_is_mended_when_its_code_is_selected(file: Path) -> None:
+    file.write_bytes(file.read_bytes().replace(b'"x": 1', b'"x": 100'))
+    first = json.loads(file.read_bytes())
+    key = next(iter(first))
+    file.write_bytes(file.read_bytes().replace(key.encode(), b"0" * 32))
+    assert not [*plan_fixes([file])]
+    (planned,) = plan_fixes([file], selection=parse_selection(["AB303"], []))
+    assert planned.classes == (FixClass.KEY,)
