@@ -91,7 +91,7 @@ def test_record_that_came_into_quarantine_is_new(tree: WorkTree) -> None:
 
 
 def test_bank_with_a_name_of_its_own_is_found_in_the_revision(tree: WorkTree) -> None:
-    (tree.top / NAME).rename(tree.top / "odd.txt")
+    (tree.top / NAME).rename(tree.top / "odd.json")
     tree.git("add", "-A")
     tree.git("commit", "-qm", "rename")
     assert new(tree.top) == []
