@@ -11,7 +11,7 @@ import typer
 from aoebank.cli.options import AsJson, finish
 from aoebank.errors import UsageError
 from aoebank.model.codes import FixClass, Severity
-from aoebank.report.output import OutputFormat, printable
+from aoebank.report.output import OutputFormat, printable, write_error
 
 if TYPE_CHECKING:
     from aoebank.report.validate.run import ValidateReport
@@ -158,5 +158,5 @@ def _write_for_programs(report: ValidateReport, output: OutputFormat) -> int:
             print(printable(line), file=sys.stderr)
     sys.stdout.write(render(report, output))
     if report.error is not None:
-        print(f"error: {report.error}", file=sys.stderr)
+        write_error(report.error)
     return report.exit_code

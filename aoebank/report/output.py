@@ -38,6 +38,7 @@ class Text:
     def __init__(self, color: ColorMode, *, no_color: bool) -> None:
         from rich.console import Console
 
+        is_plain = color is ColorMode.NEVER or (color is ColorMode.AUTO and no_color)
         forced = True if color is ColorMode.ALWAYS else None
         is_terminal = sys.stdout.isatty()
         self.console = Console(
@@ -47,8 +48,9 @@ class Text:
             emoji=False,
             force_terminal=forced,
             legacy_windows=False,
-            no_color=color is ColorMode.NEVER or (color is ColorMode.AUTO and no_color),
-            color_system="standard" if forced and not is_terminal else "auto",
+            no_color=is_plain,
+            # without a system there is no escape at all, bold and dim included
+            color_system=None if is_plain else "standard" if forced and not is_terminal else "auto",
             width=None if is_terminal else TEXT_WIDTH,
         )
         self._is_plain = self.console.color_system is None
@@ -128,8 +130,14 @@ def emit(
     else:
         report.write(Text(color, no_color=no_color))
         if report.error is not None:
-            print(f"error: {report.error}", file=sys.stderr)
+            write_error(report.error)
     return report.exit_code
+
+
+def write_error(error: AoebankError) -> None:
+    """Write an error and its hint to standard error; names in it cannot steer a terminal."""
+    for line in f"error: {error}".split("\n"):
+        print(printable(line), file=sys.stderr)
 
 
 def write_document(document: Mapping[str, object], *, indent: int | None = 2) -> None:
