@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -26,6 +27,10 @@ class Stopwatch:
     def elapsed_s(self) -> float:
         """Return the seconds since the start."""
         return self.clock() - self.start
+
+    def left_s(self) -> float:
+        """Return the seconds until the limit, infinity without one."""
+        return math.inf if self.limit_s is None else max(0.0, self.limit_s - self.elapsed_s())
 
     def is_over(self) -> bool:
         """Return True once the limit is passed."""

@@ -7,6 +7,7 @@ convolutions behind each other were as fast as ONNX Runtime's, the fourth can wa
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -27,9 +28,12 @@ _LEAST_TRIALS = ((0.005, 6), (0.0015, 4), (0.0005, 3), (0.0, 2))
 """Trials where at least such a share is expected. The first guess and the answer to a similar
 workload are two; more would take longer to try than what they can save is worth, and models have
 dozens of operators that small."""
-_FULL_PRODUCT_TRIALS = 0.5
+_FULL_PRODUCT_TRIALS = 1 / 3
 """Share of the budget sums of products get: their candidates take the longest to compile, and the
 register file leaves few tiles that are any good, which are the first guesses."""
+_HURRIED_TRIALS = 4
+"""Where the time limit does not allow for all trials, every operator gets so many at least: one
+batch, which has the first guesses."""
 _TRIAL_S = 0.6
 """Seconds of a trial before any is known."""
 _OVERHEAD_TRIALS = 3
@@ -72,12 +76,14 @@ class Agenda:
         target: What kernels are made for.
         model_us: Time of the model's operators, untuned.
         trials: Most trials of an operator.
+        left_s: Seconds until the time limit of the run.
     """
 
     rates: MachineRates
     target: KernelTarget
     model_us: float
     trials: int
+    left_s: Callable[[], float] = lambda: math.inf
     _least_us: dict[str, float] = field(default_factory=dict)
     _now_us: dict[tuple[int, ...], float] = field(default_factory=dict)
     _kinds: defaultdict[Hashable, _Experience] = field(
@@ -85,12 +91,19 @@ class Agenda:
     )
     _paces: defaultdict[str, _Pace] = field(default_factory=lambda: defaultdict(_Pace))
 
-    def next(self, operators: Sequence[Operator]) -> Operator:
-        """Return the operator to tune next; of equals, the one that comes first."""
-        return max(operators, key=self._gain_per_second)
+    def next(self, operators: Sequence[Operator]) -> tuple[Operator, int]:
+        """Return the operator to tune next, of equals the first, and how many trials it gets.
+
+        Where the time left is too short for all that `operators` are worth, each gets fewer.
+        """
+        chosen = max(operators, key=self._gain_per_second)
+        worth = self.budget(chosen)
+        needed_s = sum(self._seconds(operator) for operator in operators)
+        hurry = self.left_s() / needed_s if needed_s > 0 else 1.0
+        return chosen, min(worth, max(_HURRIED_TRIALS, round(worth * min(hurry, 1.0))))
 
     def budget(self, operator: Operator) -> int:
-        """Return how many trials an operator is worth."""
+        """Return how many trials an operator is worth, time permitting."""
         gain = self._expected_us(operator) / self.model_us
         share = min(1.0, gain / _FULL_GAIN)
         if _is_product(operator.workload):
@@ -123,8 +136,11 @@ class Agenda:
             self._kinds[_kind(operator.workload)].add(saved_us / room_us)
 
     def _gain_per_second(self, operator: Operator) -> float:
-        pace = self._paces[operator.workload.op_type].trial_s
-        return self._expected_us(operator) / (pace * (self.budget(operator) + _OVERHEAD_TRIALS))
+        return self._expected_us(operator) / self._seconds(operator)
+
+    def _seconds(self, operator: Operator) -> float:
+        pace = self._paces[operator.workload.op_type]
+        return pace.trial_s * (self.budget(operator) + _OVERHEAD_TRIALS)
 
     def _expected_us(self, operator: Operator) -> float:
         """Return what tuning is expected to save in one run of the model."""
@@ -181,9 +197,9 @@ def tune_found(
         if planned != len(done) + len(waiting):
             planned = len(done) + len(waiting)
             tools.progress.plan(planned)
-        operator = agenda.next(waiting)
+        operator, budget = agenda.next(waiting)
         began_s = time.monotonic()
-        tuned = tune_operator(operator, tools, agenda.budget(operator))
+        tuned = tune_operator(operator, tools, budget)
         agenda.learn(tuned, time.monotonic() - began_s)
         done[operator.key] = tuned
         tell(tuned)

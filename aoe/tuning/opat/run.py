@@ -166,6 +166,7 @@ def _agenda(bench: Workbench, profile: ModelProfile) -> Agenda:
         target=KernelTarget.of(bench.runner.target),
         model_us=sum(profile.node_us.values()) or 1.0,
         trials=bench.settings.trials,
+        left_s=bench.stopwatch.left_s,
     )
 
 

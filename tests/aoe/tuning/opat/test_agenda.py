@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,10 @@ def _agenda(model_us: float = _MODEL_US, trials: int = _TRIALS) -> Agenda:
     return Agenda(
         rates=RATES, target=KernelTarget.of(make_target()), model_us=model_us, trials=trials
     )
+
+
+def _first(agenda: Agenda, *operators: Operator) -> Operator:
+    return agenda.next(operators)[0]
 
 
 def _product(columns: int = 512, precision: Precision = Precision.FLOAT32) -> Workload:
@@ -76,13 +81,13 @@ def _tuned(operator: Operator, speedup: float | None) -> TunedOperator:
 
 def test_what_takes_longest_comes_first_among_equals() -> None:
     short, long = _operator(_chain("Exp"), 2000), _operator(_chain("Tanh"), 3000)
-    assert _agenda().next([short, long]) is long
+    assert _first(_agenda(), short, long) is long
 
 
 def test_distance_from_the_roofline_counts_not_time() -> None:
     # 512^3 multiply-adds at 1e5 a microsecond are 1,342 us; Tanh moves 0.5 MiB, 5 us
     product, chain = _operator(_product(), 1400), _operator(_chain("Tanh"), 1000)
-    assert _agenda().next([product, chain]) is chain
+    assert _first(_agenda(), product, chain) is chain
 
 
 def test_lower_precision_has_more_room() -> None:
@@ -92,7 +97,7 @@ def test_lower_precision_has_more_room() -> None:
         _operator(_product(precision=precision), 1400)
         for precision in (Precision.FLOAT32, Precision.BFLOAT16)
     )
-    assert agenda.next([exact, rounded]) is rounded
+    assert _first(agenda, exact, rounded) is rounded
 
 
 def test_operators_as_fast_as_they_can_be_get_two_trials() -> None:
@@ -109,8 +114,23 @@ def test_budget_follows_what_the_model_may_gain(saved_us: float, trials: int) ->
     assert _agenda().budget(operator) == trials
 
 
-def test_sums_of_products_get_half_the_candidates() -> None:
-    assert _agenda().budget(_operator(_product(), 9000)) == _TRIALS // 2
+def test_sums_of_products_get_a_third_of_the_candidates() -> None:
+    assert _agenda().budget(_operator(_product(), 9000)) == _TRIALS // 3
+
+
+@pytest.mark.parametrize(
+    ("left_s", "trials"), [(math.inf, 24), (33.0, 24), (16.2, 12), (8.1, 6), (1.0, 4), (0.0, 4)]
+)
+def test_little_time_is_shared_out_among_all_that_wait(left_s: float, trials: int) -> None:
+    agenda = replace(_agenda(), left_s=lambda: left_s)
+    waiting = [_operator(_chain(name), 9000) for name in ("Exp", "Tanh")]
+    # (24 trials + 3) of 0.6 s for each of two
+    assert agenda.next(waiting)[1] == trials
+
+
+def test_hurry_gives_nothing_more_trials_than_it_is_worth() -> None:
+    agenda = replace(_agenda(), left_s=lambda: 0.1)
+    assert agenda.next([_operator(_product(), 1342)])[1] == 2
 
 
 def test_budget_never_exceeds_what_the_user_gives() -> None:
@@ -122,11 +142,11 @@ def test_budget_never_exceeds_what_the_user_gives() -> None:
 def test_what_has_failed_thrice_waits_and_gets_fewer_trials() -> None:
     agenda = _agenda()
     known, other = _operator(_product(768), 3800), _operator(_chain(), 1200)
-    assert agenda.next([known, other]) is known
+    assert _first(agenda, known, other) is known
     before = agenda.budget(known)
     for columns in (256, 384, 640):
         agenda.learn(_tuned(_operator(_product(columns), 3000), None), seconds=4.0)
-    assert agenda.next([known, other]) is other
+    assert _first(agenda, known, other) is other
     assert agenda.budget(known) < before
 
 
@@ -151,9 +171,9 @@ def test_other_kinds_are_not_blamed() -> None:
 def test_slow_trials_cost_a_place_in_the_queue() -> None:
     agenda = _agenda()
     product, chain = _operator(_product(), 3300), _operator(_chain("Tanh"), 1000)
-    assert agenda.next([product, chain]) is product
+    assert _first(agenda, product, chain) is product
     agenda.learn(_tuned(_operator(_product(256), 3000), 3.0), seconds=60.0)
-    assert agenda.next([product, chain]) is chain
+    assert _first(agenda, product, chain) is chain
 
 
 def test_places_that_one_precision_has_won_leave_less_room_to_another() -> None:
@@ -180,7 +200,7 @@ def test_machine_too_busy_to_tell_teaches_nothing() -> None:
 def test_every_place_of_an_operator_counts() -> None:
     once, often = _operator(_chain("Exp"), 300), _operator(_chain("Tanh"), 300, places=40)
     # moving 0.5 MiB takes 5.2 us: forty places leave 90 of 300 us
-    assert _agenda().next([once, often]) is once
+    assert _first(_agenda(), once, often) is once
 
 
 # ---- all operators of a model ----
