@@ -159,6 +159,20 @@ class Atomic:
         _check_names(self.stage)
 
 
+@dataclass(frozen=True, slots=True)
+class NeverPartition:
+    """Keep the loop `var` of `stage` in one piece, its last, shifted iteration among the others.
+
+    Halide otherwise writes what it computes down once more, for that iteration alone.
+    """
+
+    stage: str
+    var: str
+
+    def __post_init__(self) -> None:
+        _check_names(self.stage, self.var)
+
+
 Step = (
     Split
     | Fuse
@@ -170,6 +184,7 @@ Step = (
     | ComputeRoot
     | StoreIn
     | Atomic
+    | NeverPartition
 )
 
 STEP_KINDS: dict[str, type[Step]] = {
@@ -183,6 +198,7 @@ STEP_KINDS: dict[str, type[Step]] = {
     "compute_root": ComputeRoot,
     "store_in": StoreIn,
     "atomic": Atomic,
+    "never_partition": NeverPartition,
 }
 _WORD_OF_KIND = {kind: word for word, kind in STEP_KINDS.items()}
 _ALGORITHM = "algorithm"
@@ -233,6 +249,8 @@ def step_text(step: Step) -> str:
             return f"{stage}: store in {memory}"
         case Atomic(stage):
             return f"{stage}: atomic"
+        case NeverPartition(stage, var):
+            return f"{stage}: never partition {var}"
 
 
 def schedule_to_json(schedule: Schedule) -> list[list[Any]]:

@@ -33,6 +33,7 @@ from aoe.schedule import (
     Choice,
     ComputeAt,
     ComputeRoot,
+    NeverPartition,
     Parallel,
     Reorder,
     Split,
@@ -109,12 +110,14 @@ def _tile_cost(tile: tuple[int, int, int], shape: ConvolutionShape) -> float:
 
     Many sums hide that a result of the vector unit takes four cycles and that weights and pixels
     are loaded. Measured with 64 channels of 56x56 on AVX-512: tiles of (2, 14, 1) are fastest,
-    (2, 7, 2) take 1.05, (4, 3, 2) 1.1 times as long.
+    (2, 7, 2) take 1.05, (4, 3, 2) 1.1 times as long; of 160x160, where both leave columns over,
+    (2, 7, 2) take 1.25 times as long.
     """
     blocks, wide, high = tile
     sums = blocks * wide * high
     repeated = -(-shape.columns // wide) * wide * -(-shape.rows // high) * high
     waiting = max(1.0, 10 / sums) + 0.3 * max(0.0, 1 - sums / 28) + 0.02 * (high - 1)
+    waiting *= 1.15 if high > 1 and shape.columns % wide else 1.0
     loads = (blocks + wide * high) / sums
     return repeated / (shape.columns * shape.rows) * waiting * max(0.5, 0.55 * loads)
 
@@ -172,6 +175,8 @@ def _result_steps(
     is_grouped = values[SCOPE] == GROUP
     yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
     yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
+    if high == 1:  # taller tiles get slower by it, flat ones faster
+        yield NeverPartition(RESULT, "w")
     yield Split(RESULT, "b", "b", "in_b", blocks, Tail.GUARD)
     inner = ("o", "in_w", "in_h", "in_b", "w", "h")
     if is_grouped:

@@ -15,6 +15,7 @@ from aoe.schedule import (
     ComputeRoot,
     Fuse,
     Memory,
+    NeverPartition,
     Parallel,
     Reorder,
     Schedule,
@@ -86,6 +87,8 @@ def _apply(legal: LegalStep, pipeline: Pipeline) -> None:
             act(_variable(step.var), *part)
         case Parallel(_, var, task_size):
             function.parallel(_variable(var), *(() if task_size is None else (task_size,)))
+        case NeverPartition(_, var):
+            function.partition(_variable(var), hl.Partition.Never)
         case Atomic():
             function.atomic()
         case ComputeAt(_, at_stage, var):

@@ -19,6 +19,7 @@ from aoe.schedule import (
     ComputeAt,
     ComputeRoot,
     Fuse,
+    NeverPartition,
     Parallel,
     Reorder,
     Schedule,
@@ -175,6 +176,8 @@ def _followed(stages: dict[str, _Stage], step: Step) -> LegalStep:
             return LegalStep(step, is_whole=_vectorize_or_unroll(stage, step))
         case Parallel():
             _parallel(stage, step)
+        case NeverPartition():
+            _demand_loop(step, stage.nest[stage.place_of(step, step.var)])
         case Atomic():
             if not stage.is_update:
                 raise ScheduleError(step_text(step), "only the sums of a reduction can be atomic")

@@ -26,6 +26,7 @@ from aoe.schedule import (
     Choice,
     ComputeAt,
     ComputeRoot,
+    NeverPartition,
     Parallel,
     Reorder,
     Split,
@@ -289,6 +290,7 @@ def _result_splits(values: Mapping[str, Choice], shape: PlainShape) -> Iterator[
         yield Split(RESULT, "w", "w", "phase", phases, Tail.GUARD)
     tail = Tail.GUARD if is_cut_short(shape) else Tail.SHIFT_INWARDS
     yield Split(RESULT, "w", "w", "in_w", _lanes(algorithm) * across, tail)
+    yield NeverPartition(RESULT, "w")
     if algorithm.startswith(ROWS):
         yield Split(RESULT, "in_w", "in_w", "lane", VECTOR, Tail.GUARD)
     if shape.groups > 1:

@@ -16,6 +16,7 @@ from aoe.schedule import (
     ComputeRoot,
     Fuse,
     Memory,
+    NeverPartition,
     Parallel,
     Reorder,
     Schedule,
@@ -42,6 +43,7 @@ EVERY_STEP = Schedule(
         StoreIn("squares", Memory.STACK),
         ComputeRoot("weights"),
         Atomic("squares.update"),
+        NeverPartition("y", "xo"),
     )
 )
 
@@ -57,6 +59,7 @@ steps = st.one_of(
     st.builds(ComputeAt, names, names, names),
     st.builds(ComputeRoot, names),
     st.builds(Atomic, names),
+    st.builds(NeverPartition, names, names),
     st.builds(StoreIn, names, st.sampled_from(Memory)),
 )
 schedules = st.builds(Schedule, st.lists(steps, max_size=8).map(tuple))
@@ -93,6 +96,7 @@ def test_text_of_every_step() -> None:
         "squares: store in stack",
         "weights: compute root",
         "squares.update: atomic",
+        "y: never partition xo",
     ]
 
 
@@ -111,6 +115,7 @@ def test_json_of_every_step_is_what_banks_hold() -> None:
         ["store_in", "squares", "stack"],
         ["compute_root", "weights"],
         ["atomic", "squares.update"],
+        ["never_partition", "y", "xo"],
     ]
 
 

@@ -20,6 +20,7 @@ from aoe.schedule import (
     ComputeAt,
     ComputeRoot,
     Fuse,
+    NeverPartition,
     Parallel,
     Reorder,
     Schedule,
@@ -170,6 +171,11 @@ ILLEGAL: dict[str, tuple[tuple[Step, ...], str]] = {
     "atomic on all threads": (
         (Atomic("b.update"), Parallel("b.update", "x")),
         "b.update: atomic sums cannot run on all threads",
+    ),
+    "a loop there is not, in one piece": ((NeverPartition("y", "q"),), "no such loop (got q"),
+    "a vector in one piece": (
+        (Split("y", "x", "x", "v", 8), Vectorize("y", "v", 8), NeverPartition("y", "v")),
+        "vectorized or unrolled already",
     ),
     "steps without end": (
         (ComputeRoot("a"),) * (STEPS_MAX + 1),
