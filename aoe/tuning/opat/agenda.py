@@ -24,11 +24,11 @@ from aoe.workload import Workload
 
 _FULL_GAIN = 0.01
 """Expected share of the model's time from which on the whole budget of trials is spent."""
-_LEAST_TRIALS = ((0.005, 6), (0.0015, 4), (0.0005, 3), (0.0, 2))
+_LEAST_TRIALS = ((0.005, 8), (0.0015, 6), (0.0005, 4), (0.0, 2))
 """Trials where at least such a share is expected. The first guess and the answer to a similar
 workload are two; more would take longer to try than what they can save is worth, and models have
 dozens of operators that small."""
-_FULL_PRODUCT_TRIALS = 1 / 3
+_FULL_PRODUCT_TRIALS = 0.5
 """Share of the budget sums of products get: their candidates take the longest to compile, and the
 register file leaves few tiles that are any good, which are the first guesses."""
 _HURRIED_TRIALS = 4

@@ -56,7 +56,7 @@ def _tune(root: Path, runner: ScriptedRunner, progress: RecordingProgress) -> Tu
         progress=progress,
         out_of_time=lambda: False,
     )
-    return tune_operator(make_operator(_EXP), tools)
+    return tune_operator(make_operator(_EXP), tools, tools.settings.trials)
 
 
 @pytest.fixture
