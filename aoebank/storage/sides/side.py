@@ -102,6 +102,8 @@ class PathSide:
 
     def load(self, name: str, *, like: ParsedFile | None = None) -> ParsedFile | None:
         path = self._place(name)
+        if self.is_tree and path.is_dir():
+            return None  # a folder, or a submodule, where a version had a file
         data = read_file(path)
         if data is None:
             return None

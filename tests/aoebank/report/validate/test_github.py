@@ -24,7 +24,7 @@ def test_severity_chooses_the_command(code: str, command: str) -> None:
 
 def test_whole_file_has_no_line() -> None:
     text = github_annotations([make_finding("AB110", Location(path=Path("a.json")), "empty")])
-    assert text == "::warning file=a.json,title=AB110 file is empty::empty\n"
+    assert text == "::error file=a.json,title=AB110 file is empty::empty\n"
 
 
 def test_structure_in_a_path_is_escaped() -> None:

@@ -112,3 +112,9 @@ def test_folder_that_cannot_be_listed_is_not_an_empty_one(
 def test_absent_path_names_the_forms_a_side_has(tmp_path: Path) -> None:
     with pytest.raises(BankNotFoundError, match="git:REV:PATH"):
         side("absent", tmp_path)
+
+
+def test_folder_where_a_version_had_a_file_holds_no_records(tmp_path: Path) -> None:
+    name = "bank/x86-64-v4_2_AiCore_Softmax.json"
+    (tmp_path / name).mkdir(parents=True)
+    assert PathSide(label="", path=tmp_path).load(name) is None
