@@ -9,7 +9,7 @@ import pytest
 
 from aoebank.errors import BankNotFoundError, BankPermissionError, HistoryError
 from aoebank.storage.sides.open import open_side
-from aoebank.storage.sides.side import Side, SideKind
+from aoebank.storage.sides.side import PathSide, Side, SideKind
 from aoebank.storage.tree import FileKind, TreeEntry
 
 FILE = "Ascend910B2/unified_bank/Ascend910B2_24_AiCore_matmul.json"
