@@ -6,6 +6,8 @@ from aoe.measurement import QUIET_SHARE, MeasurePolicy
 
 _SCREEN_S = 0.5
 """For a candidate among a dozen: with calls of 50 ms, six pairs."""
+_VARIANT_S = 1.5
+"""For one order of loading a model with and without some kernels: of calls of 80 ms, eight pairs."""
 _ENOUGH_S = 4.0
 """For figures that decide: sixty pairs of calls up to 30 ms, six of those of 300 ms and more."""
 
@@ -23,7 +25,7 @@ def variant_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
         pairs_min=12,
         pairs_max=24,
         target_half_width=0.005,
-        enough_s=_ENOUGH_S,
+        enough_s=_VARIANT_S,
         threads=threads,
         least_quiet=_least_quiet(accept_busy),
         tries=2,
