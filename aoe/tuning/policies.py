@@ -7,7 +7,7 @@ from aoe.measurement import QUIET_SHARE, MeasurePolicy
 _SCREEN_S = 0.5
 """For a candidate among a dozen: with calls of 50 ms, six pairs."""
 _VARIANT_S = 1.5
-"""For one order of loading a model with and without some kernels: of calls of 80 ms, eight pairs."""
+"""For one order of loading, with and without some kernels: of calls of 80 ms, eight pairs."""
 _ENOUGH_S = 4.0
 """For figures that decide: sixty pairs of calls up to 30 ms, six of those of 300 ms and more."""
 
