@@ -79,7 +79,7 @@ def tune(
     ] = None,
     tuning_time_limit: Annotated[
         float | None,
-        typer.Option("--tuning_time_limit", min=0, help="Seconds after which searching ends."),
+        typer.Option("--tuning_time_limit", min=0, help="Seconds for searching and judging."),
     ] = None,
     trials: Annotated[
         int, typer.Option("--trials", min=1, help="Most candidates for one operator.")

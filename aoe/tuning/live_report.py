@@ -36,6 +36,12 @@ class Stopwatch:
         """Return True once the limit is passed."""
         return self.limit_s is not None and self.elapsed_s() > self.limit_s
 
+    def keeping(self, seconds: float) -> Stopwatch:
+        """Return the same clock with a limit that leaves so many seconds for what follows."""
+        if self.limit_s is None:
+            return self
+        return replace(self, limit_s=max(0.0, self.limit_s - seconds))
+
 
 def start_stopwatch(clock: Callable[[], float], limit_s: float | None) -> Stopwatch:
     """Return a stopwatch that runs from now on."""

@@ -65,7 +65,7 @@ class TuneSettings:
         trials: Most candidates measured for one workload.
         search: Name of the search algorithm.
         seed: Of inputs and of the search.
-        tuning_time_limit_s: Searching ends after so many seconds; None for no limit.
+        tuning_time_limit_s: Seconds for searching and judging; None for no limit.
         precision: What the model may be computed in, and how accurate it has to stay.
     """
 

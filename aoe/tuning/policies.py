@@ -11,6 +11,13 @@ _VARIANT_S = 1.5
 _ENOUGH_S = 4.0
 """For figures that decide: sixty pairs of calls up to 30 ms, six of those of 300 ms and more."""
 
+_JUDGING_RUNS = 700
+"""Runs of a model until it is judged: 180 for the record, 52 for each of ten variants."""
+_JUDGING_S = 5.0
+"""For what that takes besides: processes are started, sessions opened, the library is built."""
+_JUDGING_SHARE = 0.25
+"""Most of a time limit that is kept for it: where little is searched, little is to be judged."""
+
 
 def screen_policy(threads: int) -> MeasurePolicy:
     """Return the policy for candidates during a search: good enough to rank them."""
@@ -62,6 +69,18 @@ def step_screen_policy() -> MeasurePolicy:
 def step_final_policy() -> MeasurePolicy:
     """Return the policy for the grouping that won, in fresh pairs of training steps."""
     return MeasurePolicy(pairs_min=10, pairs_max=20, target_half_width=0.01)
+
+
+def judging_s(limit_s: float | None, model_us: float) -> float:
+    """Return the seconds of a time limit that are kept for judging the whole model.
+
+    Args:
+        limit_s: The time limit, None for none.
+        model_us: One run of the untuned model.
+    """
+    if limit_s is None:
+        return 0.0
+    return min(_JUDGING_SHARE * limit_s, _JUDGING_S + _JUDGING_RUNS * model_us / 1e6)
 
 
 def _least_quiet(accept_busy: bool) -> float:

@@ -118,7 +118,7 @@ def tune(
         trials: Most candidates measured for one operator.
         search: Name of the search algorithm: bayesian, random or exhaustive.
         seed: Of inputs and of the search.
-        tuning_time_limit_s: Searching ends after so many seconds; None for no limit.
+        tuning_time_limit_s: Seconds for searching and judging; None for no limit.
         precision_mode: must_keep_origin_dtype (None stands for it), allow_fp32_to_bf16,
             allow_mix_precision_bf16, which takes bfloat16 only where it is faster, or
             allow_mix_precision_int8, which takes int8 too where that is faster still.

@@ -40,7 +40,7 @@ class OptimizeOptions:
         job_type: AOE's number or name, as the command line takes it.
         bank: Bank root, made if it is missing; None for what TUNE_BANK_PATH and so on say.
         output: Directory for the tuned model and the reports; None keeps neither.
-        tuning_time_limit: Searching ends after so many seconds; None for no limit.
+        tuning_time_limit: Seconds for searching and judging; None for no limit.
         trials: Most candidates measured for one operator.
         search: Name of the search algorithm.
         seed: Of inputs and of the search.

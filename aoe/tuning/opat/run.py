@@ -27,7 +27,7 @@ from aoe.ort.static_shapes import infer_tensors
 from aoe.results.files import TuningResult, write_json
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.settings import LARGEST_SEED
-from aoe.tuning.live_report import LiveReport
+from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.opat.agenda import Agenda, tune_found
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
@@ -36,6 +36,7 @@ from aoe.tuning.opat.judging.model import check_accuracy, judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator
 from aoe.tuning.opat.operators import find_operators, part_operators
 from aoe.tuning.opat.result import OpatResult, write_details
+from aoe.tuning.policies import judging_s
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.progress import Progress
 from aoe.tuning.search.registry import SEARCHES
@@ -84,9 +85,9 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     plan = _plan(bench)
     found = find_operators(graph, profile, plan)
     report.update(baseline_ms=profile.model_us / 1e3)
+    searching = _searching_time(bench, profile)
     take_apart = partial(part_operators, graph, profile, plan=plan)
-    parts = bench.scratch / "parts"
-    with closing(Assembly(parts, bench.model.proto, graph, bench.runner)) as assembly:
+    with closing(_assembly(bench, graph)) as assembly:
         check_accuracy(bench, assembly)
         with closing(KernelCompilers(bench.runner)) as compilers:
             tools = OperatorTools(
@@ -94,14 +95,14 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
                 runner=bench.runner,
                 bank=bank,
                 progress=bench.progress,
-                out_of_time=bench.stopwatch.is_over,
+                out_of_time=searching.is_over,
                 bytes_touched=graph.bytes_touched(),
                 compilers=compilers,
             )
             tuned = tune_found(
                 found,
                 take_apart=take_apart,
-                agenda=_agenda(bench, profile),
+                agenda=_agenda(bench, profile, searching),
                 tools=tools,
                 tell=partial(_tell, progress=bench.progress, report=report),
             )
@@ -160,13 +161,19 @@ def _plan(bench: Workbench) -> PrecisionPlan:
 # ---- the operators ----
 
 
-def _agenda(bench: Workbench, profile: ModelProfile) -> Agenda:
+def _searching_time(bench: Workbench, profile: ModelProfile) -> Stopwatch:
+    """Return the time of the run but for what judging the whole model takes."""
+    stopwatch = bench.stopwatch
+    return stopwatch.keeping(judging_s(stopwatch.limit_s, profile.model_us))
+
+
+def _agenda(bench: Workbench, profile: ModelProfile, searching: Stopwatch) -> Agenda:
     return Agenda(
         rates=bench.runner.call("machine_rates", timeout_s=_RATES_TIMEOUT_S),
         target=KernelTarget.of(bench.runner.target),
         model_us=sum(profile.node_us.values()) or 1.0,
         trials=bench.settings.trials,
-        left_s=bench.stopwatch.left_s,
+        left_s=searching.left_s,
     )
 
 
@@ -186,6 +193,10 @@ def _tell(tuned: TunedOperator, progress: Progress, report: LiveReport[OpatRepor
 
 
 # ---- the whole model ----
+
+
+def _assembly(bench: Workbench, graph: ModelGraph) -> Assembly:
+    return Assembly(bench.scratch / "parts", bench.model.proto, graph, bench.runner)
 
 
 def _profile_tuned(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +54,13 @@ def test_run_without_a_limit_is_never_over() -> None:
     assert limited.elapsed_s() == 2.0 and not limited.is_over()
     now_s.append(7.1)
     assert limited.is_over() and not without.is_over()
+
+
+def test_time_kept_for_what_follows_comes_off_the_limit() -> None:
+    now_s = [5.0]
+    without, limited = (start_stopwatch(lambda: now_s[-1], limit) for limit in (None, 2.0))
+    assert without.keeping(1.5).left_s() == math.inf
+    assert limited.keeping(1.5).left_s() == 0.5
+    assert limited.keeping(3.0).left_s() == 0.0
+    now_s.append(5.6)
+    assert limited.keeping(1.5).is_over() and not limited.is_over()

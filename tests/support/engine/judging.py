@@ -92,6 +92,7 @@ class JudgedModel:
     runner: ScriptedRunner
     assembly: FakeAssembly
     machine: Machine
+    comparer: ModelComparer
     steps: list[str] = field(default_factory=list)
 
     def judged(self) -> Judgement:
@@ -155,7 +156,8 @@ def model_of(
     policies = {"screen": screen, "final": final}
     comparer = ModelComparer(assembly, runner, **policies, inputs=MADE_UP)  # type: ignore[arg-type]
     steps: list[str] = []
-    return JudgedModel(kernels, Judge(comparer, steps.append), runner, assembly, machine, steps)
+    judge = Judge(comparer, steps.append)
+    return JudgedModel(kernels, judge, runner, assembly, machine, comparer, steps)
 
 
 @cache

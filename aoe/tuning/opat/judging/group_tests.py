@@ -3,7 +3,8 @@
 All kernels together are held against the sum of what each has proven alone. A group that saves
 less than it promised is halved until what loses is alone: about log2(n) comparisons for one bad
 kernel among n. Nothing is left out for saving too little to be seen, only for a loss that shows
-in two comparisons.
+in two comparisons. Where the time for comparisons is over, what is not settled stays, for the last
+comparison to decide about all together.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class GroupTests:
         kernels: Kernels that compute rightly together.
         without: Measures the model without a group against the one with all that are kept.
         step: Is told what is dropped.
+        left_s: Seconds until the time limit of the run.
+        following_comparisons: Comparisons there has to be time for afterwards.
     """
 
     def __init__(
@@ -92,12 +95,17 @@ class GroupTests:
         kernels: Sequence[ChosenKernel],
         without: Callable[[Sequence[ChosenKernel], Sequence[ChosenKernel]], Measurement],
         step: Callable[[str], None],
+        left_s: Callable[[], float] = lambda: math.inf,
+        following_comparisons: int = 0,
     ) -> None:
         self.kept = tuple(kernels)
         self.dropped: dict[str, Drop] = {}
         self.comparisons = 0
         self._without = without
         self._step = step
+        self._left_s = left_s
+        self._following = following_comparisons
+        self._longest_s = 0.0
         self._model_us = math.inf
 
     def run(self) -> None:
@@ -159,13 +167,18 @@ class GroupTests:
 
     def _measure(self, group: Sequence[ChosenKernel]) -> Measurement | None:
         """Compare without a group, None if comparisons are used up or this one tells nothing."""
-        if self.comparisons >= MOST_COMPARISONS:
+        began_s = self._left_s()
+        needed_s = self._longest_s * (1 + self._following)
+        if self.comparisons >= MOST_COMPARISONS or began_s <= needed_s:
             return None
         self.comparisons += 1
         try:
             found = self._without(self.kept, group)
         except RunError:  # whether the model can be run at all is seen in the end
             return None
+        finally:
+            if math.isfinite(began_s):
+                self._longest_s = max(self._longest_s, began_s - self._left_s())
         return found if found.is_quiet else None
 
     def _promise(self, group: Sequence[ChosenKernel]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from aoe.measurement import SpeedupEstimate
 from aoe.measurement.memory import ModelMemory
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.judging.accuracy import HeldAccuracy
-from aoe.tuning.opat.judging.comparing import ModelComparer, ModelGain
+from aoe.tuning.opat.judging.comparing import PROCESSES, ModelComparer, ModelGain
 from aoe.tuning.opat.judging.group_tests import Drop, GroupTests
 
 
@@ -63,11 +64,18 @@ class Judge:
     Args:
         comparer: Compares models with and without them.
         step: Is told what is dropped.
+        left_s: Seconds until the time limit of the run.
     """
 
-    def __init__(self, comparer: ModelComparer, step: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        comparer: ModelComparer,
+        step: Callable[[str], None],
+        left_s: Callable[[], float] = lambda: math.inf,
+    ) -> None:
         self._comparer = comparer
         self._step = step
+        self._left_s = left_s
         self._drops: dict[str, Drop] = {}
 
     def judge(self, kernels: Sequence[ChosenKernel]) -> Judgement:
@@ -79,7 +87,13 @@ class Judge:
         Args:
             kernels: Kernels in the library.
         """
-        tests = GroupTests(self._correct(list(kernels)), self._comparer.without, self._step)
+        tests = GroupTests(
+            self._correct(list(kernels)),
+            self._comparer.without,
+            self._step,
+            left_s=self._left_s,
+            following_comparisons=PROCESSES,
+        )
         tests.run()
         self._drops |= tests.dropped
         return self._concluded(tests.kept, self._for_the_record, demand_gain=True)

@@ -51,7 +51,7 @@ def judge_model(
     kernels = [kernel for kernel in held if verdicts[kernel.key] is not Event.DROPPED]
     known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels)
     bench.progress.step("judging the whole model")
-    judge = Judge(_comparer(bench, assembly), bench.progress.step)
+    judge = Judge(_comparer(bench, assembly), bench.progress.step, bench.stopwatch.left_s)
     judgement = judge.confirm(kernels) if known else judge.judge(kernels)
     # what stays after a confirmation has been noted by the run that judged it
     news = [kernel for kernel in kernels if not known or kernel not in judgement.kept]

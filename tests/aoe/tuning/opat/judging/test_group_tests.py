@@ -6,6 +6,7 @@ lies better or worse. True times are known, so that wrong decisions can be count
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,9 +15,10 @@ from support.engine.judging import JudgedModel, model_of
 
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
-from aoe.measurement import Outcome
+from aoe.measurement import Measurement, Outcome
+from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.judging.comparing import PROCESSES
-from aoe.tuning.opat.judging.group_tests import MOST_COMPARISONS, Saving
+from aoe.tuning.opat.judging.group_tests import MOST_COMPARISONS, GroupTests, Saving
 from aoe.tuning.policies import final_policy, variant_policy
 
 
@@ -111,6 +113,34 @@ def test_group_that_cannot_be_compared_is_kept_for_the_end() -> None:
     case.runner.model = dies_without
     found = case.judged()
     assert set(found.dropped.values()) == {"the whole model is not faster with it"}
+
+
+# ---- with little time ----
+
+
+@pytest.mark.parametrize("limit_s", [0.0, 3.0, 9.0, 30.0, math.inf])
+def test_comparisons_leave_time_for_the_last_one(limit_s: float) -> None:
+    """A comparison takes a second, the last one three; no test begins that would cut it short."""
+    case = model_of(*[0.005] * 19, -0.05, promised=[0.005] * 20)
+    spent_s = [0.0]
+
+    def without(kept: Sequence[ChosenKernel], group: Sequence[ChosenKernel]) -> Measurement:
+        spent_s[0] += 1.0
+        return case.comparer.without(kept, group)
+
+    tests = GroupTests(
+        case.kernels,
+        without,
+        case.steps.append,
+        left_s=lambda: max(0.0, limit_s - spent_s[0]),
+        following_comparisons=3,
+    )
+    tests.run()
+    assert spent_s[0] <= max(limit_s - 3, 0.0) + 1  # how long one takes is known after the first
+    if limit_s == math.inf:
+        assert len(tests.kept) == 19
+    elif limit_s <= 3:
+        assert len(tests.kept) == 20
 
 
 # ---- what follows ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from aoe.execute.messages import ModelPart
 from aoe.ort.inputs import MADE_UP
 from aoe.results.files import RepoOutcome
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
+from aoe.tuning.live_report import start_stopwatch
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.judging.comparing import PROCESSES
 from aoe.tuning.opat.judging.judge import Judgement
@@ -132,6 +134,7 @@ class Model:
             inputs=MADE_UP,
             calibration=MADE_UP,
             progress=self.progress,
+            stopwatch=start_stopwatch(time.monotonic, None),
         )
         found = judge_model(bench, self.bank, assembly, self.tuned)  # type: ignore[arg-type]
         self.comparisons = len(runner.asked("compare_models"))
