@@ -67,6 +67,19 @@ class _Pace:
         return self.seconds / self.trials
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What an operator gets: trials, their seconds, and what they are expected to save."""
+
+    trials: int
+    seconds: float
+    expected_us: float
+
+    @property
+    def gain_per_second(self) -> float:
+        return self.expected_us / self.seconds
+
+
 @dataclass(slots=True, kw_only=True)
 class Agenda:
     """What is expected of the operators of a model, by what the others have brought.
@@ -96,15 +109,29 @@ class Agenda:
 
         Where the time left is too short for all that `operators` are worth, each gets fewer.
         """
-        chosen = max(operators, key=self._gain_per_second)
-        worth = self.budget(chosen)
-        needed_s = sum(self._seconds(operator) for operator in operators)
+        plans = [self._plan(operator) for operator in operators]
+        at = max(range(len(plans)), key=lambda number: plans[number].gain_per_second)
+        worth = plans[at].trials
+        needed_s = sum(plan.seconds for plan in plans)
         hurry = self.left_s() / needed_s if needed_s > 0 else 1.0
-        return chosen, min(worth, max(_HURRIED_TRIALS, round(worth * min(hurry, 1.0))))
+        return operators[at], min(worth, max(_HURRIED_TRIALS, round(worth * min(hurry, 1.0))))
 
     def budget(self, operator: Operator) -> int:
         """Return how many trials an operator is worth, time permitting."""
-        gain = self._expected_us(operator) / self.model_us
+        return self._plan(operator).trials
+
+    def _plan(self, operator: Operator) -> _Plan:
+        expected_us = self._expected_us(operator)
+        trials = self._trials(operator, expected_us / self.model_us)
+        pace = self._paces[operator.workload.op_type]
+        return _Plan(
+            trials=trials,
+            seconds=pace.trial_s * (trials + _OVERHEAD_TRIALS),
+            expected_us=expected_us,
+        )
+
+    def _trials(self, operator: Operator, gain: float) -> int:
+        """Return the trials for an operator expected to save this share of the model's time."""
         share = min(1.0, gain / _FULL_GAIN)
         if _is_product(operator.workload):
             share *= _FULL_PRODUCT_TRIALS
@@ -134,13 +161,6 @@ class Agenda:
         is_known = tuned.schedule is not None or tuned.estimate is not None
         if is_known and room_us > 0:
             self._kinds[_kind(operator.workload)].add(saved_us / room_us)
-
-    def _gain_per_second(self, operator: Operator) -> float:
-        return self._expected_us(operator) / self._seconds(operator)
-
-    def _seconds(self, operator: Operator) -> float:
-        pace = self._paces[operator.workload.op_type]
-        return pace.trial_s * (self.budget(operator) + _OVERHEAD_TRIALS)
 
     def _expected_us(self, operator: Operator) -> float:
         """Return what tuning is expected to save in one run of the model."""
