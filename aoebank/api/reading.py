@@ -122,7 +122,7 @@ def show(*targets: AnyPath) -> ShowResult:
     Args:
         targets: Records as `KEY` (4 digits will do), the number a log calls them by, `FILE` or
             `FILE:KEY`, and trees, `git:REV` or `snapshot:REF` to look for keys in; without one,
-            the bank the environment names.
+            the bank the environment names, or else the bank in git you are in.
 
     Raises:
         UsageError: a target is none of these, or no record is asked for.
@@ -141,7 +141,15 @@ def show(*targets: AnyPath) -> ShowResult:
     needs_tree = not trees and any(
         ":" not in selector and not Path(selector).is_file() for selector in selectors
     )
-    return verb.show(selectors, trees or ([_open(default_root())] if needs_tree else []))
+    return verb.show(selectors, trees or ([_open(_tree_in_use())] if needs_tree else []))
+
+
+def _tree_in_use() -> Path:
+    """Return the bank of the environment; if there is none, this folder where git has banks."""
+    from aoebank.storage.sides.git import is_tracked
+
+    root = default_root()
+    return Path() if not root.exists() and is_tracked(Path()) else root
 
 
 def _open(path: AnyPath) -> Side:

@@ -81,6 +81,9 @@ def command(
     stat: Annotated[
         bool, typer.Option("--stat", help="Only the figures per soc_version and op_type.")
     ] = False,
+    has_all: Annotated[
+        bool, typer.Option("--all", help="List each record; else equal edits are told once.")
+    ] = False,
     skip_broken: Annotated[
         bool,
         typer.Option("--skip-broken", help="A file that cannot be compared is told and no error."),
@@ -110,7 +113,11 @@ def command(
         fields=not stat,
     )
     report = DiffReport(
-        result=result, is_stat=stat, fail_on_ratio=fail_on, skips_broken=skip_broken
+        result=result,
+        is_stat=stat,
+        has_all=has_all,
+        fail_on_ratio=fail_on,
+        skips_broken=skip_broken,
     )
     if output in (DiffFormat.TEXT, DiffFormat.JSON):
         return finish(context, report, as_json=output is DiffFormat.JSON)

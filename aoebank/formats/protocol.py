@@ -132,6 +132,14 @@ class Format(Protocol):
         """Yield the keys of records that a reader's log or their file calls by a number."""
         return iter(())
 
+    def value_name(self, op_type: str | None, member: str, value: JsonValue) -> str:
+        """Return what a number in a workload stands for, as in `FLOAT16`; empty for a plain one."""
+        return ""
+
+    def unread_reason(self, op_type: str | None, member: str) -> str:
+        """Return why no reader uses a member of a strategy; empty if one may."""
+        return ""
+
     def header(self, parsed: ParsedFile) -> str:
         """Return what stands before the records and has to be one in files that are merged."""
         return ""

@@ -30,7 +30,7 @@ class ShownRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectorMiss:
-    """Something asked for that is not one record, and why."""
+    """Something asked for that is no record, or more than one, and why."""
 
     selector: str
     reason: str
@@ -92,9 +92,9 @@ def _select(selector: str, trees: Sequence[Side]) -> Iterator[ShownRecord | Sele
     if not colon and path.is_file():
         yield from _shown(selector, _on_disk(path), None)
     elif colon and path.is_file():
-        yield _one(selector, _check_key(key), [_on_disk(path)])
+        yield from _of_key(selector, _check_key(key), [_on_disk(path)])
     elif not colon:
-        yield _one(selector, _check_key(selector), _places(trees))
+        yield from _of_key(selector, _check_key(selector), _places(trees))
     else:
         yield SelectorMiss(selector=selector, reason=f"no file {path}")
 
@@ -117,7 +117,10 @@ def _places(trees: Sequence[Side]) -> Iterator[_Place]:
     return (_Place(side=side, name=name) for side in trees for name in side.names())
 
 
-def _one(selector: str, prefix: str, places: Iterable[_Place]) -> ShownRecord | SelectorMiss:
+def _of_key(
+    selector: str, prefix: str, places: Iterable[_Place]
+) -> Iterator[ShownRecord | SelectorMiss]:
+    """Yield the record of the one key that is meant, of each file that has it."""
     number = int(prefix) if prefix.isdecimal() and len(prefix) <= len(str(_MOST)) else _MOST
     matches: list[tuple[_Place, Path, str]] = []
     for place in places:
@@ -126,13 +129,14 @@ def _one(selector: str, prefix: str, places: Iterable[_Place]) -> ShownRecord | 
         if number < _MOST:
             keys |= {*parsed.format.iter_keys_of_id(parsed, number)}
         matches += [(place, parsed.path, key) for key in sorted(keys)]
-    if len(matches) > 1:
+    if len({key for _, _, key in matches}) > 1:
         keys_found = tuple(f"{path}:{key}" for _, path, key in matches)
-        return SelectorMiss(selector=selector, reason="more than one record", keys=keys_found)
+        yield SelectorMiss(selector=selector, reason="more than one record", keys=keys_found)
+        return
     if not matches:
-        return SelectorMiss(selector=selector, reason="no such record")
-    place, _, key = matches[0]
-    return next(_shown(selector, place, key))
+        yield SelectorMiss(selector=selector, reason="no such record")
+    for place, _, key in matches:  # banks of related targets have the same keys
+        yield from _shown(selector, place, key)
 
 
 def _shown(selector: str, place: _Place, key: str | None) -> Iterator[ShownRecord | SelectorMiss]:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from aoebank.errors import AoebankError
+from aoebank.formats.registry import get_format
 from aoebank.formats.text.json_text import dumps
 from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Provenance
+from aoebank.model.record import Record
 from aoebank.ops.diff.fields import plain
 from aoebank.ops.show import SelectorMiss, ShownRecord, ShowResult
 from aoebank.report.output import Text, location_document
@@ -65,11 +67,13 @@ def _write(text: Text, shown: ShownRecord) -> None:
         ("time", cost),
         ("origin", record.origin),
         ("workload", dumps(record.workload)),
+        ("in words", ", ".join(f"{name} {value}" for name, value in _names(record).items())),
         ("strategy", dumps(record.strategy)),
-        ("alternatives", str(len(record.alternatives)) if record.alternatives else None),
+        ("not used", ", ".join(f"{name} ({why})" for name, why in _unread(record).items())),
+        ("alternatives", str(len(record.alternatives) or "")),
     )
     for name, value in facts:
-        if value is not None:
+        if value:
             text.line((f"  {name + ':':<13}", "dim"), value)
     for entry in shown.provenance:
         write_provenance(text, entry)
@@ -101,7 +105,9 @@ def _document(shown: ShownRecord) -> dict[str, object]:
         "cost_us": _plain(record.cost_us),
         "origin": record.origin,
         "workload": _plain(record.workload),
+        "names": _names(record),
         "strategy": _plain(record.strategy),
+        "unread": _unread(record),
         "extra": _plain(record.extra),
         "alternatives": [
             {
@@ -126,6 +132,26 @@ def provenance_document(entry: Provenance) -> dict[str, object]:
         if field.name not in ("extra", "location", "key")
     }
     return {**members, "extra": _plain(entry.extra)}
+
+
+def _names(record: Record) -> dict[str, str]:
+    """Return what numbers of a workload stand for, by member."""
+    if not isinstance(record.workload, Mapping):
+        return {}
+    name_of = get_format(record.format).value_name
+    names = {
+        member: name_of(record.op_type, member, value) for member, value in record.workload.items()
+    }
+    return {member: name for member, name in names.items() if name}
+
+
+def _unread(record: Record) -> dict[str, str]:
+    """Return why no reader uses members of a strategy, by member."""
+    if not isinstance(record.strategy, Mapping):
+        return {}
+    reason_of = get_format(record.format).unread_reason
+    reasons = {member: reason_of(record.op_type, member) for member in record.strategy}
+    return {member: reason for member, reason in reasons.items() if reason}
 
 
 def _plain(value: JsonValue) -> object:

@@ -28,8 +28,13 @@ from aoebank.formats.release import NEWEST, Release
 from aoebank.formats.runtime_kb.hash import common_hash, common_hashes
 from aoebank.formats.runtime_kb.known_lines import KnownLines
 from aoebank.formats.runtime_kb.line_template import LineTemplates
-from aoebank.formats.runtime_kb.operator_schema import FieldError, OperatorSchema, operator_schemas
-from aoebank.formats.runtime_kb.releases import schemas_of
+from aoebank.formats.runtime_kb.operator_schema import (
+    FieldError,
+    OperatorSchema,
+    enum_names,
+    operator_schemas,
+)
+from aoebank.formats.runtime_kb.releases import known_fields, schemas_of
 from aoebank.formats.runtime_kb.rules import (
     HINT,
     MEMBERS,
@@ -138,6 +143,26 @@ class RuntimeKbFormat(Format):
         if str(number).encode("ascii") in parsed.data:
             found = parsed.iter_records()
             yield from (record.key for record in found if record.extra.get("id") == number)
+
+    def value_name(self, op_type: str | None, member: str, value: JsonValue) -> str:
+        """Return the name of a data type or a layout."""
+        schema = operator_schemas().get(op_type or "")
+        field = schema.workload.names.get(member) if schema else None
+        if field is None or type(value) is not int:
+            return ""
+        return enum_names().get(field.c_type, {}).get(value, "")
+
+    def unread_reason(self, op_type: str | None, member: str) -> str:
+        """Return why no release of the operator uses a tiling field, if none does."""
+        schema = operator_schemas().get(op_type or "")
+        if schema is None:
+            return ""
+        field = schema.strategy.names.get(member)
+        if field is None:
+            return "" if member in known_fields(schema.op) else "no reader knows it"
+        if field.is_reserved:
+            return "reserved"
+        return "" if field.is_read else "the operator does not take it from records"
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched lines byte for byte."""

@@ -20,6 +20,7 @@ from aoebank.formats.text.problem import kind_of
 from aoebank.model.json_value import JsonValue
 
 FOLDER = Path(__file__).resolve().parents[2] / "schemas" / "runtime_kb" / "operators"
+ENUMS = FOLDER.parent / "enums.json"
 _CODES = {
     "int8_t": "b",
     "uint8_t": "B",
@@ -249,6 +250,16 @@ def operator_schemas() -> Mapping[str, OperatorSchema]:
         )
         found[schema.op] = schema
     return found
+
+
+@cache
+def enum_names() -> Mapping[str, Mapping[int, str]]:
+    """Return what the numbers of each enum in a key struct stand for, by its C type."""
+    document = json.loads(ENUMS.read_text(encoding="utf-8"))
+    return {
+        c_type: {int(number): name for number, name in document[c_type].items()}
+        for c_type in _ENUMS
+    }
 
 
 def _field(name: str, c_type: str, default: int | None = None) -> SchemaField:

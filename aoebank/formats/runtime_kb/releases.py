@@ -104,6 +104,13 @@ def guess_release(files: Iterable[tuple[str, bytes]]) -> Release:
     )
 
 
+@cache
+def known_fields(op: str) -> frozenset[str]:
+    """Return the tiling fields an operator has in any release; its operator must be known."""
+    rows = (row for reader in known_releases() for row in reader.tilings.get(op, ()))
+    return frozenset({*operator_schemas()[op].strategy.names, *(row[0] for row in rows)})
+
+
 def _names(op: str, readers: Iterable[Release]) -> set[str]:
     """Return the tiling fields of an operator in any release."""
     return set().union(*(_fields(op, reader) for reader in readers))

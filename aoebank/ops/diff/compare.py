@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from aoebank.errors import RecordError
@@ -14,7 +14,7 @@ from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
 from aoebank.ops.diff.change import ChangeKind, RecordChange, TimeVerdict
-from aoebank.ops.diff.fields import diff_fields
+from aoebank.ops.diff.fields import FieldChange, diff_fields
 from aoebank.ops.diff.measured import MeasuredPair
 from aoebank.ops.diff.options import DiffOptions
 
@@ -107,7 +107,7 @@ class FileComparison:
             key=key,
             soc_version=self.soc_version,
             op_type=record.op_type or self.op_type,
-            workload=self._describe(record),
+            workload=self._describe(record, place),
             cost_a_us=record.cost_us if after is None else None,
             cost_b_us=None if after is None else record.cost_us,
         )
@@ -122,20 +122,21 @@ class FileComparison:
         if kind is None:
             return None
         has_fields = kind is ChangeKind.STRATEGY and self.options.has_fields
+        op_type = b.op_type or a.op_type or self.op_type
         return RecordChange(
             kind=kind,
             file=self.name,
             file_a=self.name_a,
             key=key,
             soc_version=self.soc_version,
-            op_type=b.op_type or a.op_type or self.op_type,
-            workload=self._describe(b),
+            op_type=op_type,
+            workload=self._describe(b, after),
             cost_a_us=a.cost_us,
             cost_b_us=b.cost_us,
             verdict=verdict,
             noise_ratio=band,
             weight=1.0 if verdict is TimeVerdict.UNKNOWN else self.measured.weight(key),
-            fields=diff_fields(a.strategy, b.strategy) if has_fields else (),
+            fields=tuple(_fields(a, b, op_type, after)) if has_fields else (),
         )
 
     def _broken(self, key: str, error: RecordError) -> RecordChange:
@@ -149,8 +150,17 @@ class FileComparison:
             problem=error.headline,
         )
 
-    def _describe(self, record: Record) -> str:
-        return workload_text(record) if self.options.has_fields else ""
+    def _describe(self, record: Record, place: _Place) -> str:
+        if not self.options.has_fields:
+            return ""
+        return workload_text(record, name_of=place[0].format.value_name)
+
+
+def _fields(a: Record, b: Record, op_type: str | None, place: _Place) -> Iterator[FieldChange]:
+    """Yield the members that changed, those marked that no reader uses."""
+    for change in diff_fields(a.strategy, b.strategy):
+        unread = place[0].format.unread_reason(op_type, change.member)
+        yield replace(change, unread=unread) if unread else change
 
 
 def _iter_used(parsed: ParsedFile | None) -> Iterator[tuple[str, _Place]]:

@@ -14,13 +14,24 @@ _CONTAINERS = (Mapping, list)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldChange:
-    """One member that changed; `has_a` and `has_b` tell an absent member from a null."""
+    """One member that changed; `has_a` and `has_b` tell an absent member from a null.
+
+    Attributes:
+        unread: Why no reader uses it; empty if one may.
+    """
 
     pointer: str
     a: JsonValue
     b: JsonValue
     has_a: bool = True
     has_b: bool = True
+    unread: str = ""
+
+    @property
+    def member(self) -> str:
+        """Return the member of the strategy it is, or is in; empty for the strategy itself."""
+        name = self.pointer.removeprefix("/").partition("/")[0]
+        return name.replace("~1", "/").replace("~0", "~")
 
 
 def diff_fields(a: JsonValue, b: JsonValue) -> tuple[FieldChange, ...]:

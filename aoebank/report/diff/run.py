@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
 from aoebank.formats.text.json_text import dumps
-from aoebank.ops.diff import ChangeKind, DiffResult, FileMove, RecordChange, RollupRow, TimeVerdict
+from aoebank.ops.diff import (
+    ChangeKind,
+    DiffResult,
+    EditGroup,
+    FileMove,
+    RecordChange,
+    RollupRow,
+    TimeVerdict,
+    group_edits,
+)
 from aoebank.ops.diff.fields import FieldChange
 from aoebank.ops.diff.result import TimeSummary
 from aoebank.report.output import Text, error_document, plural
@@ -26,16 +35,18 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffReport:
-    """Regressions, then a line per changed record file by file, then the figures.
+    """Regressions, then edits that many records got, then the others by file, then the figures.
 
     Attributes:
         is_stat: Whether to tell the figures only.
+        has_all: Whether the text has a line for each record; else equal edits are told once.
         fail_on_ratio: Slow-down beyond which the answer is "no"; by default any change is.
         skips_broken: Whether files that could not be compared are told and are no error.
     """
 
     result: DiffResult
     is_stat: bool = False
+    has_all: bool = False
     fail_on_ratio: float | None = None
     skips_broken: bool = False
     schema: str = "aoebank.diff/1"
@@ -76,13 +87,19 @@ class DiffReport:
             members["regressions"] = len(result.regressions(self.fail_on_ratio))
         if not self.is_stat:
             members["changes"] = [_document(change) for change in result.changes]
+            members["same_edits"] = [
+                _group_document(group) for group in group_edits(result.changes)
+            ]
         return members
 
     def write(self, text: Text) -> None:
         """Write the changes, the worst regressions first, then the counts."""
         if not self.is_stat:
             _write_moves(text, self.result.moves)
-            _write_changes(text, self.result.changes)
+            groups = () if self.has_all else group_edits(self.result.changes)
+            told = {id(change) for group in groups for change in group.changes}
+            others = (change for change in self.result.changes if id(change) not in told)
+            _write_changes(text, others, groups)
         else:
             _write_rollup(text, self.result.rollup)
         for problem in self.result.problems:
@@ -158,8 +175,10 @@ def _write_moves(text: Text, moves: Iterable[FileMove]) -> None:
         text.line(("moved  ", "blue"), f"{move.a} -> {move.b}  {share}")
 
 
-def _write_changes(text: Text, changes: Iterable[RecordChange]) -> None:
-    """Write the slower ones of all files first, then the others file by file."""
+def _write_changes(
+    text: Text, changes: Iterable[RecordChange], groups: Iterable[EditGroup]
+) -> None:
+    """Write the slower ones of all files first, then equal edits, then the others by file."""
     others: dict[str, list[RecordChange]] = {}
     is_first = True
     for change in changes:
@@ -170,6 +189,8 @@ def _write_changes(text: Text, changes: Iterable[RecordChange]) -> None:
             text.line(("slower beyond noise, worst first", "bold"))
             is_first = False
         _write(text, change, in_file=f"  {change.file}")
+    for group in groups:
+        _write_group(text, group)
     for file in sorted(others):
         text.line((file, "bold"))
         for change in others[file]:
@@ -185,11 +206,35 @@ def _write(text: Text, change: RecordChange, in_file: str = "") -> None:
         (f"  {change.workload}" if change.workload else "", "dim"),
         (in_file, "dim"),
     )
-    for field in change.fields:
-        old, new = field_value(field, of_b=False), field_value(field, of_b=True)
-        text.line(f"      {field.pointer or '/'}: {old} -> {new}")
+    _write_fields(text, change.fields)
     if change.problem:
         text.line(f"      {change.problem}")
+
+
+def _write_group(text: Text, group: EditGroup) -> None:
+    """Write an edit, how many records got it, and one of them."""
+    first = group.first
+    number, files = len(group.changes), plural(group.files, "file")
+    op_type = f" of {first.op_type}" if first.op_type else ""
+    text.line(
+        (f"the same edit in {number} records{op_type}, {files}", "bold"),
+        "  ",
+        WORDS[first.kind],
+    )
+    _write_fields(text, first.fields)
+    text.line(
+        ("      such as ", "dim"),
+        first.key,
+        (f"  {first.workload}" if first.workload else "", "dim"),
+        (f"  {first.file}", "dim"),
+    )
+
+
+def _write_fields(text: Text, fields: Iterable[FieldChange]) -> None:
+    for field in fields:
+        old, new = field_value(field, of_b=False), field_value(field, of_b=True)
+        unread = f"  (not used: {field.unread})" if field.unread else ""
+        text.line(f"      {field.pointer or '/'}: {old} -> {new}", (unread, "dim"))
 
 
 def _write_rollup(text: Text, rollup: Iterable[RollupRow]) -> None:
@@ -315,4 +360,16 @@ def _field(field: FieldChange) -> dict[str, object]:
         members["a"] = field.a
     if field.has_b:
         members["b"] = field.b
+    if field.unread:
+        members["unread"] = field.unread
     return members
+
+
+def _group_document(group: EditGroup) -> dict[str, object]:
+    return {
+        "records": len(group.changes),
+        "files": group.files,
+        "op_type": group.first.op_type,
+        "example": {"file": group.first.file, "key": group.first.key},
+        "fields": [_field(field) for field in group.first.fields],
+    }

@@ -56,7 +56,7 @@ def _block(parsed: ParsedFile, number: int) -> Iterator[str]:
         return
     op_type = f" {record.op_type}" if record.op_type else ""
     yield f"record {key}{op_type}{'' if is_used else ' (not used: the key comes twice)'}"
-    yield f"{indent}workload: {workload_text(record, _WIDTH)}"
+    yield f"{indent}workload: {workload_text(record, _WIDTH, name_of=parsed.format.value_name)}"
     yield from _answer(record, indent)
     for place, other in enumerate(record.alternatives, 2):
         candidate = f"{indent}candidate {place} "

@@ -22,7 +22,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
 }
 # how to print, and when to exit with 1
 TELLING = {
-    "diff": {"output", "stat", "fail_on_regression", "skip_broken"},
+    "diff": {"output", "stat", "has_all", "fail_on_regression", "skip_broken"},
     "git verify-merge": {"output"},
     "log": {"verify"},  # a function of its own
     "merge-driver": {"marker_size"},  # git passes it, nothing uses it

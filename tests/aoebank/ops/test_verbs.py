@@ -163,6 +163,35 @@ def test_show_finds_a_record_by_a_stored_id_that_is_not_its_hash(tmp_path: Path)
     assert show(["4115235783"], [_side(tmp_path)]).misses
 
 
+def test_show_finds_a_record_in_each_file_that_has_its_key(tmp_path: Path) -> None:
+    source = RUNTIME_KB
+    for soc in ("Ascend910B1", "Ascend910B2"):
+        (tmp_path / f"{soc}_20_AiCore_MatMulV3_runtime_kb.json").write_bytes(source.read_bytes())
+    first, second, *_ = load_file(source).iter_records()
+    found = show([str(int(first.key[:8], 16))], [_side(tmp_path)])
+    assert [shown.record.soc_version for shown in found.records] == ["Ascend910B1", "Ascend910B2"]
+    lines = source.read_bytes().replace(str(second.extra["id"]).encode(), b"4115235782")
+    lines = lines.replace(str(first.extra["id"]).encode(), b"4115235782")
+    (tmp_path / "Ascend910B1_20_AiCore_MatMulV3_runtime_kb.json").write_bytes(lines)
+    (miss,) = show(["4115235782"], [_side(tmp_path)]).misses  # an id of two records
+    assert miss.reason == "more than one record"
+    assert len(miss.keys) == 2
+
+
+def test_show_looks_into_the_bank_in_git_one_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / RUNTIME_KB.name).write_bytes(RUNTIME_KB.read_bytes())
+    version_banks.git(tmp_path, "init", "-q")
+    version_banks.git(tmp_path, "add", "-A")
+    version_banks.git(tmp_path, "commit", "-q", "-m", "one")
+    first, *_ = load_file(RUNTIME_KB).iter_records()
+    with contextlib.chdir(tmp_path):
+        (shown,) = api.show(str(int(first.key[:8], 16))).records
+    assert shown.record.key == first.key
+
+
 def test_number_beyond_32_bits_is_no_id(tmp_path: Path) -> None:
     (miss,) = show(["9999999999"], [_side(RUNTIME_KB)]).misses
     assert miss.reason == "no such record"

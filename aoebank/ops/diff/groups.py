@@ -1,0 +1,63 @@
+"""Changes of a comparison, those that are the same edit told once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from aoebank.model.digest import canonical_text
+from aoebank.ops.diff.change import ChangeKind, RecordChange
+from aoebank.ops.diff.fields import FieldChange
+
+_Edit = tuple[str | None, tuple[tuple[str, str | None, str | None], ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditGroup:
+    """Records of one operator in which the same members changed from and to the same values.
+
+    Attributes:
+        changes: Two at least, in the order of the comparison.
+    """
+
+    changes: tuple[RecordChange, ...]
+
+    @property
+    def first(self) -> RecordChange:
+        """Return the example."""
+        return self.changes[0]
+
+    @property
+    def files(self) -> int:
+        """Return in how many files they are."""
+        return len({change.file for change in self.changes})
+
+
+def group_edits(changes: Iterable[RecordChange]) -> tuple[EditGroup, ...]:
+    """Return the edits that more than one record got, the most frequent first.
+
+    A record with two different times has something of its own to tell, and is in no group.
+    """
+    groups: dict[_Edit, list[RecordChange]] = {}
+    for change in changes:
+        if _is_edit_alone(change):
+            groups.setdefault(_edit(change), []).append(change)
+    found = (EditGroup(changes=tuple(group)) for group in groups.values() if len(group) > 1)
+    return tuple(sorted(found, key=lambda group: -len(group.changes)))
+
+
+def _is_edit_alone(change: RecordChange) -> bool:
+    ratio = change.cost_ratio
+    is_timed_anew = ratio is not None and ratio != 1
+    return change.kind is ChangeKind.STRATEGY and bool(change.fields) and not is_timed_anew
+
+
+def _edit(change: RecordChange) -> _Edit:
+    return change.op_type, tuple(_values(change.fields))
+
+
+def _values(fields: Iterable[FieldChange]) -> Iterator[tuple[str, str | None, str | None]]:
+    for field in fields:
+        a = canonical_text(field.a) if field.has_a else None
+        b = canonical_text(field.b) if field.has_b else None
+        yield field.pointer, a, b
