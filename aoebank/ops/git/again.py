@@ -17,8 +17,8 @@ from aoebank.ops.merge.guards import Exclusions
 from aoebank.ops.merge.lines import is_of_lines
 from aoebank.ops.merge.plan import Three
 from aoebank.ops.merge.policy import MergeRules
+from aoebank.storage.git.lasting import CommitTree, ObjectReader
 from aoebank.storage.git.merges import Commit, find_renames, merge_bases
-from aoebank.storage.git.program import CommitTree
 from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine
 
 
@@ -36,11 +36,16 @@ class MergePaths(Three[str | None]):
 class MergeAgain:
     """A merge commit of two parents, taken apart."""
 
-    def __init__(self, commit: Commit, *, top: Path, rules: MergeRules) -> None:
+    def __init__(self, commit: Commit, *, objects: ObjectReader, rules: MergeRules) -> None:
+        """Take a merge commit apart.
+
+        Args:
+            objects: Of the repository, its folder the top of the work tree; merges share one.
+        """
         self.commit = commit
-        self._top = top
+        self._top = top = objects.cwd
         self._rules = rules
-        self._tree = cache(lambda name: CommitTree(name, cwd=top))
+        self._tree = cache(lambda name: CommitTree(name, objects=objects))
         self._renames = cache(lambda old, new: find_renames(old, new, cwd=top))
         self._bases = merge_bases(commit.parents[0], commit.parents[1:], cwd=top)
         self.committed = self._tree(commit.name)
@@ -82,7 +87,7 @@ class MergeAgain:
         return tuple(
             path
             for path in sorted({*self.committed.blobs} - known)
-            if _is_of_bank(path, self.committed.read(path))
+            if _is_of_bank(path, self.committed)
         )
 
     def _all_paths(self) -> Iterator[MergePaths]:
@@ -131,7 +136,7 @@ class MergeAgain:
 
     def _is_of_bank(self, paths: MergePaths) -> bool:
         pairs = ((self.committed, paths.path), (self.ours, paths.ours), (self.theirs, paths.theirs))
-        return any(path and _is_of_bank(path, tree.read(path)) for tree, path in pairs)
+        return any(path and _is_of_bank(path, tree) for tree, path in pairs)
 
     def _base_data(self, path: str, bases: Sequence[str]) -> bytes | None:
         """Return a file of the base; of several bases, their merge."""
@@ -154,14 +159,14 @@ class MergeAgain:
         return Quarantine()
 
 
-def _is_of_bank(path: str, data: bytes | None) -> bool:
+def _is_of_bank(path: str, tree: CommitTree) -> bool:
     """Return whether the driver is for a file: by its name, else by its first bytes."""
     place = Path(path)
     if is_of_lines(place):
         return True
     if place.suffix != ".json" or any(part.startswith(".") for part in place.parts):
         return False
-    return find_format(place, (data or b"")[:HEAD_BYTES]) is not None
+    return (find_format(place) or find_format(place, tree.read_head(path, HEAD_BYTES))) is not None
 
 
 def _log(tree: CommitTree, path: str | None) -> ProvenanceLog:

@@ -22,6 +22,7 @@ from aoebank.ops.merge.file import parse_version
 from aoebank.ops.merge.lines import is_of_lines
 from aoebank.ops.merge.plan import CLEAN, FilePlan, Reason, Three
 from aoebank.ops.merge.policy import MergeRules
+from aoebank.storage.git.lasting import ObjectReader
 from aoebank.storage.git.merges import Commit, demand_full_history, list_merges
 from aoebank.storage.git.program import find_work_tree
 
@@ -46,8 +47,10 @@ def verify_merges(
     demand_full_history(top)
     found = (commit for name in revisions for commit in list_merges(name, cwd=top))
     commits = {commit.name: commit for commit in found}
+    objects = ObjectReader(top)
     verdicts = [
-        _verify(commit, top=top, rules=rules, may_choose=may_choose) for commit in commits.values()
+        _verify(commit, objects=objects, rules=rules, may_choose=may_choose)
+        for commit in commits.values()
     ]
     return (*verdicts, *_verify_work_tree(top))
 
@@ -68,12 +71,14 @@ def _unsettled(path: str, file: ConflictFile) -> MergeProblem:
     return MergeProblem(fault=MergeFault.UNSETTLED, path=path, message=message)
 
 
-def _verify(commit: Commit, *, top: Path, rules: MergeRules, may_choose: bool) -> MergeVerdict:
+def _verify(
+    commit: Commit, *, objects: ObjectReader, rules: MergeRules, may_choose: bool
+) -> MergeVerdict:
     verdict = MergeVerdict(commit=commit.name, subject=commit.subject)
     if len(commit.parents) != 2:
         octopus = f"octopus merge of {len(commit.parents)} parents: not computed again"
         return replace(verdict, note=_NO_MERGE.get(len(commit.parents), octopus))
-    merge = MergeAgain(commit, top=top, rules=rules)
+    merge = MergeAgain(commit, objects=objects, rules=rules)
     problems: list[MergeProblem] = []
     files = choices = ours = 0
     for paths in merge.iter_paths():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from aoebank.errors import HistoryError
-from aoebank.storage.git.program import FILE_MODES, run_git, start_git
+from aoebank.storage.git.program import FILE_MODES, iter_blobs, run_git, start_git
 
 _EMPTY_TREE = ("hash-object", "-t", "tree", "--stdin")
 _LAST = b"/\n"  # no object name: `git diff-tree --stdin` writes it back, and what it held with it
@@ -163,6 +163,26 @@ class TreeReader:
                 raise self._program.broken()
             answer += piece
         return bytes(answer[: -len(_LAST)])
+
+
+class CommitTree:
+    """The regular files of a commit by their path from the top."""
+
+    def __init__(self, commit: str, *, objects: ObjectReader) -> None:
+        self.commit = commit
+        self._objects = objects
+        listed = iter_blobs(commit, cwd=objects.cwd)
+        self.blobs = {blob.path: blob.name for blob in listed if blob.is_file}
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file, or None if the commit has none of this name."""
+        blob = self.blobs.get(path)
+        return None if blob is None else self._objects.read(blob)
+
+    def read_head(self, path: str, size: int) -> bytes:
+        """Return the first `size` bytes of a file; none if the commit has none of this name."""
+        blob = self.blobs.get(path)
+        return b"" if blob is None else self._objects.read_head(blob, size)
 
 
 def _file(mode: str, name: str) -> str | None:

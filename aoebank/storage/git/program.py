@@ -188,17 +188,3 @@ def _not_started(cwd: Path, error: OSError) -> HistoryError:
     if isinstance(error, FileNotFoundError):
         return HistoryError(_NOT_FOUND if cwd.is_dir() else "no such directory", where=str(cwd))
     return HistoryError("not a directory we can enter", where=str(cwd))
-
-
-class CommitTree:
-    """The regular files of a commit by their path from the top."""
-
-    def __init__(self, commit: str, *, cwd: Path) -> None:
-        self.commit = commit
-        self._cwd = cwd
-        self.blobs = {blob.path: blob.name for blob in iter_blobs(commit, cwd=cwd) if blob.is_file}
-
-    def read(self, path: str) -> bytes | None:
-        """Return the content of a file, or None if the commit has none of this name."""
-        blob = self.blobs.get(path)
-        return None if blob is None else next(read_blobs([blob], cwd=self._cwd))

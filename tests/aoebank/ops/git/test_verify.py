@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import Any
 
 import pytest
@@ -280,6 +281,37 @@ def test_range_holds_its_merges_oldest_first(clone: WorkTree) -> None:
         assert [len(merge["problems"]) for merge in merges] == [0, 1]
     assert _verify(clone, "HEAD..HEAD") == []
     assert len(_verify(clone, "HEAD", f"{start}..HEAD")) == 2
+
+
+def test_processes_do_not_grow_with_the_files(
+    clone: WorkTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+
+    class Counted(subprocess.Popen[bytes]):
+        def __init__(self, command: Any, **options: Any) -> None:
+            started.append(command)
+            super().__init__(command, **options)
+
+    numbers = []
+    for files in (1, 12):
+        names = [f"{number}/{NAME}" for number in range(files)]
+        clone.git("checkout", "-q", "--orphan", f"of-{files}")
+        clone.git("branch", "-D", "theirs") if files > 1 else None
+        clone.git("checkout", "-q", "-B", "main")
+        clone.fork(
+            dict.fromkeys(names, UNIFIED.without(0, 1)),
+            dict.fromkeys(names, UNIFIED.without(0)),
+            dict.fromkeys(names, UNIFIED.without(1)),
+        )
+        _merge_as(clone, dict.fromkeys(names, UNIFIED.data))
+        started.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(subprocess, "Popen", Counted)
+            (merge,) = _verify(clone)
+        assert merge["files"] == files
+        numbers.append(len(started))
+    assert numbers[0] == numbers[1]
 
 
 def test_merged_quarantine_entry_must_not_get_lost(tree: WorkTree) -> None:

@@ -20,6 +20,7 @@ from aoebank.ops.merge.destination import Destination
 from aoebank.ops.merge.plan import Decision
 from aoebank.ops.merge.policy import MergeRules, Policy
 from aoebank.ops.merge.run import MergeRequest, merge
+from aoebank.storage.git.lasting import ObjectReader
 from aoebank.storage.git.merges import list_merges
 from aoebank.storage.sides.side import PathSide
 
@@ -66,7 +67,7 @@ def test_command_driver_and_check_give_the_same_bytes_and_decisions(
 
         _commit(top, NAMES[name], {**files, "merge": data})
         (commit,) = list_merges("merge", cwd=top)
-        again = MergeAgain(commit, top=top, rules=rules)
+        again = MergeAgain(commit, objects=ObjectReader(top), rules=rules)
         for paths in again.iter_paths():
             merged = again.merge(paths, again.versions(paths))
             assert merged.data == written
