@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from support import sample_bank_files as samples
-from support.mutated_banks import check_commands, check_quiet, mutate
+from support.fuzz.inputs import mutate
+from support.mutated_banks import check_commands, check_quiet
 
 FOLDER = Path(
     os.environ.get("AOEBANK_FUZZ_FINDS") or samples.ROOT.parent / "shared" / "data" / "fuzz_finds"

@@ -1,9 +1,8 @@
-"""What must hold of every command, whatever bytes a bank file has; and ways to mutate one."""
+"""What must hold of every command, whatever bytes a bank file has."""
 
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 
 from aoebank.formats.protocol import ParsedFile, find_error
@@ -12,37 +11,6 @@ from aoebank.storage.bank import load_file
 from support import golden_harness
 
 PLACE = Path("s", "unified_bank")
-JUNK = [
-    b"",
-    b"{}",
-    b"[]",
-    b"null",
-    b"0",
-    b'""',
-    b'"\\ud800"',
-    b"1e999",
-    b"-0",
-    b"\xff",
-    b"\xef\xbb\xbf",
-    b"\r\n",
-    b"\n\n",
-    b"<<<<<<< x\n",
-    b",",
-    b"[[[[",
-    b'"a":1,"a":2',
-]
-
-
-def mutate(data: bytes, dice: random.Random) -> bytes:
-    """Return bytes with one to three places hit: flipped, cut, doubled, or junk put in."""
-    for _ in range(dice.randint(1, 3)):
-        start = dice.randrange(len(data) + 1)
-        end = min(len(data), start + dice.choice([0, 1, 1, 2, 5, 20, 200]))
-        part, junk = data[start:end], dice.choice(JUNK)
-        kind = dice.randrange(5)
-        new = [b"", part + part, junk, bytes(byte ^ 1 << dice.randrange(8) for byte in part)]
-        data = data[:start] if kind == 4 else data[:start] + new[kind] + data[end:]
-    return data
 
 
 def check_commands(top: Path, whole: bytes | None, bad: bytes, name: str) -> None:

@@ -114,6 +114,14 @@ def loads(text: str) -> JsonValue:
 
 
 def _decode(decoder: json.JSONDecoder, text: str, offset: int) -> tuple[JsonValue, int]:
+    value, end = _decode_any(decoder, text, offset)
+    if _is_too_deep(value, text, offset, end):
+        raise JsonTextError("values are nested too deeply", offset, "AB108")
+    return value, end
+
+
+def _decode_any(decoder: json.JSONDecoder, text: str, offset: int) -> tuple[JsonValue, int]:
+    """Return a value however deep it is, as far as Python's scanner goes."""
     try:
         value, end = decoder.raw_decode(text, offset)
     except json.JSONDecodeError as error:
@@ -126,9 +134,7 @@ def _decode(decoder: json.JSONDecoder, text: str, offset: int) -> tuple[JsonValu
     except ValueError:
         if decoder is _EXACT_INTS:
             raise
-        return _decode(_EXACT_INTS, text, offset)
-    if _is_too_deep(value, text, offset, end):
-        raise JsonTextError("values are nested too deeply", offset, "AB108")
+        return _decode_any(_EXACT_INTS, text, offset)
     return value, end
 
 
@@ -167,7 +173,8 @@ def _containers(value: JsonValue) -> Iterable[JsonValue]:
 def iter_members(text: str, offset: int) -> Iterator[tuple[str, int, int]]:
     """Yield key, offset of the key and offset of the value of the object or list at `offset`.
 
-    In a list the keys are "0", "1", ... The text must be valid JSON.
+    In a list the keys are "0", "1", ... The text must be valid JSON. A member that a later one of
+    its name hides may be nested deeper than `MAX_DEPTH`: no value has it.
     """
     is_object = text[offset] == "{"
     place = skip_space(text, offset + 1)
@@ -175,11 +182,11 @@ def iter_members(text: str, offset: int) -> Iterator[tuple[str, int, int]]:
     while text[place] not in "]}":
         key, start = str(number), place
         if is_object:
-            decoded, place = scan(text, place)
+            decoded, place = _decode_any(_QUICK, text, place)
             key = str(decoded)
             place = skip_space(text, skip_space(text, place) + 1)
         yield key, start, place
-        place = skip_space(text, scan(text, place)[1])
+        place = skip_space(text, _decode_any(_QUICK, text, place)[1])
         if text[place] == ",":
             place = skip_space(text, place + 1)
         number += 1

@@ -11,6 +11,7 @@ from aoebank.ops.merge.plan import Three
 from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine, serialize_quarantine
 
 QUARANTINE = f"{FOLDER}/{FILE}"  # from the top of a bank
+_SPACE = b" \t\r\n"
 _Entries = dict[tuple[str | None, ...], QuarantineEntry]
 
 
@@ -86,7 +87,10 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def _text(line: bytes) -> bytes:
-    return line.removeprefix(BOM).strip(b" \t\r\n")
+    line = line.strip(_SPACE)
+    while line.startswith(BOM):  # editors that each add one leave several
+        line = line.removeprefix(BOM).strip(_SPACE)
+    return line
 
 
 def _entries(data: bytes, path: Path) -> _Entries:

@@ -1,0 +1,158 @@
+"""The fuzzer: a short run finds nothing, and it would find what must not be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fuzz import oracles, run
+from support.fuzz.inputs import FuzzInput, make_input, sample_files
+from support.fuzz.oracles import check_input
+from support.fuzz.reader import FindError, NotReadableError, canonical, read_pairs
+from support.fuzz.run import FuzzState, fuzz, load_state
+
+from aoebank.formats.registry import find_format
+from aoebank.ops.merge.file import FileMerge
+from aoebank.ops.merge.lines import is_of_lines, merge_side_cars
+
+INPUTS = int(os.environ.get("AOEBANK_FUZZ_INPUTS", "160"))
+BANKS = [(name, data) for name, data in sample_files() if not is_of_lines(Path(name))]
+
+
+def test_short_run_finds_nothing() -> None:
+    state = FuzzState()
+    fuzz(state, inputs=INPUTS)
+    assert state.finds == []
+    assert state.done == INPUTS
+    assert state.most_calls_per_byte > 0
+
+
+def test_input_depends_on_its_number_alone() -> None:
+    inputs = [make_input(number) for number in range(200)]
+    assert inputs == [make_input(number) for number in range(200)]
+    assert {tried.name for tried in inputs} == {name for name, _ in sample_files()}
+    assert len({tried.theirs for tried in inputs}) > 150
+
+
+def test_run_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
+    place = tmp_path / "state.json"
+    fuzz(FuzzState(first=40), inputs=6, place=place)
+    again = load_state(place)
+    assert (again.first, again.done) == (40, 6)
+    fuzz(again, inputs=9, place=place)
+    assert load_state(place).done == 9
+
+
+@pytest.mark.parametrize(("name", "data"), BANKS, ids=[name[-30:] for name, _ in BANKS])
+def test_the_other_reader_sees_what_the_product_sees(name: str, data: bytes) -> None:
+    known = find_format(Path(name))
+    assert known is not None
+    assert len(read_pairs(known.name, data)) == len(known.parse(data, Path(name))) > 1
+    with pytest.raises(NotReadableError):
+        read_pairs(known.name, data[: len(data) * 2 // 3])
+
+
+def test_values_readers_tell_apart_are_apart() -> None:
+    assert canonical({"b": 1, "a": [1e0]}) == canonical({"a": [1.0], "b": 1})
+    assert canonical(1) != canonical(1.0)
+
+
+def _whole(number: int = 1) -> FuzzInput:
+    """Return an input in which each side changed another record."""
+    name, data = BANKS[1]
+    lines = data.split(b"\n")
+    ours, theirs = list(lines), list(lines)
+    ours[1] = ours[1].replace(b'"tile": 16', b'"tile": 3')
+    theirs[2] = theirs[2].replace(b'"tile": 16', b'"tile": 4')
+    return FuzzInput(
+        number=number,
+        name=name,
+        whole=data,
+        base=data,
+        ours=b"\n".join(ours),
+        theirs=b"\n".join(theirs),
+    )
+
+
+def _losing(merge: Callable[..., FileMerge]) -> Callable[..., FileMerge]:
+    def merged(versions: Any, path: Path, context: Any) -> FileMerge:
+        found = merge(versions, path, context)
+        return FileMerge(plan=found.plan, data=versions.ours)
+
+    return merged
+
+
+def _blind(_: Callable[..., Any]) -> Callable[..., Any]:
+    class Nothing:
+        changes = ()
+
+    return lambda *_: Nothing
+
+
+def _broken(_: Callable[..., Any]) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+
+    return fail
+
+
+FAULTS = {
+    "merge loses": ("merge_bytes", _losing, FindError),
+    "diff is blind": ("diff", _blind, FindError),
+    "internal error": ("show", _broken, UnicodeEncodeError),
+}
+
+
+@pytest.mark.parametrize(("name", "fault", "error"), FAULTS.values(), ids=FAULTS.keys())
+def test_fault_is_a_find(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    fault: Callable[..., Any],
+    error: type[Exception],
+) -> None:
+    check_input(_whole(), tmp_path)
+    monkeypatch.setattr(oracles, name, fault(getattr(oracles, name)))
+    with pytest.raises(error):
+        check_input(_whole(), tmp_path)
+
+
+def test_find_is_noted_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracles, "validate", _broken(oracles.validate))
+    told: list[str] = []
+    state = FuzzState(first=7)
+    fuzz(state, inputs=3, place=tmp_path / "state.json", tell=told.append)
+    assert [number for number, _ in state.finds] == [7, 8, 9]
+    assert len(told) == 3
+    assert load_state(tmp_path / "state.json").finds == state.finds
+
+
+def test_too_much_work_is_a_find(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(run, "CALLS_FREE", 0)
+    monkeypatch.setattr(run, "CALLS_PER_BYTE", 0)
+    state = FuzzState()
+    assert "calls for" in run.try_number(0, tmp_path, state)
+
+
+def test_marks_before_a_line_of_a_side_car_do_not_make_it_another_line() -> None:
+    """Found by inputs 40 and 175: a line with two marks lost one of them in each merge."""
+    mark = b"\xef\xbb\xbf"
+    assert merge_side_cars(b"", b'{"a":1}\n', mark * 2 + b'{"b":1}\n') == b'{"a":1}\n{"b":1}\n'
+    assert merge_side_cars(b"", b'{"a":1}\n', mark * 2 + b'{"a":1}\n') == b'{"a":1}\n'
+
+
+def test_deep_value_that_a_later_one_hides_is_passed_over_where_a_problem_is_located() -> None:
+    """Found by input 102477: the place of a problem behind such a member ended the command."""
+    text = '{"op":"MatMulV3","a":' + "[" * 300 + "]" * 300 + ',"a":1,"info_dict":7,"knowledge":{}}'
+    path = Path("Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json")
+    known = find_format(path)
+    assert known is not None
+    (place,) = (
+        finding.location
+        for finding in known.parse(text.encode(), path).findings
+        if finding.code == "AB206"
+    )
+    assert (place.pointer, place.column) == ("/info_dict", text.index("7,") + 1)
