@@ -27,3 +27,17 @@ class ExactFloat(float):
 
     def __reduce__(self) -> tuple[type[ExactFloat], tuple[str]]:
         return ExactFloat, (self.text,)
+
+
+class ExactInt(int):
+    """A whole number that remembers how it was written: `-0`, which is 0 to every reader."""
+
+    text: str
+
+    def __new__(cls, text: str) -> ExactInt:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __reduce__(self) -> tuple[type[ExactInt], tuple[str]]:
+        return ExactInt, (self.text,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from support.fuzz.reader import FindError, NotReadableError, canonical, read_pai
 from support.fuzz.run import FuzzState, fuzz, load_state
 
 from aoebank.formats.registry import find_format
+from aoebank.formats.text.json_text import dumps, loads
+from aoebank.model.digest import canonical_text
+from aoebank.ops.diff.fields import plain
 from aoebank.ops.merge.file import FileMerge
 from aoebank.ops.merge.lines import is_of_lines, merge_side_cars
 
@@ -156,3 +160,11 @@ def test_deep_value_that_a_later_one_hides_is_passed_over_where_a_problem_is_loc
         if finding.code == "AB206"
     )
     assert (place.pointer, place.column) == ("/info_dict", text.index("7,") + 1)
+
+
+def test_minus_nought_is_nought() -> None:
+    """Found by inputs 105112, 109168 and 113350: a diff told of a change from 0 to -0."""
+    assert canonical_text(loads("[-0, -0.0]")) == "[0,-0.0]"
+    assert dumps(loads('{"a": -0}')) == '{"a": -0}'
+    assert plain(loads("-0")) == 0
+    assert pickle.loads(pickle.dumps(loads("-0"))).text == "-0"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from json.scanner import make_scanner
 from typing import NoReturn, TypeAlias
 
-from aoebank.model.json_value import ExactFloat, JsonValue
+from aoebank.model.json_value import ExactFloat, ExactInt, JsonValue
 
 _FLAT = (int, float, bool, type(None))
 MAX_DEPTH = 100  # real records nest 8 deep; every recursive reader in C++ or Python takes 100
@@ -52,7 +52,7 @@ def _exact_int(text: str) -> int | float:
         number = int(text)
     except ValueError:  # beyond Python's digit limit; the spelling is what counts
         return ExactFloat(text)
-    return number if text != "-0" else ExactFloat(text)
+    return number if text != "-0" else ExactInt(text)
 
 
 _QUICK = json.JSONDecoder(parse_constant=_refuse_constant)
@@ -98,7 +98,7 @@ def scan_line(text: str) -> JsonValue:
 
 
 def loads(text: str) -> JsonValue:
-    """Parse a whole text; numbers with an unusual spelling become `ExactFloat`.
+    """Parse a whole text; numbers with an unusual spelling are exact ones.
 
     Raises:
         JsonTextError: it is no JSON value, or something follows it.
@@ -308,11 +308,11 @@ def _holds_exact(value: JsonValue) -> bool:
         return any(map(_holds_exact, value.values()))
     if isinstance(value, list | tuple):
         return any(map(_holds_exact, value))
-    return isinstance(value, ExactFloat)
+    return isinstance(value, ExactFloat | ExactInt)
 
 
 def _write(value: JsonValue, comma: str = ", ", colon: str = ": ") -> str:
-    if isinstance(value, ExactFloat):
+    if isinstance(value, ExactFloat | ExactInt):
         return value.text
     if isinstance(value, Mapping):
         members = (

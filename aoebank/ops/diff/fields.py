@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aoebank.formats.text.json_text import pointer
 from aoebank.model.digest import canonical_text
-from aoebank.model.json_value import ExactFloat, JsonValue
+from aoebank.model.json_value import ExactFloat, ExactInt, JsonValue
 
 _CONTAINERS = (Mapping, list)
 
@@ -96,6 +96,8 @@ def plain(value: JsonValue) -> JsonValue:
     if isinstance(value, ExactFloat):
         number = float(value)
         return number if number - number == 0 else value.text
+    if isinstance(value, ExactInt):
+        return int(value)
     if isinstance(value, Mapping):
         return {name: plain(member) for name, member in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
