@@ -9,6 +9,7 @@ from aoe.kernels.cumulative_sum import CumulativeSum
 from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import KernelFamily
+from aoe.kernels.gathering.grid_sample import GridSample
 from aoe.kernels.matmul.family import MatMul
 from aoe.kernels.movement.family import MovementFamily
 from aoe.kernels.normalization.batch_normalization import BatchNormalization
@@ -38,6 +39,7 @@ FAMILIES: dict[str, KernelFamily] = {
     "batch_normalization": BatchNormalization(),
     "pooling": PoolingFamily(),
     "resizing": ResizingFamily(),
+    "grid_sample": GridSample(),
     "movement": MovementFamily(),
     "elementwise": Elementwise(),
 }

@@ -13,6 +13,7 @@ from aoe.operators.facts import (
     first_shape,
     op_key,
 )
+from aoe.operators.gathering import GATHERING_OPERATORS
 from aoe.operators.movement import INTERPOLATION, MOVEMENT_OPERATORS, interpolates, reordered
 from aoe.operators.products import BLOCKED_CONVOLUTION, DENSE_CONVOLUTION, PRODUCT_OPERATORS
 from aoe.operators.windows import WINDOW_OPERATORS
@@ -29,6 +30,7 @@ OPERATORS: dict[OperatorKey, OperatorFacts] = {
     **PRODUCT_OPERATORS,
     **MOVEMENT_OPERATORS,
     **WINDOW_OPERATORS,
+    **GATHERING_OPERATORS,
     ("", "BatchNormalization"): OperatorFacts(
         inputs=(5, 5), since=7, shape=first_shape, per_channel=range(1, 5), positive=(4,)
     ),

@@ -58,13 +58,14 @@ class Taps:
     def weights(self, at: hl.Expr) -> list[hl.Expr]:
         """Return the weights of the elements for result `at`."""
         coordinate = self._coordinate(at)
-        return self._weights(strict(coordinate - hl.floor(coordinate)), constant)
+        part = strict(coordinate - hl.floor(coordinate))
+        return tap_weights(part, self.cubic, constant)
 
     def phase(self, rest: int) -> tuple[int, list[float]]:
         """Return first element and weights of result `rest` below `factor`, relative to 0."""
         shift = 0.0 if self.coordinates == "asymmetric" else 0.5
         at = (rest + shift) / self.factor - shift
-        return floor(at) + self._before, self._weights(at - floor(at), float)
+        return floor(at) + self._before, tap_weights(at - floor(at), self.cubic, float)
 
     @property
     def _before(self) -> int:
@@ -84,21 +85,28 @@ class Taps:
             return constant(0.0)
         return strict(strict((x + constant(0.5)) / constant(self.scale)) - constant(0.5))
 
-    def _weights(self, part: Any, number: Callable[[float], Any]) -> list[Any]:
-        """Return the weights of a coordinate that is `part` behind an element."""
-        one = number(1.0)
-        if self.cubic is None:
-            return [one - part, part]
-        a = number(self.cubic)
-        two, three, four, five, eight = map(number, (2.0, 3.0, 4.0, 5.0, 8.0))
-        far, back = part + one, one - part
-        last = back + one
-        return [
-            ((a * far - five * a) * far + eight * a) * far - four * a,
-            ((a + two) * part - (a + three)) * part * part + one,
-            ((a + two) * back - (a + three)) * back * back + one,
-            ((a * last - five * a) * last + eight * a) * last - four * a,
-        ]
+
+def tap_weights(part: Any, cubic: float | None, number: Callable[[float], Any]) -> list[Any]:
+    """Return the weights of the elements around a coordinate.
+
+    Args:
+        part: How far it is behind an element, 0 to 1.
+        cubic: The coefficient of cubic interpolation, which has 4 elements; None for linear.
+        number: Makes a constant of the kind `part` is.
+    """
+    one = number(1.0)
+    if cubic is None:
+        return [one - part, part]
+    a = number(cubic)
+    two, three, four, five, eight = map(number, (2.0, 3.0, 4.0, 5.0, 8.0))
+    far, back = part + one, one - part
+    last = back + one
+    return [
+        ((a * far - five * a) * far + eight * a) * far - four * a,
+        ((a + two) * part - (a + three)) * part * part + one,
+        ((a + two) * back - (a + three)) * back * back + one,
+        ((a * last - five * a) * last + eight * a) * last - four * a,
+    ]
 
 
 def check_interpolation(operation: Operation) -> Support:

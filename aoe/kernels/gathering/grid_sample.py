@@ -1,0 +1,281 @@
+"""GridSample of images and volumes, with the chain behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import halide as hl
+
+from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.gathering.apart import OwnArgument, plan_apart, with_own
+from aoe.kernels.gathering.grid import OUTSIDE, Border, GridDimension
+from aoe.kernels.halide.anchored import (
+    AnchoredNest,
+    anchor_operands,
+    anchored_pipeline,
+    split_at_anchor,
+)
+from aoe.kernels.halide.chain import RESULT, estimate_cycles
+from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.halide.tiling import (
+    AGAIN,
+    KEEP,
+    LANE,
+    best_tasks,
+    estimate_us,
+    guided_space,
+    inner_steps,
+    parallel_steps,
+    row_memory,
+    task_choices,
+    tile_choices,
+    tile_steps,
+    vector_choices,
+)
+from aoe.kernels.math.functions import constant
+from aoe.operators.gathering import grid_taps
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    Configuration,
+    Knob,
+    Schedule,
+    Space,
+    Split,
+    Step,
+    StoreIn,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+from aoe.workload import Workload
+
+_TAP = "tap"
+_PLACE, _WEIGHT = "place", "weight"
+_GATHER_CYCLES = 24
+_GRID_CYCLES = 60
+_RANKS = (4, 5)
+_FEW_CHANNELS = 8
+
+
+class GridSample:
+    """y[n, c, p] = chain(sum of weights times x[n, c] around the pixel grid[n, p] points at).
+
+    Where a grid points is the same for all channels: places and weights of a tile of results are
+    made once, in scratch, and read by one channel after the other.
+    """
+
+    name = "grid_sample"
+    anchors = frozenset({("", "GridSample")})
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is one GridSample of what is read, and a chain behind."""
+        return support_of(_plan(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return places and weights as stages, and the result."""
+        plan = supported(workload, _plan(workload))
+        nest, operands = plan.nest, anchor_operands(plan.nest)
+        pixels = operands.variables[:-2]
+        channel, image = operands.variables[-2:]
+        data = hl.ImageParam(hl.Float(32), 3, f"x{plan.sources[0]}")
+        grid = hl.ImageParam(hl.Float(32), len(pixels) + 2, f"x{plan.sources[1]}")
+        tap = hl.Var(_TAP)
+        stages: dict[str, hl.Func] = {}
+        for at, dimension in enumerate(plan.dimensions):
+            given = grid[(len(plan.dimensions) - 1 - at, *pixels, image)]
+            for name, values in _tables(dimension, given, at).items():
+                stages[name] = stage = hl.Func(name)
+                stage[(*pixels, tap, image)] = _chosen(tap, values)
+
+        def blended(at: int, place: hl.Expr) -> hl.Expr:
+            if at == len(plan.dimensions):
+                value = data[hl.clamp(place, 0, plan.plane - 1), channel, image]
+                is_zero = plan.dimensions[0].border is Border.ZEROS
+                return hl.select(place < 0, constant(0.0), value) if is_zero else value
+            total = hl.Expr()
+            for number in range(plan.dimensions[at].taps):
+                key = (*pixels, number, image)
+                term = blended(at + 1, place + stages[f"{_PLACE}{at}"][key])
+                if plan.dimensions[at].taps > 1:
+                    term = term * stages[f"{_WEIGHT}{at}"][key]
+                total = total + term if total.defined() else term
+            return total
+
+        unbounded = tuple((variable.name(), 0) for variable in pixels)
+        loops = {
+            name: (*unbounded, (_TAP, plan.dimensions[0].taps), (image.name(), 0))
+            for name in stages
+        }
+        made = anchored_pipeline(nest, operands, blended(0, hl.i32(0)), stages, loops)
+        extents = made.output_extents
+        images, channels = extents[-1], extents[-2]
+        own = {
+            plan.sources[0]: OwnArgument(data, (plan.plane, channels, images)),
+            plan.sources[1]: OwnArgument(grid, (len(plan.dimensions), *extents[:-2], images)),
+        }
+        return with_own(made, own)
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return tiles of results, whether their places are kept, and tasks."""
+        plan = supported(workload, _plan(workload))
+        size, pixel = workload.output.size, plan.pixel
+        reads = prod(dimension.taps for dimension in plan.dimensions)
+        channels = plan.nest.axes[1].extent
+        chain = estimate_cycles(plan.nest.parts.after)
+        cycles = _GATHER_CYCLES * reads + _GRID_CYCLES // channels + chain
+        work = estimate_us(size, cycles, 8 * size, target)
+        vectors = vector_choices(pixel.extent, target.vector_lanes)
+        tiles = tile_choices(pixel.extent, vectors[0])
+        parts = prod(axis.extent for axis in plan.around(tiles[0]))
+        tasks = task_choices(work, parts, target)
+        knobs = (
+            Knob("tile", tiles),
+            Knob("vector", vectors),
+            Knob("places", (KEEP, AGAIN)),
+            Knob("tasks", tasks),
+        )
+
+        def legal(values: Mapping[str, Choice]) -> bool:
+            tile, vector = int(values["tile"]), int(values["vector"])
+            parts = prod(axis.extent for axis in plan.around(tile))
+            fits = tile == pixel.extent or tile % vector == 0
+            return fits and int(values["tasks"]) <= parts
+
+        guesses = [
+            (tile, vectors[0], places, count)
+            for count in dict.fromkeys((best_tasks(work, tasks), 1))
+            for tile in sorted(tiles, key=lambda tile: abs(tile - 16 * vectors[0]))[:2]
+            for places in ((KEEP, AGAIN) if channels < _FEW_CHANNELS else (KEEP,))
+        ]
+        return guided_space(knobs, guesses, legal)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        plan = supported(workload, _plan(workload))
+        tile, vector = int(configuration["tile"]), int(configuration["vector"])
+        pixel, channel = plan.pixel.name, plan.nest.axes[1].name
+        outer = plan.around(tile)
+        inner = inner_steps(RESULT, pixel, tile, vector, 1)
+        order = (*([LANE] if inner else []), pixel, channel)
+        steps: list[Step] = [
+            *tile_steps(RESULT, Axis(pixel, tile), outer, order, inner),
+            *parallel_steps(RESULT, outer, int(configuration["tasks"])),
+        ]
+        if configuration["places"] == KEEP:
+            for at, dimension in enumerate(plan.dimensions):
+                for name in _stage_names(dimension, at):
+                    steps += _kept(name, plan, outer[-1].name, tile, vector)
+        return Schedule(tuple(steps))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GridPlan:
+    """What a kernel of this family does.
+
+    Attributes:
+        nest: The operator, the chain behind it, and their loops: images, channels, pixels.
+        sources: Inputs that are the data and the grid.
+        dimensions: Those the grid has coordinates for, outermost first.
+    """
+
+    nest: AnchoredNest
+    sources: tuple[int, int]
+    dimensions: tuple[GridDimension, ...]
+
+    @property
+    def pixel(self) -> Axis:
+        """The innermost loop."""
+        return self.nest.axes[-1]
+
+    @property
+    def plane(self) -> int:
+        """Elements of one channel of one image."""
+        return prod(dimension.extent for dimension in self.dimensions)
+
+    def around(self, tile: int) -> tuple[Axis, ...]:
+        """Return the loops around a tile of results of all channels, outermost first."""
+        inside = (self.nest.axes[1].name, self.pixel.name)
+        return self.nest.iteration.around(Axis(self.pixel.name, tile), inside)
+
+
+def _plan(workload: Workload) -> _GridPlan | Support:
+    """Return how a workload is computed, or why it is not."""
+    parts = split_at_anchor(workload, GridSample.anchors)
+    if isinstance(parts, Support):
+        return parts
+    refs = parts.anchor.inputs
+    if len(refs) != 2 or not all(ref.startswith("x") for ref in refs) or refs[0] == refs[1]:
+        return Support("a grid or an image that is computed")
+    data, grid = (int(ref[1:]) for ref in refs)
+    dimensions = _dimensions(parts.anchor.attributes, grid_taps(parts.anchor), workload, data)
+    if isinstance(dimensions, Support):
+        return dimensions
+    nest = plan_apart(parts, (data, grid), keep=(0, 1))
+    if isinstance(nest, Support):
+        return nest
+    if len(nest.axes) < 3:
+        return Support("one result for each channel")
+    return _GridPlan(nest=nest, sources=(data, grid), dimensions=dimensions)
+
+
+def _dimensions(
+    attributes: Mapping[str, object], taps: int | None, workload: Workload, data: int
+) -> tuple[GridDimension, ...] | Support:
+    shape = workload.inputs[data].shape
+    border = str(attributes.get("padding_mode", Border.ZEROS))
+    corners = bool(attributes.get("align_corners", 0))
+    if taps is None or border not in tuple(Border) or len(shape) not in _RANKS:
+        return Support(f"mode or padding there is not, or a tensor of rank {len(shape)}")
+    if taps == 4 and len(shape) != 4:
+        return Support("cubic interpolation of a volume")
+    extents = shape[2:]
+    if corners and border == Border.REFLECTION and 1 in extents:
+        return Support("a reflection between the ends of a single element")
+    if prod(extents) > -OUTSIDE:
+        return Support(f"{prod(extents)} elements of one channel")
+    return tuple(
+        GridDimension(
+            extent=extent,
+            stride=prod(extents[at + 1 :]),
+            taps=taps,
+            border=Border(border),
+            corners=corners,
+        )
+        for at, extent in enumerate(extents)
+    )
+
+
+def _stage_names(dimension: GridDimension, at: int) -> tuple[str, ...]:
+    return (f"{_PLACE}{at}", f"{_WEIGHT}{at}")[: 1 if dimension.taps == 1 else 2]
+
+
+def _tables(dimension: GridDimension, given: hl.Expr, at: int) -> dict[str, list[hl.Expr]]:
+    """Return what is made of a coordinate once for all channels."""
+    found = (dimension.places(given), dimension.weights(given))
+    return dict(zip(_stage_names(dimension, at), found, strict=False))
+
+
+def _chosen(tap: hl.Var, values: Sequence[hl.Expr]) -> hl.Expr:
+    """Return the value of a tap; where the loop is written out, it is one of them."""
+    found = values[-1]
+    for index, value in reversed(list(enumerate(values[:-1]))):
+        found = hl.select(tap == index, value, found)
+    return found
+
+
+def _kept(name: str, plan: _GridPlan, at: str, tile: int, vector: int) -> list[Step]:
+    """Return steps that make a stage once for a tile."""
+    pixel, taps = plan.pixel.name, plan.dimensions[0].taps
+    lane = f"{LANE}_{name}"
+    return [
+        ComputeAt(name, RESULT, at),
+        StoreIn(name, row_memory(4 * taps * (tile + vector))),
+        Split(name, pixel, pixel, lane, vector, Tail.GUARD),
+        Vectorize(name, lane, vector),
+        *([Unroll(name, _TAP, taps)] if taps > 1 else []),
+    ]

@@ -1,0 +1,51 @@
+"""Operators that read where one of their inputs says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aoe.operators.facts import (
+    OperatorFacts,
+    OperatorKey,
+    OperatorKind,
+    Rounding,
+    Shape,
+    Specials,
+)
+from aoe.workload import Operation
+
+_GRID_TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
+
+
+def grid_taps(operation: Operation) -> int | None:
+    """Return how many elements along one dimension a GridSample reads, None for no known mode."""
+    return _GRID_TAPS.get(str(operation.attributes.get("mode", "linear")))
+
+
+def _sampled(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    if len(shapes) != 2:
+        return None
+    data, grid = shapes
+    rank = len(data) - 2
+    if rank < 1 or len(grid) != len(data) or grid[-1] != rank or grid[0] != data[0]:
+        return None
+    return (*data[:2], *grid[1:-1])
+
+
+def _read_by_grid(operation: Operation, shape: Shape) -> int:
+    return int((grid_taps(operation) or 1) ** (len(shape) - 2))
+
+
+GATHERING_OPERATORS: dict[OperatorKey, OperatorFacts] = {
+    ("", "GridSample"): OperatorFacts(
+        kind=OperatorKind.WINDOW,
+        inputs=(2, 2),
+        since=16,
+        shape=_sampled,
+        specials=Specials.MODERATE,
+        rounding=Rounding.SCALE,
+        summed=_read_by_grid,
+    ),
+}
+"""A grid is compared on finite values: releases of ONNX Runtime differ in what NaN points at.
+Weights of a GridSample cancel one another, so small results are less exact than large ones."""
