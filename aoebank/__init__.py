@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aoebank.api.reading import list_bank, resolve, show
     from aoebank.api.versions import blame, log, restore, revert, snapshot, tag, verify_history
     from aoebank.cli.errors import Program, run_program
+    from aoebank.cli.loading import CommandGroup
     from aoebank.errors import (
         AoebankError,
         BankFormatError,
@@ -85,6 +86,7 @@ __all__ = [
     "BankPermissionError",
     "BlameResult",
     "CheckResult",
+    "CommandGroup",
     "DiffResult",
     "DriverOutcome",
     "Event",
@@ -205,6 +207,7 @@ _HOMES = {
         "verify_history",
     ),
     "cli.errors": ("Program", "run_program"),
+    "cli.loading": ("CommandGroup",),
     "errors": (
         "AoebankError",
         "BankFormatError",

@@ -31,9 +31,17 @@ from aoe.errors import OptionError
 from aoe.settings import accept_busy, environment, parse_switch, repeat_tune
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.registry import parse_job_types
+from aoebank import CommandGroup
+
+
+class _Commands(CommandGroup):
+    package = "aoe.cli"
+    summaries = COMMANDS
+
 
 app = typer.Typer(
     name="aoe",
+    cls=_Commands,
     help="Tune a model for the hardware it runs on, and remember what was learned.",
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -182,10 +190,6 @@ def _print_versions(*, as_json: bool) -> None:
         except PackageNotFoundError:
             versions[name] = None
     finish(VersionReport(versions=versions), as_json=as_json)
-
-
-for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
 
 
 def main() -> None:

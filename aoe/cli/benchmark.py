@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 1800.0
 
 
-def benchmark(
+def command(
     model: Annotated[Path, typer.Argument(help="An .om or .onnx file.")],
     versus: Annotated[
         Path | None,

@@ -16,7 +16,7 @@ from aoe.tuning.mode import TuneSettings
 _MODEL = ("backend", "test", "data", "light", "light_bvlc_alexnet.onnx")
 
 
-def demo(
+def command(
     output: Annotated[
         Path, typer.Option("--output", help="Directory for everything the demo writes.")
     ] = Path("aoe_demo"),

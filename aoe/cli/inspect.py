@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aoe.results.gradients import GdatReport
 
 
-def inspect(
+def command(
     file: Annotated[Path, typer.Argument(help="An aoe_result_gdat_<timestamp>_<pid>.json.")],
     html: Annotated[
         Path | None, typer.Option("--html", help="Write one self-contained HTML page here.")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from aoe.settings import environment
 from aoe.tuning.progress import Progress, SilentProgress
 
 
@@ -102,10 +103,10 @@ class BarProgress:
 
 @contextmanager
 def shown_progress(*, shown: bool) -> Iterator[Progress]:
-    """Give the progress display that fits standard error."""
+    """Give the progress display that fits standard error; a bar is made of escapes."""
     if not shown:
         yield QuietProgress()
-    elif not sys.stderr.isatty():
+    elif not sys.stderr.isatty() or environment().get("NO_COLOR"):
         yield LineProgress()
     else:
         bar = BarProgress()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-def run(
+def command(
     om: Annotated[Path, typer.Argument(help="Tuned model, an .om file.")],
     inputs: InputFiles = None,
     output: Annotated[

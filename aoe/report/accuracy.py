@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from aoe.tuning.opat.assembly import ChosenKernel
     from aoe.tuning.opat.judging.accuracy import HeldAccuracy
     from aoebank import Text
@@ -23,7 +21,7 @@ def write_accuracy(text: Text, held: HeldAccuracy, kept: frozenset[str]) -> None
         kept: Names of the kernels in the model.
     """
     if held.weighed:
-        text.console.print(_trade_table(held, kept))
+        _write_trade(text, held, kept)
     text.line(f"accuracy: {held}" + ("" if held.trade.holds else ": MISSED, even in float32"))
     if held.trade.put_back:
         text.line(
@@ -32,22 +30,15 @@ def write_accuracy(text: Text, held: HeldAccuracy, kept: frozenset[str]) -> None
         )
 
 
-def _trade_table(held: HeldAccuracy, kept: frozenset[str]) -> Table:
-    """Return a row for each kernel in question: the one that saves most comes first."""
-    from rich.table import Table
-
-    table = Table(title=f"accuracy against speed, {held.constraint}")
-    table.add_column("operator", overflow="fold")
-    table.add_column("precision")
-    for heading in ("places", "saves us", f"{held.constraint.name} alone"):
-        table.add_column(heading, justify="right")
-    table.add_column("in model")
+def _write_trade(text: Text, held: HeldAccuracy, kept: frozenset[str]) -> None:
+    """Write a row for each kernel in question: the one that saves most comes first."""
+    alone = f"{held.constraint.name} alone"
+    header = ("operator", "precision", "places", "saves us", alone, "in model")
     ranked = sorted(held.weighed, key=lambda kernel: (-kernel.gain_us, kernel.source.name))
-    for kernel in ranked[:_MOST_ROWS]:
-        table.add_row(*_row(kernel, held, kept))
+    text.line(f"accuracy against speed, {held.constraint}:")
+    text.table(header, (_row(kernel, held, kept) for kernel in ranked[:_MOST_ROWS]), "n-rrr")
     if len(ranked) > _MOST_ROWS:
-        table.caption = f"{len(ranked) - _MOST_ROWS} more in summary.json"
-    return table
+        text.line((f"{len(ranked) - _MOST_ROWS} more in summary.json", "dim"))
 
 
 def _row(kernel: ChosenKernel, held: HeldAccuracy, kept: frozenset[str]) -> tuple[str, ...]:

@@ -8,41 +8,33 @@ from typing import TYPE_CHECKING
 from aoe.workload import Precision
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from aoe.tuning.opat.operator import TunedOperator
     from aoe.tuning.opat.result import OpatResult
+    from aoebank import Text
 
 _MOST_ROWS = 30
 _COMPUTES = "computes"
 _FIGURES = frozenset({"places", "share", "before us", "after us", "speed-up"})
 _LEAST_FIRST = ("places", "bank", _COMPUTES, "share", "before us", "after us")
 """Columns that go when there is no room; name, precision, speed-up and verdict stay."""
-_FRAME = 3
-"""Characters of a column beside its text."""
+_GAP = 2
 
 
-def operator_table(result: OpatResult, width: int) -> Table:
-    """Return the operators before and after tuning, for `width` characters in a line.
+def write_operators(text: Text, result: OpatResult) -> None:
+    """Write the operators before and after tuning, one line each where the terminal has room.
 
     All figures are in `summary.json`, also of columns and rows that are left out.
     """
-    from rich.table import Table
-
     rows = [_row(tuned, result) for tuned in result.operators[:_MOST_ROWS]]
-    columns = _columns(rows, width, mixed=_is_mixed(result))
-    table = Table(title="operators, times for one place in the model")
-    fits = _width(columns, rows) <= width
-    for name in columns:
-        may_wrap = name == _COMPUTES or (name == "operator" and not fits)
-        justify = "right" if name in _FIGURES else "left"
-        table.add_column(name, justify=justify, no_wrap=not may_wrap, overflow="fold")  # type: ignore[arg-type]
-    for row in rows:
-        table.add_row(*(row[name] for name in columns))
+    columns = _columns(rows, text.width, mixed=_is_mixed(result))
+    kinds = "".join(
+        "r" if name in _FIGURES else "-" if name == _COMPUTES else "n" for name in columns
+    )
+    text.line("operators, times for one place in the model:")
+    text.table(columns, ([row[name] for name in columns] for row in rows), kinds)
     hidden = len(result.operators) - _MOST_ROWS
     if hidden > 0:
-        table.caption = f"{hidden} more in summary.json"
-    return table
+        text.line((f"{hidden} more in summary.json", "dim"))
 
 
 def _row(tuned: TunedOperator, result: OpatResult) -> Mapping[str, str]:
@@ -64,11 +56,11 @@ def _row(tuned: TunedOperator, result: OpatResult) -> Mapping[str, str]:
     }
 
 
-def _columns(rows: Sequence[Mapping[str, str]], width: int, *, mixed: bool) -> list[str]:
+def _columns(rows: Sequence[Mapping[str, str]], width: int | None, *, mixed: bool) -> list[str]:
     """Return the columns there is room for; the precision is one where there are several."""
     columns = [name for name in rows[0] if name != "precision" or mixed]
     for name in _LEAST_FIRST:
-        if _width(columns, rows) <= width:
+        if width is None or _width(columns, rows) <= width:
             break
         if name in columns:
             columns.remove(name)
@@ -84,7 +76,7 @@ def _width(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> int:
         max(cell_len(part) for text in cells for part in (text.split() if wraps else [text]))
         for cells, wraps in zip(texts, (name == _COMPUTES for name in columns), strict=True)
     ]
-    return sum(needed) + _FRAME * len(columns) + 1
+    return sum(needed) + _GAP * (len(columns) - 1)
 
 
 def _is_mixed(result: OpatResult) -> bool:

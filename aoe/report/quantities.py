@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+SHORTEST_US = 1e-6
+"""A time below this is drawn as none: a picosecond is an error of rounding."""
+
 
 def bytes_text(size: float) -> str:
     """Return a size with the unit that suits it.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aoe.measurement import QUIET_SHARE
 from aoe.report.accuracy import write_accuracy
-from aoe.report.operator_table import operator_table
+from aoe.report.operator_table import write_operators
 from aoe.report.quantities import bytes_text
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aoe.tuning.mode import ModeResult
     from aoe.tuning.opat.result import OpatResult
     from aoebank import AoebankError, Report, Text
-
-_PLAIN_WIDTH = 140
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +43,8 @@ class OperatorTuningReport:
     def write(self, text: Text) -> None:
         """Write the table of operators, the whole model, and where it is."""
         result = self.result
-        if not text.console.is_terminal:
-            text.console.width = _PLAIN_WIDTH
         if result.operators:
-            text.console.print(operator_table(result, text.console.width))
+            write_operators(text, result)
         else:
             text.line("nothing in this model is tunable: ONNX Runtime is left to it as it is")
         text.line(_whole_model(result))

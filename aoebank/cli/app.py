@@ -3,70 +3,55 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from aoebank.cli import (
-    blame,
-    diff,
-    explain,
-    git,
-    log,
-    ls,
-    merge,
-    merge_driver,
-    quarantine,
-    resolve,
-    restore,
-    revert,
-    schema,
-    show,
-    snapshot,
-    tag,
-    textconv,
-    validate,
-)
 from aoebank.cli.errors import Program, run_program
+from aoebank.cli.loading import CommandGroup, load_command
 from aoebank.cli.options import Session
 from aoebank.errors import UsageError
 from aoebank.report.output import ColorMode
 
-# a typer.Typer is a group of commands, such as `aoebank git check`
-COMMANDS: dict[str, Callable[..., int] | typer.Typer] = {
-    "resolve": resolve.command,
-    "validate": validate.command,
-    "explain": explain.command,
-    "schema": schema.group,
-    "ls": ls.command,
-    "show": show.command,
-    "diff": diff.command,
-    "textconv": textconv.command,
-    "merge": merge.command,
-    "git": git.group,
-    "merge-driver": merge_driver.command,
-    "snapshot": snapshot.command,
-    "log": log.command,
-    "tag": tag.command,
-    "restore": restore.command,
-    "revert": revert.command,
-    "blame": blame.command,
-    "quarantine": quarantine.group,
+# what each is for, in a line; it lies in the module of its name, groups of commands too
+COMMANDS: dict[str, str] = {
+    "resolve": "Print which bank directories and files each reader would use.",
+    "validate": "Check bank files and trees; tell everything that is wrong in one run.",
+    "explain": "Tell what finding codes mean, why they matter and what to do; "
+    "without CODE, list them.",
+    "schema": "What releases of the toolkit read from runtime banks.",
+    "ls": "List the files of a bank; without PATH, of the bank the environment names.",
+    "show": "Print records with their workload, strategy, time and provenance.",
+    "diff": "Compare two bank files or trees, record by record.",
+    "textconv": "Print a bank file as text, one line per member, as git shows it in diffs.",
+    "merge": "Merge banks record by record, with a base or without.",
+    "merge-driver": "Merge one bank file for git; `aoebank git install` tells git about it.",
+    "snapshot": "Record the state of a bank in .aoebank/history.db beside it.",
+    "log": "List the versions of a bank, newest first, with what each changed.",
+    "tag": "Name a snapshot, or list the names.",
+    "restore": "Put a bank, or a part of it, back to how a version has it.",
+    "revert": "Take back what one version changed, record by record; later changes stay.",
+    "blame": "Tell which version brought a record, who made it, and what was there before.",
+    "git": "Let git merge and show banks record by record, and check merges it made.",
+    "quarantine": "Keep known-bad records out of a bank, whoever brings them back.",
 }
+PACKAGE = "aoebank.cli"
 EXIT_DRIVER = 129  # git reads more than 128 as: not merged; 2 to 4 would mean conflicts
+
+
+class _Commands(CommandGroup):
+    package = PACKAGE
+    summaries = COMMANDS
+
 
 app = typer.Typer(
     name="aoebank",
+    cls=_Commands,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     add_completion=False,
 )
-for _name, _command in COMMANDS.items():
-    if isinstance(_command, typer.Typer):
-        app.add_typer(_command, name=_name)
-    else:
-        app.command(_name)(_command)
 
 
 @app.callback()
@@ -112,7 +97,8 @@ def _verb(arguments: Sequence[str]) -> str:
     place = next((n for n, word in enumerate(arguments) if word in COMMANDS), None)
     if place is None:
         return "error"
-    verb, group = arguments[place], COMMANDS[arguments[place]]
+    verb = arguments[place]
+    group = load_command(PACKAGE, verb)
     if not isinstance(group, typer.Typer):
         return verb
     members = {command.name for command in group.registered_commands}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -126,6 +125,8 @@ class _Call:
         return self.program.explain(error)
 
     def _tell_bug(self, error: Exception) -> int:
+        import tempfile
+
         prefix = f"{self.program.name}_bug_"
         with tempfile.NamedTemporaryFile(
             "w", prefix=prefix, suffix=".log", encoding="utf-8", delete=False

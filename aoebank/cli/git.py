@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from aoebank.cli.loading import HelpfulGroup
 from aoebank.cli.options import AsJson, finish
 
 
@@ -19,6 +20,7 @@ class VerdictFormat(StrEnum):
 
 
 group = typer.Typer(
+    cls=HelpfulGroup,
     help="Let git merge and show banks record by record, and check merges it made.",
     no_args_is_help=True,
     add_completion=False,

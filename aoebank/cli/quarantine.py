@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aoebank.cli.loading import HelpfulGroup
 from aoebank.cli.options import AsJson, finish
 from aoebank.cli.version_options import DryRun, Key, Op, Root, Soc
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from aoebank.ops.quarantine import QuarantineResult
 
 group = typer.Typer(
+    cls=HelpfulGroup,
     help="Keep known-bad records out of a bank, whoever brings them back.",
     no_args_is_help=True,
     add_completion=False,

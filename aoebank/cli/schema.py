@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from aoebank.cli.loading import HelpfulGroup
 from aoebank.cli.options import AsJson, finish
 
 group = typer.Typer(
+    cls=HelpfulGroup,
     help="What releases of the toolkit read from runtime banks.",
     no_args_is_help=True,
     add_completion=False,

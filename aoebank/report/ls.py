@@ -41,7 +41,7 @@ class ListReport:
             "file",
         )
         if self.result.files:
-            text.table(header, map(self._row, self.result.files), right="-r---rrr-")
+            text.table(header, map(self._row, self.result.files), kinds="-r---rrrp")
         for file in self.result.files:
             if file.problem:
                 text.line(("broken: ", "red"), _place(file))

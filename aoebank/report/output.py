@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 from aoebank.errors import AoebankError
 from aoebank.model.finding import Location
+from aoebank.report.table import lay_out
 
-TEXT_WIDTH = 500  # of a line that goes to a file or a pipe: tables there are never cut
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class ColorMode(StrEnum):
@@ -36,30 +40,43 @@ class Text:
     """Writes styled lines to standard output; bank content never reaches it as markup."""
 
     def __init__(self, color: ColorMode, *, no_color: bool) -> None:
+        self._is_terminal = sys.stdout.isatty()
+        self._is_forced = color is ColorMode.ALWAYS
+        self._is_plain = color is ColorMode.NEVER or (
+            color is ColorMode.AUTO and (no_color or not self._is_terminal)
+        )
+
+    @cached_property
+    def _console(self) -> Console:
         from rich.console import Console
 
-        is_plain = color is ColorMode.NEVER or (color is ColorMode.AUTO and no_color)
-        forced = True if color is ColorMode.ALWAYS else None
-        is_terminal = sys.stdout.isatty()
-        self.console = Console(
+        only_forced = self._is_forced and not self._is_terminal
+        return Console(
             file=sys.stdout,
             highlight=False,
             markup=False,
             emoji=False,
-            force_terminal=forced,
+            force_terminal=True if self._is_forced else None,
             legacy_windows=False,
-            no_color=is_plain,
             # without a system there is no escape at all, bold and dim included
-            color_system=None if is_plain else "standard" if forced and not is_terminal else "auto",
-            width=None if is_terminal else TEXT_WIDTH,
+            color_system=None if self._is_plain else "standard" if only_forced else "auto",
         )
-        self._is_plain = self.console.color_system is None
+
+    @property
+    def width(self) -> int | None:
+        """Characters of a line of the terminal; None for a file or a pipe, where nothing is cut."""
+        return shutil.get_terminal_size().columns if self._is_terminal else None
+
+    @property
+    def encoding(self) -> str:
+        """Of what is written."""
+        return sys.stdout.encoding or "utf-8"
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Write one line of parts, each a text or a text with its style."""
         if self._is_plain:  # thousands of findings: no need to style them for nobody
             texts = (part if isinstance(part, str) else part[0] for part in parts)
-            self.console.file.write("".join(map(printable, texts)) + "\n")
+            sys.stdout.write("".join(map(printable, texts)) + "\n")
             return
         from rich.text import Text as RichText
 
@@ -67,19 +84,18 @@ class Text:
         for part in parts:
             text, style = (part, "") if isinstance(part, str) else part
             styled.append(printable(text), style)
-        self.console.print(styled, soft_wrap=True)
+        self._console.print(styled, soft_wrap=True)
 
-    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> None:
-        """Write a table without lines; `right` has an `r` per column to align right."""
-        from rich.table import Table
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], kinds: str = "") -> None:
+        """Write a table without rules, in which no number is ever folded or cut.
 
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-        for number, title in enumerate(header):
-            align = "right" if right[number : number + 1] == "r" else "left"
-            table.add_column(title, justify=align, no_wrap=True)  # type: ignore[arg-type]
-        for row in rows:
-            table.add_row(*map(printable, row))
-        self.console.print(table)
+        Args:
+            kinds: Of the columns, a character each: `r` for numbers, `n` for names, folded only
+                where nothing else can give, anything else for texts.
+        """
+        cells = [tuple(map(printable, row)) for row in rows]
+        for line, is_title in lay_out(header, cells, kinds=kinds, width=self.width):
+            self.line((line, "bold" if is_title else ""))
 
 
 class Report(Protocol):

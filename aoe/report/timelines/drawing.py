@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 
 from aoe.gradients.timeline import SegmentTime, Timeline
-from aoe.report.quantities import bytes_text, time_text
+from aoe.report.quantities import SHORTEST_US, bytes_text, time_text
 
 _WIDTH, _HEIGHT = 1060, 158
 _LEFT, _RIGHT = 112, 12
@@ -44,7 +44,7 @@ class _Axis:
     """Turns times into places; the scale ends at a round number or at the last time."""
 
     def __init__(self, scale_us: float) -> None:
-        self.scale_us = scale_us if scale_us > 0 else 1.0
+        self.scale_us = scale_us if scale_us > SHORTEST_US else 1.0
 
     def x(self, time_us: float) -> float:
         share = min(time_us / self.scale_us, 1.0)

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoe.report.quantities import bytes_text, time_text
+from aoe.report.quantities import SHORTEST_US, bytes_text, time_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from aoe.gradients.timeline import Timeline
     from aoe.results.gradients import GdatReport, GroupingReport
     from aoebank import AoebankError, Text
@@ -55,23 +52,21 @@ class TimelineReport:
 
     def write(self, text: Text) -> None:
         """Draw the timelines as wide as the terminal; plain when piped."""
-        if not text.console.is_terminal:
-            text.console.width = _PLAIN_WIDTH
-        _draw(self.report, text.console)
+        _draw(self.report, text)
         if self.html is not None:
             text.line(f"{'would write' if self.is_dry_run else 'wrote'} {self.html}")
 
 
-def _draw(report: GdatReport, console: Console) -> None:
+def _draw(report: GdatReport, text: Text) -> None:
     for line in _head(report):
-        _print_line(console, line)
+        _write_line(text, line)
     groupings = _groupings(report)
     scale_us = max((grouping.timeline.end_us for _, grouping in groupings), default=0.0)
     for title, grouping in groupings:
-        _print_grouping(console, title, grouping, scale_us)
+        _write_grouping(text, title, grouping, scale_us)
     if report.candidates:
-        console.print()
-        console.print(_candidate_table(report, console.encoding))
+        text.line()
+        _write_candidates(text, report)
 
 
 def lanes(timeline: Timeline, scale_us: float, columns: int) -> tuple[str, str, str]:
@@ -82,7 +77,7 @@ def lanes(timeline: Timeline, scale_us: float, columns: int) -> tuple[str, str, 
         scale_us: Time at the right end.
         columns: Characters from left to right.
     """
-    per_column = scale_us / columns if scale_us > 0 else 1.0
+    per_column = scale_us / columns if scale_us > SHORTEST_US else 1.0
 
     def column(time_us: float) -> int:
         return round(min(columns, time_us / per_column))
@@ -136,13 +131,9 @@ def _groupings(report: GdatReport) -> list[tuple[str, GroupingReport]]:
     return [(title, grouping) for title, grouping in both if grouping is not None]
 
 
-def _print_line(console: Console, text: str, *, cut: bool = False) -> None:
-    """Print one line, in what the encoding of the output has."""
-    shown = encodable(text, console.encoding)
-    if cut:
-        console.print(shown, markup=False, no_wrap=True, overflow="crop")
-    else:
-        console.print(shown, markup=False)
+def _write_line(text: Text, line: str) -> None:
+    """Write one line, in what the encoding of the output has."""
+    text.line(encodable(line, text.encoding))
 
 
 def encodable(text: str, encoding: str) -> str:
@@ -153,31 +144,27 @@ def encodable(text: str, encoding: str) -> str:
     return plain.encode(encoding, "replace").decode(encoding)
 
 
-def _print_grouping(
-    console: Console, title: str, grouping: GroupingReport, scale_us: float
-) -> None:
+def _write_grouping(text: Text, title: str, grouping: GroupingReport, scale_us: float) -> None:
     timeline = grouping.timeline
     step = f", step {time_text(grouping.step_us)}" if grouping.step_us else ""
-    console.print()
-    _print_line(console, f"{title}: {grouping.name} ({grouping.source.value})")
-    _print_line(
-        console,
+    text.line()
+    _write_line(text, f"{title}: {grouping.name} ({grouping.source.value})")
+    _write_line(
+        text,
         f"  {len(timeline.segments)} all-reduces, {timeline.overlap_ratio:.1%} of "
         f"{time_text(timeline.communication_us)} hidden, tail {time_text(timeline.tail_us)}{step}",
     )
-    drawn = lanes(timeline, scale_us, max(20, console.width - len(_LABEL) - 1))
+    width = text.width or _PLAIN_WIDTH
+    drawn = lanes(timeline, scale_us, max(20, width - len(_LABEL) - 1))
     for label, lane in zip(("  backward", _LABEL, ""), drawn, strict=True):
         if lane:
-            _print_line(console, f"{label:<{len(_LABEL)}}{lane}", cut=True)
-    console.print(_segment_table(timeline))
+            _write_line(text, f"{label:<{len(_LABEL)}}{lane}"[:width])
+    _write_segments(text, timeline)
 
 
-def _segment_table(timeline: Timeline) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=True)
-    for heading in ("all-reduce", "gradients", "size", "ready", "start", "end", "waits"):
-        table.add_column(heading, justify="right")
+def _write_segments(text: Text, timeline: Timeline) -> None:
+    header = ("all-reduce", "gradients", "size", "ready", "start", "end", "waits")
+    rows = []
     for number, segment in enumerate(timeline.segments[:_MOST_ROWS], start=1):
         times = (
             segment.ready_us,
@@ -185,30 +172,25 @@ def _segment_table(timeline: Timeline) -> Table:
             segment.end_us,
             max(0.0, segment.start_us - segment.ready_us),
         )
-        table.add_row(
-            str(number), str(segment.gradients), bytes_text(segment.bytes), *map(time_text, times)
-        )
+        cells = (str(number), str(segment.gradients), bytes_text(segment.bytes))
+        rows.append((*cells, *map(time_text, times)))
+    text.table(header, rows, "r" * len(header))
     hidden = len(timeline.segments) - _MOST_ROWS
     if hidden > 0:
-        table.caption = f"{hidden} more in the result file"
-    return table
+        text.line((f"{hidden} more in the result file", "dim"))
 
 
-def _candidate_table(report: GdatReport, encoding: str) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=True)
-    table.add_column("measured", overflow="fold")
-    for heading in ("all-reduces", "predicted", "speed-up", "interval"):
-        table.add_column(heading, justify="right")
+def _write_candidates(text: Text, report: GdatReport) -> None:
+    rows = []
     for candidate in report.candidates:
         estimate = candidate.estimate
-        table.add_row(
-            Text(encodable(candidate.name, encoding)),
-            str(candidate.segments),
-            time_text(candidate.predicted_us) if candidate.predicted_us is not None else "-",
-            f"{estimate.median:.3f}x" if estimate else "-",
-            f"{estimate.low:.3f} to {estimate.high:.3f}" if estimate else "-",
+        rows.append(
+            (
+                encodable(candidate.name, text.encoding),
+                str(candidate.segments),
+                time_text(candidate.predicted_us) if candidate.predicted_us is not None else "-",
+                f"{estimate.median:.3f}x" if estimate else "-",
+                f"{estimate.low:.3f} to {estimate.high:.3f}" if estimate else "-",
+            )
         )
-    return table
+    text.table(("measured", "all-reduces", "predicted", "speed-up", "interval"), rows, "nrrrr")

@@ -240,7 +240,7 @@ def _write_fields(text: Text, fields: Iterable[FieldChange]) -> None:
 def _write_rollup(text: Text, rollup: Iterable[RollupRow]) -> None:
     rows = [_cells(row) for row in rollup if not row.is_quiet]
     if rows:
-        text.table(ROLLUP_HEADER, rows, right="llrrrrrrrrrr")
+        text.table(ROLLUP_HEADER, rows, kinds="llrrrrrrrrrr")
 
 
 ROLLUP_HEADER = (

@@ -63,7 +63,7 @@ def write_statistics(text: Text, findings: Iterable[Finding]) -> None:
         for (code, severity), number in sorted(counts.items(), key=lambda item: -item[1])
     ]
     if rows:
-        text.table(("number", "code", "severity", "meaning"), rows, right="r")
+        text.table(("number", "code", "severity", "meaning"), rows, kinds="r")
 
 
 def summary(findings: Iterable[Finding]) -> str:

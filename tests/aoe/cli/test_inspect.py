@@ -18,7 +18,7 @@ from support.engine.gradients import make_gdat_report
 
 from aoe.cli import app as app_module
 from aoe.cli.errors import run_app
-from aoe.cli.inspect import inspect
+from aoe.cli.inspect import command as inspect
 from aoe.gradients.timeline import SegmentTime, Timeline
 from aoe.report.quantities import bytes_text, time_text
 from aoe.report.timelines.drawing import draw_timeline

@@ -39,6 +39,18 @@ def test_log_has_a_line_for_every_step_and_none_for_a_trial(
     ]
 
 
+def test_no_color_means_no_bar_and_no_escape(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    with shown_progress(shown=True) as progress:
+        _told(progress)
+    text = capsys.readouterr().err
+    assert "[1/2] conv1: 1.25x, add: better than the default" in text
+    assert "\x1b" not in text
+
+
 def test_terminal_gets_a_bar_with_what_is_done_above_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

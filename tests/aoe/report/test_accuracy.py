@@ -84,12 +84,12 @@ def test_trade_is_a_table_of_accuracy_against_speed(capsys: pytest.CaptureFixtur
     text = _told(_result(put_back=True), capsys)
     assert "accuracy against speed, cosine >= 0.999" in text
     first, second = (
-        next(line for line in text.splitlines() if name in line and "bfloat16" in line)
-        for name in (" n0 ", " n1 ")
+        next(line for line in text.splitlines() if line.startswith(name) and "bfloat16" in line)
+        for name in ("n0 ", "n1 ")
     )
     assert "100.0" in first and "0.981" in first and "put back" in first
     assert "200.0" in second and "0.99952" in second and "yes" in second
-    assert text.index(" n1 ") < text.index(" n0 ")
+    assert text.index("\nn1 ") < text.index("\nn0 ")
     assert "1 of 2 kernels put back to keep it: cosine was 0.98 with all of them" in text
 
 

@@ -9,7 +9,8 @@ import pytest
 import typer
 
 import aoebank
-from aoebank.cli.app import COMMANDS
+from aoebank.cli.app import COMMANDS, PACKAGE
+from aoebank.cli.loading import load_command
 
 # the functions behind a command, where they are not one of its name
 FUNCTIONS: dict[str, tuple[str, ...]] = {
@@ -32,7 +33,8 @@ TELLING = {
 
 
 def _commands() -> Iterator[tuple[str, Callable[..., int]]]:
-    for name, command in COMMANDS.items():
+    for name in COMMANDS:
+        command = load_command(PACKAGE, name)
         if not isinstance(command, typer.Typer):
             yield name, command
             continue

@@ -9,9 +9,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import typer
 from support import golden_harness
 
 import aoebank
+from aoebank.cli.app import COMMANDS, PACKAGE
+from aoebank.cli.loading import load_command
 from aoebank.ops import ls as ls_ops
 from aoebank.report.output import printable
 
@@ -95,11 +98,55 @@ def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
     assert process.stderr == b""
 
 
-def test_help_needs_no_heavy_import() -> None:
+HEAVY = ("rich", "deepdiff", "jsonschema", "sqlite_utils", "hashlib", "importlib.metadata")
+BANK = Path(__file__).resolve().parents[3] / "sample_banks" / "x86-64-icelake"
+# most modules of this package a call may load: none of another command, no format it has no use for
+MOST_MODULES = {
+    "--help": ([], 16),
+    "one command": (["explain", "AB303"], 36),
+    "its help": (["merge", "--help"], 36),
+    "a tree": (["ls", str(BANK)], 110),
+    "git's text": (["textconv", str(next(BANK.rglob("*.json")))], 95),
+}
+
+
+def _loaded(arguments: list[str]) -> set[str]:
     code = (
-        "import sys; from aoebank.cli.app import main; main(['--help']);"
-        "print([name for name in ('rich', 'deepdiff', 'jsonschema', 'sqlite_utils', 'hashlib')"
-        " if name in sys.modules])"
+        "import sys; from aoebank.cli.app import main; main(sys.argv[1:]);"
+        "print('modules', *sys.modules)"
     )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert process.stdout.splitlines()[-1] == b"[]"
+    process = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, check=True, text=True
+    )
+    return set(process.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("case", MOST_MODULES)
+def test_start_loads_what_the_command_needs(case: str) -> None:
+    arguments, most = MOST_MODULES[case]
+    loaded = _loaded(arguments or ["--help"])
+    ours = {name for name in loaded if name.split(".")[0] == "aoebank"}
+    assert len(ours) <= most, sorted(ours)
+    commands = {f"{PACKAGE}.{name.replace('-', '_')}" for name in COMMANDS}
+    assert len(ours & commands) <= 1
+    assert "rich" not in loaded  # nothing is coloured in a pipe
+    if not arguments:
+        assert not loaded & set(HEAVY)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
+    target = load_command(PACKAGE, name)
+    text = target.info.help if isinstance(target, typer.Typer) else target.__doc__
+    assert COMMANDS[name] == text.partition("\n")[0]
+
+
+def test_unknown_command_gets_a_suggestion_and_loads_none() -> None:
+    outcome = run("aoebank", ["validat"])
+    assert outcome.exit_code == 2
+    assert "Did you mean 'validate'?" in outcome.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["git"], ["quarantine"], ["schema"]])
+def test_help_cuts_no_summary(words: list[str]) -> None:
+    assert "..." not in run("aoebank", [*words, "--help"]).stdout.partition("Commands:")[2]

@@ -11,7 +11,8 @@ import typer
 from support import golden_harness
 
 import aoebank
-from aoebank.cli.app import COMMANDS
+from aoebank.cli.app import PACKAGE
+from aoebank.cli.loading import load_command
 
 VERSION = (re.compile(rf'"version": "{re.escape(aoebank.__version__)}"'), '"version": "$VERSION"')
 CASES = golden_harness.cases("aoebank")
@@ -32,7 +33,7 @@ def test_json_output_is_one_document_with_its_schema(case: str) -> None:
     words = known.command.split()
     document = json.loads(known.expected.stdout)
     verb, below = words[words.index("aoebank") + 1 :][:2]
-    if isinstance(COMMANDS[verb], typer.Typer):
+    if isinstance(load_command(PACKAGE, verb), typer.Typer):
         verb = f"{verb}-{below}"
     assert document["schema"] == f"aoebank.{verb}/1"
     assert known.expected.stderr == ""
