@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="An aoe_result_gdat_<timestamp>_<pid>.json.")],
+    file: Annotated[Path, typer.Argument(help="An aoe_result_gdat_<timestamp>_pid<N>.json.")],
     html: Annotated[
         Path | None, typer.Option("--html", help="Write one self-contained HTML page here.")
     ] = None,

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def run_tuning(
     settings: TuneSettings, *, as_json: bool, shown: bool, env: Mapping[str, str] | None = None
 ) -> TuneResult:
-    """Tune, show progress, print what every mode gave; one document can only say the last.
+    """Tune, show progress, print what every mode gave.
 
     Args:
         env: Stands in for the process's environment.
     """
     from aoe.cli.progress import shown_progress
-    from aoe.report.tuning import report_of
+    from aoe.report.tuning import TuningReport, report_of
     from aoe.tuning.run import tune_with
 
     with shown_progress(shown=shown and not as_json) as progress:
@@ -35,6 +35,5 @@ def run_tuning(
             progress=progress,
             now=datetime.now(UTC),
         )
-    for result in tuned.modes[-1:] if as_json else tuned.modes:
-        finish(report_of(result), as_json=as_json)
+    finish(TuningReport(modes=tuple(map(report_of, tuned.modes))), as_json=as_json)
     return tuned

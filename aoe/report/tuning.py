@@ -62,7 +62,7 @@ class OperatorTuningReport:
         text.line(f"tuned model: {result.om_file}")
         text.line(f"bank: {result.bank / result.target.soc_version}")
         lower = f" ({result.precision.value})" if result.precision.is_lower else ""
-        text.line(_last_line(result) + lower)
+        text.line(_finished(result, _reason_for_nothing(result)) + lower)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class GradientTuningReport:
                 )
         text.line(f"result: {self.tuned.result_file}")
         text.line(f"bank: {self.tuned.bank_file}")
-        text.line(_last_line(self.tuned))
+        text.line(_finished(self.tuned, result.reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,43 @@ class ModeReport:
             text.line(f"tuned model: {self.result.om_file}")
         text.line(f"result: {self.result.result_file}")
         text.line(f"bank: {self.result.bank}")
-        text.line(_last_line(self.result))
+        text.line(_finished(self.result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningReport:
+    """What all modes of a run have to tell; one document can only say the last.
+
+    Attributes:
+        modes: Their reports, in the order they ran; one at least.
+    """
+
+    modes: tuple[Report, ...]
+
+    @property
+    def schema(self) -> str:
+        """That of the last mode."""
+        return self.modes[-1].schema
+
+    @property
+    def error(self) -> AoebankError | None:
+        """That of the last mode."""
+        return self.modes[-1].error
+
+    @property
+    def exit_code(self) -> int:
+        """That of the last mode."""
+        return self.modes[-1].exit_code
+
+    def document(self) -> Mapping[str, object]:
+        """Return that of the last mode."""
+        return self.modes[-1].document()
+
+    def write(self, text: Text) -> None:
+        """Write them one after another, and AOE's last line."""
+        for mode in self.modes:
+            mode.write(text)
+        text.line("Aoe process finished")
 
 
 def report_of(result: ModeResult) -> Report:
@@ -161,28 +197,45 @@ def report_of(result: ModeResult) -> Report:
     return ModeReport(result=result)
 
 
-def _last_line(result: ModeResult) -> str:
-    """Return AOE's last line, the same for every mode."""
-    from aoe.results.files import improvement_percent
+def _finished(result: ModeResult, reason: str = "") -> str:
+    """Return AOE's line about what came of it, the same for every mode.
 
-    percent = improvement_percent(result.speedup)
-    return f"{result.tuning_name} process finished. Performance improved by {percent:.2f}%"
+    Args:
+        result: Of the mode.
+        reason: Why nothing was gained, if nothing was.
+    """
+    from aoe.results.files import improvement_text
+
+    name = result.tuning_name
+    if result.speedup == 1.0:
+        why = f": {reason}" if reason else ""
+        return f"{name} process finished. Performance not improved{why}"
+    return f"{name} process finished. Performance improved by {improvement_text(result.speedup)}"
+
+
+def _reason_for_nothing(result: OpatResult) -> str:
+    """Return in one line why no kernel is in the model."""
+    if not result.operators:
+        return "nothing in this model is tunable"
+    if undecided := result.judgement.undecided:
+        return undecided
+    if not any(tuned.schedule is not None for tuned in result.operators):
+        return "ONNX Runtime's own kernels are as fast as any that was found"
+    return "the whole model is not faster with the kernels that win alone"
 
 
 def _whole_model(result: OpatResult) -> str:
     """Return how fast the model is; where it is left as it is, a ratio would only be noise."""
     estimate = result.judgement.estimate
-    measurement = result.judgement.comparison.measurement
-    baseline_ms = measurement.baseline_latency_us / 1e3
     conditions = f"{result.target.core_num} threads"
     if not result.judgement.kept:
         return (
-            f"whole model: unchanged, no kernel is kept ({baseline_ms:.3f} ms, {conditions}, "
-            "ONNX Runtime with all optimisations)"
+            f"whole model: unchanged, no kernel is kept ({result.baseline_ms:.3f} ms, "
+            f"{conditions}, ONNX Runtime with all optimisations)"
         )
     precision = f" in {result.precision.value}" if result.precision.is_lower else ""
     return (
-        f"whole model{precision}: {baseline_ms:.3f} ms -> {measurement.latency_us / 1e3:.3f} ms, "
+        f"whole model{precision}: {result.baseline_ms:.3f} ms -> {result.tuned_ms:.3f} ms, "
         f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
         f"{estimate.pairs} pairs, {conditions}, against ONNX Runtime with all optimisations)"
     )

@@ -54,6 +54,11 @@ def improvement_percent(speedup: float) -> float:
     return (speedup - 1) * 100
 
 
+def improvement_text(speedup: float) -> str:
+    """Return AOE's "performance improvement" as every file and line has it."""
+    return f"{improvement_percent(speedup):.2f}%"
+
+
 def load_to_json(load: MachineLoad | None) -> dict[str, Any] | None:
     """Return how the machine served a measurement: the `machine` section of results."""
     if load is None:
@@ -90,20 +95,26 @@ def timestamp_of(now: datetime) -> str:
 
 
 def result_name(mode: str, timestamp: str, pid: int) -> str:
-    """Return the name of a mode's result file, `aoe_result_<mode>_<timestamp>_<pid>.json`."""
-    return f"aoe_result_{mode}_{timestamp}_{pid}.json"
+    """Return the name of a mode's result file, `aoe_result_<mode>_<timestamp>_pid<N>.json`."""
+    return f"aoe_result_{mode}_{timestamp}_pid{pid}.json"
 
 
-def basic_section(tuning_name: str, tuning_time_s: float) -> dict[str, Any]:
-    """Return the section every result file begins with."""
-    return {"basic": {"tuning_name": tuning_name, "tuning_time(s)": round(tuning_time_s)}}
+def basic_section(tuning_name: str, tuning_time_s: float, result: TuningResult) -> dict[str, Any]:
+    """Return the section every result file begins with; the time only once it is known."""
+    basic: dict[str, Any] = {"tuning_name": tuning_name}
+    if result is not TuningResult.INCOMPLETE:
+        basic["tuning_time(s)"] = round(tuning_time_s)
+    return {"basic": basic}
 
 
-def performance_members(baseline_ms: float, speedup: float) -> dict[str, Any]:
-    """Return AOE's three figures about the whole model."""
+def performance_members(baseline_ms: float, speedup: float, result: TuningResult) -> dict[str, Any]:
+    """Return AOE's figures about the whole model: only the first until the run has succeeded."""
+    baseline = {"model_baseline_performance(ms)": round(baseline_ms, 6)}
+    if result is not TuningResult.SUCCESSFUL:
+        return baseline
     return {
-        "model_baseline_performance(ms)": round(baseline_ms, 6),
-        "model_performance_improvement": f"{improvement_percent(speedup):.2f}%",
+        **baseline,
+        "model_performance_improvement": improvement_text(speedup),
         "model_result_performance(ms)": round(baseline_ms / speedup, 6),
     }
 

@@ -91,7 +91,7 @@ _BODY = _object(
     },
 )
 GDAT_SCHEMA = _object(
-    {"basic": _object({"tuning_name": _TEXT, "tuning_time(s)": _TIME}), "GDAT": _BODY}
+    {"basic": _object({"tuning_name": _TEXT}, {"tuning_time(s)": _TIME}), "GDAT": _BODY}
 )
 
 # ---- reading ----
@@ -118,7 +118,7 @@ def load_gdat_report(file: Path) -> GdatReport:
     except ValueError as error:
         text = str(error)
         raise ResultFileError(
-            str(file), text, hint="give an aoe_result_gdat_<timestamp>_<pid>.json"
+            str(file), text, hint="give an aoe_result_gdat_<timestamp>_pid<N>.json"
         ) from error
 
 
@@ -133,7 +133,7 @@ def gdat_report_from_json(value: Any) -> GdatReport:
     basic, body = sections["basic"], sections["GDAT"]
     return GdatReport(
         tuning_name=printable(basic["tuning_name"]),
-        tuning_time_s=float(basic["tuning_time(s)"]),
+        tuning_time_s=float(basic.get("tuning_time(s)", 0.0)),
         result=TuningResult(body["gdat_tuning_result"]),
         modelhash=body["modelhash"],
         gradients=int(body["gradients"]["count"]),

@@ -1,4 +1,4 @@
-"""AOE's result file of gradient tuning, `aoe_result_gdat_<timestamp>_<pid>.json`."""
+"""AOE's result file of gradient tuning, `aoe_result_gdat_<timestamp>_pid<N>.json`."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def gdat_report_to_json(report: GdatReport) -> list[dict[str, Any]]:
     before, after = report.before, report.after
     if before is not None and before.step_us:
         speedup = report.estimate.median if report.estimate else 1.0
-        body |= performance_members(before.step_us / 1e3, speedup)
+        body |= performance_members(before.step_us / 1e3, speedup, report.result)
     body["gdat_tuning_result"] = report.result.value
     body["repo_summary"] = repo_summary([report.outcome] if report.outcome else [])
     body["modelhash"] = report.modelhash
@@ -128,7 +128,8 @@ def gdat_report_to_json(report: GdatReport) -> list[dict[str, Any]]:
         for candidate in report.candidates
     ]
     body["machine"], body["versions"] = dict(report.machine), dict(report.versions)
-    return [basic_section(report.tuning_name, report.tuning_time_s), {"GDAT": body}]
+    basic = basic_section(report.tuning_name, report.tuning_time_s, report.result)
+    return [basic, {"GDAT": body}]
 
 
 def _grouping_to_json(grouping: GroupingReport) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""AOE's result file of operator tuning, `aoe_result_opat_<timestamp>_<pid>.json`."""
+"""AOE's result file of operator tuning, `aoe_result_opat_<timestamp>_pid<N>.json`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from aoe.measurement.memory import ModelMemory
@@ -10,12 +11,36 @@ from aoe.results.files import (
     RepoOutcome,
     TuningResult,
     basic_section,
-    improvement_percent,
+    improvement_text,
     memory_to_json,
     performance_members,
     repo_summary,
 )
 from aoe.workload import Precision
+
+
+class GainKind(StrEnum):
+    """Which choice brought a gain. Source: AOE, keys of `tune_performance`."""
+
+    IMPL = "Impl"
+    """Another way to compute the operator, as its first guess has it."""
+    SCHEDULE = "Schedule"
+    """Tiles, loops and threads of that way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What one choice brought, the others staying as they are.
+
+    Attributes:
+        kind: The choice.
+        before_us: Time of the operator without it, us.
+        after_us: Time with it.
+    """
+
+    kind: GainKind
+    before_us: float
+    after_us: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,24 +49,24 @@ class OperatorResult:
 
     Attributes:
         op_name: First node that computes it.
-        op_type: Kernel family.
+        op_types: Operator types of the model it stands for, see `model_types`.
         outcome: What became of it.
-        before_us: Time of the default, us; None for a hit that was not tuned again.
-        after_us: Time of the best strategy, us.
+        gains: What tuning brought, by choice; nothing for a hit that was not tuned again.
+        failed: True if it was tuned and no candidate could be compiled, run, or was right.
         precision: What it computes in.
     """
 
     op_name: str
-    op_type: str
+    op_types: tuple[str, ...]
     outcome: RepoOutcome
-    before_us: float | None = None
-    after_us: float | None = None
+    gains: tuple[Gain, ...] = ()
+    failed: bool = False
     precision: Precision = Precision.FLOAT32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpatReport:
-    """Contents of `aoe_result_opat_<timestamp>_<pid>.json`.
+    """Contents of `aoe_result_opat_<timestamp>_pid<N>.json`.
 
     Attributes:
         tuning_name: Name of the tuning task.
@@ -50,7 +75,6 @@ class OpatReport:
         speedup: Whole model, untuned time over tuned time.
         result: State of the run.
         operators: Every operator that is done.
-        failed_operators: Names of operators whose tuning failed altogether.
         precision: The lowest the tuned model computes in: what `speedup` is of.
         memory: What sessions of both models take, None where that is not known.
     """
@@ -61,7 +85,6 @@ class OpatReport:
     speedup: float = 1.0
     result: TuningResult = TuningResult.INCOMPLETE
     operators: tuple[OperatorResult, ...] = ()
-    failed_operators: tuple[str, ...] = field(default=())
     precision: Precision = Precision.FLOAT32
     memory: ModelMemory | None = None
 
@@ -73,11 +96,17 @@ class OpatReport:
 def opat_report_to_json(report: OpatReport) -> list[dict[str, Any]]:
     """Return the report in AOE's form (dialect of CANN 6.3 and later).
 
+    While a run is incomplete, what only its end can tell is absent; a run that found nothing to
+    tune has no section but `basic`.
+
     Source: AOE documentation, result file of operator tuning.
     """
+    basic = basic_section(report.tuning_name, report.tuning_time_s, report.result)
+    if report.result is TuningResult.SUCCESSFUL and not report.operators:
+        return [basic]
     body: dict[str, Any] = {}
     if report.baseline_ms is not None:
-        body |= performance_members(report.baseline_ms, report.speedup)
+        body |= performance_members(report.baseline_ms, report.speedup, report.result)
     if report.memory is not None:
         body["session_memory"] = memory_to_json(report.memory)
     body["opat_tuning_result"] = report.result.value
@@ -89,24 +118,26 @@ def opat_report_to_json(report: OpatReport) -> list[dict[str, Any]]:
     body["repo_summary"] = repo_summary(operator.outcome for operator in report.operators)
     if report.precision.is_lower:
         body["precision"] = report.precision.value
-    if report.failed_operators:
-        body["tuning_failed_operators"] = list(report.failed_operators)
-    return [basic_section(report.tuning_name, report.tuning_time_s), {"OPAT": body}]
+    failed = [operator.op_name for operator in report.operators if operator.failed]
+    if failed:
+        body["tuning_failed_operators"] = failed
+    return [basic, {"OPAT": body}]
 
 
 def _modified(operator: OperatorResult) -> dict[str, Any]:
-    before, after = operator.before_us or 0.0, operator.after_us or 1.0
     lower = operator.precision is not Precision.FLOAT32
+    types = operator.op_types
     return {
         "op_name": operator.op_name,
-        "op_type": operator.op_type,
+        "op_type": types[0] if len(types) == 1 else list(types),
         **({"precision": operator.precision.value} if lower else {}),
         "tune_performance": {
-            "Schedule": {
-                "performance_after_tune(us)": round(after, 3),
-                "performance_before_tune(us)": round(before, 3),
-                "performance_improvement": f"{improvement_percent(before / after):.2f}%",
+            gain.kind.value: {
+                "performance_after_tune(us)": round(gain.after_us, 3),
+                "performance_before_tune(us)": round(gain.before_us, 3),
+                "performance_improvement": improvement_text(gain.before_us / gain.after_us),
                 "update_mode": operator.outcome.value,
             }
+            for gain in operator.gains
         },
     }

@@ -118,7 +118,7 @@ class ModeResult(Protocol):
 
     @property
     def result_file(self) -> Path:
-        """AOE's result file of the mode, `aoe_result_<mode>_<timestamp>_<pid>.json`."""
+        """AOE's result file of the mode, `aoe_result_<mode>_<timestamp>_pid<N>.json`."""
         ...
 
     @property

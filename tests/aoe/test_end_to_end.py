@@ -190,7 +190,7 @@ def test_every_published_report_is_whole_and_keeps_the_identities(first: Tuned) 
 
 def test_files_are_named_as_aoe_names_them(first: Tuned) -> None:
     out = first.place.root / "first"
-    assert first.result.result_file == out / "aoe_result_opat_20260102030405678_4711.json"
+    assert first.result.result_file == out / "aoe_result_opat_20260102030405678_pid4711.json"
     assert first.result.om_file == out / "net_tune.om"
     found = {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()}
     assert {

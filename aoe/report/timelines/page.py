@@ -9,6 +9,7 @@ from aoe.report.quantities import bytes_text, time_text
 from aoe.report.timelines.drawing import draw_timeline
 from aoe.report.timelines.style import STYLE
 from aoe.report.timelines.text import cost_text
+from aoe.results.files import TuningResult
 from aoe.results.gradients import GdatReport, GroupingReport
 
 _MOST_OPEN_ROWS = 12
@@ -152,5 +153,8 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
 
 def _footer(report: GdatReport) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in sorted(report.versions.items()))
-    parts = [f"model {report.modelhash}", f"tuned in {time_text(report.tuning_time_s * 1e6)}"]
+    tuned = report.result.value
+    if report.result is not TuningResult.INCOMPLETE:
+        tuned = f"tuned in {time_text(report.tuning_time_s * 1e6)}"
+    parts = [f"model {report.modelhash}", tuned]
     return "; ".join([*parts, *([versions] if versions else [])])

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from aoe.graph.regions import Refusal
+from aoe.operators.model_types import main_type, model_types
 from aoe.ort.profile import ModelProfile
 from aoe.results.files import (
     RepoOutcome,
     finite_or_none,
     improvement_percent,
+    improvement_text,
     load_to_json,
     memory_to_json,
     write_json,
@@ -32,7 +34,9 @@ from aoe.workload import Precision, workload_to_json
 
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
 _LONGEST_NAME = 80
-"""Characters of a node name in a file name; file systems take 255 bytes, a character up to 3."""
+"""Characters of an operator type in a file name; file systems take 255 bytes."""
+_MOST_IMPROVED = 10
+"""Entries of `top_improved_ops`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,22 @@ class OpatResult:
         """Of the whole model; 1 if it keeps no kernel."""
         return self.judgement.estimate.median if self.judgement.kept else 1.0
 
+    @property
+    def baseline_ms(self) -> float:
+        """Median time of the untuned model."""
+        return self.judgement.comparison.measurement.baseline_latency_us / 1e3
+
+    @property
+    def tuned_ms(self) -> float:
+        """Time of the tuned model: that of the untuned one over the speed-up, as in AOE's file."""
+        return self.baseline_ms / self.speedup
+
+    @property
+    def used_operators(self) -> tuple[TunedOperator, ...]:
+        """Operators whose kernels are in the tuned model."""
+        kept = {kernel.key for kernel in self.judgement.kept}
+        return tuple(tuned for tuned in self.operators if tuned.operator.key in kept)
+
 
 def write_details(result: OpatResult) -> None:
     """Write `summary.json`, `op_tuning/` and `profiling/`.
@@ -102,8 +122,8 @@ def write_details(result: OpatResult) -> None:
         OutputError: one of them cannot be written.
     """
     directory = result.places.results
-    for name, tuned in _file_names(result.operators).items():
-        write_json(directory / "op_tuning" / name, _operator_detail(tuned))
+    for name, alike in _detail_files(result.operators).items():
+        write_json(directory / "op_tuning" / name, [_operator_detail(tuned) for tuned in alike])
     _write_profile(directory / "profiling" / "before_tuning", result.profile)
     _write_profile(directory / "profiling" / "after_tuning", result.tuned_profile)
     write_json(directory / "summary.json", summary(result))
@@ -126,7 +146,12 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "versions": dict(result.versions),
         "seconds": round(result.seconds, 1),
         "baseline": "onnxruntime, all optimisations, same threads",
-        **_speed(judgement),
+        "total_ops": len(result.operators),
+        "tuned_ops": len(result.used_operators),
+        "performance_improvement": improvement_text(result.speedup),
+        "tuning_time": f"{round(result.seconds)}s",
+        "top_improved_ops": _top_improved(result),
+        **_speed(result),
         "pairs": judgement.estimate.pairs,
         "memory": memory_to_json(judgement.memory),
         "machine": load_to_json(judgement.comparison.measurement.load),
@@ -144,19 +169,27 @@ def summary(result: OpatResult) -> dict[str, Any]:
     }
 
 
-def _speed(judgement: Judgement) -> dict[str, float | bool]:
+def _speed(result: OpatResult) -> dict[str, float | bool]:
     """Return the figures of the whole model; one that keeps no kernel is the one it was."""
-    measurement, estimate = judgement.comparison.measurement, judgement.estimate
-    baseline_ms = round(measurement.baseline_latency_us / 1e3, 4)
-    unchanged = not judgement.kept
+    estimate, unchanged = result.judgement.estimate, not result.judgement.kept
     return {
         "unchanged": unchanged,
-        "baseline_ms": baseline_ms,
-        "tuned_ms": baseline_ms if unchanged else round(measurement.latency_us / 1e3, 4),
-        "speedup": 1.0 if unchanged else round(estimate.median, 4),
+        "baseline_ms": round(result.baseline_ms, 4),
+        "tuned_ms": round(result.tuned_ms, 4),
+        "speedup": round(result.speedup, 4),
         "speedup_low": 1.0 if unchanged else round(estimate.low, 4),
         "speedup_high": 1.0 if unchanged else round(estimate.high, 4),
     }
+
+
+def _top_improved(result: OpatResult) -> list[dict[str, str]]:
+    """Return the operators of the tuned model that gained most."""
+    gained = [(tuned.speedup or 1.0, tuned.operator.op_name) for tuned in result.used_operators]
+    gained.sort(key=lambda item: (-item[0], item[1]))
+    return [
+        {"op": name, "improvement": improvement_text(speedup)}
+        for speedup, name in gained[:_MOST_IMPROVED]
+    ]
 
 
 def _accuracy(held: HeldAccuracy) -> dict[str, Any]:
@@ -182,15 +215,14 @@ def _accuracy(held: HeldAccuracy) -> dict[str, Any]:
     }
 
 
-def _file_names(operators: Sequence[TunedOperator]) -> dict[str, TunedOperator]:
-    """Return a distinct file name for each operator, readable and short enough for any disk."""
-    named: dict[str, TunedOperator] = {}
+def _detail_files(operators: Sequence[TunedOperator]) -> dict[str, list[TunedOperator]]:
+    """Return the operators by the file that tells about them: one for each type and precision."""
+    files: dict[str, list[TunedOperator]] = {}
     for tuned in operators:
-        name = tuned.operator.op_name.translate(_UNSAFE)[:_LONGEST_NAME]
-        if f"{name}.json".lower() in (other.lower() for other in named):
-            name = f"{name}_{tuned.operator.key[:8]}"
-        named[f"{name}.json"] = tuned
-    return named
+        workload = tuned.operator.workload
+        kind = main_type(workload.operations).translate(_UNSAFE)[:_LONGEST_NAME]
+        files.setdefault(f"{kind}_{workload.precision.value}.json", []).append(tuned)
+    return files
 
 
 def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
@@ -201,6 +233,7 @@ def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
         "op_type": operator.workload.op_type,
         "op_names": list(operator.op_names),
         "precision": operator.workload.precision.value,
+        "model_op_types": list(model_types(operator.workload.operations)),
         "operations": [op.op_type for op in operator.workload.operations],
         "share_percent": round(operator.share * 100, 2),
         "before_us": _rounded(tuned.before_us),
@@ -218,6 +251,7 @@ def _operator_detail(tuned: TunedOperator) -> dict[str, Any]:
     return {
         "schema": "aoe.op_tuning/1",
         "key": tuned.operator.key,
+        "op_names": list(tuned.operator.op_names),
         "workload": workload_to_json(tuned.operator.workload),
         "outcome": tuned.outcome.value,
         "reason": tuned.reason,

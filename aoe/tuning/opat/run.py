@@ -25,12 +25,13 @@ from aoe.om.file import KernelUse, Manifest, write_offline_model
 from aoe.ort.profile import ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.results.files import TuningResult, write_json
-from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
+from aoe.results.opat import OpatReport, opat_report_to_json
 from aoe.settings import LARGEST_SEED
 from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.opat.agenda import Agenda, tune_found
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
+from aoe.tuning.opat.gains import operator_result
 from aoe.tuning.opat.judging.judge import Judgement
 from aoe.tuning.opat.judging.model import check_accuracy, judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator
@@ -179,15 +180,7 @@ def _agenda(bench: Workbench, profile: ModelProfile, searching: Stopwatch) -> Ag
 
 def _tell(tuned: TunedOperator, progress: Progress, report: LiveReport[OpatReport]) -> None:
     """Put an operator that is done into the result file, and on the screen."""
-    done = OperatorResult(
-        op_name=tuned.operator.op_name,
-        op_type=tuned.operator.workload.op_type,
-        outcome=tuned.outcome,
-        before_us=tuned.before_us,
-        after_us=tuned.after_us,
-        precision=tuned.operator.workload.precision,
-    )
-    report.update(operators=(*report.value.operators, done))
+    report.update(operators=(*report.value.operators, operator_result(tuned)))
     speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
     progress.operator(tuned.operator.op_name, f"{speedup}{tuned.outcome.value}: {tuned.reason}")
 

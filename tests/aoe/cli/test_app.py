@@ -170,7 +170,9 @@ def test_mode_is_added_by_a_module_and_a_line(
     done = run("--model=m", "--job_type=1")
     assert done.code == 0
     assert f"tuned model: {tmp_path / 'm.om'}" in done.out
-    assert done.out.endswith("m_1 process finished. Performance improved by 25.00%\n")
+    assert done.out.endswith(
+        "m_1 process finished. Performance improved by 25.00%\nAoe process finished\n"
+    )
     document = run("--model=m", "--job_type=sgat", "--json").document
     assert (document["schema"], document["speedup"]) == ("aoe.mode/1", 1.25)
 

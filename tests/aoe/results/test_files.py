@@ -27,7 +27,7 @@ _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 def test_name_is_that_of_aoe() -> None:
     name = result_name("gdat", "20260301120000123", 77)
-    assert name == "aoe_result_gdat_20260301120000123_77.json"
+    assert name == "aoe_result_gdat_20260301120000123_pid77.json"
 
 
 def test_time_stamp_is_aoe_s() -> None:

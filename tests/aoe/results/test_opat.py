@@ -9,18 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoe.results.files import RepoOutcome, TuningResult
-from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
+from aoe.results.files import RepoOutcome, TuningResult, repo_summary
+from aoe.results.opat import Gain, GainKind, OpatReport, OperatorResult, opat_report_to_json
 from aoe.testing.fakes import MEMORY
 
 _TIMES = st.floats(0.001, 1e9)
+_GAINS = st.builds(Gain, kind=st.sampled_from(GainKind), before_us=_TIMES, after_us=_TIMES)
 _OPERATORS = st.builds(
     OperatorResult,
     op_name=st.text(min_size=1, max_size=8),
-    op_type=st.sampled_from(["lrn", "elementwise"]),
+    op_types=st.lists(st.sampled_from(["Conv", "Relu", "LRN"]), min_size=1, max_size=3).map(tuple),
     outcome=st.sampled_from(RepoOutcome),
-    before_us=_TIMES,
-    after_us=_TIMES,
+    gains=st.lists(_GAINS, max_size=2, unique_by=lambda gain: gain.kind).map(tuple),
+    failed=st.booleans(),
 )
 _REPORTS = st.builds(
     OpatReport,
@@ -31,13 +32,19 @@ _REPORTS = st.builds(
     result=st.sampled_from(TuningResult),
     operators=st.lists(_OPERATORS, max_size=12).map(tuple),
 )
+_LRN = OperatorResult(op_name="lrn", op_types=("LRN",), outcome=RepoOutcome.RESERVED)
+_FINAL = {"model_performance_improvement", "model_result_performance(ms)"}
+"""What only the end of a run can tell."""
 
 
 def _body(report: OpatReport) -> dict[str, Any]:
-    basic, body = opat_report_to_json(report)
+    basic, *sections = opat_report_to_json(report)
     assert list(basic) == ["basic"]
-    assert list(body) == ["OPAT"]
-    found: dict[str, Any] = body["OPAT"]
+    if report.result is TuningResult.SUCCESSFUL and not report.operators:
+        assert sections == []
+        return {"repo_summary": repo_summary([]), "repo_modified_operators": []}
+    assert [list(section) for section in sections] == [["OPAT"]]
+    found: dict[str, Any] = sections[0]["OPAT"]
     return found
 
 
@@ -67,14 +74,52 @@ def test_modified_operators_are_those_added_and_updated(report: OpatReport) -> N
     assert len(modified) == repo["repo_add_num"] + repo["repo_update_num"]
     for entry in modified:
         assert set(entry) == {"op_name", "op_type", "tune_performance"}
-        (mode,) = entry["tune_performance"].values()
-        assert set(mode) == {
-            "performance_after_tune(us)",
-            "performance_before_tune(us)",
-            "performance_improvement",
-            "update_mode",
-        }
-        assert mode["update_mode"] in ("add", "update")
+        assert set(entry["tune_performance"]) <= {"Impl", "Schedule"}
+        for gain in entry["tune_performance"].values():
+            assert set(gain) == {
+                "performance_after_tune(us)",
+                "performance_before_tune(us)",
+                "performance_improvement",
+                "update_mode",
+            }
+            assert gain["update_mode"] in ("add", "update")
+
+
+@given(_REPORTS)
+def test_what_only_the_end_tells_is_absent_before(report: OpatReport) -> None:
+    basic, *sections = opat_report_to_json(report)
+    ended = report.result is not TuningResult.INCOMPLETE
+    assert ("tuning_time(s)" in basic["basic"]) is ended
+    told = _FINAL & set(sections[0]["OPAT"]) if sections else set()
+    known = report.result is TuningResult.SUCCESSFUL and report.baseline_ms is not None
+    assert told == (_FINAL if known and sections else set())
+
+
+@given(_REPORTS)
+def test_failed_operators_are_named_and_counted_as_unsatisfied_or_hit(report: OpatReport) -> None:
+    failed = [operator.op_name for operator in report.operators if operator.failed]
+    assert _body(report).get("tuning_failed_operators", []) == failed
+
+
+def test_nothing_tunable_leaves_only_the_basic_section() -> None:
+    report = OpatReport(tuning_name="x", baseline_ms=3.0, result=TuningResult.SUCCESSFUL)
+    assert opat_report_to_json(report) == [{"basic": {"tuning_name": "x", "tuning_time(s)": 0}}]
+
+
+def test_several_operators_are_a_list_and_each_choice_has_its_gain() -> None:
+    fused = OperatorResult(
+        op_name="conv",
+        op_types=("Conv", "Relu"),
+        outcome=RepoOutcome.UPDATE,
+        gains=(
+            Gain(kind=GainKind.IMPL, before_us=300, after_us=200),
+            Gain(kind=GainKind.SCHEDULE, before_us=200, after_us=160),
+        ),
+    )
+    (entry,) = _body(OpatReport(tuning_name="x", operators=(fused,)))["repo_modified_operators"]
+    assert entry["op_type"] == ["Conv", "Relu"]
+    gains = entry["tune_performance"]
+    assert [gains[kind]["performance_improvement"] for kind in gains] == ["50.00%", "25.00%"]
 
 
 @given(_REPORTS)
@@ -84,7 +129,7 @@ def test_report_is_strict_json(report: OpatReport) -> None:
 
 
 def test_report_reads_as_aoe_documents_it() -> None:
-    """The example of AOE's documentation, with this engine's only tune mode."""
+    """The example of AOE's documentation, with a tune mode of this engine."""
     report = OpatReport(
         tuning_name="resnet50_20260101000000000",
         tuning_time_s=1827.4,
@@ -94,12 +139,11 @@ def test_report_reads_as_aoe_documents_it() -> None:
         operators=(
             OperatorResult(
                 op_name="softmax",
-                op_type="softmax",
+                op_types=("Softmax",),
                 outcome=RepoOutcome.ADD,
-                before_us=134,
-                after_us=99,
+                gains=(Gain(kind=GainKind.SCHEDULE, before_us=134, after_us=99),),
             ),
-            OperatorResult(op_name="lrn", op_type="lrn", outcome=RepoOutcome.RESERVED),
+            _LRN,
         ),
     )
     assert opat_report_to_json(report) == [
@@ -113,7 +157,7 @@ def test_report_reads_as_aoe_documents_it() -> None:
                 "repo_modified_operators": [
                     {
                         "op_name": "softmax",
-                        "op_type": "softmax",
+                        "op_type": "Softmax",
                         "tune_performance": {
                             "Schedule": {
                                 "performance_after_tune(us)": 99,
@@ -160,10 +204,5 @@ def test_running_task_is_incomplete_and_has_no_times_yet() -> None:
     ],
 )
 def test_results_are_aoe_s_words(result: TuningResult, words: str) -> None:
-    assert _body(OpatReport(tuning_name="x", result=result))["opat_tuning_result"] == words
-
-
-def test_failed_operators_are_listed_when_there_are_any() -> None:
-    assert "tuning_failed_operators" not in _body(OpatReport(tuning_name="x"))
-    body = _body(OpatReport(tuning_name="x", failed_operators=("a",)))
-    assert body["tuning_failed_operators"] == ["a"]
+    report = OpatReport(tuning_name="x", result=result, operators=(_LRN,))
+    assert _body(report)["opat_tuning_result"] == words

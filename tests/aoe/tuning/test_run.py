@@ -222,7 +222,7 @@ def _places(
 def test_output_directory_takes_everything(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     om, result = _places(place, monkeypatch, {}, place / "out")
     assert om == place / "out" / "net_tune.om"
-    assert result == place / "out" / f"aoe_result_opat_20260102030405678_{os.getpid()}.json"
+    assert result == place / "out" / f"aoe_result_opat_20260102030405678_pid{os.getpid()}.json"
 
 
 def test_output_file_names_the_model_itself(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -412,7 +412,7 @@ def test_program_is_tuned_into_the_bank_and_a_result_file_of_the_mode(tmp_path: 
     assert tuned.tuning_name == "Net_20260102030405678"
     assert tuned.speedup > 1.01
     assert tuned.bank == tmp_path / "host_gradient_fusion.json" and tuned.bank.is_file()
-    name = f"aoe_result_gdat_20260102030405678_{os.getpid()}.json"
+    name = f"aoe_result_gdat_20260102030405678_pid{os.getpid()}.json"
     assert tuned.result_file == tmp_path / "out" / name
     assert load_gdat_report(tuned.result_file).result is TuningResult.SUCCESSFUL
 
