@@ -71,15 +71,20 @@ def with_bank(env: Mapping[str, str], bank: Path) -> Mapping[str, str]:
     return {**env, "TUNE_BANK_PATH": str(bank.resolve())}
 
 
-def work_path(env: Mapping[str, str], cwd: Path) -> Path:
-    """Return where results go without `--output`: `$ASCEND_WORK_PATH/aoe_data`, else `cwd`.
+def work_path(env: Mapping[str, str], cwd: Path, output: Path | None = None) -> Path:
+    """Return where AOE's result file goes: `$ASCEND_WORK_PATH/aoe_data`, `output`, or `cwd`.
+
+    Args:
+        env: The process's environment.
+        cwd: Working directory.
+        output: Folder of `--output`, None without it.
 
     Raises:
         OutputError: the variable names something that is no directory or cannot be created.
     """
     named = env.get("ASCEND_WORK_PATH")
     if not named:
-        return cwd
+        return cwd if output is None else output
     path = cwd / named / "aoe_data"
     try:
         path.mkdir(parents=True, exist_ok=True)

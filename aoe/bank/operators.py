@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ from aoe.measurement import Measurement, SpeedupEstimate
 from aoe.schedule import Configuration, Schedule
 from aoe.workload import Precision, Workload, workload_to_json
 from aoebank import (
+    Bank,
     Event,
     Provenance,
     Record,
@@ -247,6 +248,28 @@ class OperatorBank:
             by_file.setdefault(self.file(workload.op_type), []).append(_note(workload, verdict))
         for file, notes in by_file.items():
             self._journal.append(file, notes)
+
+    def copy_to(self, root: Path, workloads: Iterable[Workload]) -> None:
+        """Put the records of workloads, with their lines of the side-car, into another bank.
+
+        Args:
+            root: Its root, which is made if need be; what it has besides stays.
+            workloads: Those without a record are passed over.
+        """
+        if root.resolve() == self._bank.root.resolve():
+            return
+        other = Bank(root)
+        for workload in workloads:
+            source = self.file_of(workload)
+            record = self._record_at(source, key_of(workload))
+            if record is None:
+                continue
+            file = root / source.relative_to(self._bank.root)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            other.put(file, [record])
+            known = list(other.iter_provenance(file, record.key))
+            noted = self._bank.iter_provenance(source, record.key)
+            other.append_provenance(file, [entry for entry in noted if entry not in known])
 
     def _record(
         self, workload: Workload, strategy: Mapping[str, Any], *, cost_us: float | None

@@ -58,7 +58,7 @@ def run_script(
         typer.Exit: with the script's own exit code, if it is not 0.
     """
     script = _checked(script, job_types, model)
-    from aoe.report.tuning import report_of
+    from aoe.report.tuning import TuningReport, report_of
     from aoe.torch.ddp.script_run import TrainingScript
     from aoe.tuning.gdat.result import TunedGradients
     from aoe.tuning.run import tune_with
@@ -81,7 +81,7 @@ def run_script(
         )
     tuned = found.get(TunedGradients)
     if tuned.is_first:
-        finish(report_of(tuned), as_json=as_json)
+        finish(TuningReport(modes=(report_of(tuned),)), as_json=as_json)
     if tuned.exit_code:
         raise typer.Exit(tuned.exit_code)
 

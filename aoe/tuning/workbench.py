@@ -39,12 +39,14 @@ class ResultPlaces:
         om_file: The tuned model to write.
         results: Directory of the reports.
         result_file: AOE's result file of the mode.
+        bank: Root of the bank that goes with the results; None without `--output`.
     """
 
     tuning_name: str
     om_file: Path
     results: Path
     result_file: Path
+    bank: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +186,7 @@ def _journal(
 def _places(context: TuneContext, model_name: str, job: JobType) -> ResultPlaces:
     """Return AOE's workspace, or what `--output` says; it can be written afterwards."""
     output, stamp = context.settings.output, timestamp_of(context.now)
-    name = f"{model_name}_{stamp}"
+    name, bank = f"{model_name}_{stamp}", None
     if output is None:
         log = work_path(context.env, context.cwd)
         results = log / "aoe_workspace" / name / "tunespace" / "result"
@@ -192,13 +194,15 @@ def _places(context: TuneContext, model_name: str, job: JobType) -> ResultPlaces
     else:
         output = context.cwd / output
         is_file = output.suffix == ".om"
-        log = results = output.parent if is_file else output
+        results = output.parent if is_file else output
         om_file = output if is_file else output / f"{model_name}_tune.om"
+        log, bank = work_path(context.env, context.cwd, results), results / "bank"
     return ResultPlaces(
         tuning_name=name,
         om_file=om_file,
         results=_writable(results),
         result_file=log / result_name(job, stamp, os.getpid()),
+        bank=bank,
     )
 
 

@@ -72,11 +72,10 @@ def find_places(
         OutputError: the work path cannot.
     """
     stamp = timestamp_of(now)
-    folder = output if output is not None else work_path(env, cwd)
     return TrainingPlaces(
         tuning_name=f"{training.model_name}_{stamp}",
         bank_folder=gradient_bank_folder(env, cwd, training.soc_version),
-        result_file=folder / result_name(JobType.GDAT, stamp, os.getpid()),
+        result_file=work_path(env, cwd, output) / result_name(JobType.GDAT, stamp, os.getpid()),
     )
 
 

@@ -230,6 +230,8 @@ def _write_model(
     )
     bench.progress.step(f"writing {om_file}")
     write_offline_model(om_file, assembly.directory, manifest)
+    if bench.places.bank is not None:
+        bank.copy_to(bench.places.bank, [kernel.source.workload for kernel in judgement.kept])
 
 
 def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:

@@ -377,3 +377,32 @@ def test_precisions_share_neither_records_nor_guesses(tmp_path: Path) -> None:
     assert make_bank(tmp_path).nearest(_EXP) == ()
     assert make_bank(tmp_path).find(lower) is not None
     assert len(make_bank(tmp_path).nearest(lower)) == 1
+
+
+def test_copy_has_the_records_asked_for_and_all_that_was_noted_of_them(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path / "all")
+    _save(bank)
+    _save(bank, _TANH)
+    bank.note([(_EXP, _judged(Event.KEPT))])
+    missing = chain_workload(("Neg",))
+    for _ in range(2):  # a second run into the same place repeats nothing
+        bank.copy_to(tmp_path / "new" / "copy", [_EXP, missing])
+    copy = make_bank(tmp_path / "new" / "copy")
+    found, stored = copy.find(_EXP), bank.find(_EXP)
+    assert found is not None and stored is not None
+    assert replace(found, file=stored.file) == stored
+    assert (copy.find(_TANH), copy.find(missing)) == (None, None)
+    events = [entry.event for entry in Bank(tmp_path / "new" / "copy").iter_provenance(found.file)]
+    assert events == [Event.ADD, Event.KEPT]
+    assert copy.model_verdict(_EXP) is Event.KEPT
+
+
+def test_copy_keeps_what_is_there_and_nothing_is_copied_onto_itself(tmp_path: Path) -> None:
+    first, second = make_bank(tmp_path / "first"), make_bank(tmp_path / "second")
+    _save(first)
+    _save(second, _TANH)
+    first.copy_to(tmp_path / "second", [_EXP])
+    assert second.find(_TANH) is not None and second.find(_EXP) is not None
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*.json*")}
+    first.copy_to(tmp_path / "second" / ".." / "first", [_EXP])
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*.json*")} == before

@@ -225,6 +225,15 @@ def test_output_directory_takes_everything(place: Path, monkeypatch: pytest.Monk
     assert result == place / "out" / f"aoe_result_opat_20260102030405678_pid{os.getpid()}.json"
 
 
+def test_work_path_takes_the_result_file_whatever_the_output(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"ASCEND_WORK_PATH": str(place / "work")}
+    om, result = _places(place, monkeypatch, env, place / "out")
+    assert om == place / "out" / "net_tune.om"
+    assert result.parent == place / "work" / "aoe_data"
+
+
 def test_output_file_names_the_model_itself(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     om, result = _places(place, monkeypatch, {}, Path("new/fast.om"))
     assert om == place / "new" / "fast.om"
