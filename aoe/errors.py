@@ -28,6 +28,8 @@ class AoeError(AoebankError):
         hint: str | None = None,
     ) -> None:
         super().__init__(problem, where=where, got=got, expected=expected, hint=hint or "")
+        if hint:
+            self.add_note(f"hint: {hint}")  # what Python shows of an error nobody catches
 
     def __str__(self) -> str:
         return self.headline  # becomes a part of other messages: why a candidate failed

@@ -12,13 +12,22 @@ if TYPE_CHECKING:
     from aoe.torch.collecting.collect import set_aoe
     from aoe.torch.ddp.gradients import apply_gradient_strategy, tune_gradients
     from aoe.torch.ddp.script_run import TrainingScript
+    from aoe.torch.modules.compiled import fallbacks
     from aoe.torch.modules.optimization import optimize
 
-__all__ = ["TrainingScript", "apply_gradient_strategy", "optimize", "set_aoe", "tune_gradients"]
+__all__ = [
+    "TrainingScript",
+    "apply_gradient_strategy",
+    "fallbacks",
+    "optimize",
+    "set_aoe",
+    "tune_gradients",
+]
 
 _HOMES = {
     "TrainingScript": "ddp.script_run",
     "apply_gradient_strategy": "ddp.gradients",
+    "fallbacks": "modules.compiled",
     "optimize": "modules.optimization",
     "set_aoe": "collecting.collect",
     "tune_gradients": "ddp.gradients",

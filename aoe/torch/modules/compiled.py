@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
-import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from torch.autograd import forward_ad
 from aoe.errors import RunError
 from aoe.om.loading import FallbackWarning
 from aoe.torch.modules.calls import CallConvention, FlatCall, describe
+from aoe.torch.modules.fallbacks import Fallback, FallbackCounts
 from aoe.torch.modules.served import ServedModel
 from aoe.torch.modules.state import tensors_of
 
-_OWN = ("_original", "_served", "_convention", "_warned", "_lock")
+_OWN = ("_original", "_served", "_convention", "_fallbacks")
 _SHARED = (
     "_parameters",
     "_buffers",
@@ -39,9 +40,10 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
     It is called like the original and holds its very parameters, buffers and children:
     `state_dict`, `parameters`, `train`, `eval`, `to` and attributes act on the original.
 
-    PyTorch computes, as if nothing had been tuned, while the module is training, where gradients
-    are wanted, under autocast, while it is being traced, and, with one `FallbackWarning` for each
-    reason, for calls of another form and from the moment its state differs from the exported one.
+    PyTorch computes, as if nothing had been tuned, while the module is training or being traced,
+    and, with one `FallbackWarning` and a count for each reason (see `fallbacks`), where gradients
+    are wanted, under autocast, for calls of another form, and from the moment the module's state
+    differs from the exported one.
 
     Args:
         original: The module that was exported.
@@ -56,8 +58,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         own["_original"] = original
         own["_served"] = served
         own["_convention"] = CallConvention(original.forward)
-        own["_warned"] = set()
-        own["_lock"] = threading.Lock()
+        own["_fallbacks"] = FallbackCounts()
 
     @property
     def _orig_mod(self) -> torch.nn.Module:  # what torch.compile's wrapper calls it
@@ -91,38 +92,48 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         served = self._served_model
         if served.trains():
             return original(*args, **kwargs)
-        reason, seen = self._reason(served, call)
-        if reason:
-            self._warn(reason, seen)
+        if reason := self._reason(served, call):
+            self._warn(*reason)
             return original(*args, **kwargs)
+        if not served.layouts.knows(call):
+            if served.layouts.is_full:
+                self._warn(Fallback.LAYOUTS, "arguments lie in memory in too many ways")
+                return original(*args, **kwargs)
+            served.learn(call, original(*args, **kwargs))
         try:
             return served.compute(call)
         except (RunError, RuntimeError) as error:
-            self._warn(f"the tuned model failed: {error}", "failure")
+            self._warn(Fallback.FAILURE, f"the tuned model failed: {error}")
             return original(*args, **kwargs)
 
-    def _reason(self, served: ServedModel, call: FlatCall) -> tuple[str, str]:
-        """Return why PyTorch has to compute, and what distinguishes the reason."""
-        if torch.is_grad_enabled() and self._needs_gradient(call):
-            return "gradients are wanted; call it under torch.no_grad()", "gradient"
-        if self._has_tangent(call):
-            return "a forward-mode derivative is wanted", "tangent"
+    def _reason(self, served: ServedModel, call: FlatCall) -> tuple[Fallback, str] | None:
+        """Return why PyTorch has to compute, and the same in words; None if it need not."""
+        if torch.is_grad_enabled() and served.needs_gradient(call):
+            return Fallback.GRADIENTS, "gradients are wanted; call it under torch.no_grad()"
+        if mode := self._mode(call):
+            return mode, mode.value
         if served.is_forked():
-            return "this is a forked process, where ONNX Runtime cannot compute", "fork"
-        if torch.is_autocast_enabled("cpu"):
-            return "autocast is on", "autocast"
+            return Fallback.FORK, "this is a forked process, where ONNX Runtime cannot compute"
         if not served.form.accepts(call):
             said = describe(call)
-            return f"the model was tuned for other inputs, these are {said}", said
+            return Fallback.INPUTS, f"the model was tuned for other inputs, these are {said}"
         if change := served.change():
             remedy = getattr(type(self.original), "STALE_REMEDY", "optimize the module again")
-            return f"{change} since; {remedy}", "state"
-        return "", ""
+            return Fallback.STATE, f"{change} since; {remedy}"
+        return None
 
-    def _needs_gradient(self, call: FlatCall) -> bool:
-        return any(t.requires_grad for t in call.tensors) or any(
-            p.requires_grad for p in self.__dict__["_original"].parameters()
-        )
+    def _mode(self, call: FlatCall) -> Fallback | None:
+        """Return what PyTorch does to operators besides computing them."""
+        if torch.is_autocast_enabled("cpu"):
+            return Fallback.AUTOCAST
+        functorch = torch._C._functorch
+        if functorch.peek_interpreter_stack() is not None and any(
+            map(functorch.is_functorch_wrapped_tensor, call.tensors)
+        ):
+            return Fallback.TRANSFORM
+        if self._has_tangent(call):
+            return Fallback.TANGENTS
+        return Fallback.DISPATCH_MODE if torch._C._len_torch_dispatch_stack() else None
 
     def _has_tangent(self, call: FlatCall) -> bool:
         if forward_ad._current_level < 0:  # no dual level: tensors are plain
@@ -130,13 +141,13 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         tensors = [*call.tensors, *(tensor for _, tensor in tensors_of(self.original))]
         return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
-    def _warn(self, reason: str, seen: str) -> None:
-        with self.__dict__["_lock"]:
-            if seen in self.__dict__["_warned"]:
-                return
-            self.__dict__["_warned"].add(seen)
+    def _warn(self, kind: Fallback, reason: str) -> None:
+        """Count a call that PyTorch computes, and say so the first time."""
+        if not self.__dict__["_fallbacks"].add(kind):
+            return
         name = type(self.original).__name__
-        warnings.warn(f"{name}: running in PyTorch: {reason}", FallbackWarning, stacklevel=5)
+        text = f"{name}: running in PyTorch: {reason} (said once; aoe.torch.fallbacks() counts)"
+        warnings.warn(text, FallbackWarning, stacklevel=5)
 
     # ---- everything else is the original's business ----
 
@@ -207,3 +218,22 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
 
 def _restore(original: torch.nn.Module, packed: Mapping[str, Any]) -> OptimizedModule:
     return OptimizedModule(original, ServedModel.unpacked(packed, original))
+
+
+def fallbacks(module: torch.nn.Module) -> Counter[str]:
+    """Return how many calls PyTorch computed instead of a tuned model, by reason.
+
+    Each optimized module warns of the first of them only. Calls in training mode and under a tracer
+    are not counted: nothing is expected of a tuned model there.
+
+    Args:
+        module: What `aoe.torch.optimize` returned, or a module that holds such ones.
+
+    Returns:
+        Calls by reason, all optimized modules in it together; empty where there were none.
+    """
+    counts: Counter[str] = Counter()
+    for member in module.modules():
+        if isinstance(member, OptimizedModule):
+            counts += member.__dict__["_fallbacks"].by_reason()
+    return counts

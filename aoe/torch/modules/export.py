@@ -67,6 +67,16 @@ class OutputForm:
         """Return what the module would."""
         return pytree.tree_unflatten([_leaf(f, results, call) for f in self.leaves], self.spec)
 
+    def results_of(self, returned: Any) -> list[torch.Tensor]:
+        """Return the tensors in what the module returned that the model's results stand for."""
+        found = zip(self.leaves, pytree.tree_leaves(returned), strict=True)
+        results = {
+            form.index: leaf
+            for form, leaf in found
+            if isinstance(form, Returned) and not form.argument
+        }
+        return [results[index] for index in sorted(results)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,6 +51,7 @@ class OptimizeOptions:
         accuracy: What the whole model has to keep.
         calibration: Directory of input sets accuracy is checked on; None for the example inputs.
         strict_fp32: Whether kernels that transform sums are left out.
+        frozen: Whether the module is promised not to change, so that no call looks for changes.
     """
 
     job_type: int | str = 2
@@ -65,6 +67,7 @@ class OptimizeOptions:
     accuracy: str | None = None
     calibration: str | Path | None = None
     strict_fp32: bool = False
+    frozen: bool = False
 
     @property
     def precision(self) -> PrecisionSettings:
@@ -123,7 +126,7 @@ def optimize(
         example_kwargs: Keyword arguments of the call.
         progress: Is told what happens; default is silence.
         **options: See `OptimizeOptions`: bank, output, tuning_time_limit, trials, search, seed,
-            core_num, precision_mode, modify_mixlist, accuracy, calibration, strict_fp32.
+            core_num, precision_mode, modify_mixlist, accuracy, calibration, strict_fp32, frozen.
 
     Raises:
         ModelImportError: the module cannot be exported; names the inner module and the operator.
@@ -168,8 +171,13 @@ def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
     known = OptimizeOptions.__slots__
     for name in given:
         if name not in known:
+            near = get_close_matches(name, known, n=1)
+            meant = f"did you mean {near[0]}? " if near else ""
             raise OptionError(
-                "aoe.torch", "unknown option", got=name, expected=f"one of {', '.join(known)}"
+                "aoe.torch",
+                "unknown option",
+                got=name,
+                expected=f"{meant}one of {', '.join(known)}",
             )
     options = OptimizeOptions(**given)
     _ = options.precision  # found wrong before anything is exported
@@ -229,7 +237,12 @@ def _tune(
         settings = replace(_settings(options, file, Path(output)), precision=precision)
         om_file = engine(settings, _environment(options), progress)
         served = ServedModel(
-            om_file, exported.interface, exported.state, threads=options.core_num, owned=owned
+            om_file,
+            exported.interface,
+            exported.state,
+            threads=options.core_num,
+            frozen=options.frozen,
+            owned=owned,
         )
         undo.pop_all()
     return served
@@ -279,15 +292,18 @@ def _save(proto: onnx.ModelProto, file: Path, where: str) -> None:
 def _check(module: torch.nn.Module, served: ServedModel, call: FlatCall, where: str) -> None:
     """Compare the tuned model with the module itself on the example inputs."""
     with torch.no_grad(), evaluating(module):
-        expected = _tensors(module(*call.rebuild(call.tensors)[0], **call.rebuild(call.tensors)[1]))
-        found = _tensors(served.compute(call))
+        args, kwargs = call.rebuild(call.tensors)
+        returned = module(*args, **kwargs)
+        served.learn(call, returned)
+        expected, found = _tensors(returned), _tensors(served.compute(call))
     forms = [
-        [(tensor.dtype, tuple(tensor.shape)) for tensor in tensors] for tensors in (expected, found)
+        [(tensor.dtype, tuple(tensor.shape), tensor.stride()) for tensor in tensors]
+        for tensors in (expected, found)
     ]
     if forms[0] != forms[1]:
         raise AccuracyError(
             where,
-            "the exported model returns tensors of other types or shapes",
+            "the exported model returns tensors of other types, shapes or strides",
             got=forms[1],
             expected=str(forms[0]),
             hint="this is a fault of the export: please report the module",

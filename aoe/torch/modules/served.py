@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,10 @@ from aoe.om.loading import OfflineModel, load
 from aoe.ort.sessions import run_session
 from aoe.torch.modules.calls import FlatCall
 from aoe.torch.modules.export import Interface
+from aoe.torch.modules.layouts import ResultLayouts, Strides
 from aoe.torch.modules.state import ModuleState
+
+Layouts = Mapping[tuple[Strides, ...], tuple[Strides, ...]]
 
 
 class ServedModel:
@@ -29,7 +33,10 @@ class ServedModel:
     Args:
         om_file: The tuned model.
         exported: What it computes, and of which module.
+        state: Of that module.
         threads: Intra-op threads; None for those it was tuned for.
+        frozen: True if the module is promised not to change, so that nobody looks.
+        layouts: How results lie in memory, as far as that is known.
         owned: Directory that is removed with this object.
     """
 
@@ -40,6 +47,8 @@ class ServedModel:
         state: ModuleState,
         *,
         threads: int | None = None,
+        frozen: bool = False,
+        layouts: Layouts = MappingProxyType({}),
         owned: ScratchFolder | None = None,
     ) -> None:
         if owned is not None:
@@ -50,6 +59,8 @@ class ServedModel:
         self._interface = exported
         self._state = state
         self._threads = threads
+        self._frozen = frozen
+        self.layouts = ResultLayouts(layouts)
         self.model: OfflineModel = load(om_file, threads=threads)
         self._stamp = _stamp(om_file)
         known = {value.name for value in self.model.get_inputs()}
@@ -57,7 +68,7 @@ class ServedModel:
 
     def change(self) -> str:
         """Return what has changed since the export, in words; the empty string if nothing has."""
-        return self._state.change()
+        return "" if self._frozen else self._state.change()
 
     def is_forked(self) -> bool:
         """Return True in a child process: the threads of ONNX Runtime did not come along."""
@@ -65,12 +76,22 @@ class ServedModel:
 
     def trains(self) -> bool:
         """Return True if a part of the module is in another mode than when it was exported."""
-        return self._state.trains()
+        return not self._frozen and self._state.trains()
+
+    def needs_gradient(self, call: FlatCall) -> bool:
+        """Return True if an argument or a parameter of the module requires a gradient."""
+        tensors = (*call.tensors, *self._state.parameters)
+        return any(tensor.requires_grad for tensor in tensors)
+
+    def learn(self, call: FlatCall, returned: Any) -> None:
+        """Remember how what PyTorch returned for a call lies in memory."""
+        self.layouts.learn(call, self._interface.outputs.results_of(returned))
 
     def compute(self, call: FlatCall) -> Any:
         """Return what the module would return, in new tensors.
 
-        Inputs are read where they are, results stay where ONNX Runtime put them.
+        Inputs are read where they are, results stay where ONNX Runtime put them unless PyTorch
+        would lay them otherwise. Calls with such strides have to be known to `layouts`.
 
         Raises:
             RunError: ONNX Runtime refuses.
@@ -78,7 +99,8 @@ class ServedModel:
         named = zip(self._names, call.tensors, strict=True)
         feed = {name: _array(tensor) for name, tensor in named if name}
         results = run_session(self.model.session, feed)
-        return self._interface.outputs.rebuild([_tensor(result) for result in results], call)
+        laid = self.layouts.lay([_tensor(result) for result in results], call)
+        return self._interface.outputs.rebuild(laid, call)
 
     def packed(self) -> dict[str, Any]:
         """Return all of it as values that can be pickled, the tuned model included.
@@ -93,8 +115,10 @@ class ServedModel:
             "om": self.om_file.read_bytes(),
             "interface": _pickled(self._interface),
             "modes": self._state.modes,
-            "change": self.change(),
+            "change": self._state.change(),
             "threads": self._threads,
+            "frozen": self._frozen,
+            "layouts": self.layouts.known,
         }
 
     @classmethod
@@ -106,7 +130,8 @@ class ServedModel:
         state = ModuleState(module, modes=packed["modes"], change=packed["change"])
         with _quiet_pytrees():
             interface = pickle.loads(packed["interface"])
-        return cls(file, interface, state, threads=packed["threads"], owned=folder)
+        kept = {name: packed[name] for name in ("threads", "frozen", "layouts")}
+        return cls(file, interface, state, **kept, owned=folder)
 
 
 def _pickled(interface: Interface) -> bytes:

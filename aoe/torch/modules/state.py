@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import itemgetter
+from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-_SAMPLES = 16
-"""Elements compared of each tensor: writes through `.data` or NumPy raise no version counter."""
+from aoe.torch.modules.tensor_watch import TensorWatch
+
 _TABLES = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _LARGEST_CONTAINER = 64
-_TWO = ("_is_full_backward_hook", "_is_full_backward_hook")
-"""A key every module has, twice: an itemgetter of two keys and more returns a tuple."""
-_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_training = attrgetter("training")
 
 
 class ModuleState:
     """What an exported model was made of.
 
-    Python cannot tell who writes to a tensor, so every tensor is compared by identity, address,
-    PyTorch's version counter and a sample of its elements; every other attribute by value or
-    identity. A comparison takes about two microseconds for each tensor and each module.
+    Tensors are compared by `TensorWatch`, members of modules by identity, every other attribute by
+    value or identity. As long as nothing changes this takes a fixed number of calls from Python,
+    and about a quarter of a microsecond for each tensor and each module.
 
     Args:
         module: The module as it is exported.
@@ -36,70 +35,66 @@ class ModuleState:
     def __init__(
         self, module: torch.nn.Module, *, modes: tuple[bool, ...] = (), change: str = ""
     ) -> None:
-        self._modules = [
+        self._watches = [
             _ModuleWatch(name, submodule) for name, submodule in module.named_modules()
         ]
-        self._members = [submodule for _, submodule in module.named_modules()]
+        self._members = list(module.modules())
         self._tensors = TensorWatch(
             {**dict(module.named_parameters()), **dict(module.named_buffers())}
         )
-        self.modes = modes or tuple(member.training for member in self._members)
+        self.parameters = tuple(module.parameters())
+        self.modes = modes or tuple(map(_training, self._members))
+        self._modes = list(self.modes)
         self._change = change
+        self._flatten()
+
+    def _flatten(self) -> None:
+        """Put what is compared at every call into lists, all modules together."""
+        self._attributes = [watch.attributes for watch in self._watches]
+        self._lengths = list(map(len, self._attributes))
+        self._values = [(watch.get_values, watch.attributes) for watch in self._watches]
+        self._values_before = [watch.values for watch in self._watches]
+        tables = [attributes[name] for attributes in self._attributes for name in _TABLES]
+        self._tables = [table for table in tables if table]
+        self._empty_tables = [table for table in tables if not table]
+        self._members_before = self._table_members()
+        self._odd = [watch for watch in self._watches if watch.has_objects]
 
     def change(self) -> str:
         """Return what has changed since, in words; the empty string if nothing has."""
         if self._change:
             return self._change
-        for watch in self._modules:
-            if change := watch.change():
-                return change
-        return self._tensors.change()
+        lengths = list(map(len, self._attributes))
+        if lengths == self._lengths and self._is_same():
+            return ""
+        found = next(filter(None, (watch.change() for watch in self._watches)), "")
+        found = found or self._tensors.change()
+        if not found:
+            self._lengths = lengths  # something was added that was not there, which is no change
+        return found
+
+    def _is_same(self) -> bool:
+        try:
+            return (
+                self._tensors.is_same()
+                and [get(attributes) for get, attributes in self._values] == self._values_before
+                and self._table_members() == self._members_before
+                and not any(self._empty_tables)
+                and not any(watch.object_change() for watch in self._odd)
+            )
+        except KeyError:
+            return False
+
+    def _table_members(self) -> list[int]:
+        return list(map(id, chain.from_iterable(map(dict.values, self._tables))))
 
     def value_change(self) -> str:
         """Return which attribute that is a plain value has changed, if one has."""
-        return next(filter(None, (watch.value_change() for watch in self._modules)), "")
+        return next(filter(None, (watch.value_change() for watch in self._watches)), "")
 
     def trains(self) -> bool:
         """Return True if a part of the module is in another mode than when it was exported."""
-        return any(
-            member.training is not mode
-            for member, mode in zip(self._members, self.modes, strict=True)
-        )
-
-
-class TensorWatch:
-    """Notices writes to tensors.
-
-    Args:
-        tensors: By name; dense CPU tensors.
-    """
-
-    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
-        self._change = ""
-        self._marked = tuple((name, tensor, _mark(tensor)) for name, tensor in tensors.items())
-        views: dict[torch.dtype, list[torch.Tensor]] = {}
-        for view in map(_sample, tensors.values()):
-            views.setdefault(view.dtype, []).append(view)
-        self._sampled = tuple((group, torch.cat(group)) for group in views.values())
-
-    def change(self) -> str:
-        """Return which tensor was written to or moved, the empty string if none was.
-
-        Once changed, always changed: the tensors are let go then.
-        """
-        if not self._change:
-            self._change = self._find_change()
-            if self._change:
-                self._marked, self._sampled = (), ()
-        return self._change
-
-    def _find_change(self) -> str:
-        for name, tensor, mark in self._marked:
-            if _mark(tensor) != mark:
-                return f"{name} was changed"
-        if not all(torch.equal(torch.cat(views), before) for views, before in self._sampled):
-            return "weights were changed"
-        return ""
+        return list(map(_training, self._members)) != self._modes
 
 
 class _ModuleWatch:
@@ -107,7 +102,7 @@ class _ModuleWatch:
 
     def __init__(self, name: str, module: torch.nn.Module) -> None:
         self._name = name
-        self._attributes = module.__dict__
+        self.attributes = module.__dict__
         self._plain = {
             key: (value, TensorWatch({key: value}))
             for key, value in module.__dict__.items()
@@ -117,9 +112,10 @@ class _ModuleWatch:
         others = {key: value for key, value in _own(module) if not _is_simple(value)}
         if isinstance(module, torch.fx.GraphModule):
             others = {}  # notes of compilers, which change; its code is a string
-        self._keys = tuple(simple)
-        self._get_simple = itemgetter(*_TWO, *simple)
-        self._simple = self._get_simple({**module.__dict__, **simple})
+        hooks = {key: dict(module.__dict__[key]) for key in _HOOKS}
+        self._keys = (*hooks, *simple)
+        self.get_values = itemgetter(*self._keys)  # two keys at least, so it returns a tuple
+        self.values = self.get_values({**hooks, **simple})
         self._others = others
         self._contents = {
             key: _contents(value) for key, value in others.items() if _is_container(value)
@@ -127,36 +123,48 @@ class _ModuleWatch:
         self._members = {key: _members(others[key]) for key in self._contents}
         self._kept = [dict(module.__dict__[table]) for table in _TABLES]  # so that ids stay theirs
         self._tables = [(table, _members(module.__dict__[table])) for table in _TABLES]
-        self._hooks = [(hooks, tuple(module.__dict__[hooks])) for hooks in _HOOKS]
         self._patched = "forward" in module.__dict__
 
+    @property
+    def has_objects(self) -> bool:
+        """Whether attributes have to be compared by more than their value."""
+        return bool(self._others or self._plain)
+
     def change(self) -> str:
-        attributes = self._attributes
-        if change := self.value_change():
-            return change
+        """Return what has changed, the empty string if nothing has."""
         try:
-            for key, value in self._others.items():
-                if attributes[key] is not value and not self._same_contents(key):
-                    return self._changed(key)
-            for key, ids in self._members.items():
-                if _members(attributes[key]) != ids and not self._same_contents(key):
-                    return self._changed(key)
-            for key in self._plain:
-                if self._tensor_changed(key):
-                    return self._changed(key)
+            if self.get_values(self.attributes) != self.values:
+                return self._changed(self._changed_attribute())
+            if change := self.object_change():
+                return change
         except KeyError as error:
             return self._changed(str(error.args[0]))
         for table, known in self._tables:
-            if ((now := attributes[table]) or known) and _members(now) != known:
-                return self._changed(table.lstrip("_"))
-        for hooks, keys in self._hooks:
-            if ((now := attributes[hooks]) or keys) and tuple(now) != keys:
-                return self._changed(hooks.lstrip("_"))
-        return self._changed("forward") if ("forward" in attributes) != self._patched else ""
+            if ((now := self.attributes[table]) or known) and _members(now) != known:
+                return self._changed(table)
+        return self._changed("forward") if ("forward" in self.attributes) != self._patched else ""
+
+    def object_change(self) -> str:
+        """Return which attribute that is no plain value has changed, if one has.
+
+        Raises:
+            KeyError: it is gone.
+        """
+        attributes = self.attributes
+        for key, value in self._others.items():
+            if attributes[key] is not value and not self._same_contents(key):
+                return self._changed(key)
+        for key, ids in self._members.items():
+            if _members(attributes[key]) != ids and not self._same_contents(key):
+                return self._changed(key)
+        return next(
+            (self._changed(key) for key in list(self._plain) if self._tensor_changed(key)), ""
+        )
 
     def value_change(self) -> str:
+        """Return which attribute that is a plain value has changed, if one has; no hooks."""
         try:
-            if self._get_simple(self._attributes) != self._simple:
+            if self.get_values(self.attributes)[len(_HOOKS) :] != self.values[len(_HOOKS) :]:
                 return self._changed(self._changed_attribute())
         except KeyError as error:
             return self._changed(str(error.args[0]))
@@ -168,7 +176,7 @@ class _ModuleWatch:
         Weight and spectral normalisation make their weight anew in each forward.
         """
         known, watch = self._plain[key]
-        now = self._attributes[key]
+        now = self.attributes[key]
         if watch.change():
             return True
         if now is known:
@@ -181,14 +189,15 @@ class _ModuleWatch:
 
     def _same_contents(self, key: str) -> bool:
         """Return True for another container of the same objects: torch.export makes such ones."""
-        return key in self._contents and _contents(self._attributes[key]) == self._contents[key]
+        return key in self._contents and _contents(self.attributes[key]) == self._contents[key]
 
     def _changed_attribute(self) -> str:
-        before = dict(zip((*_TWO, *self._keys), self._simple, strict=True))
-        return next(key for key, value in before.items() if self._attributes[key] != value)
+        before = dict(zip(self._keys, self.values, strict=True))
+        return next(key for key, value in before.items() if self.attributes[key] != value)
 
     def _changed(self, attribute: str) -> str:
-        return f"{self._name}.{attribute} was changed".lstrip(".")
+        named = attribute.lstrip("_") if attribute in (*_TABLES, *_HOOKS) else attribute
+        return f"{self._name}.{named} was changed".lstrip(".")
 
 
 def _own(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
@@ -211,21 +220,6 @@ def tensors_of(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             for key, value in table.items():
                 if isinstance(value, torch.Tensor):
                     yield f"{name}.{key}".lstrip("."), value
-
-
-def _mark(tensor: torch.Tensor) -> tuple[int, int]:
-    version = 0 if tensor.is_inference() else tensor._version
-    return version, tensor.data_ptr()
-
-
-def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a view of some elements as integers, so that NaN equals itself."""
-    with torch.no_grad():
-        plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        dense = torch.ops.aten.is_non_overlapping_and_dense(plain)
-        flat = plain.detach().as_strided((plain.numel() if dense else 1,), (1,))
-        step = max(1, flat.numel() // _SAMPLES)
-        return flat[::step][:_SAMPLES].view(_BITS[flat.element_size()])
 
 
 def _copied(value: Any) -> Any:

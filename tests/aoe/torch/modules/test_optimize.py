@@ -241,15 +241,24 @@ def test_inference_mode_is_served() -> None:
 # ---- falling back ----
 
 
-def test_other_shapes_and_types_fall_back_with_one_warning_each() -> None:
-    module, tuned, _ = _linear()
+def test_a_module_warns_of_its_first_fallback_and_counts_all() -> None:
+    module, tuned, x = _linear()
+    parent = nn.Sequential(tuned)
+    assert not aoe.torch.fallbacks(parent)
     other, wide = torch.randn(5, 4), torch.randn(2, 4, dtype=torch.float64)
-    with pytest.warns(FallbackWarning, match=r"float32\[5, 4\]") as caught:
-        _same(tuned(other), module(other))
-        _same(tuned(torch.randn(5, 4)).shape, torch.Size([5, 4]))
+    with pytest.warns(FallbackWarning, match=r"float32\[5, 4\].*fallbacks") as caught:
+        for rows in (5, 6, 7):
+            _same(tuned(other[:rows]), module(other[:rows]))
+        with pytest.raises(RuntimeError):
+            tuned(wide)  # what PyTorch says to that
+        with torch.enable_grad():
+            parent(x)
     assert len(caught) == 1
-    with pytest.warns(FallbackWarning, match="float64"), pytest.raises(RuntimeError):
-        tuned(wide)  # what PyTorch says to that
+    assert caught[0].filename == __file__
+    _assert_served(tuned, x)
+    counts = aoe.torch.fallbacks(parent)
+    assert counts == {"other inputs": 4, "gradients are wanted": 1}
+    assert counts.total() == 5
 
 
 def test_a_wrong_call_raises_what_the_module_raises() -> None:
@@ -291,25 +300,6 @@ def test_gradients_are_computed_by_pytorch_with_one_warning() -> None:
         assert not tuned(x).requires_grad
         x.requires_grad_(True)
         assert tuned(x).requires_grad
-
-
-def test_autocast_is_left_to_pytorch() -> None:
-    _, tuned, x = _linear()
-    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.warns(FallbackWarning, match="auto"):
-        assert tuned(x).dtype == torch.bfloat16
-
-
-def test_vmap_and_subclasses_are_left_to_pytorch() -> None:
-    module, tuned, x = _linear()
-    with pytest.warns(FallbackWarning):
-        found = torch.func.vmap(tuned)(torch.stack([x, x + 1]))
-    _same(found[1], module(x + 1))
-
-    class Sub(torch.Tensor):
-        pass
-
-    with pytest.warns(FallbackWarning, match="Sub"):
-        tuned(x.as_subclass(Sub))
 
 
 Change = Callable[[Net], Any]

@@ -115,7 +115,7 @@ def test_a_model_with_other_results_is_refused(
 ) -> None:
     compute = ServedModel.compute
     monkeypatch.setattr(ServedModel, "compute", lambda self, call: change(compute(self, call)))
-    with pytest.raises(AccuracyError, match="other types or shapes"):
+    with pytest.raises(AccuracyError, match="other types, shapes or strides"):
         optimization.optimize(nn.ReLU().eval(), torch.rand(2, 3))
 
 

@@ -1,0 +1,156 @@
+"""Results lie in memory as PyTorch lays them: the same strides, for arguments of any strides."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import aoe.torch  # noqa: E402
+from aoe.om.loading import FallbackWarning  # noqa: E402
+from aoe.torch.modules import layouts  # noqa: E402
+
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.filterwarnings("error")]
+
+VIEWS: dict[str, Any] = {
+    "as it is": lambda x: x * 1,
+    "transposed": lambda x: (x * 2).transpose(1, 3),
+    "permuted": lambda x: x.exp().permute(0, 2, 3, 1),
+    "channels last": lambda x: (x + 1).contiguous(memory_format=torch.channels_last),
+    "expanded": lambda x: x.sum(1, keepdim=True).expand(2, 5, 4, 6),
+    "sliced": lambda x: (x * 3)[:, :2, 1:3, ::2],
+    "one channel": lambda x: (x - 1)[:, 1:2],
+    "overlapping": lambda x: (x * 5).unfold(3, 3, 1),
+    "diagonal": lambda x: (x * 4).diagonal(dim1=2, dim2=3),
+    "flat": lambda x: x.tanh().flatten(1).t(),
+    "sum": lambda x: x.sum((2, 3)),
+    "a number": lambda x: x.mean(),
+}
+DTYPES = ["float32", "float16", "int64", "bool"]
+ARGUMENTS: dict[str, Any] = {
+    "contiguous": lambda x: x,
+    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "transposed": lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
+    "every second": lambda x: x.repeat(2, 1, 1, 1)[::2],
+    "of one element": lambda x: x[:1].expand(2, 3, 4, 6),
+}
+
+
+class Views(nn.Module):
+    """Returns results of every layout, of every element type."""
+
+    def forward(self, x: Any) -> Any:
+        found = {name: view(x) for name, view in VIEWS.items()}
+        turned = found["transposed"]
+        return found | {
+            dtype: turned > 1 if dtype == "bool" else turned.to(getattr(torch, dtype))
+            for dtype in DTYPES
+        }
+
+
+class Convolutions(nn.Module):
+    """Keeps the memory format of its argument, as convolutions do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.pool = nn.MaxPool2d(2)
+
+    def forward(self, x: Any) -> Any:
+        return self.pool(self.first(x).relu()), self.first(x).mean((2, 3))
+
+
+@pytest.fixture(autouse=True)
+def _inference() -> Iterator[None]:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+def _assert_alike(found: Any, expected: Any) -> None:
+    for one, other in zip(*map(torch.utils._pytree.tree_leaves, (found, expected)), strict=True):
+        assert (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [Views, Convolutions])
+def test_results_have_the_strides_pytorch_gives_them(kind: Any) -> None:
+    module, x = kind().eval(), torch.rand(2, 3, 4, 6)
+    tuned = aoe.torch.optimize(module, x)
+    for lay in ARGUMENTS.values():
+        for _ in range(3):
+            argument = lay(torch.rand(2, 3, 4, 6))
+            _assert_alike(tuned(argument), module(argument))
+    assert not aoe.torch.fallbacks(tuned)
+
+
+@pytest.mark.parametrize("kind", [Views, Convolutions])
+def test_compiled_graphs_return_the_strides_pytorch_returns(kind: Any) -> None:
+    torch._dynamo.reset()
+    module = kind().eval()
+    compiled = torch.compile(module, backend="aoe", dynamic=False)
+    for name in ("contiguous", "channels last"):
+        x = ARGUMENTS[name](torch.rand(2, 3, 4, 6))
+        for _ in range(2):
+            _assert_alike(compiled(x), module(x))
+    torch._dynamo.reset()
+
+
+def test_weights_in_channels_last_decide_too() -> None:
+    module, x = Convolutions().eval().to(memory_format=torch.channels_last), torch.rand(2, 3, 4, 6)
+    tuned = aoe.torch.optimize(module, x)
+    _assert_alike(tuned(x), module(x))
+    assert not tuned(x)[0].is_contiguous()
+
+
+def test_strides_are_learnt_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = Convolutions().eval(), torch.rand(2, 3, 4, 6)
+    tuned = aoe.torch.optimize(module, x)
+    computed: list[Any] = []
+    undo = _count_calls(monkeypatch, computed)
+    other = ARGUMENTS["channels last"](x)
+    for argument in (x, other, x, other, other):
+        tuned(argument)
+    undo()
+    assert len(computed) == 1
+
+
+def _count_calls(monkeypatch: pytest.MonkeyPatch, computed: list[Any]) -> Any:
+    forward = Convolutions.forward
+
+    def counted(self: Any, x: Any) -> Any:
+        computed.append(x)
+        return forward(self, x)
+
+    monkeypatch.setattr(Convolutions, "forward", counted)
+    return monkeypatch.undo
+
+
+def test_a_copy_knows_the_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = Convolutions().eval(), ARGUMENTS["channels last"](torch.rand(2, 3, 4, 6))
+    tuned = pickle.loads(pickle.dumps(aoe.torch.optimize(module, x)))
+    computed: list[Any] = []
+    undo = _count_calls(monkeypatch, computed)
+    found = tuned(x)
+    undo()
+    assert not computed
+    _assert_alike(found, module(x))
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_too_many_layouts_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "_MOST", 2)
+    module, x = Convolutions().eval(), torch.rand(2, 3, 4, 6)
+    tuned = aoe.torch.optimize(module, x)
+    with pytest.warns(FallbackWarning, match="too many ways") as caught:
+        for _ in range(2):
+            for lay in ARGUMENTS.values():
+                _assert_alike(tuned(lay(x)), module(lay(x)))
+    assert len(caught) == 1
+    assert aoe.torch.fallbacks(tuned) == {"too many layouts": 6}
