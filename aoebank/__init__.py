@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aoebank.api.checking import explain, fix, schema_import, schema_list, validate
     from aoebank.api.comparing import diff, textconv
+    from aoebank.api.editing import edit
     from aoebank.api.git import (
         git_check,
         git_install,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from aoebank.model.record import Alternative, Record
     from aoebank.model.resolution import Reader, Resolution, Tier
     from aoebank.ops.diff.result import DiffResult
+    from aoebank.ops.edit.run import EditResult
     from aoebank.ops.git.check import CheckResult
     from aoebank.ops.git.driver import DriverOutcome
     from aoebank.ops.git.install import InstallPlan
@@ -89,6 +91,7 @@ __all__ = [
     "CommandGroup",
     "DiffResult",
     "DriverOutcome",
+    "EditResult",
     "Event",
     "Explanation",
     "Finding",
@@ -129,6 +132,7 @@ __all__ = [
     "blame",
     "current_environment",
     "diff",
+    "edit",
     "emit",
     "explain",
     "fix",
@@ -176,6 +180,7 @@ _HOMES = {
         "diff",
         "textconv",
     ),
+    "api.editing": ("edit",),
     "api.git": (
         "git_check",
         "git_install",
@@ -247,6 +252,7 @@ _HOMES = {
         "Tier",
     ),
     "ops.diff.result": ("DiffResult",),
+    "ops.edit.run": ("EditResult",),
     "ops.git.check": ("CheckResult",),
     "ops.git.driver": ("DriverOutcome",),
     "ops.git.install": ("InstallPlan",),

@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "diff": "Compare two bank files or trees, record by record.",
     "textconv": "Print a bank file as text, one line per member, as git shows it in diffs.",
     "merge": "Merge banks record by record, with a base or without.",
+    "edit": "Set or unset fields in all records of an operator, over all files at once.",
     "merge-driver": "Merge one bank file for git; `aoebank git install` tells git about it.",
     "snapshot": "Record the state of a bank in .aoebank/history.db beside it.",
     "log": "List the versions of a bank, newest first, with what each changed.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +12,7 @@ from aoebank.errors import BankFormatError, RecordError
 from aoebank.formats.lines import LineIndex
 from aoebank.formats.names import BankName
 from aoebank.formats.release import Release
+from aoebank.formats.strategy_field import StrategyField
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
@@ -139,6 +140,17 @@ class Format(Protocol):
     def unread_reason(self, op_type: str | None, member: str) -> str:
         """Return why no reader uses a member of a strategy; empty if one may."""
         return ""
+
+    def strategy_fields(self, op_type: str) -> Mapping[str, StrategyField] | None:
+        """Return the fields its reader knows in strategies of an operator; None: nobody knows."""
+        return None
+
+    def strategy_places(self, parsed: ParsedFile, number: int) -> Sequence[int]:
+        """Return where in the text of a record its strategies start, those of all its answers.
+
+        None where a strategy is no JSON object with members that can be named.
+        """
+        return ()
 
     def header(self, parsed: ParsedFile) -> str:
         """Return what stands before the records and has to be one in files that are merged."""

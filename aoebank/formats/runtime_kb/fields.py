@@ -12,6 +12,7 @@ from aoebank.formats.runtime_kb.operator_schema import (
     convert,
     is_exact,
 )
+from aoebank.formats.strategy_field import StrategyField
 from aoebank.formats.text import json_text
 from aoebank.formats.text.problem import Problem, wrong_type
 from aoebank.model.json_value import JsonValue
@@ -23,6 +24,23 @@ _MESSAGES = {
     "AB216": "tiling fields are missing that the operator does not take from records",
     "AB210": "tiling fields with a default, or reserved ones, are missing",
 }  # the worst first
+
+
+def strategy_field(field: SchemaField) -> StrategyField:
+    """Return a tiling field as whoever changes records has to know it."""
+
+    def accepts(value: JsonValue) -> bool:
+        try:
+            return is_exact(field, value)
+        except FieldError:
+            return False
+
+    return StrategyField(
+        name=field.name,
+        expected="true or false" if field.code == "?" else f"a number that fits {field.c_type}",
+        is_required=field.is_required,
+        accepts=accepts,
+    )
 
 
 def missing_fields(absent: Sequence[SchemaField]) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from aoebank.formats.names import (
 )
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.release import NEWEST, Release
+from aoebank.formats.runtime_kb.fields import strategy_field
 from aoebank.formats.runtime_kb.hash import common_hash, common_hashes
 from aoebank.formats.runtime_kb.known_lines import KnownLines
 from aoebank.formats.runtime_kb.line_template import LineTemplates
@@ -42,6 +43,7 @@ from aoebank.formats.runtime_kb.rules import (
     is_plain,
     line_problems,
 )
+from aoebank.formats.strategy_field import StrategyField
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import is_stub
 from aoebank.formats.text.json_lines import iter_lines
@@ -163,6 +165,18 @@ class RuntimeKbFormat(Format):
         if field.is_reserved:
             return "reserved"
         return "" if field.is_read else "the operator does not take it from records"
+
+    def strategy_fields(self, op_type: str) -> Mapping[str, StrategyField] | None:
+        """Return the tiling struct of an operator, as the release that reads has it."""
+        is_newest = self._reader is NEWEST
+        schema = (operator_schemas() if is_newest else schemas_of(self._reader)).get(op_type)
+        if schema is None:
+            return None
+        return {field.name: strategy_field(field) for field in schema.strategy.fields}
+
+    def strategy_places(self, parsed: ParsedFile, number: int) -> Sequence[int]:
+        """Return where the tiling values start."""
+        return (json_text.locate(parsed.text(number), ("knowledge",)),)
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched lines byte for byte."""

@@ -115,6 +115,16 @@ class UnifiedFormat(Format):
         """Return a member with the candidates of both, fastest first."""
         return unite(ours, theirs)
 
+    def strategy_places(self, parsed: ParsedFile, number: int) -> Sequence[int]:
+        """Return where the strategies of all candidates start, if each is an object."""
+        text = member_text(parsed, number)
+        candidates = range(len(_read(text)[0]))
+        places = [
+            json_text.locate(text.text, (str(candidate), "knowledge"), text.value)
+            for candidate in candidates
+        ]
+        return places if all(text.text[place] == "{" for place in places) else ()
+
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched members byte for byte."""
         return splice(parsed, changes, render)

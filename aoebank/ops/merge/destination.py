@@ -87,7 +87,7 @@ class Destination:
     @property
     def journal(self) -> Path:
         """Return where the change of all files is noted while it is made."""
-        return _tree_journal(self.path) if self.is_tree else _file_journal(self.path)
+        return tree_journal(self.path) if self.is_tree else _file_journal(self.path)
 
     def version(self, step: int) -> Source | None:
         """Return which version of a step this is, if it is one.
@@ -149,12 +149,13 @@ class Destination:
 
 
 def put_back_merge(path: Path) -> None:
-    """Undo a merge into a file or a tree whose process died in the middle.
+    """Undo a merge into a file or a tree, or an edit there, whose process died in the middle.
 
     Raises:
         BankLockedError: it lives.
     """
-    for journal in (_tree_journal(path), _file_journal(path)):
+    real = Path(os.path.realpath(path))  # `.` has no name
+    for journal in (tree_journal(real), *([_file_journal(real)] if real.name else [])):
         if journal.exists():
             put_back(journal)
 
@@ -162,14 +163,15 @@ def put_back_merge(path: Path) -> None:
 def demand_whole(path: Path) -> None:
     """Raise `BankPathError` if a merge into this file or tree, or a tree above, was cut off."""
     real = Path(os.path.realpath(path))
-    places = [(real, _file_journal(real)), *((top, _tree_journal(top)) for top in _above(real))]
+    own = [(real, _file_journal(real))] if real.name else []
+    places = [*own, *((top, tree_journal(top)) for top in _above(real))]
     for merged, journal in places:
         if journal.exists():
             raise BankPathError(
-                "a merge was cut off here, or still runs",
+                "a merge or an edit was cut off here, or still runs",
                 path=merged,
-                expected="a merge that came to its end",
-                hint="run that merge again: it first puts back what it had changed",
+                expected="one that came to its end",
+                hint="run that command again: it first puts back what it had changed",
             )
 
 
@@ -178,7 +180,8 @@ def _above(path: Path) -> Iterator[Path]:
     yield from path.parents
 
 
-def _tree_journal(path: Path) -> Path:
+def tree_journal(path: Path) -> Path:
+    """Return where a change of many files below a folder is noted while it is made."""
     return path / f".merge{TEMPORARY_SUFFIX}"
 
 

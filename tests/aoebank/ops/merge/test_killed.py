@@ -1,4 +1,4 @@
-"""A merge killed anywhere and run again gives what it gives undisturbed, byte for byte."""
+"""A merge or an edit killed anywhere and run again gives what it gives undisturbed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.merge_files import NAMES, Answer, make_file
 
+from aoebank.api.editing import edit
 from aoebank.api.merging import merge, settle
 from aoebank.errors import AoebankError, BankPathError
 from aoebank.formats.provenance import SUFFIX
@@ -68,6 +69,10 @@ def _merge(root: Path, *, suffix: str = "", out: str = "a", **more: Any) -> obje
     return merge(*sides, base=base, output=root / f"{out}{suffix}", policy="fail", **more)
 
 
+def _edit(root: Path) -> object:
+    return edit(root / "a", op="matmul", assign={"tile": 16})
+
+
 def _with_decisions(root: Path) -> None:
     merge(
         *(root / "a", root / "b"),
@@ -91,11 +96,18 @@ def _nothing(root: Path) -> None:
     pass
 
 
+def _with_sibling(root: Path) -> None:
+    place = root / "a" / ONE.replace("Ascend910B2", "Ascend910B1")
+    place.parent.mkdir(parents=True)
+    place.write_bytes((root / "a" / ONE).read_bytes())
+
+
 CASES: Mapping[str, tuple[Action, Action]] = {
     "in place": (_nothing, _merge),
     "in place, a file": (_nothing, lambda root: _merge(root, suffix=".json")),
     "new": (_nothing, lambda root: _merge(root, out="x/y/out")),
     "new, a file": (_nothing, lambda root: _merge(root, suffix=".json", out="x/y/out")),
+    "in place, an edit": (_with_sibling, lambda root: _edit(root)),
     "decisions": (_with_decisions, lambda root: _merge(root, apply=root / "saved.json")),
     "all settled": (_with_conflicts(-1), lambda root: settle(root / "a" / f"{ONE}.conflicts")),
     "one settled": (_with_conflicts(1), lambda root: settle(root / "a" / f"{ONE}.conflicts")),
