@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
-    from aoebank.report.output import Report, Text, emit
+    from aoebank.report.output import Report, Text, emit, make_console, say
     from aoebank.storage.bank import Bank
     from aoebank.storage.quarantine import load_quarantine
     from aoebank.storage.readers.environment import current_environment, resolve_bank
@@ -143,6 +143,7 @@ __all__ = [
     "list_bank",
     "load_quarantine",
     "log",
+    "make_console",
     "make_gradient_record",
     "make_unified_record",
     "merge",
@@ -156,6 +157,7 @@ __all__ = [
     "restore",
     "revert",
     "run_program",
+    "say",
     "schema_import",
     "schema_list",
     "settle",
@@ -275,7 +277,7 @@ _HOMES = {
     "ops.validate.explain": ("Explanation",),
     "ops.validate.fix": ("FixOutcome",),
     "ops.validate.run": ("ValidateResult",),
-    "report.output": ("Report", "Text", "emit"),
+    "report.output": ("Report", "Text", "emit", "make_console", "say"),
     "storage.bank": ("Bank",),
     "storage.quarantine": ("load_quarantine",),
     "storage.readers.environment": (

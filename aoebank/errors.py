@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 
 
@@ -47,6 +49,16 @@ class AoebankError(Exception):
 
     def __str__(self) -> str:
         return f"{self.headline}\nhint: {self.hint}" if self.hint else self.headline
+
+
+def shell_word(path: str | os.PathLike[str]) -> str:
+    """Return a path as one word of a command a person copies from a hint.
+
+    >>> shell_word("my bank/-x.json"), shell_word("-x.json")
+    ("'my bank/-x.json'", './-x.json')
+    """
+    text = os.fspath(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def _restore(kind: type[AoebankError], problem: str, facts: dict[str, object]) -> AoebankError:

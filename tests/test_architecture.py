@@ -33,6 +33,8 @@ NAME_A_FORMAT = {
     "aoebank/storage/readers/rules.py": "what each reader reads",
 }
 WRITES = {"write_bytes", "write_text", "unlink", "rename", "rmdir", "truncate", "touch"}
+PRINTS = ("print", "sys.stdout.write", "sys.stderr.write", "Console", "traceback.print_exception")
+HARMLESS_PRINTS = {"print(f'aoebank {__version__}')", "print(f'aoe {__version__}')"}
 # a part may import the parts behind it, never one before it
 LAYERS = {
     "aoebank": (
@@ -182,6 +184,20 @@ def test_aoe_uses_only_the_public_bank_api() -> None:
             hidden = [name for name in names if name not in aoebank.__all__]
             if module != "aoebank" or hidden:
                 wrong.append(f"{path}:{line}: {module} {hidden}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_text_for_people_leaves_at_one_place() -> None:
+    """Foreign names in it cannot steer a terminal, because one file sees to that for all."""
+    wrong = []
+    for path in (*_sources("aoebank"), *_sources("aoe")):
+        own = path.relative_to(ROOT).as_posix()
+        for node in ast.walk(_tree(path)):
+            if not isinstance(node, ast.Call) or own == "aoebank/report/output.py":
+                continue
+            called = ast.unparse(node.func)
+            if called in PRINTS and ast.unparse(node) not in HARMLESS_PRINTS:
+                wrong.append(f"{own}:{node.lineno}: {called}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +17,7 @@ from aoe.cli.options import (
 )
 from aoe.errors import RunError
 from aoe.settings import accept_busy, environment
+from aoebank import say
 
 if TYPE_CHECKING:
     from aoe.device.protocol import Device
@@ -74,7 +74,7 @@ def command(
         device = _device(model)
         target = device.describe(threads)
         if unmet := unmet_cores(threads, target.core_num):
-            print(f"warning: {unmet}", file=sys.stderr)
+            say(f"warning: {unmet}")
         policy = MeasurePolicy(
             pairs_min=min(20, pairs),
             pairs_max=pairs,

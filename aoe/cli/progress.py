@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from aoe.settings import environment
 from aoe.tuning.progress import Progress, SilentProgress
+from aoebank import make_console, say
 
 
 class QuietProgress(SilentProgress):
@@ -22,7 +23,7 @@ class QuietProgress(SilentProgress):
         self._print(f"warning: {text}")
 
     def _print(self, text: str) -> None:
-        print(f"[aoe {time.monotonic() - self._start:6.1f}s] {text}", file=sys.stderr, flush=True)
+        say(f"[aoe {time.monotonic() - self._start:6.1f}s] {text}")
 
 
 class LineProgress(QuietProgress):
@@ -52,18 +53,17 @@ class BarProgress:
     """A bar that moves with every trial, on a terminal."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Display
 
         self._done = 0
         self._total = 0
         self.display = Display(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=make_console(stderr=True),
             transient=True,
         )
         self._task = self.display.add_task("starting", total=1, note="")

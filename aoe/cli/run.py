@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from aoe.cli.options import InputFiles, JsonFlag, SeedOption, Threads, finish, given_inputs
 from aoe.errors import OutputError
+from aoebank import say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +41,7 @@ def command(
         warnings.simplefilter("always", UserWarning)
         model = aoe.load(om, threads=threads)
     for warning in caught:
-        print(f"warning: {warning.message}", file=sys.stderr)
+        say(f"warning: {warning.message}")
     given = ModelInputs(sets=given_inputs(inputs, None), seed=seed)
     results = run_session(model.session, given.first(model.session))
     names = [value.name for value in model.get_outputs()]

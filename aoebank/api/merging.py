@@ -14,7 +14,7 @@ from aoebank.api.surroundings import (
     make_ratio,
     names,
 )
-from aoebank.errors import UsageError
+from aoebank.errors import UsageError, shell_word
 from aoebank.model.timing import Times
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy, parse_override
 
@@ -135,7 +135,7 @@ def _demand_sides(texts: list[str], output: AnyPath | None, *, writes: bool) -> 
         raise UsageError(
             "does not say where the result goes",
             where="merge",
-            hint=f"-o DST, -o {texts[0]} for in place, or --dry-run",
+            hint=f"-o DST, -o {shell_word(texts[0])} for in place, or --dry-run",
         )
 
 

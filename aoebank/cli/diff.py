@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 
 from aoebank.cli.options import AsJson, finish
 from aoebank.errors import UsageError
+from aoebank.report.output import write_error, write_text
 
 if TYPE_CHECKING:
     from aoebank.report.diff.run import DiffReport
@@ -137,7 +137,7 @@ def _write_page(report: DiffReport, output: DiffFormat) -> int:
         from aoebank.report.diff.page import diff_html as render
     else:
         from aoebank.report.diff.markdown import diff_markdown as render
-    sys.stdout.write(render(report))
+    write_text(render(report))
     if report.error is not None:
-        print(f"error: {report.error}", file=sys.stderr)
+        write_error(report.error)
     return report.exit_code

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TextIO
 
 import typer
 
 from aoebank.cli.surroundings import drop_output, open_streams, stopped_by_signals
 from aoebank.errors import AoebankError, FileSystemError, UsageError
-from aoebank.report.output import error_document, printable, write_document
+from aoebank.report.output import error_document, say, write_document, write_error
 
 EXIT_BUG = 4
 EXIT_INTERRUPTED = 130
@@ -99,7 +98,7 @@ class _Call:
         if known:
             self._write(known)
         if "--debug" in self.arguments:
-            _print_traceback(error)
+            say(_traceback(error))
         return code
 
     def tell_interrupted(self) -> int:
@@ -108,7 +107,7 @@ class _Call:
             return EXIT_INTERRUPTED
         document: dict[str, object] = {"code": "interrupted", "message": text}
         if not self._wants_json() or not self._write_document(document):
-            print(f"\n{text}", file=sys.stderr)
+            say(f"\n{text}")
         return EXIT_INTERRUPTED
 
     def _known(self, error: Exception) -> AoebankError | None:
@@ -125,16 +124,10 @@ class _Call:
         return self.program.explain(error)
 
     def _tell_bug(self, error: Exception) -> int:
-        import tempfile
-
-        prefix = f"{self.program.name}_bug_"
-        with tempfile.NamedTemporaryFile(
-            "w", prefix=prefix, suffix=".log", encoding="utf-8", delete=False
-        ) as log:
-            _print_traceback(error, log)  # type: ignore[arg-type]
+        log = _write_log(f"{self.program.name}_bug_", _traceback(error))
         problem = AoebankError(
             f"internal error: {type(error).__name__}: {error}",
-            hint=f"please report this with {log.name}",
+            hint=f"please report this with {log or 'what --debug prints'}",
         )
         problem.code = "bug"
         self._write(problem)
@@ -143,9 +136,7 @@ class _Call:
     def _write(self, error: AoebankError) -> None:
         if self._wants_json() and self._write_document(error_document(error)):
             return
-        hint = f"\nhint: {error.hint}" if error.hint else ""
-        for line in f"error: {error.headline}{hint}".splitlines():
-            print(printable(line), file=sys.stderr)
+        write_error(error)
 
     def _write_document(self, error: dict[str, object]) -> bool:
         """Write the document of an error; return False if standard output cannot take it."""
@@ -163,7 +154,20 @@ class _Call:
         return "--json" in self.arguments or "--format json" in words
 
 
-def _print_traceback(error: Exception, stream: TextIO | None = None) -> None:
+def _write_log(prefix: str, text: str) -> str:
+    """Write a new file that others can neither foresee nor read; return "" if there is no room."""
+    import tempfile
+
+    try:
+        descriptor, path = tempfile.mkstemp(prefix=prefix, suffix=".log")  # O_EXCL, mode 600
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as log:  # noqa: PTH123
+            log.write(text)
+    except OSError:
+        return ""
+    return path
+
+
+def _traceback(error: Exception) -> str:
     import traceback
 
-    traceback.print_exception(error, file=stream)
+    return "".join(traceback.format_exception(error))

@@ -9,6 +9,7 @@ import typer
 
 from aoebank.cli.loading import HelpfulGroup
 from aoebank.cli.options import AsJson, finish
+from aoebank.report.output import write_text
 
 
 class VerdictFormat(StrEnum):
@@ -166,6 +167,6 @@ def verify_merge(
     )
     report = VerifyMergeReport(verdicts=verdicts)
     if output is VerdictFormat.GITHUB and not as_json:
-        print("\n".join(report.annotations()))
+        write_text("".join(f"{line}\n" for line in report.annotations()))
         return report.exit_code
     return finish(context, report, as_json=as_json or output is VerdictFormat.JSON)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,7 @@ def command(
 ) -> int:
     """Print a bank file as text, one line per member, as git shows it in diffs."""
     from aoebank.api.comparing import textconv
-    from aoebank.report.output import write_document
+    from aoebank.report.output import write_document, write_text
     from aoebank.storage.bank import load_file
 
     text = textconv(file)
@@ -26,5 +25,5 @@ def command(
         facts = {"format": str(parsed.format.name), "records": len(parsed), "text": text}
         write_document({"schema": "aoebank.textconv/1", **facts})
     else:
-        sys.stdout.write(text)
+        write_text(text)
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 from aoebank.cli.options import AsJson, finish
 from aoebank.errors import UsageError
 from aoebank.model.codes import FixClass, Severity
-from aoebank.report.output import OutputFormat, printable, write_error
+from aoebank.report.output import OutputFormat, say, write_error, write_text
 
 if TYPE_CHECKING:
     from aoebank.report.validate.run import ValidateReport
@@ -155,8 +154,8 @@ def _write_for_programs(report: ValidateReport, output: OutputFormat) -> int:
 
     for outcome in report.fixes or ():
         for line in diff_lines(outcome.fix):
-            print(printable(line), file=sys.stderr)
-    sys.stdout.write(render(report, output))
+            say(line)
+    write_text(render(report, output))
     if report.error is not None:
         write_error(report.error)
     return report.exit_code

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
-from aoebank.report.output import printable
+from aoebank.report.output import say
 
 Root: TypeAlias = Annotated[
     Path | None,
@@ -58,4 +57,4 @@ WithQuarantined: TypeAlias = Annotated[
 def say_bank(root: Path | None, meant: Path, *, as_json: bool) -> None:
     """Tell which bank a command is about, when nobody named it; a document says so itself."""
     if root is None and not as_json:
-        print(printable(f"bank: {meant}"), file=sys.stderr)
+        say(f"bank: {meant}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from aoebank.errors import BankFormatError, RecordError
+from aoebank.errors import BankFormatError, RecordError, shell_word
 from aoebank.formats.lines import LineIndex
 from aoebank.formats.names import BankName
 from aoebank.formats.release import Release
@@ -238,5 +238,5 @@ def raise_if_broken(parsed: ParsedFile) -> None:
             column=finding.location.column,
             got=finding.got,
             expected=finding.expected,
-            hint=f"aoebank validate {parsed.path}",
+            hint=f"aoebank validate {shell_word(parsed.path)}",
         )

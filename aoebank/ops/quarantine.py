@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from aoebank.errors import BankNotFoundError, UsageError
+from aoebank.errors import BankNotFoundError, UsageError, shell_word
 from aoebank.formats.protocol import ParsedFile
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
@@ -129,7 +129,9 @@ def plan_remove(root: Path, key: str, *, wanted: RecordFilter) -> QuarantinePlan
     )
     if not found:
         raise BankNotFoundError(
-            "no such entry in the quarantine", where=key, hint=f"aoebank quarantine list {root}"
+            "no such entry in the quarantine",
+            where=key,
+            hint=f"aoebank quarantine list {shell_word(root)}",
         )
     exact = tuple(entry for entry in found if entry.key == key)
     if not exact and len({entry.key for entry in found}) > 1:

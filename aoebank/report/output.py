@@ -1,14 +1,18 @@
-"""The two ways out: text on a terminal, or exactly one JSON document."""
+"""The two ways out: text on a terminal, or exactly one JSON document.
+
+All text for people leaves here, and nowhere else: file names, keys and what models call their nodes
+come from others, and none of it may steer a terminal or turn a line around. JSON escapes by itself.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from aoebank.errors import AoebankError
 from aoebank.model.finding import Location
@@ -48,10 +52,8 @@ class Text:
 
     @cached_property
     def _console(self) -> Console:
-        from rich.console import Console
-
         only_forced = self._is_forced and not self._is_terminal
-        return Console(
+        return make_console(
             file=sys.stdout,
             highlight=False,
             markup=False,
@@ -151,9 +153,41 @@ def emit(
 
 
 def write_error(error: AoebankError) -> None:
-    """Write an error and its hint to standard error; names in it cannot steer a terminal."""
-    for line in f"error: {error}".split("\n"):
-        print(printable(line), file=sys.stderr)
+    """Write an error and its hint to standard error."""
+    say(f"error: {error}")
+
+
+def say(text: str) -> None:
+    """Write lines for people to standard error: progress, warnings, errors."""
+    write_text(f"{text}\n", sys.stderr)
+    sys.stderr.flush()
+
+
+def write_text(text: str, stream: TextIO | None = None) -> None:
+    """Write text that cannot steer a terminal; to standard output by default."""
+    (stream or sys.stdout).write(printable_lines(text))
+
+
+def make_console(**options: Any) -> Console:
+    """Return a console of `rich` on which nothing but its own styles steers the terminal.
+
+    Args:
+        options: Of `rich.console.Console`.
+    """
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class SafeConsole(Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                if segment.control is None and not segment.text.isprintable():
+                    yield Segment(printable_lines(segment.text), segment.style)
+                else:
+                    yield segment
+
+    return SafeConsole(**options)
 
 
 def write_document(document: Mapping[str, object], *, indent: int | None = 2) -> None:
@@ -184,7 +218,9 @@ def location_document(place: Location) -> dict[str, object]:
 
 
 def printable(text: str) -> str:
-    """Return text that cannot steer a terminal: control characters become escapes.
+    """Return text that cannot steer a terminal: what is no visible character becomes an escape.
+
+    So do line ends, marks that turn the direction of text around, and halves of surrogate pairs.
 
     >>> printable("a" + chr(27) + "[2J")
     'a\\\\x1b[2J'
@@ -195,6 +231,11 @@ def printable(text: str) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
         for character in text
     )
+
+
+def printable_lines(text: str) -> str:
+    """Return lines that cannot steer a terminal."""
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
 
 
 def plural(number: int, noun: str) -> str:

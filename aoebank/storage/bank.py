@@ -13,6 +13,7 @@ from aoebank.errors import (
     BankNotFoundError,
     BankPathError,
     BankPermissionError,
+    shell_word,
 )
 from aoebank.formats.names import BankName
 from aoebank.formats.protocol import Format, ParsedFile, find_error, raise_if_broken
@@ -144,7 +145,9 @@ class Bank:
         """Add entries to the side-car of a bank file."""
         added = b"".join(map(serialize_provenance, entries))
         if added:
-            update_file(provenance_path(file), lambda old: append_line_break(old or b"") + added)
+            self._demand_inside(file)
+            side_car = provenance_path(file)
+            update_file(side_car, lambda old: append_line_break(old or b"") + added, root=self.root)
 
     def _change(self, file: Path, changes: Mapping[str, Record | None]) -> None:
         if not changes:
@@ -172,7 +175,7 @@ class Bank:
             _demand_readable(format_.parse_like(result, file, parsed), changes)
             return result
 
-        update_file(file, edit)
+        update_file(file, edit, root=self.root)
         self._loaded.pop(file, None)
 
     def _demand_inside(self, file: Path) -> None:
@@ -272,7 +275,7 @@ def demand_no_backup(file: Path) -> None:
             "file is empty, its content is in the backup of a write that died",
             path=file,
             got=backup.name,
-            hint=f"mv {backup} {file}, or remove the backup",
+            hint=f"mv {shell_word(backup)} {shell_word(file)}, or remove the backup",
         )
 
 
@@ -299,7 +302,7 @@ def read_file(path: Path) -> bytes | None:
         return None
     except PermissionError as error:
         raise BankPermissionError(
-            "file cannot be read", path=path, hint=f"chmod u+r {path}"
+            "file cannot be read", path=path, hint=f"chmod u+r {shell_word(path)}"
         ) from error
     except IsADirectoryError as error:
         raise BankNotFoundError("is a directory", path=path, expected="a bank file") from error

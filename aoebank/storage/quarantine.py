@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 
-from aoebank.errors import BankFormatError, BankPathError, BankPermissionError, RecordError
+from aoebank.errors import (
+    BankFormatError,
+    BankPathError,
+    BankPermissionError,
+    RecordError,
+    shell_word,
+)
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import get_format
 from aoebank.formats.text import json_text
@@ -134,7 +140,7 @@ def update_quarantine(
         result = Quarantine(sorted_entries(change(parse_quarantine(old or b"", path))))
         return serialize_quarantine(result)
 
-    update_file(path, edit)
+    update_file(path, edit, root=root)
     return result
 
 
@@ -212,7 +218,7 @@ def _read(path: Path) -> bytes | None:
         return None
     except PermissionError as error:
         raise BankPermissionError(
-            "quarantine cannot be read", path=path, hint=f"chmod u+r {path}"
+            "quarantine cannot be read", path=path, hint=f"chmod u+r {shell_word(path)}"
         ) from error
     except OSError as error:
         problem = f"quarantine cannot be read: {(error.strerror or str(error)).lower()}"

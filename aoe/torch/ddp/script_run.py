@@ -15,6 +15,7 @@ from aoe.errors import AoeError, RunError
 from aoe.gradients.training import Training
 from aoe.torch.ddp.gradients import reduced_training
 from aoe.torch.ddp.step_gate import StepGate
+from aoebank import say
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ def _run(script: Path, arguments: Sequence[str]) -> int:
         except SystemExit as exit_:
             if exit_.code is None or isinstance(exit_.code, int):
                 return exit_.code or 0
-            print(exit_.code, file=sys.stderr)
+            say(str(exit_.code))
             return 1
         except AoeError:
             raise

@@ -10,6 +10,7 @@ from aoebank.errors import (
     BankFormatError,
     BankNotFoundError,
     BankPathError,
+    shell_word,
 )
 from aoebank.formats.protocol import raise_if_broken
 from aoebank.ops.diff.change import ChangeKind, RecordChange, TimeVerdict
@@ -124,7 +125,9 @@ def _pairs(a: Side, b: Side, options: DiffOptions) -> list[FilePair]:
             raise BankNotFoundError(
                 "no bank file in this tree",
                 path=Path(side.label),
-                hint=f"aoebank validate {side.label}" if side.kind is SideKind.TREE else "",
+                hint=f"aoebank validate {shell_word(side.label)}"
+                if side.kind is SideKind.TREE
+                else "",
             )
     if a.is_tree and b.is_tree:
         return pair_files(a, b, has_renames=options.has_renames)

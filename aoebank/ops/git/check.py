@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from aoebank.errors import HistoryError
+from aoebank.errors import HistoryError, shell_word
 from aoebank.formats.provenance import SUFFIX
 from aoebank.ops.git.conflicts import StandingConflicts, find_conflict_files, waiting_text
 from aoebank.ops.git.install import command_of, conflict_glob, driver_settings, exclude_patterns
@@ -220,7 +220,7 @@ def _check_coverage(merges: Mapping[str, str], top: Path) -> Iterator[CheckProbl
                 where="merge attribute",
                 paths=tuple(names),
                 message=f"a later line gives these bank files merge: {value}",
-                hint=f"git check-attr -a {names[0]}, and move the line above the block",
+                hint=f"git check-attr -a {shell_word(names[0])}, and move the line above the block",
             )
     covered = groups.get(DRIVER, [])
     texts = get_attributes(covered, "text", cwd=top)
@@ -231,7 +231,7 @@ def _check_coverage(merges: Mapping[str, str], top: Path) -> Iterator[CheckProbl
             where="text attribute",
             paths=changed,
             message="a later line lets git change the line ends of these bank files",
-            hint=f"git check-attr -a {changed[0]}, and move the line above the block",
+            hint=f"git check-attr -a {shell_word(changed[0])}, and move the line above the block",
         )
 
 

@@ -14,7 +14,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
-from aoebank.errors import AoebankError, BankFormatError, BankPathError
+from aoebank.errors import AoebankError, BankFormatError, BankPathError, shell_word
 from aoebank.formats.provenance import ProvenanceLog, parse_provenance, provenance_path
 from aoebank.formats.registry import find_format
 from aoebank.model.digest import sha256_of
@@ -110,7 +110,9 @@ def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
         )
         return _run_inner(files, versions, call) if call.is_inner else _run(files, versions, call)
     except AoebankError as error:
-        again = f"{files.path} has our version alone; then: git checkout -m -- {files.path}"
+        again = (
+            f"{files.path} has our version alone; then: git checkout -m -- {shell_word(files.path)}"
+        )
         error.hint = "; ".join(filter(None, (error.hint, again)))
         if isinstance(error, BankFormatError):
             error.exit_code = _CONFLICT
@@ -126,7 +128,7 @@ def _run(files: DriverFiles, versions: Three[bytes | None], call: DriverCall) ->
     outcome = DriverOutcome(path=files.path, plan=merge.plan)
     if call.is_dry_run:
         return outcome
-    with staged_changes() as changes:
+    with staged_changes(root=top) as changes:
         outcome = _describe(outcome, versions, top, changes) if top else outcome
         _give_back(files, versions, merge.data, changes)
         changes.commit()

@@ -95,7 +95,7 @@ def apply_edits(root: Path, edits: Iterable[FileEdit], author: Author, *, messag
     before = None
     if not is_recorded(root, edits):
         before = record_bank(root, author, message=f"before {message}").snapshot
-    with staged_changes() as changes:
+    with staged_changes(root=root) as changes:
         for edit in edits:
             digest = sha256_of(edit.before)
             changes.put(root / edit.name, edit.after, old_sha256=digest)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from aoebank.errors import BankPathError, HistoryError
+from aoebank.errors import BankPathError, HistoryError, shell_word
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX
 from aoebank.model.quarantine import Quarantine
@@ -84,7 +84,7 @@ def plan_restore(
         raise HistoryError(
             "nothing of what was asked for is in this version or in the bank",
             where=version.label,
-            hint=f"aoebank ls {root}",
+            hint=f"aoebank ls {shell_word(root)}",
         )
     quarantine = load_quarantine(root) if today else Quarantine()
     guard = _Guard(quarantine, today or date.min, side)

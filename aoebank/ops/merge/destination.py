@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import AoebankError, BankNotFoundError, BankPathError, UsageError
+from aoebank.errors import AoebankError, BankNotFoundError, BankPathError, UsageError, shell_word
 from aoebank.formats.provenance import provenance_path
 from aoebank.formats.registry import get_format
 from aoebank.model.digest import sha256_of
@@ -88,6 +88,11 @@ class Destination:
     def journal(self) -> Path:
         """Return where the change of all files is noted while it is made."""
         return tree_journal(self.path) if self.is_tree else _file_journal(self.path)
+
+    @property
+    def root(self) -> Path:
+        """Return the folder no link leads a write out of."""
+        return self.path if self.is_tree else self.path.parent
 
     def version(self, step: int) -> Source | None:
         """Return which version of a step this is, if it is one.
@@ -269,7 +274,7 @@ def _is_waiting(place: Path, conflicts: bytes) -> bool:
         raise BankPathError(
             "conflicts of an earlier merge are not settled yet",
             path=place,
-            hint=f"settle them: aoebank merge --apply {place}",
+            hint=f"settle them: aoebank merge --apply {shell_word(place)}",
         )
     return True
 

@@ -111,7 +111,8 @@ def merge(request: MergeRequest) -> MergeResult:
         ours = _fold(_step(request, number, ours, theirs), tally)
     last = _step(request, len(others) - 1, ours, others[-1])
     destination = request.destination
-    with staged_changes(destination.journal if destination else None) as changes:
+    journal = destination.journal if destination else None
+    with staged_changes(journal, root=destination.root if destination else None) as changes:
         _finish(last, tally, request.destination, changes)
         written = changes.commit()
     return MergeResult(

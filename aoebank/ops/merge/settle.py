@@ -94,7 +94,7 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
     )
     if is_dry_run or not chosen:
         return settlement
-    with staged_changes(_journal(bank)) as changes:
+    with staged_changes(_journal(bank), root=bank.parent) as changes:
         if result != parsed.data:
             digest = None if old is None else sha256_of(parsed.data)
             changes.write(bank, result, old_sha256=digest)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aoebank.errors import BankPathError, RecordError, UsageError
+from aoebank.errors import BankPathError, RecordError, UsageError, shell_word
 from aoebank.formats import registry
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.text import json_text
@@ -67,7 +67,7 @@ def workload_from_file(path: Path) -> WantedWorkload:
             "--record: not one record",
             got=f"{len(records)} in {path}",
             expected="a single one",
-            hint=f"aoebank validate {path}",
+            hint=f"aoebank validate {shell_word(path)}",
         )
     (record,) = records
     keys = {record.format: frozenset({record.key})}
@@ -115,7 +115,7 @@ def record_hazards(query: Query, matches: Iterable[Match]) -> Iterator[Hazard]:
                 path=path,
                 readers=(match.reader,),
                 message=f"file is broken, so {match.reader} may see fewer records, or none",
-                hint=f"aoebank validate {path}",
+                hint=f"aoebank validate {shell_word(path)}",
             )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aoebank.errors import AoebankError, BankPathError
@@ -37,9 +37,11 @@ class FileFix:
 
     Attributes:
         classes: What was done, in order.
+        root: The tree the file was met in; None if a person named it.
     """
 
     path: Path
+    root: Path | None = None
     classes: tuple[FixClass, ...]
     before: bytes
     after: bytes
@@ -81,7 +83,8 @@ def plan_fixes(
         if fix_class in (_default(selection) if classes is None else classes)
         and _is_wanted(fix_class, selection)
     ]
-    for entry in iter_entries(paths, []):
+    asked = tuple(paths)
+    for entry in iter_entries(asked, []):
         if entry.kind not in (FileKind.BANK, FileKind.SIDE_CAR):
             continue
         try:
@@ -89,13 +92,19 @@ def plan_fixes(
         except (OSError, BankPathError):
             continue  # the check tells
         if fix is not None:
-            yield fix
+            yield replace(fix, root=_root_of(entry.path, asked))
+
+
+def _root_of(path: Path, asked: Iterable[Path]) -> Path | None:
+    """Return the tree among the paths asked for that a file was met in."""
+    trees = [place for place in asked if place != path and path.is_relative_to(place)]
+    return None if path in asked else max(trees, key=lambda tree: len(tree.parts), default=None)
 
 
 def apply_fix(fix: FileFix) -> FixOutcome:
     """Write a fix under the lock of its file, unless the file is not what was planned on."""
     try:
-        with staged_changes() as changes:
+        with staged_changes(root=fix.root) as changes:
             changes.put(fix.path, fix.after, old_sha256=sha256_of(fix.before))
             changes.commit()
     except BankPathError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import HistoryError
+from aoebank.errors import HistoryError, shell_word
 
 _NOT_FOUND = "git is not installed, or not on PATH"
 # another repository's settings must not leak in, and nothing may wait for a person
@@ -146,7 +146,7 @@ def get_commit(revision: str, *, cwd: Path) -> str:
             "unknown revision",
             where=f"git:{revision}",
             expected="a commit, a branch or a tag",
-            hint=f"git -C {cwd} log --oneline",
+            hint=f"git -C {shell_word(cwd)} log --oneline",
         )
     return commit
 

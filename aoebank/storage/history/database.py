@@ -21,8 +21,10 @@ from aoebank.errors import (
     BankPathError,
     BankPermissionError,
     HistoryError,
+    shell_word,
 )
-from aoebank.storage.writing.atomic import FILE_MODE, make_directories
+from aoebank.storage.writing.atomic import FILE_MODE, give_to_owner_of, make_directories
+from aoebank.storage.writing.places import real_place
 from aoebank.storage.writing.staged import update_file
 
 if TYPE_CHECKING:
@@ -94,7 +96,7 @@ def open_history(root: Path, *, create: bool = False) -> Iterator[Database]:
             _prepare_place(root)
         elif not path.is_file():
             raise HistoryError(
-                "bank has no history", where=str(root), hint=f"aoebank snapshot {root}"
+                "bank has no history", where=str(root), hint=f"aoebank snapshot {shell_word(root)}"
             )
         database = _connect(path)
         try:
@@ -119,13 +121,14 @@ def transaction(database: Database) -> Iterator[None]:
 
 def _prepare_place(root: Path) -> None:
     folder = root / FOLDER
+    path, ignored = real_place(folder / FILE, root), folder / ".gitignore"
     make_directories(folder)
-    ignored = folder / ".gitignore"
     if not ignored.exists():
-        update_file(ignored, lambda old: _IGNORED if old is None else old)
-    path = folder / FILE
+        update_file(ignored, lambda old: _IGNORED if old is None else old, root=root)
     if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
+        give_to_owner_of(folder, descriptor)
+        os.close(descriptor)
 
 
 def _connect(path: Path) -> Database:
@@ -152,7 +155,7 @@ def _check_schema(database: Database, path: Path, *, create: bool) -> None:
         raise HistoryError(
             "history is empty: its first snapshot did not end",
             where=str(path),
-            hint=f"aoebank snapshot {path.parent.parent}",
+            hint=f"aoebank snapshot {shell_word(path.parent.parent)}",
         )
     if application != _APPLICATION_ID or not set(TABLES) <= set(database.table_names()):
         raise HistoryError("is no history of a bank", where=str(path), hint=_HINT)
@@ -201,7 +204,7 @@ def _errors_explained(path: Path) -> Iterator[None]:
         raise _explain(error, path) from error
     except PermissionError as error:
         raise BankPermissionError(
-            "history cannot be read or written", path=path, hint=f"ls -ld {path.parent}"
+            "history cannot be read or written", path=path, hint=f"ls -ld {shell_word(path.parent)}"
         ) from error
     except OSError as error:
         problem = f"history cannot be used: {(error.strerror or str(error)).lower()}"
@@ -216,11 +219,13 @@ def _explain(error: sqlite3.Error, path: Path) -> AoebankError:
         return BankLockedError(
             "another process is writing the history",
             path=path,
-            hint=f"wait for it to end; `fuser {path}` names it",
+            hint=f"wait for it to end; `fuser {shell_word(path)}` names it",
         )
     if kind in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return BankPermissionError(
-            "history cannot be written", path=path, hint=f"ls -l {path} {path.parent}"
+            "history cannot be written",
+            path=path,
+            hint=f"ls -l {shell_word(path)} {shell_word(path.parent)}",
         )
     if kind in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
         return BankPathError(f"history cannot be used: {words}", path=path)

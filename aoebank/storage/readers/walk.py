@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from aoebank.errors import BankNotFoundError, BankPathError, BankPermissionError
+from aoebank.errors import BankNotFoundError, BankPathError, BankPermissionError, shell_word
 from aoebank.model.resolution import (
     Attempt,
     Failure,
@@ -275,7 +275,7 @@ def _denied_error(place: Place, path: Path, needs: int) -> BankPathError:
         variable=place.source,
         path=path,
         expected=f"{expected} permission",
-        hint=f"chmod u+rwx {path}",
+        hint=f"chmod u+rwx {shell_word(path)}",
     )
 
 
@@ -286,7 +286,7 @@ def _file_error(path: Path, place: Place) -> BankPathError:
         variable=place.source,
         path=path,
         expected="read and write permission" if needs_write else "read permission",
-        hint=f"chmod {'u+rw' if needs_write else 'u+r'} {path}",
+        hint=f"chmod {'u+rw' if needs_write else 'u+r'} {shell_word(path)}",
     )
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from aoebank.errors import HistoryError
+from aoebank.errors import HistoryError, shell_word
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, bank_globs, find_format
 from aoebank.storage.git.lasting import ObjectReader, TreeReader
@@ -56,7 +56,7 @@ def open_git_side(text: str, *, beside: Path, cwd: Path) -> StoredSide:
             "no such path in this revision",
             where=f"git:{revision}",
             got=inside,
-            hint=f"git -C {top} ls-tree -r --name-only {revision}",
+            hint=f"git -C {shell_word(top)} ls-tree -r --name-only {shell_word(revision)}",
         )
     is_file = inside in blobs
     folder = inside.rpartition("/")[0] if is_file else inside

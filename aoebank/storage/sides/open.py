@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from aoebank.errors import BankNotFoundError, HistoryError
+from aoebank.errors import BankNotFoundError, HistoryError, shell_word
 from aoebank.model.snapshot import HistorySource
 from aoebank.storage.history.database import find_history, history_path
 from aoebank.storage.sides.git import GitHistory, is_tracked, open_git_side
@@ -99,7 +99,7 @@ def open_versions(root: Path, source: HistorySource = HistorySource.AUTO) -> His
         where=str(root),
         hint="commits have it; a commit is written git:REV"
         if in_git
-        else f"aoebank snapshot {root}",
+        else f"aoebank snapshot {shell_word(root)}",
     )
 
 

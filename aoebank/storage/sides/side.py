@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from aoebank.errors import BankPermissionError
+from aoebank.errors import BankPermissionError, shell_word
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
 from aoebank.formats.registry import HEAD_BYTES, find_format, format_of, may_be_bank
@@ -94,7 +94,7 @@ class PathSide:
                 raise BankPermissionError(
                     f"folder cannot be listed: {entry.reason}",
                     path=entry.path,
-                    hint=f"chmod u+rx {entry.path}",
+                    hint=f"chmod u+rx {shell_word(entry.path)}",
                 )
             if entry.kind is FileKind.BANK:
                 found.append(entry.path.relative_to(self.path).as_posix())

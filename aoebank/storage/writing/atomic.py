@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from aoebank.errors import AoebankError, BankPathError, BankPermissionError
+from aoebank.errors import AoebankError, BankPathError, BankPermissionError, shell_word
 from aoebank.storage.writing.lock import hold_lock
 
 FILE_MODE = 0o640  # what CANN's readers and writers expect; another one gets a warning there
@@ -31,6 +31,18 @@ def make_directories(path: Path) -> None:
                 raise
             continue
         folder.chmod(DIRECTORY_MODE)
+        give_to_owner_of(folder.parent, folder)
+
+
+def give_to_owner_of(model: Path, new: int | Path) -> None:
+    """Let a new file or folder of root belong to whom another one belongs to.
+
+    What root tunes or merges in the bank of a user stays the user's; for others a no-op.
+    """
+    if os.geteuid() == 0:
+        owner = model.stat()
+        with contextlib.suppress(OSError):  # root of a container, or squashed by a server
+            os.chown(new, owner.st_uid, owner.st_gid)
 
 
 def replace(temporary: Path, path: Path) -> None:
@@ -85,6 +97,7 @@ def synced_temporary(
         announce(temporary)
     try:
         with temporary.open("xb") as stream:
+            give_to_owner_of(path if path.exists() else path.parent, stream.fileno())
             os.fchmod(stream.fileno(), mode)
             stream.write(data)
             stream.flush()
@@ -117,7 +130,7 @@ def system_errors_explained(path: Path) -> Iterator[None]:
             "cannot write here",
             path=path,
             expected="write permission on the file and its folder",
-            hint=f"ls -ld {path.parent}",
+            hint=f"ls -ld {shell_word(path.parent)}",
         ) from error
     except OSError as error:
         problem = f"cannot write here: {(error.strerror or str(error)).lower()}"

@@ -24,16 +24,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from aoebank.errors import BankPathError, shell_word
 from aoebank.model.digest import sha256_of
 from aoebank.storage.writing.atomic import (
     FILE_MODE,
+    give_to_owner_of,
     make_directories,
     sync_directory,
     system_errors_explained,
 )
 from aoebank.storage.writing.lock import hold_lock
+from aoebank.storage.writing.places import real_place
 
 _BEGIN, _DONE = "begin", "done"
+_FILES = ("temporary", "path", "kept")  # members that are files; folders only go when empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +106,7 @@ def open_journal(path: Path) -> Iterator[Journal]:
     Raises:
         BankLockedError: another process is at it.
     """
-    real = Path(os.path.realpath(path))
+    real = real_place(path, path.parent)
     with system_errors_explained(path):
         missing = [folder for folder in (real.parent, *real.parent.parents) if not folder.exists()]
         make_directories(real.parent)
@@ -112,6 +116,7 @@ def open_journal(path: Path) -> Iterator[Journal]:
                 descriptor = os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
             except FileExistsError:
                 continue
+            give_to_owner_of(real.parent, descriptor)
             with os.fdopen(descriptor, "wb", buffering=0) as stream, hold_lock(real) as is_ours:
                 if not is_ours:  # somebody took it for one a dead process left
                     continue
@@ -131,7 +136,7 @@ def put_back(path: Path) -> bool:
     Raises:
         BankLockedError: its process lives.
     """
-    real = Path(os.path.realpath(path))
+    real = real_place(path, path.parent)
     with system_errors_explained(path), hold_lock(real) as exists:
         if exists:
             _put_back(real)
@@ -140,6 +145,7 @@ def put_back(path: Path) -> bool:
 
 def _put_back(journal: Path) -> None:
     lines = [*_read(journal)]
+    _demand_inside(lines, journal)
     marks = {line.get("mark") for line in lines}
     if _BEGIN in marks and _DONE not in marks:
         for line in lines:
@@ -166,6 +172,26 @@ def _read(journal: Path) -> Iterator[dict[str, object]]:
             line = json.loads(text)
             if isinstance(line, dict):
                 yield line
+
+
+def _demand_inside(lines: Iterable[dict[str, object]], journal: Path) -> None:
+    """Raise `BankPathError` for a journal no merge wrote: one that tells of files elsewhere.
+
+    A tree may come from others, and what stands in a journal is renamed and removed.
+    """
+    for line in lines:
+        change = line.get("change")
+        members = change if isinstance(change, dict) else line
+        for name in filter(None, map(members.get, _FILES)):
+            real = Path(os.path.realpath(_place(name, journal.parent)))
+            if not real.is_relative_to(journal.parent):
+                raise BankPathError(
+                    "journal of a merge that was cut off tells of a file outside of its folder",
+                    path=journal,
+                    got=name,
+                    expected="one that a merge wrote here",
+                    hint=f"look where it comes from, then rm {shell_word(journal)}",
+                )
 
 
 def _undo(change: NotedChange) -> None:

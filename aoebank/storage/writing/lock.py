@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from aoebank.errors import BankLockedError, BankPermissionError
+from aoebank.errors import BankLockedError, BankPermissionError, shell_word
 
 LOCK_TIMEOUT_S = 30.0
 SETTLE_TIMEOUT_S = 5.0
@@ -89,7 +89,7 @@ def _open(path: Path) -> int | None:
         return None
     except (PermissionError, IsADirectoryError) as error:
         raise BankPermissionError(
-            "file cannot be opened for writing", path=path, hint=f"chmod u+rw {path}"
+            "file cannot be opened for writing", path=path, hint=f"chmod u+rw {shell_word(path)}"
         ) from error
 
 
@@ -110,7 +110,7 @@ def _wait(
                 raise BankLockedError(
                     "another writer holds the lock",
                     path=path,
-                    hint=f"wait for it to end; `fuser {path}` names it",
+                    hint=f"wait for it to end; `fuser {shell_word(path)}` names it",
                 ) from error
             pause(_POLL_S)
 

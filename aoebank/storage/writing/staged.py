@@ -25,6 +25,7 @@ from aoebank.model.digest import sha256_of
 from aoebank.storage.writing.atomic import (
     FILE_MODE,
     create,
+    give_to_owner_of,
     make_directories,
     replace,
     sync_directory,
@@ -34,6 +35,7 @@ from aoebank.storage.writing.atomic import (
 )
 from aoebank.storage.writing.journal import Journal, NotedChange, open_journal
 from aoebank.storage.writing.lock import hold_lock
+from aoebank.storage.writing.places import real_place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,7 @@ class StagedChanges:
 
     _stack: ExitStack
     _journal: Journal | None = None
+    _root: Path | None = None
     _changes: list[_Change] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -84,8 +87,8 @@ class StagedChanges:
             old_sha256: Of what is there now, as the caller knows it; None: nothing is.
             mode: Permissions of a new file.
         """
-        real = Path(os.path.realpath(path))  # a link stays one, what it points to is replaced
         with system_errors_explained(path):
+            real = real_place(path, self._root)
             _demand_writable(real)
             self._make_directories(real.parent)
             mode = real.stat().st_mode & 0o777 if real.exists() else mode
@@ -104,8 +107,8 @@ class StagedChanges:
 
     def remove(self, path: Path, *, old_sha256: str) -> None:
         """Let a file go at the end; one that is gone by then is fine."""
-        real = Path(os.path.realpath(path))
         with system_errors_explained(path):
+            real = real_place(path, self._root)
             _demand_writable(real)
             change = _Change(
                 shown=path, path=real, temporary=None, sha256=old_sha256, new_sha256=None
@@ -150,6 +153,7 @@ class StagedChanges:
             except OSError:  # a file system without hard links
                 data, mode = change.path.read_bytes(), change.path.stat().st_mode & 0o777
                 with synced_temporary(kept, data, mode=mode) as copy:
+                    give_to_owner_of(change.path, copy)
                     copy.replace(kept)
         return NotedChange(
             path=change.path, kept=kept, old_sha256=change.sha256, new_sha256=change.new_sha256
@@ -166,29 +170,35 @@ class StagedChanges:
 
 
 @contextmanager
-def staged_changes(journal: Path | None = None) -> Iterator[StagedChanges]:
+def staged_changes(
+    journal: Path | None = None, *, root: Path | None = None
+) -> Iterator[StagedChanges]:
     """Give changes to fill; what is not committed at the end leaves no trace.
 
     Args:
         journal: Where to note them, so that not even a kill leaves half of them: `put_back`.
+        root: No link may lead a change out of this tree; None: a person named each file.
 
     Raises:
         BankLockedError: another process uses this journal.
     """
     with ExitStack() as stack:
         noted = stack.enter_context(open_journal(journal)) if journal is not None else None
-        yield StagedChanges(stack, noted)
+        yield StagedChanges(stack, noted, root)
 
 
-def update_file(path: Path, edit: Callable[[bytes | None], bytes]) -> None:
+def update_file(
+    path: Path, edit: Callable[[bytes | None], bytes], *, root: Path | None = None
+) -> None:
     """Replace the content of `path` by what `edit` makes of it, under its lock.
 
     Args:
         edit: Gets the current bytes, read under the lock, or None if there is no file. May
             be called again when another writer was first to create the file.
+        root: No link may lead the write out of this tree; None: a person named the file.
     """
-    path = Path(os.path.realpath(path))  # a link stays one, what it points to is replaced
     with system_errors_explained(path):
+        path = real_place(path, root)
         make_directories(path.parent)
         while True:
             with hold_lock(path) as exists:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,3 +92,26 @@ def test_ctrl_c_exits_with_130(run: Run) -> None:
 
 def test_errors_of_the_engine_are_errors_of_the_bank_layer_too() -> None:
     assert issubclass(AoeError, AoebankError)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_log_of_a_bug_is_private_and_its_name_unforeseen(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for _ in range(2):
+        assert run(_failing(ZeroDivisionError("\x1b[2J \ud83d")), []) == 4
+    assert "ZeroDivisionError: \\x1b[2J \\ud83d\n" in capsys.readouterr().err
+    logs = sorted(tmp_path.iterdir())
+    assert len({log.name for log in logs}) == 2
+    assert {log.stat().st_mode & 0o777 for log in logs} == {0o600}
+    assert all("Traceback" in log.read_text() for log in logs)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_bug_is_told_where_no_log_can_be_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert run(_failing(ZeroDivisionError("a bug")), []) == 4
+    assert "please report this with what --debug prints" in capsys.readouterr().err

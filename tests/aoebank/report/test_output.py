@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from aoebank.errors import AoebankError
-from aoebank.report.output import ColorMode, Text, write_error
+from aoebank.report.output import (
+    ColorMode,
+    Text,
+    make_console,
+    say,
+    write_document,
+    write_error,
+    write_text,
+)
 
 
 class Terminal(io.StringIO):
@@ -42,3 +52,44 @@ def test_no_color_means_no_escapes_at_all(
 def test_error_text_cannot_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     write_error(AoebankError("bad \x1b[2J name", hint="rm \x1b]0;x\x07"))
     assert capsys.readouterr().err == ("error: bad \\x1b[2J name\nhint: rm \\x1b]0;x\\x07\n")
+
+
+HOSTILE = "a\x1b[2J\x9b1m\x07\r\u202ecod\u2066.\ud83d\u2028b"
+SAFE = "a\\x1b[2J\\x9b1m\\u202ecod\\u2066.\\ud83d\\u2028b"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda: say(HOSTILE),
+        lambda: write_error(AoebankError(HOSTILE)),
+        lambda: write_text(HOSTILE),
+        lambda: Text(ColorMode.NEVER, no_color=True).line(HOSTILE, (HOSTILE, "red")),
+        lambda: Text(ColorMode.NEVER, no_color=True).table((HOSTILE,), [(HOSTILE,)]),
+        lambda: make_console(stderr=True).print(HOSTILE, markup=False),
+    ],
+)
+def test_no_way_out_lets_foreign_text_steer_a_terminal(
+    capsys: pytest.CaptureFixture[str], write: Callable[[], None]
+) -> None:
+    write()
+    shown = "".join(capsys.readouterr())
+    dropped_by_rich = ("\\x07", "\\r", "\n")
+    for gone in dropped_by_rich:
+        shown = shown.replace(gone, "")
+    assert SAFE in shown
+    assert shown.isprintable()
+
+
+def test_own_styles_still_steer_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    text = Text(ColorMode.ALWAYS, no_color=False)
+    text.line(("red \x1b[2J", "red"))
+    assert "\x1b[31m" in terminal.getvalue()
+    assert "\x1b[2J" not in terminal.getvalue()
+
+
+def test_document_says_what_is_so(capsys: pytest.CaptureFixture[str]) -> None:
+    write_document({"name": HOSTILE})
+    assert json.loads(capsys.readouterr().out) == {"name": HOSTILE}
