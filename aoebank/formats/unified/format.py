@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from aoebank.errors import shell_word
 from aoebank.formats.names import (
     OPERATOR_FOLDER,
     OPERATOR_GLOBS,
@@ -85,7 +86,7 @@ class UnifiedFormat(Format):
         text = member_text(parsed, number)
         value, problems = _read(text)
         for problem in problems:
-            raise text.error(problem, hint=f"aoebank validate {parsed.path}")
+            raise text.error(problem, hint=f"aoebank validate {shell_word(parsed.path)}")
         first, *others = (_alternative(candidate) for candidate in value)
         record = Record(
             **stored(parsed, number, text),

@@ -96,7 +96,7 @@ def driver_settings(command: str = DEFAULT_COMMAND) -> Mapping[str, str]:
         f"merge.{DRIVER}.recursive": INNER_DRIVER,
         f"merge.{INNER_DRIVER}.name": "merge the common ancestors of knowledge banks",
         f"merge.{INNER_DRIVER}.driver": f"{command} merge-driver --inner {DRIVER_ARGUMENTS}",
-        f"diff.{DRIVER}.textconv": f"{command} textconv",
+        f"diff.{DRIVER}.textconv": f"{command} textconv --",
         f"diff.{DRIVER}.cachetextconv": "true",
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aoebank.errors import shell_word
 from aoebank.formats.registry import bank_folders, get_format
 from aoebank.model.resolution import Failure, Hazard, Query, Reader, ReaderAnswer, Tier
 from aoebank.storage.readers.folders import (
@@ -281,7 +282,7 @@ def _built_in_spelling(scene: _Scene) -> Iterator[Hazard]:
                 path=root,
                 readers=(Reader.GRADIENT,),
                 message=f"{_count(files)}, but gradient looks into build_in",
-                hint=f"ln -s built-in {root.parent / 'build_in'}",
+                hint=f"ln -s built-in {shell_word(root.parent / 'build_in')}",
             )
 
 

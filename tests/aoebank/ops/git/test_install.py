@@ -31,7 +31,7 @@ def _install(clone: WorkTree, *options: str, verb: str = "install", cwd: Path | 
 def test_install_registers_and_declares(clone: WorkTree) -> None:
     output = _install(clone)
     assert clone.git("config", "--local", "merge.aoebank.driver").strip() == DRIVER
-    assert clone.git("config", "--local", "diff.aoebank.textconv").strip() == "aoebank textconv"
+    assert clone.git("config", "--local", "diff.aoebank.textconv").strip() == "aoebank textconv --"
     for bank in SAMPLES.values():
         shown = clone.git("check-attr", "merge", "diff", "text", "--", f"deep/{bank.name}")
         assert shown.count(": aoebank") == 2

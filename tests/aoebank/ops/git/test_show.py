@@ -59,3 +59,18 @@ def test_showing_an_old_merge_again_leaves_conflict_files_alone(tree: WorkTree) 
     conflicts.write_bytes(b"of another merge")
     tree.git("show", "--remerge-diff", "--format=")
     assert conflicts.read_bytes() == b"of another merge"
+
+
+def test_names_that_look_like_options_are_shown_and_merged(tree: WorkTree) -> None:
+    name = f"--debug{UNIFIED.name}"
+    tree.fork({name: UNIFIED.without(0, 1)}, {name: UNIFIED.without(0)}, {name: UNIFIED.without(1)})
+    tree.write(name, UNIFIED.retimed(2, 123.5, of=UNIFIED.without(0)))
+    assert "123.5" in tree.git("diff")  # git hands the file of the work tree out by its name
+    tree.git("checkout", "-q", "--", name)
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    assert UNIFIED.records(tree.read(name)) == UNIFIED.records(UNIFIED.data)
+    assert tree.aoebank("git", "check").returncode == 0
+    for command in ("textconv", "validate", "ls", "show"):
+        assert tree.aoebank(command, "--", name).returncode == 0, command
+    assert tree.aoebank("diff", "--", name, f"git:HEAD:{name}").returncode == 0
+    assert tree.aoebank("diff", "--", "git:HEAD^", "git:HEAD").returncode == 1
