@@ -26,7 +26,7 @@ class Layout(StrEnum):
 class Precision(StrEnum):
     """How the products of a workload may be computed, the most exact one first.
 
-    Tensors are always float32, and so are sums, but for those of integers.
+    Tensors of numbers are always float32, and so are sums, but for those of integers.
     """
 
     STRICT_FLOAT32 = "strict_float32"
@@ -55,7 +55,7 @@ class TensorSpec:
     Attributes:
         shape: Extents as ONNX Runtime reports them; for a blocked tensor (N, C, H, W) where C
             is a multiple of `block`.
-        dtype: Element type, NumPy spelling; this version computes in float32 only.
+        dtype: Element type, NumPy spelling: float32, or int32 or int64 where it holds indices.
         layout: Order of the elements in memory.
         block: Channels per block of a blocked tensor, else 0.
         constant: True if the tensor is an initializer of the model.

@@ -16,7 +16,7 @@ from aoe.folders.scratch import ScratchFolder
 from aoe.kernels.family import Pipeline
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.target import Target
-from aoe.workload import Workload, workload_to_json
+from aoe.workload import TensorSpec, Workload, workload_to_json
 
 _BUILD_FEATURES = ("no_runtime", "no_asserts", "no_bounds_query", "user_context")
 _C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
@@ -173,7 +173,7 @@ def check_toolchain(toolchain: Toolchain, target: Target) -> None:
 
 def _glue_parts(features: Collection[str]) -> tuple[str, ...]:
     """Return the C files, without suffix, of kernels that need these CPU features."""
-    parts = ("glue", "scratch", "shared_packs", "file_pages")
+    parts = ("glue", "scratch", "shared_packs", "file_pages", "indices")
     return (*parts, "tiles") if TILES_FEATURE in features else parts
 
 
@@ -210,13 +210,10 @@ def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
     symbol = _symbol(source.name)
     inputs = source.workload.inputs
     packed = {number: packing.dtype for number, packing in pipeline.packings.items()}
+    specs = [*inputs, *[TensorSpec(shape=())] * (len(pipeline.arguments) - len(inputs))]
     arguments = ", ".join(
-        _tensor(
-            inputs[number].shape if number < len(inputs) else (),
-            extents,
-            packed.get(number, "float32"),
-        )
-        for number, extents in enumerate(pipeline.argument_extents)
+        _tensor(spec, extents, packed.get(number, spec.dtype), pipeline.indexed.get(number, 0))
+        for number, (spec, extents) in enumerate(zip(specs, pipeline.argument_extents, strict=True))
     )
     lines = [
         f"int {symbol}_argv(void **);",
@@ -238,7 +235,8 @@ def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
 
 def _entry(source: KernelSource, pipeline: Pipeline) -> str:
     symbol = _symbol(source.name)
-    output = _tensor(source.workload.output.shape, pipeline.output_extents, "float32")
+    result = source.workload.output
+    output = _tensor(result, pipeline.output_extents, result.dtype)
     packings = f"{symbol}_packings" if pipeline.packings else "NULL"
     counts = f"{len(source.workload.inputs)}, {len(pipeline.arguments)}"
     return (
@@ -265,10 +263,11 @@ def _packing_symbol(symbol: str, number: int) -> str:
     return f"{symbol}_pack{number}"
 
 
-def _tensor(tensor: Sequence[int], extents: Sequence[int], dtype: str) -> str:
-    shape, extent = _listed(tensor), _listed(extents)
-    element = f"AOE_{dtype.upper()}"
-    return f"{{ {len(tensor)}, {{ {shape} }}, {len(extents)}, {{ {extent} }}, {element} }}"
+def _tensor(spec: TensorSpec, extents: Sequence[int], dtype: str, indexed: int = 0) -> str:
+    """Return the entry of an argument: the ONNX tensor, and the buffer the kernel sees of it."""
+    shape, extent = _listed(spec.shape), _listed(extents)
+    view = f"{len(extents)}, {{ {extent} }}, AOE_{dtype.upper()}"
+    return f"{{ {len(spec.shape)}, {{ {shape} }}, {view}, AOE_{spec.dtype.upper()}, {indexed} }}"
 
 
 def _include_flags(folder: Path) -> tuple[str, str]:

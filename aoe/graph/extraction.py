@@ -10,7 +10,7 @@ import onnx
 
 from aoe.graph.folding import Folded, fold
 from aoe.graph.model_graph import ModelGraph, attributes_of
-from aoe.operators import KERNEL_DTYPES, OPERATORS, op_key
+from aoe.operators import INDEX_DTYPES, KERNEL_DTYPES, OPERATORS, op_key
 from aoe.workload import NCHWC_DOMAIN, Layout, Operation, TensorSpec, Workload
 
 UNCLASSIFIED = "unclassified"
@@ -121,7 +121,7 @@ class _Extraction:
         info = self._graph.find_info(name)
         if info is None:
             return f"the shape of {name} may differ from run to run"
-        if info.dtype not in KERNEL_DTYPES:
+        if info.dtype not in (INDEX_DTYPES if self._holds_indices(name) else KERNEL_DTYPES):
             return f"{name} is {info.dtype}, kernels compute in float32"
         if len(info.shape) > _MAX_RANK:
             return f"{name} has rank {len(info.shape)}, more than {_MAX_RANK}"
@@ -133,10 +133,22 @@ class _Extraction:
             return f"{name} has {info.shape} in the blocked layout, not a multiple of {block}"
         return TensorSpec(
             shape=info.shape,
+            dtype=info.dtype,
             layout=Layout.BLOCKED if blocked else Layout.PLAIN,
             block=block,
             constant=name in self._graph.initializers,
         )
+
+    def _holds_indices(self, name: str) -> bool:
+        """Return True for tensors only indices are read from, or written to."""
+        roles = set()
+        for node in self._nodes:
+            facts = OPERATORS.get(op_key(node))
+            read = [at for at, other in enumerate(node.input) if other == name]
+            roles |= {facts is not None and at in facts.indices for at in read}
+            if name in node.output:
+                roles.add(facts is not None and facts.makes_indices)
+        return roles == {True}
 
     def _layout_matters(self) -> bool:
         """A chain without layout-bound operators computes the same in any element order."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 
 from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
 from aoe.graph.regions import Region
@@ -45,9 +46,10 @@ def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.Mode
     tuned.functions.extend(functions.values())
     for replacement in replacements:
         region = replacement.region
-        shape = region.workload.output.shape
+        result = region.workload.output
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(result.dtype))
         tuned.graph.value_info.append(
-            helper.make_tensor_value_info(region.output, TensorProto.FLOAT, shape)
+            helper.make_tensor_value_info(region.output, kind, result.shape)
         )
     _import_opsets(tuned)
     tuned.ir_version = max(tuned.ir_version, _FUNCTION_IR_VERSION)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.operators import OperatorFacts, OperatorKind, Specials, facts_of
-from aoe.workload import Operation, Workload
+from aoe.workload import Operation, TensorSpec, Workload
 
 Array = np.ndarray[Any, Any]
 
@@ -48,8 +48,7 @@ def workload_model(workload: Workload, *, seed: int) -> onnx.ModelProto:
         if spec.constant:
             initializers.append(numpy_helper.from_array(values[name], name))
         else:
-            info = helper.make_tensor_value_info(name, TensorProto.FLOAT, list(spec.shape))
-            inputs.append(info)
+            inputs.append(_info(name, spec))
     shaped = _read_as(workload, lambda facts: facts.per_channel)  # one value for each channel
     for number, scalar in enumerate(workload.scalars):
         shape = (1,) if f"s{number}" in shaped else ()
@@ -60,7 +59,7 @@ def workload_model(workload: Workload, *, seed: int) -> onnx.ModelProto:
         constants = _constants(operation)
         initializers += [tensor for _, tensor in constants]
         nodes.append(_node(operation, workload.result, dict(constants)))
-    output = helper.make_tensor_value_info(RESULT, TensorProto.FLOAT, list(workload.output.shape))
+    output = _info(RESULT, workload.output)
     graph = helper.make_graph(nodes, workload.op_type, inputs, [output], initializers)
     domains = {operation.domain for operation in workload.operations} - {""}
     opsets = [helper.make_opsetid("", max(workload.opset, _OLDEST_OPSET))]
@@ -71,12 +70,18 @@ def workload_model(workload: Workload, *, seed: int) -> onnx.ModelProto:
     return model
 
 
-def random_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
-    """Return seeded values of the inputs that are not constant, by name: float32, their shape.
+def _info(name: str, spec: TensorSpec) -> onnx.ValueInfoProto:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(spec.dtype))
+    return helper.make_tensor_value_info(name, kind, list(spec.shape))
 
-    Standard normal; positive or away from zero where an operator needs it. One factor of a sum of
-    products is scaled, so that sums are standard normal too, as they are in networks: a chain
-    behind larger ones would be timed on exponentials that underflow.
+
+def random_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
+    """Return seeded values of the inputs that are not constant, by name: of their type and shape.
+
+    Standard normal; positive or away from zero where an operator needs it; indices anywhere from
+    the first to the last element, counted from either end. One factor of a sum of products is
+    scaled, so that sums are standard normal too, as they are in networks: a chain behind larger
+    ones would be timed on exponentials that underflow.
     """
     values = _values(workload, seed)
     return {name: values[name] for name in _variable_inputs(workload)}
@@ -92,6 +97,8 @@ def special_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
     values = dict(random_inputs(workload, seed))
     specials, sparse = _specials(workload)
     for number, name in enumerate(values):
+        if values[name].dtype != np.float32:
+            continue
         rng = np.random.default_rng([seed, 1000 + number])
         flat = values[name].reshape(-1).copy()
         share = int(np.ceil(_SPECIAL_SHARE * flat.size))
@@ -121,11 +128,15 @@ def _values(workload: Workload, seed: int) -> dict[str, Array]:
     """Return values of all inputs, constants included."""
     positive = _read_as(workload, lambda facts: facts.positive)
     nonzero = _read_as(workload, lambda facts: facts.nonzero)
-    scales = _scales(workload)
+    scales, indexed = _scales(workload), indexed_extents(workload)
     values = {}
     for number, spec in enumerate(workload.inputs):
         name = f"x{number}"
         rng = np.random.default_rng([seed, number])
+        if name in indexed:
+            drawn = rng.integers(-indexed[name], indexed[name], spec.shape)
+            values[name] = drawn.astype(spec.dtype)
+            continue
         array = rng.standard_normal(spec.shape)
         if name in positive:
             array = np.abs(array) + 0.1
@@ -133,6 +144,19 @@ def _values(workload: Workload, seed: int) -> dict[str, Array]:
             array += np.copysign(0.5, array)
         values[name] = np.asarray(array * scales.get(name, 1.0), dtype=np.float32)
     return values
+
+
+def indexed_extents(workload: Workload) -> dict[str, int]:
+    """Return the inputs that hold indices, by reference, and how many elements they count."""
+    shapes = infer_shapes(workload)
+    if isinstance(shapes, str):
+        return {}
+    return {
+        operation.inputs[at]: facts_of(operation).indexed(operation, shapes[operation.inputs[0]])
+        for operation in workload.operations
+        for at in facts_of(operation).indices
+        if at < len(operation.inputs)
+    }
 
 
 def _scales(workload: Workload) -> dict[str, float]:

@@ -127,6 +127,8 @@ class Pipeline:
             `arguments` and `argument_extents` have the packed form.
         padded: Stages that may be computed past what is read of them: they read no argument
             outside its bounds wherever they are.
+        indexed: For arguments that hold indices, by their number, how many elements they count:
+            the glue refuses what is not from minus that to one below it.
     """
 
     output: hl.Func
@@ -137,6 +139,7 @@ class Pipeline:
     loops: Mapping[str, tuple[tuple[str, int], ...]]
     packings: Mapping[int, PackedInput] = field(default_factory=dict)
     padded: frozenset[str] = frozenset()
+    indexed: Mapping[int, int] = field(default_factory=dict)
 
 
 class KernelFamily(Protocol):

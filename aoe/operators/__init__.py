@@ -6,6 +6,7 @@ kernel families, keyed by the same names.
 
 from aoe.operators.axes import SOFTMAX_ONE_AXIS_SINCE, softmax_axis
 from aoe.operators.facts import (
+    INDEX_DTYPES,
     KERNEL_DTYPES,
     MICROSOFT_DOMAIN,
     Attributes,
@@ -32,6 +33,7 @@ from aoe.operators.table import (
 
 __all__ = [
     "BLOCKED_CONVOLUTION",
+    "INDEX_DTYPES",
     "KERNEL_DTYPES",
     "MICROSOFT_DOMAIN",
     "OPERATORS",

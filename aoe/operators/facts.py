@@ -12,7 +12,9 @@ from aoe.workload import AttributeValue, Operation
 MICROSOFT_DOMAIN = "com.microsoft"
 """Domain of ONNX Runtime's own operators."""
 KERNEL_DTYPES = frozenset({"float32"})
-"""Element types of the tensors kernels read and write, NumPy spelling."""
+"""Element types of the tensors kernels compute in, NumPy spelling."""
+INDEX_DTYPES = frozenset({"int32", "int64"})
+"""Element types of indices, which kernels read and make but do not compute with."""
 
 OperatorKey = tuple[str, str]
 """(domain, op_type); ONNX's own domain is the empty string."""
@@ -184,6 +186,9 @@ class OperatorFacts:
         summed: Elements summed up into one result, from the operation and the shape of its first
             input.
         takes_prologue: True if a kernel for it also computes the chain in front of it.
+        indices: Inputs that are indices.
+        indexed: Elements those count, from the operation and the shape of its first input.
+        makes_indices: True if its result is indices.
     """
 
     kind: OperatorKind = OperatorKind.ELEMENTWISE
@@ -199,3 +204,6 @@ class OperatorFacts:
     rounding: Rounding = Rounding.STEPS
     summed: Callable[[Operation, Shape], int] = _one
     takes_prologue: bool = False
+    indices: tuple[int, ...] = ()
+    indexed: Callable[[Operation, Shape], int] = _one
+    makes_indices: bool = False

@@ -93,10 +93,10 @@ class CompiledKernel:
         }
 
     def run(self, inputs: Mapping[str, Array]) -> Array:
-        """Return the result for inputs `x0`, `x1`, ...: float32, shape of the workload's."""
+        """Return the result for inputs `x0`, `x1`, ...: type and shape of the workload's."""
         extents = self._pipeline.argument_extents
         views = [self._argument(i, inputs, extents[i]) for i in range(len(extents))]
-        result = _unwritten(self._pipeline.output_extents)
+        result = _unwritten(self._pipeline.output_extents, self._workload.output.dtype)
         self._call(*views, result)
         return result.reshape(self._workload.output.shape)
 
@@ -133,8 +133,8 @@ def _load_tiles() -> None:
             raise RuntimeError("the system keeps the tile registers back")
 
 
-def _unwritten(extents: Sequence[int]) -> Array:
-    return np.full(tuple(reversed(extents)), 77.0, dtype=np.float32)
+def _unwritten(extents: Sequence[int], dtype: str) -> Array:
+    return np.full(tuple(reversed(extents)), 77, dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,9 +183,9 @@ def block_size() -> int:
     return default_device().channel_block()
 
 
-def plain(*shape: int, constant: bool = False) -> TensorSpec:
-    """Return a row-major float32 tensor."""
-    return TensorSpec(shape=shape, constant=constant)
+def plain(*shape: int, constant: bool = False, dtype: str = "float32") -> TensorSpec:
+    """Return a row-major tensor."""
+    return TensorSpec(shape=shape, dtype=dtype, constant=constant)
 
 
 def blocked(*shape: int) -> TensorSpec:

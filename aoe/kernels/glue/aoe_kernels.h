@@ -8,14 +8,16 @@
 #define AOE_MAX_ARGUMENTS 64
 #define AOE_MAX_PACKINGS 4
 
-typedef enum { AOE_FLOAT32, AOE_BFLOAT16, AOE_INT8 } aoe_element;
+typedef enum { AOE_FLOAT32, AOE_BFLOAT16, AOE_INT8, AOE_INT32, AOE_INT64 } aoe_element;
 
 typedef struct {
-  int32_t rank;                  /* of the ONNX tensor, which holds float32; 0 if it is none */
+  int32_t rank;                  /* of the ONNX tensor; 0 if it is none */
   int64_t shape[AOE_MAX_RANK];   /* as ONNX Runtime reports it */
   int32_t view_rank;             /* of the buffer the kernel sees, dense */
   int32_t extent[AOE_MAX_RANK];  /* innermost first */
-  aoe_element element;           /* of that buffer; float32 unless the input is packed */
+  aoe_element element;           /* of that buffer; the tensor's unless the input is packed */
+  aoe_element given;             /* of the ONNX tensor: float32, int32 or int64 */
+  int64_t indexed;               /* elements it counts, from either end; 0 if it is no index */
 } aoe_tensor;
 
 /* What the kernel reads in another form, made once of a constant input. */

@@ -6,6 +6,7 @@
 #include "HalideRuntime.h"
 #include "aoe_kernels.h"
 #include "file_pages.h"
+#include "indices.h"
 #include "ort_abi.h"
 #include "scratch.h"
 #include "shared_packs.h"
@@ -71,8 +72,9 @@ static OrtStatus *fail(const OrtApi *api, int code, const char *format, const ch
   return ORT_CALL(api, 0, ort_create_status)(code, message);
 }
 
-static const uint8_t element_code[] = {halide_type_float, halide_type_bfloat, halide_type_int};
-static const uint8_t element_bytes[] = {4, 2, 1};
+static const uint8_t element_code[] = {halide_type_float, halide_type_bfloat, halide_type_int,
+                                       halide_type_int, halide_type_int};
+static const uint8_t element_bytes[] = {4, 2, 1, 4, 8};
 
 static void bind_view(halide_buffer_t *buffer, halide_dimension_t *dims, int rank,
                       const int32_t *extent, aoe_element element, void *data) {
@@ -155,6 +157,48 @@ static OrtStatus *check_shape(const OrtApi *api, const OrtValue *value, const ao
               "%s: an input has another shape than the kernel was tuned for", kernel->name);
 }
 
+#define AOE_INDICES_A_TASK (1 << 16)
+
+typedef struct {
+  const aoe_tensor *tensor;
+  const uint8_t *data;
+  size_t count;
+  size_t outside; /* place of one that is, `count` if there is none */
+} index_check;
+
+static int check_some_indices(void *user_context, int task, uint8_t *closure) {
+  index_check *check = (index_check *)closure;
+  const aoe_tensor *tensor = check->tensor;
+  size_t first = (size_t)task * AOE_INDICES_A_TASK;
+  size_t count = check->count - first < AOE_INDICES_A_TASK ? check->count - first
+                                                           : AOE_INDICES_A_TASK;
+  const uint8_t *data = check->data + first * element_bytes[tensor->given];
+  size_t found = aoe_first_outside(data, count, tensor->given, tensor->indexed);
+  (void)user_context;
+  if (found < count) __atomic_store_n(&check->outside, first + found, __ATOMIC_RELAXED);
+  return 0;
+}
+
+/* Refuses indices outside of what they count, as ONNX Runtime does. */
+static OrtStatus *check_indices(run_context *run, const aoe_kernel *kernel,
+                                const aoe_tensor *tensor, const void *data) {
+  if (!tensor->indexed) return NULL;
+  size_t count = 1;
+  for (int d = 0; d < tensor->rank; d++) count *= (size_t)tensor->shape[d];
+  index_check check = {tensor, (const uint8_t *)data, count, count};
+  int tasks = (int)((count + AOE_INDICES_A_TASK - 1) / AOE_INDICES_A_TASK);
+  if (halide_do_par_for(run, check_some_indices, 0, tasks, (uint8_t *)&check))
+    return fail(run->api, ORT_FAIL, "%s: the indices could not be checked", kernel->name);
+  if (check.outside == count) return NULL;
+  int64_t index = tensor->given == AOE_INT64 ? ((const int64_t *)data)[check.outside]
+                                             : ((const int32_t *)data)[check.outside];
+  char message[256];
+  snprintf(message, sizeof message,
+           "%s: an index is out of bounds (got %lld, expected %lld to %lld)", kernel->name,
+           (long long)index, (long long)-tensor->indexed, (long long)tensor->indexed - 1);
+  return ORT_CALL(run->api, 0, ort_create_status)(ORT_INVALID_ARGUMENT, message);
+}
+
 static OrtStatus *run_kernel(const kernel_state *state, OrtKernelContext *context,
                              void **packed) {
   const OrtApi *api = state->api;
@@ -174,6 +218,7 @@ static OrtStatus *run_kernel(const kernel_state *state, OrtKernelContext *contex
     status = ORT_CALL(api, 90, ort_context_input)(context, (size_t)i, &value);
     if (!status) status = check_shape(api, value, kernel, &kernel->arguments[i]);
     if (!status) status = ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, &raw[i]);
+    if (!status) status = check_indices(&run, kernel, &kernel->arguments[i], raw[i]);
     if (status) return status;
     bind(&buffers[i], dims[i], &kernel->arguments[i], raw[i]);
   }
@@ -269,7 +314,16 @@ static const aoe_kernel *kernel_of(const OrtCustomOp *op) {
 }
 static const char *get_name(const OrtCustomOp *op) { return kernel_of(op)->name; }
 static const char *get_provider(const OrtCustomOp *op) { return (void)op, NULL; }
-static int get_type(const OrtCustomOp *op, size_t i) { return (void)op, (void)i, ORT_TENSOR_FLOAT; }
+static int onnx_type(const aoe_tensor *tensor) {
+  if (tensor->given == AOE_INT64) return ORT_TENSOR_INT64;
+  return tensor->given == AOE_INT32 ? ORT_TENSOR_INT32 : ORT_TENSOR_FLOAT;
+}
+static int input_type(const OrtCustomOp *op, size_t i) {
+  return onnx_type(&kernel_of(op)->arguments[i]);
+}
+static int output_type(const OrtCustomOp *op, size_t i) {
+  return (void)i, onnx_type(&kernel_of(op)->output);
+}
 static size_t input_count(const OrtCustomOp *op) { return (size_t)kernel_of(op)->input_count; }
 static size_t output_count(const OrtCustomOp *op) { return (void)op, 1; }
 static int required(const OrtCustomOp *op, size_t i) { return (void)op, (void)i, 0; }
@@ -288,9 +342,9 @@ static void describe(registered_op *entry, const aoe_kernel *kernel) {
   op->version = AOE_ORT_CUSTOM_OP_VERSION;
   op->GetName = get_name;
   op->GetExecutionProviderType = get_provider;
-  op->GetInputType = get_type;
+  op->GetInputType = input_type;
   op->GetInputTypeCount = input_count;
-  op->GetOutputType = get_type;
+  op->GetOutputType = output_type;
   op->GetOutputTypeCount = output_count;
   op->KernelDestroy = destroy;
   op->GetInputCharacteristic = required;

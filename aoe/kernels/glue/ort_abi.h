@@ -32,7 +32,7 @@ typedef struct {
 } OrtApiBase;
 
 enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_NOT_IMPLEMENTED = 9 };
-enum { ORT_TENSOR_FLOAT = 1 };
+enum { ORT_TENSOR_FLOAT = 1, ORT_TENSOR_INT32 = 6, ORT_TENSOR_INT64 = 7 };
 
 #define ORT_CALL(api, index, type) ((type)(api)->slot[index])
 

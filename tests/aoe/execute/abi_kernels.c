@@ -160,30 +160,52 @@ static int add_sum(void **arguments) {
   return 0;
 }
 
-#define SIX {2, {2, 3}, 2, {3, 2}, AOE_FLOAT32}
+/* The last of the indices, as the kernel gets them. */
+static int read_wide(void **arguments) {
+  const halide_buffer_t *in = buffer(arguments, 0);
+  if (in->type.code != halide_type_int || in->type.bits != 64) return 1;
+  *(int64_t *)buffer(arguments, 1)->host = ((int64_t *)in->host)[in->dim[0].extent - 1];
+  return 0;
+}
+
+static int read_narrow(void **arguments) {
+  const halide_buffer_t *in = buffer(arguments, 0);
+  if (in->type.code != halide_type_int || in->type.bits != 32) return 1;
+  *(int32_t *)buffer(arguments, 1)->host = ((int32_t *)in->host)[in->dim[0].extent - 1];
+  return 0;
+}
+
+/* Types of a buffer and of its tensor, and that it holds no indices. */
+#define FLOATS AOE_FLOAT32, AOE_FLOAT32, 0
+#define INDICES(TYPE, COUNT) {1, {COUNT}, 1, {COUNT}, TYPE, TYPE, 5}
+#define SIX {2, {2, 3}, 2, {3, 2}, FLOATS}
 static const aoe_tensor two_of_six[] = {SIX, SIX};
-static const aoe_tensor six_and_packed[] = {SIX, {2, {2, 3}, 1, {7}, AOE_FLOAT32}};
+static const aoe_tensor six_and_packed[] = {SIX, {2, {2, 3}, 1, {7}, FLOATS}};
 static const aoe_packing twice[] = {{1, 1, pack_twice, 1, {6}}};
-static const aoe_tensor one_and_sum[] = {{1, {1}, 1, {1}, AOE_FLOAT32},
-                                         {1, {262144}, 1, {1}, AOE_FLOAT32}};
+static const aoe_tensor one_and_sum[] = {{1, {1}, 1, {1}, FLOATS},
+                                         {1, {262144}, 1, {1}, FLOATS}};
 static const aoe_packing sum[] = {{1, 1, pack_sum, 1, {262144}}};
-static const aoe_tensor cube[] = {{4, {1, 2, 3, 4}, 2, {12, 2}, AOE_FLOAT32}};
-static const aoe_tensor one[] = {{1, {1}, 1, {1}, AOE_FLOAT32}};
-static const aoe_tensor scalar[] = {{0, {0}, 0, {0}, AOE_FLOAT32}};
+static const aoe_tensor wide_indices[] = {INDICES(AOE_INT64, 200000)};
+static const aoe_tensor narrow_indices[] = {INDICES(AOE_INT32, 70)};
+static const aoe_tensor cube[] = {{4, {1, 2, 3, 4}, 2, {12, 2}, FLOATS}};
+static const aoe_tensor one[] = {{1, {1}, 1, {1}, FLOATS}};
+static const aoe_tensor scalar[] = {{0, {0}, 0, {0}, FLOATS}};
 
 const aoe_kernel aoe_kernel_table[] = {
     {"subtract", subtract, 2, 2, two_of_six, SIX, 0, NULL},
-    {"read_packed", read_packed, 2, 2, six_and_packed, {1, {7}, 1, {7}, AOE_FLOAT32}, 1, twice},
-    {"add_sum", add_sum, 2, 2, one_and_sum, {1, {1}, 1, {1}, AOE_FLOAT32}, 1, sum},
-    {"describe", describe, 1, 1, cube, {1, {8}, 1, {8}, AOE_FLOAT32}, 0, NULL},
-    {"threads", threads, 1, 1, one, {1, {3}, 1, {3}, AOE_FLOAT32}, 0, NULL},
-    {"tasks", tasks, 1, 1, one, {1, {100}, 1, {100}, AOE_FLOAT32}, 0, NULL},
-    {"failing_task", failing_task, 1, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
-    {"failing", failing, 1, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
-    {"crash", crash, 1, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
-    {"give_up", give_up, 1, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
-    {"hang", hang, 1, 1, one, {1, {1}, 1, {1}, AOE_FLOAT32}, 0, NULL},
-    {"memory", memory, 1, 1, scalar, {0, {0}, 0, {0}, AOE_FLOAT32}, 0, NULL},
+    {"read_packed", read_packed, 2, 2, six_and_packed, {1, {7}, 1, {7}, FLOATS}, 1, twice},
+    {"add_sum", add_sum, 2, 2, one_and_sum, {1, {1}, 1, {1}, FLOATS}, 1, sum},
+    {"read_wide", read_wide, 1, 1, wide_indices, {1, {1}, 1, {1}, AOE_INT64, AOE_INT64, 0}, 0, NULL},
+    {"read_narrow", read_narrow, 1, 1, narrow_indices, {1, {1}, 1, {1}, AOE_INT32, AOE_INT32, 0}, 0, NULL},
+    {"describe", describe, 1, 1, cube, {1, {8}, 1, {8}, FLOATS}, 0, NULL},
+    {"threads", threads, 1, 1, one, {1, {3}, 1, {3}, FLOATS}, 0, NULL},
+    {"tasks", tasks, 1, 1, one, {1, {100}, 1, {100}, FLOATS}, 0, NULL},
+    {"failing_task", failing_task, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL},
+    {"failing", failing, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL},
+    {"crash", crash, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL},
+    {"give_up", give_up, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL},
+    {"hang", hang, 1, 1, one, {1, {1}, 1, {1}, FLOATS}, 0, NULL},
+    {"memory", memory, 1, 1, scalar, {0, {0}, 0, {0}, FLOATS}, 0, NULL},
 };
 const int aoe_kernel_count = sizeof aoe_kernel_table / sizeof *aoe_kernel_table;
 

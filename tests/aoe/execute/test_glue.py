@@ -148,3 +148,51 @@ def test_file_that_is_no_library_is_an_error(tmp_path: Path) -> None:
     file.write_bytes(b"not an ELF file")
     with pytest.raises(RunError, match="kernel library not usable here"):
         session_options(threads=1, optimize=False, library=file)
+
+
+_INDEX_KERNELS = {"read_wide": (np.int64, 200_000), "read_narrow": (np.int32, 70)}
+
+
+def _indices(kernel: str) -> np.ndarray[Any, Any]:
+    dtype, count = _INDEX_KERNELS[kernel]
+    return np.resize(np.arange(-5, 5), count).astype(dtype)
+
+
+def _run_indices(library: Path, indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    kernel = next(k for k, (dtype, _) in _INDEX_KERNELS.items() if dtype == indices.dtype)
+    node = helper.make_node(kernel, ["x0"], ["y"], domain="aoe")
+    kind = helper.np_dtype_to_tensor_dtype(indices.dtype)
+    shapes, kinds = {"x0": indices.shape}, {"x0": kind, "y": kind}
+    model = make_model([node], shapes, ["y"], types=kinds, domains={"aoe": 1})
+    options = session_options(threads=2, optimize=False, library=library)
+    result = open_session(model.SerializeToString(), options).run(None, {"x0": indices})[0]
+    return np.asarray(result)
+
+
+@pytest.mark.parametrize("kernel", _INDEX_KERNELS)
+def test_indices_keep_their_type_on_both_sides_of_a_kernel(abi_library: Path, kernel: str) -> None:
+    indices = _indices(kernel)
+    found = _run_indices(abi_library, indices)
+    assert found.dtype == indices.dtype
+    assert found.tolist() == [indices[-1]]
+
+
+@pytest.mark.parametrize("kernel", _INDEX_KERNELS)
+@pytest.mark.parametrize("at", [0, 63, 64, -1])
+@pytest.mark.parametrize("wrong", [5, -6, 1 << 30, -(1 << 31)])
+def test_an_index_outside_is_refused_before_the_kernel_runs(
+    abi_library: Path, kernel: str, at: int, wrong: int
+) -> None:
+    indices = _indices(kernel)
+    indices[at] = wrong
+    wanted = rf"{kernel}: an index is out of bounds \(got {wrong}, expected -5 to 4\)"
+    with pytest.raises(Exception, match=wanted):
+        _run_indices(abi_library, indices)
+
+
+@pytest.mark.parametrize("wrong", [1 << 32, -(1 << 63), (1 << 63) - 1])
+def test_an_index_is_not_cut_to_32_bits(abi_library: Path, wrong: int) -> None:
+    indices = _indices("read_wide")
+    indices[150_000] = wrong
+    with pytest.raises(Exception, match=f"got {wrong}, expected"):
+        _run_indices(abi_library, indices)
