@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from aoe.kernels.arg_extremes import ArgExtremes
 from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.cumulative_sum import CumulativeSum
 from aoe.kernels.elementwise import Elementwise
@@ -35,6 +36,7 @@ FAMILIES: dict[str, KernelFamily] = {
     "layer_normalization": LayerNormalization(),
     "instance_normalization": InstanceNormalization(),
     "reductions": Reductions(),
+    "arg_extremes": ArgExtremes(),
     "cumulative_sum": CumulativeSum(),
     "batch_normalization": BatchNormalization(),
     "pooling": PoolingFamily(),

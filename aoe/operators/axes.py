@@ -131,6 +131,20 @@ def _cumulated_size(operation: Operation, shape: Shape) -> int:
     return 1 if axis is None else shape[axis]
 
 
+def chosen_axis(operation: Operation, rank: int) -> int | None:
+    """Return the axis of an ArgMax or ArgMin of a tensor of `rank`; None for a wrong one."""
+    given = operation.attributes.get("axis", 0)
+    return given % rank if isinstance(given, int) and -rank <= given < rank else None
+
+
+def _chosen(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    axis = chosen_axis(operation, len(shapes[0]))
+    if axis is None:
+        return None
+    kept = (1,) if keeps_dimensions(operation) else ()
+    return (*shapes[0][:axis], *kept, *shapes[0][axis + 1 :])
+
+
 _REDUCTION = OperatorFacts(
     kind=OperatorKind.AXIS,
     inputs=(1, 2),
@@ -149,7 +163,18 @@ _EXTREME = replace(
 _GLOBAL_MEAN = replace(_REDUCTION, inputs=(1, 1), constants=())
 _GLOBAL_EXTREME = replace(_EXTREME, inputs=(1, 1), constants=())
 
+_CHOICE = OperatorFacts(
+    kind=OperatorKind.AXIS,
+    shape=_chosen,
+    rounding=Rounding.EXACT,
+    specials=Specials.MODERATE,
+    makes_indices=True,
+)
+"""ONNX Runtime passes over NaN behind the first element, but not where it walks a whole tensor."""
+
 AXIS_OPERATORS: dict[OperatorKey, OperatorFacts] = {
+    ("", "ArgMax"): _CHOICE,
+    ("", "ArgMin"): _CHOICE,
     ("", "CumSum"): OperatorFacts(
         kind=OperatorKind.AXIS,
         inputs=(2, 2),

@@ -117,6 +117,25 @@ def test_convolution_with_its_gate_gives_the_same_results(
     assert np.array_equal(bodies, expected)
 
 
+def test_places_of_the_largest_are_int64_with_the_library_and_without(
+    tmp_path: Path, target: Target, toolchain: Toolchain
+) -> None:
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["turned"], perm=[0, 3, 1, 2]),
+        helper.make_node("ArgMax", ["turned"], ["y"], axis=1, keepdims=0),
+    ]
+    model = make_model(
+        nodes, {"x": (1, 20, 30, 40)}, {"y": (1, 20, 30)}, types={"y": TensorProto.INT64}
+    )
+    graph = view_of(model, tmp_path, target)
+    tuned, library = _with_kernels(graph, target, toolchain, tmp_path)
+    assert any(node.op_type.startswith("arg_extremes") for node in tuned.graph.node)
+    (expected,), (fallback,), (found,) = _run(model), _run(tuned), _run(tuned, library)
+    assert found.dtype == fallback.dtype == expected.dtype == np.int64
+    assert np.array_equal(fallback, expected)
+    assert np.array_equal(found, expected)
+
+
 def test_shapes_that_depend_on_data_may_differ_from_run_to_run(
     target: Target, toolchain: Toolchain, tmp_path: Path
 ) -> None:

@@ -1,0 +1,312 @@
+"""ArgMax and ArgMin along any axis: where the largest or smallest element is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import halide as hl
+
+from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.halide.shapes import infer_shapes
+from aoe.kernels.halide.tiling import (
+    LANE,
+    best_tasks,
+    estimate_us,
+    guided_space,
+    inner_steps,
+    parallel_steps,
+    row_memory,
+    task_choices,
+    tile_choices,
+    tile_steps,
+    vector_choices,
+)
+from aoe.kernels.math.functions import constant, strict
+from aoe.operators import number, op_key
+from aoe.operators.axes import chosen_axis
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    Configuration,
+    Knob,
+    Memory,
+    Reorder,
+    Schedule,
+    Space,
+    Split,
+    Step,
+    StoreIn,
+    Tail,
+    Vectorize,
+)
+from aoe.workload import Workload
+
+_ROW, _COLUMN, _ACCUMULATOR, _WALK = "r", "c", "acc", "k"
+_BEST, _PARTS = "best", "parts"
+_ACCUMULATORS = (16, 32, 64)
+_CYCLES = 4
+_ELEMENTS_MAX = 1 << 31
+"""Elements from which 32 bits do not count a tensor's."""
+
+Candidate = tuple[hl.Expr, hl.Expr]
+"""An element and where it is: float32, int32."""
+
+
+class ArgExtremes:
+    """y = the place of the first element nothing exceeds, or of the last one: int64.
+
+    Along rows, up to 64 candidates are walked as vectors, then one half is compared with the
+    other; along any other axis a tile of columns is. A NaN is never the largest, unless it comes
+    first: then nothing is larger, as in ONNX Runtime's reductions of one axis among several.
+    """
+
+    name = "arg_extremes"
+    anchors = frozenset({("", "ArgMax"), ("", "ArgMin")})
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is nothing but one ArgMax or ArgMin of what is read."""
+        return support_of(_plan(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the candidates as stages, and the place of the best."""
+        plan = supported(workload, _plan(workload))
+        return _row_pipeline(plan) if plan.is_row else _column_pipeline(plan)
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return candidates walked together, or columns of a tile, and tasks."""
+        plan = supported(workload, _plan(workload))
+        elements = plan.rows * plan.length * plan.columns
+        work = estimate_us(elements, _CYCLES, 4 * elements, target)
+        return (_row_space if plan.is_row else _column_space)(plan, work, target)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        plan = supported(workload, _plan(workload))
+        return (_row_schedule if plan.is_row else _column_schedule)(plan, configuration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ArgPlan:
+    """What a kernel of this family does.
+
+    Attributes:
+        rows: Elements around the axis.
+        length: Elements along it.
+        columns: Elements inside of it.
+        is_largest: True for ArgMax.
+        takes_last: True if the last of equal elements is wanted.
+    """
+
+    rows: int
+    length: int
+    columns: int
+    is_largest: bool
+    takes_last: bool
+
+    @property
+    def is_row(self) -> bool:
+        """True if the axis is the innermost."""
+        return self.columns == 1
+
+    @property
+    def worst(self) -> hl.Expr:
+        """A value no element is worse than."""
+        return constant(float("-inf" if self.is_largest else "inf"))
+
+    def around(self, tile: int) -> tuple[Axis, ...]:
+        """Return the loops around a tile of columns, outermost first."""
+        return Axis(_ROW, self.rows), Axis(f"{_COLUMN}_tile", -(-self.columns // tile))
+
+    def better(self, one: Candidate, other: Candidate) -> Candidate:
+        """Return the better of two candidates, by their places where they are equal.
+
+        The places are always compared: a condition that is a strict comparison and nothing else
+        makes Halide 21 write the value before it chooses the place by it.
+        """
+        value, best = one[0], other[0]
+        exceeds = strict(value > best if self.is_largest else value < best)
+        first = one[1] > other[1] if self.takes_last else one[1] < other[1]
+        wins = exceeds | (strict(value == best) & first)
+        return hl.select(wins, value, best), hl.select(wins, one[1], other[1])
+
+
+def _plan(workload: Workload) -> _ArgPlan | Support:
+    """Return how a workload is computed, or why it is not."""
+    anchor = workload.operations[-1]
+    if op_key(anchor) not in ArgExtremes.anchors:
+        return Support("no ArgMax or ArgMin")
+    if len(workload.operations) > 1 or len(workload.inputs) > 1:
+        return Support(f"{anchor.op_type} of what is computed")
+    shapes = infer_shapes(workload)
+    if isinstance(shapes, str):
+        return Support(shapes)
+    given, made = workload.inputs[0], workload.output
+    if (given.dtype, made.dtype) != ("float32", "int64") or given.block or made.block:
+        return Support(f"{anchor.op_type} of {given.dtype} in {given.layout_name}")
+    axis = chosen_axis(anchor, len(given.shape))
+    if axis is None or given.shape[axis] < 2 or given.size >= _ELEMENTS_MAX:
+        return Support(f"{anchor.op_type} of a single element, or of too many")
+    return _ArgPlan(
+        rows=prod(given.shape[:axis]),
+        length=given.shape[axis],
+        columns=prod(given.shape[axis + 1 :]),
+        is_largest=anchor.op_type == "ArgMax",
+        takes_last=bool(number(anchor.attributes, "select_last_index", 0)),
+    )
+
+
+def _column_pipeline(plan: _ArgPlan) -> Pipeline:
+    column, row = hl.Var(_COLUMN), hl.Var(_ROW)
+    source = hl.ImageParam(hl.Float(32), 3, "x0")
+    walk = hl.RDom([(1, plan.length - 1)], _WALK)
+    best = hl.Func(_BEST)
+    best[column, row] = (source[column, 0, row], hl.i32(0))
+    element = (source[column, walk.x, row], hl.Expr(walk.x))
+    best[column, row] = plan.better(element, _candidate(best[column, row]))
+    best.compute_root()  # steps place it closer
+    output = hl.Func(RESULT)
+    output[column, row] = hl.cast(hl.Int(64), hl.Expr(best[column, row][1]))
+    nest = ((_COLUMN, plan.columns), (_ROW, plan.rows))
+    unbounded = ((_COLUMN, 0), (_ROW, 0))
+    return Pipeline(
+        output=output,
+        stages={RESULT: output, _BEST: best, f"{_BEST}{UPDATE}": best.update()},
+        arguments=(source,),
+        argument_extents=((plan.columns, plan.length, plan.rows),),
+        output_extents=(plan.columns, plan.rows),
+        loops={
+            RESULT: nest,
+            _BEST: unbounded,
+            f"{_BEST}{UPDATE}": ((walk.x.name(), plan.length - 1), *unbounded),
+        },
+    )
+
+
+def _row_pipeline(plan: _ArgPlan) -> Pipeline:
+    """Return candidates that start with the end of a row, and are compared half by half."""
+    at, row, count = hl.Var(_ACCUMULATOR), hl.Var(_ROW), _accumulators(plan)
+    source = hl.ImageParam(hl.Float(32), 2, "x0")
+    whole = plan.length // count
+    walk = hl.RDom([(0, whole)], _WALK)
+    parts = hl.Func(_PARTS)
+    end = at + (plan.length - count)
+    last = source[end, row]
+    parts[at, row] = (
+        hl.select(hl.is_nan(last), plan.worst, last),
+        hl.select(hl.is_nan(last), hl.i32(0), end),
+    )
+    place = walk.x * count + at
+    kept = parts[at, row]
+    parts[at, row] = plan.better((source[place, row], place), _candidate(kept))
+    stages: dict[str, hl.Func] = {_PARTS: parts}
+    loops = {_PARTS: ((_ACCUMULATOR, count), (_ROW, 0))}
+    left = parts
+    for width in _halves(count):
+        halves = hl.Func(_half(width))
+        one, other = left[at, row], left[at + width, row]
+        halves[at, row] = plan.better(_candidate(one), _candidate(other))
+        stages[_half(width)], loops[_half(width)] = halves, ((_ACCUMULATOR, width), (_ROW, 0))
+        left = halves
+    for function in stages.values():
+        function.compute_root()  # steps place it closer
+    output = hl.Func(RESULT)
+    first_is_nan = hl.is_nan(source[0, row])
+    output[row] = hl.cast(hl.Int(64), hl.select(first_is_nan, hl.i32(0), hl.Expr(left[0, row][1])))
+    update = f"{_PARTS}{UPDATE}"
+    return Pipeline(
+        output=output,
+        stages={RESULT: output, **stages, update: parts.update()},
+        arguments=(source,),
+        argument_extents=((plan.length, plan.rows),),
+        output_extents=(plan.rows,),
+        loops={
+            RESULT: ((_ROW, plan.rows),),
+            **loops,
+            update: ((walk.x.name(), whole), (_ACCUMULATOR, count), (_ROW, 0)),
+        },
+    )
+
+
+def _candidate(found: Any) -> Candidate:
+    return hl.Expr(found[0]), hl.Expr(found[1])
+
+
+def _accumulators(plan: _ArgPlan) -> int:
+    """Return how many candidates of a row are walked together."""
+    fitting = [count for count in _ACCUMULATORS if 2 * count <= plan.length]
+    return int(fitting[-1] if fitting else 1 << (plan.length.bit_length() - 1))
+
+
+def _halves(count: int) -> list[int]:
+    found = []
+    while count > 1:
+        count //= 2
+        found.append(count)
+    return found
+
+
+def _half(width: int) -> str:
+    return f"{_PARTS}_{width}"
+
+
+def _row_space(plan: _ArgPlan, work: float, target: KernelTarget) -> Space:
+    tasks = task_choices(work, plan.rows, target)
+    counts = dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
+    return guided_space((Knob("tasks", tasks),), [(count,) for count in counts])
+
+
+def _row_schedule(plan: _ArgPlan, values: Mapping[str, Choice]) -> Schedule:
+    steps: list[Step] = list(parallel_steps(RESULT, (Axis(_ROW, plan.rows),), int(values["tasks"])))
+    count, update = _accumulators(plan), f"{_PARTS}{UPDATE}"
+    widths = {_PARTS: count, **{_half(width): width for width in _halves(count)}}
+    for stage in widths:
+        steps += [ComputeAt(stage, RESULT, _ROW), StoreIn(stage, Memory.STACK)]
+    widths[update] = count
+    steps += [Vectorize(name, _ACCUMULATOR, width) for name, width in widths.items() if width > 1]
+    return Schedule((*steps, Reorder(update, (_ACCUMULATOR, f"{_WALK}$x"))))
+
+
+def _column_space(plan: _ArgPlan, work: float, target: KernelTarget) -> Space:
+    vectors = vector_choices(plan.columns, target.vector_lanes)
+    tiles = tile_choices(plan.columns, vectors[0])
+    parts = prod(axis.extent for axis in plan.around(tiles[0]))
+    tasks = task_choices(work, parts, target)
+    knobs = (Knob("tile", tiles), Knob("vector", vectors), Knob("tasks", tasks))
+
+    def legal(values: Mapping[str, Choice]) -> bool:
+        tile, vector = int(values["tile"]), int(values["vector"])
+        parts = prod(axis.extent for axis in plan.around(tile))
+        fits = tile == plan.columns or tile % vector == 0
+        return fits and int(values["tasks"]) <= parts
+
+    guesses = [
+        (tile, vectors[0], count)
+        for count in dict.fromkeys((best_tasks(work, tasks), 1))
+        for tile in sorted(tiles, key=lambda tile: abs(tile - 16 * vectors[0]))[:3]
+    ]
+    return guided_space(knobs, guesses, legal)
+
+
+def _column_schedule(plan: _ArgPlan, values: Mapping[str, Choice]) -> Schedule:
+    tile, vector, tasks = (int(values[name]) for name in ("tile", "vector", "tasks"))
+    outer, update = plan.around(tile), f"{_BEST}{UPDATE}"
+    inner = inner_steps(RESULT, _COLUMN, tile, vector, 1)
+    order = (*([LANE] if inner else []), _COLUMN)
+    steps: list[Step] = [
+        *tile_steps(RESULT, Axis(_COLUMN, tile), outer, order, inner),
+        *parallel_steps(RESULT, outer, tasks),
+        ComputeAt(_BEST, RESULT, outer[-1].name),
+        StoreIn(_BEST, row_memory(8 * (tile + vector))),
+    ]
+    lane = f"{LANE}_b"
+    for stage in (_BEST, update):
+        steps += [Split(stage, _COLUMN, _COLUMN, lane, vector, Tail.GUARD)]
+        steps += [Vectorize(stage, lane, vector)] if vector > 1 else []
+    return Schedule((*steps, Reorder(update, (lane, _COLUMN, f"{_WALK}$x"))))
