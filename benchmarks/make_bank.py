@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,6 +22,7 @@ from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.formats.unified.format import workload_key
 
 BATCH = 4096
+SPARE = 100_000_000  # workloads from this number on take the place of those that cannot be used
 
 
 def matmul_workload(number: int) -> dict[str, Any]:
@@ -46,13 +48,21 @@ def matmul_strategy(rng: Random, cores: int) -> dict[str, int]:
 
 
 def runtime_lines(numbers: range, rng: Random, cores: int) -> Iterator[str]:
-    """Yield lines of format A, each with the id its reader computes."""
+    """Yield lines of format A, each with the id its reader computes.
+
+    No two have one 32-bit hash (AB310), which three of 200,000 would have by chance.
+    """
     struct = operator_schemas()["MatMulV3"].workload
-    for start in range(numbers.start, numbers.stop, BATCH):
-        part = range(start, min(start + BATCH, numbers.stop))
-        workloads = [matmul_workload(number) for number in part]
+    spare = count(SPARE)
+    taken: set[int] = set()
+    for start in range(0, len(numbers), BATCH):
+        workloads = [matmul_workload(number) for number in numbers[start : start + BATCH]]
         hashes = common_hashes([struct.pack(workload) for workload in workloads], struct.size)
         for workload, id_ in zip(workloads, hashes, strict=True):
+            while id_ in taken:
+                workload = matmul_workload(next(spare))
+                (id_,) = common_hashes([struct.pack(workload)], struct.size)
+            taken.add(id_)
             strategy = matmul_strategy(rng, cores)
             yield _compact(
                 {

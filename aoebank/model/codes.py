@@ -115,6 +115,8 @@ CODES: dict[str, FindingCode] = {
     "AB513": _error("record is in quarantine"),
     "AB514": _note("quarantine entry is out of use"),
     "AB515": _error("quarantine cannot be read"),
+    "AB516": _note("records are not as sibling files have them"),
+    "AB517": _note("records that sibling files have are missing"),
 }
 
 # codes a class mends; with --select or --ignore it acts only if one of them is selected

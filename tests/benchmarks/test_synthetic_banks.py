@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 from bank_repository import key_to_blame, write_repository
-from make_bank import LAYOUTS, make_bank
+from make_bank import LAYOUTS, make_bank, runtime_lines
 
 from aoebank.ops.history.blame import blame
 from aoebank.ops.selection import RecordFilter
@@ -24,6 +25,19 @@ def test_synthetic_bank_has_no_finding_but_the_twin_that_cann_writes(
     expected = {"AB508": len(files)} if name == "cube" else {}
     assert Counter(finding.code for finding in result.findings) == expected
     assert result.records == 60
+
+
+@pytest.mark.parametrize(("first", "second"), [(67890, 125986), (35338, 142416)])
+def test_synthetic_records_never_share_a_hash(first: int, second: int, tmp_path: Path) -> None:
+    lines = runtime_lines(range(first, second + 1, second - first), Random(0), 24)
+    (tmp_path / "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json").write_text("\n".join(lines))
+    result = validate([tmp_path])
+    assert (result.records, result.findings) == (2, ())
+
+
+def test_two_synthetic_siblings_have_no_finding(tmp_path: Path) -> None:
+    make_bank(tmp_path, "runtime_kb", records=300, files=2)
+    assert validate([tmp_path]).findings == ()
 
 
 def test_synthetic_repository_is_the_same_each_time_and_has_banks_with_a_past(

@@ -20,6 +20,7 @@ from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.ops.validate.built_in import BuiltInBank
 from aoebank.ops.validate.quarantine import QuarantineCheck
 from aoebank.ops.validate.selection import Selection
+from aoebank.ops.validate.siblings import SiblingCheck
 from aoebank.ops.validate.tree import check_entry, check_name, check_side_car, is_foreign
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
@@ -62,6 +63,7 @@ class _Run:
     built_in: BuiltInBank
     quarantine: QuarantineCheck
     reader: Release
+    siblings: SiblingCheck
     findings: list[Finding] = field(default_factory=list)
     checked: list[Path] = field(default_factory=list)
     missing: list[Path] = field(default_factory=list)
@@ -89,7 +91,13 @@ def validate(
     asked, missing = tuple(paths), list[Path]()
     entries = [*iter_entries(asked, missing)]
     judge = reader or guess_release(_runtime_banks(entries))
-    run = _Run(built_in or BuiltInBank(None), QuarantineCheck(today), judge, missing=missing)
+    run = _Run(
+        built_in or BuiltInBank(None),
+        QuarantineCheck(today),
+        judge,
+        SiblingCheck(entries),
+        missing=missing,
+    )
     for entry in entries:
         if entry.kind is not FileKind.LINK:
             run.checked.append(entry.path)
@@ -164,6 +172,7 @@ def _check(entry: TreeEntry, run: _Run) -> None:
         run.records += len(parsed)
         run.findings += (_with_key(finding, parsed) for finding in check_bank(parsed, run.reader))
         run.findings += check_name(parsed)
+        run.siblings.add(parsed)
         run.findings += _companion(parsed, run)
         run.findings += (_with_key(finding, parsed) for finding in run.built_in.check(parsed))
         run.findings += (_with_key(finding, parsed) for finding in run.quarantine.check(parsed))
@@ -206,6 +215,7 @@ def _tree_findings(run: _Run) -> Iterator[Finding]:
         yield make_finding("AB501", Location(path=path), "no such file or directory")
     yield from run.built_in.findings()
     yield from run.quarantine.findings()
+    yield from run.siblings.findings()
 
 
 def _unreadable(path: Path, error: BankPathError | OSError) -> Finding:

@@ -5,6 +5,10 @@ Source: names of the files CANN 8.1.RC1 installs; its Python readers.
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from pathlib import Path
+
 # soc_version -> those whose banks the static readers go on to, in order. Only the ones that
 # are known for certain; a reader may know more.
 SOC_ALTERNATIVES: dict[str, tuple[str, ...]] = {
@@ -35,6 +39,21 @@ def short_soc(soc_version: str) -> str:
     """
     shorts = (short for start, short in _SHORT_SOCS if soc_version.startswith(start))
     return next(shorts, soc_version)
+
+
+_FAMILIES = Path(__file__).resolve().parents[2] / "schemas" / "soc_families.json"
+
+
+@cache
+def soc_family(soc_version: str) -> str | None:
+    """Return the family of chips a soc_version is of, None where none is known.
+
+    >>> soc_family("Ascend910_9391"), soc_family("Ascend910B4-1"), soc_family("x86-64-v4")
+    ('Ascend910_93', 'Ascend910B', None)
+    """
+    starts = json.loads(_FAMILIES.read_text(encoding="utf-8"))["families"]
+    fitting = (start for start in starts if soc_version.startswith(start))
+    return max(fitting, key=len, default=None)
 
 
 OLD_SOC_VERSIONS: dict[str, tuple[str, ...]] = {

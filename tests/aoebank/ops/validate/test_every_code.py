@@ -141,6 +141,8 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB513": {B: unified(), QUARANTINE: json.dumps(BAD)},
     "AB514": {B: unified(), QUARANTINE: json.dumps({**BAD, "op_type": "Softmax"})},
     "AB515": {B: unified(), QUARANTINE: "{"},
+    "AB516": {A: line(), A.replace("B2", "B1"): with_knowledge(baseM=2)},
+    "AB517": {A: line(), A.replace("B2", "B1"): line() + "\n" + with_info(m=4096)},
     "AB509": {C: "", C.replace(".json", ".bin"): b"short"},
 }
 
