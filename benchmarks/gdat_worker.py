@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -21,11 +22,12 @@ from torch.nn.parallel import DistributedDataParallel
 from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps, optimal
 from aoe.gradients.timeline import Timeline, simulate
-from aoe.measurement import MeasurePolicy, estimate_speedup
+from aoe.measurement import MeasurePolicy, RacePolicy, estimate_speedup, run_pairs
 from aoe.results.gradients import CandidateReport
 from aoe.torch.ddp.gradients import TunedGradients, tune_gradients
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining
+from aoe.tuning.gdat.judging import FINAL_STEPS
 from aoe.tuning.gdat.settings import GRID_MIB, GdatSettings
 
 _MIB = 1 << 20
@@ -51,9 +53,9 @@ def main() -> None:
     ddp = DistributedDataParallel(make(divisor))
     step = make_step(ddp, arguments.model, batch)
     step_s = _step_seconds(Ranks(None, ddp.device, timeout_s=None), step)
-    screen = MeasurePolicy(pairs_min=arguments.pairs, pairs_max=arguments.pairs, race_ratio=1.03)
-    # four comparisons of so many pairs, of five steps each, in half of the time
-    final_pairs = int(arguments.seconds / (2 * 4 * 5 * step_s))
+    race = RacePolicy(rounds_min=min(4, arguments.pairs), rounds_max=arguments.pairs)
+    # four comparisons of so many pairs, of twelve steps each, in half of the time
+    final_pairs = int(arguments.seconds / (2 * 4 * 12 * step_s))
     final_pairs = max(arguments.pairs, min(final_pairs, 20))
     final = MeasurePolicy(pairs_min=final_pairs, pairs_max=final_pairs, target_half_width=0.0)
     tuned = tune_gradients(
@@ -62,7 +64,7 @@ def main() -> None:
         bank=arguments.folder,
         output=arguments.folder,
         settings=GdatSettings(
-            screen=screen,
+            race=race,
             final=final,
             tuning_time_limit_s=arguments.seconds / 2,
             repeat_tune=True,
@@ -121,11 +123,15 @@ def _compared(ddp: Any, step: Any, tuned: TunedGradients, policy: MeasurePolicy)
             figures[name] = {"same_as": done[segmentation]}
         else:
             done[segmentation] = name
-            measurement = training.compare(segmentation, policy, None)
-            estimate = estimate_speedup(measurement)
+            samples = run_pairs(
+                lambda: training.sample_us(None, FINAL_STEPS),
+                lambda chosen=segmentation: training.sample_us(chosen, FINAL_STEPS),
+                policy,
+            )
+            estimate = estimate_speedup(samples)
             figures[name] = {
-                "default_ms": measurement.baseline_latency_us / 1e3,
-                "step_ms": measurement.latency_us / 1e3,
+                "default_ms": median(samples.baseline_us) / 1e3,
+                "step_ms": median(samples.tuned_us) / 1e3,
                 "speedup": estimate.median,
                 "low": estimate.low,
                 "high": estimate.high,

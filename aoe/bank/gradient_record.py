@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from itertools import accumulate, pairwise
+from statistics import median
 from typing import Any
 
 from aoe.gradients.choose import Origin, cost_behind
-from aoe.gradients.cost import CostModel, cost_from_json, cost_to_json
+from aoe.gradients.cost import CostModel, cost_from_json, cost_to_json, described_cost
 from aoe.gradients.segmentation import Segmentation, optimal
 from aoe.gradients.trace import GradientTrace
 from aoe.measurement import SpeedupEstimate
@@ -37,6 +38,36 @@ class Miss(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GradientConditions:
+    """Where a tuning run took place; a record is worth something only where it is alike.
+
+    Attributes:
+        cost: All-reduce there, None if the side-car does not know.
+        step_us: Time of a training step with what the run left in use; None if unknown.
+        time_limit_s: Limit that cut the search short, None if none did.
+        world_size: Number of processes.
+        backend: Their communication library.
+        cpu_model: Of the first process's machine.
+        date: Day, ISO 8601.
+    """
+
+    cost: CostModel | None = None
+    step_us: float | None = None
+    time_limit_s: float | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    cpu_model: str | None = None
+    date: str | None = None
+
+    def __str__(self) -> str:
+        words = [described_cost(self.cost)] if self.cost is not None else []
+        if self.world_size is not None:
+            words.append(f"{self.world_size} processes")
+        words += [word for word in (self.backend, self.cpu_model, self.date) if word]
+        return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GradientVerdict:
     """What a tuning run found out about one model; goes into the side-car.
 
@@ -51,6 +82,8 @@ class GradientVerdict:
         estimate: Speed-up of a step over the default's, with its interval.
         baseline_us: Steps with the default segmentation.
         tuned_us: Steps with the chosen one, pair by pair.
+        step_us: Time of a training step with what is in use now, None if it was not measured.
+        time_limit_s: Limit that cut the search short, None if none did.
         search: Anything else worth keeping, JSON values.
     """
 
@@ -64,6 +97,8 @@ class GradientVerdict:
     estimate: SpeedupEstimate | None = None
     baseline_us: tuple[float, ...] = ()
     tuned_us: tuple[float, ...] = ()
+    step_us: float | None = None
+    time_limit_s: float | None = None
     search: Mapping[str, Any] | None = None
 
 
@@ -84,6 +119,7 @@ class StoredGradients:
         speedup: Of a step over the default's there, None if unknown.
         speedup_low: Lower end of its interval.
         speedup_high: Upper end.
+        conditions: Where all that was measured.
     """
 
     key: str
@@ -97,6 +133,7 @@ class StoredGradients:
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None
+    conditions: GradientConditions = GradientConditions()
 
     @property
     def has_names(self) -> bool:
@@ -112,6 +149,10 @@ class StoredGradients:
         same = (self.world_size, self.backend) == (world_size, backend)
         if same and self.segmentation is not None:
             return self.segmentation
+        return self.computed_for(cost)
+
+    def computed_for(self, cost: CostModel) -> Segmentation:
+        """Return the optimum for a cost, inflated as the winner's was."""
         return optimal(self.trace, cost_behind(cost, self.origin, self.inflation))
 
 
@@ -172,6 +213,26 @@ def stored_gradients(
         speedup=entry.speedup,
         speedup_low=entry.speedup_low,
         speedup_high=entry.speedup_high,
+        conditions=conditions_of(entry),
+    )
+
+
+def conditions_of(entry: Provenance) -> GradientConditions:
+    """Return where what a line of the side-car tells of took place."""
+    noted, where = _Noted(entry.search), entry.fingerprint
+    world_size, backend, cpu_model = (
+        where.get(name) for name in ("world_size", "backend", "cpu_model")
+    )
+    # versions before noted samples only
+    step_us = noted.number("step_us", median(entry.tuned_us) if entry.tuned_us else 0.0)
+    return GradientConditions(
+        cost=noted.cost(),
+        step_us=step_us or None,
+        time_limit_s=noted.number("time_limit_s", -1.0) if "time_limit_s" in entry.search else None,
+        world_size=world_size if isinstance(world_size, int) else None,
+        backend=backend if isinstance(backend, str) else None,
+        cpu_model=cpu_model if isinstance(cpu_model, str) else None,
+        date=entry.time[:10] if entry.time else None,
     )
 
 
@@ -225,6 +286,10 @@ def search_facts(
         facts["segmentation"] = list(verdict.segmentation.ends)
     if verdict.origin is not None:
         facts["origin"] = verdict.origin.value
+    if verdict.step_us is not None:
+        facts["step_us"] = round(verdict.step_us, 3)
+    if verdict.time_limit_s is not None:
+        facts["time_limit_s"] = verdict.time_limit_s
     if trace is not None:
         facts["first_ready_us"] = round(trace.ready_us[0], 3)
         facts["loops"], facts["dtypes"] = trace.loops, list(trace.dtypes)

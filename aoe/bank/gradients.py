@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aoe.bank.gradient_record import (
+    GradientConditions,
     GradientVerdict,
     Miss,
     StoredGradients,
+    conditions_of,
     lists_digest,
     record_of,
     search_facts,
@@ -94,10 +96,13 @@ class GradientBank:
         """Append provenance without touching the record."""
         self._append(modelhash, verdict, trace, None)
 
-    def is_hopeless(self, modelhash: int, *, world_size: int, backend: str) -> bool:
-        """Return True if the last tuning in such a cluster found only the default best."""
+    def last_failure(
+        self, modelhash: int, *, world_size: int, backend: str
+    ) -> GradientConditions | None:
+        """Return where the last tuning in such a cluster found only the default best, else None."""
         cluster = {"world_size": world_size, "backend": backend}
-        return self._journal.last_failure(self.file, str(modelhash), where=cluster) is not None
+        found = self._journal.last_failure(self.file, str(modelhash), where=cluster)
+        return None if found is None else conditions_of(found)
 
     def _count(self, key: str) -> int:
         """Return how many records have a key; broken ones of other models do not matter."""

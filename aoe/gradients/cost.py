@@ -21,6 +21,7 @@ _HUBER = 1.345
 Statistics: 95 % efficiency for normal errors."""
 _ROUNDS = 30
 _MAD_TO_SIGMA = 1.4826
+_LARGE_BYTES = 4 << 20
 
 
 class CostSample(NamedTuple):
@@ -193,6 +194,15 @@ def choose_cost(samples: Sequence[CostSample], misfit: float = MISFIT) -> CostMo
     """
     line = fit_cost(samples)
     return line if line.misfit <= misfit else tabulate_cost(samples)
+
+
+def described_cost(cost: CostModel) -> str:
+    """Return bandwidth and latency for people; the rate is that of bytes summed over all ranks."""
+    us_per_byte = (cost.cost_us(2 * _LARGE_BYTES) - cost.cost_us(_LARGE_BYTES)) / _LARGE_BYTES
+    latency = f"{cost.cost_us(0):.0f} us"
+    if us_per_byte <= 0:
+        return f"all-reduce in {latency} whatever its size"
+    return f"all-reduce at {8e-3 / us_per_byte:.3g} Gbit/s and {latency}"
 
 
 def cost_to_json(cost: CostModel) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from aoe.gradients.cost import CostSample
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.timeline import Timeline
 from aoe.gradients.trace import GradientTrace
-from aoe.measurement import Measurement, MeasurePolicy
 
 T = TypeVar("T")
 
@@ -86,14 +85,21 @@ class Training(Protocol):
         """Run training steps and return when their gradients became ready."""
         ...
 
-    def cost_samples(self) -> tuple[CostSample, ...]:
-        """Measure the all-reduce of the group at several sizes."""
+    def cost_samples(self, *, briefly: bool = False) -> tuple[CostSample, ...]:
+        """Measure the all-reduce of the group at several sizes; briefly: in half a second."""
         ...
 
-    def compare(
-        self, candidate: Segmentation, policy: MeasurePolicy, best_ratio: float | None
-    ) -> Measurement:
-        """Time training steps with a segmentation against the default, in pairs."""
+    def sample_us(self, segmentation: Segmentation | None, steps: int) -> float:
+        """Time some training steps with a segmentation, None for the default.
+
+        Returns:
+            Mean time of a step of the slowest process, us; steps that are not timed come first if
+            another segmentation was in use before.
+        """
+        ...
+
+    def step_us(self, steps: int) -> float:
+        """Return the median time of some steps with the segmentation in use, slowest process."""
         ...
 
     def timeline(self, segmentation: Segmentation | None) -> Timeline | None:

@@ -9,6 +9,7 @@ from aoe.measurement.estimates import (
 )
 from aoe.measurement.load import QUIET_SHARE, CpuUse, MachineLoad
 from aoe.measurement.pairs import MeasurePolicy, run_pairs
+from aoe.measurement.race import Race, RacePolicy, run_race
 from aoe.measurement.samples import Measurement, Outcome, PairedSamples, joined_loads
 
 __all__ = [
@@ -20,10 +21,13 @@ __all__ = [
     "Measurement",
     "Outcome",
     "PairedSamples",
+    "Race",
+    "RacePolicy",
     "SpeedupEstimate",
     "accepts",
     "estimate_speedup",
     "joined_loads",
     "median_interval",
     "run_pairs",
+    "run_race",
 ]

@@ -89,6 +89,8 @@ class GradientTuningReport:
             "speedup": estimate.median if estimate else None,
             "speedup_low": estimate.low if estimate else None,
             "speedup_high": estimate.high if estimate else None,
+            "stored_speedup": result.stored_speedup,
+            "stored_conditions": str(result.stored_conditions or "") or None,
             "steps": result.steps,
             "result_file": str(self.tuned.result_file),
             "bank": str(self.tuned.bank_file),
@@ -117,7 +119,10 @@ class GradientTuningReport:
                 )
         text.line(f"result: {self.tuned.result_file}")
         text.line(f"bank: {self.tuned.bank_file}")
-        text.line(_finished(self.tuned, result.reason))
+        if result.stored_speedup is None:
+            text.line(_finished(self.tuned, result.reason))
+        else:  # what this run did not measure is no improvement of this run
+            text.line(_stored_line(self.tuned, result.stored_speedup))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +227,15 @@ def _reason_for_nothing(result: OpatResult) -> str:
     if not any(tuned.schedule is not None for tuned in result.operators):
         return "ONNX Runtime's own kernels are as fast as any that was found"
     return "the whole model is not faster with the kernels that win alone"
+
+
+def _stored_line(tuned: TunedGradients, speedup: float) -> str:
+    from aoe.results.files import improvement_text
+
+    return (
+        f"{tuned.tuning_name} process finished. From the bank: {improvement_text(speedup)} "
+        f"measured with {tuned.result.stored_conditions}"
+    )
 
 
 def _whole_model(result: OpatResult) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aoe.measurement import QUIET_SHARE, MeasurePolicy
+from aoe.measurement import QUIET_SHARE, MeasurePolicy, RacePolicy
 
 _SCREEN_S = 0.5
 """For a candidate among a dozen: with calls of 50 ms, six pairs."""
@@ -58,17 +58,21 @@ def final_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
     )
 
 
-def step_screen_policy() -> MeasurePolicy:
-    """Return the policy for groupings of gradients: training steps are dear, so few pairs.
+def step_race_policy() -> RacePolicy:
+    """Return the policy for groupings of gradients beside each other, in rounds.
 
-    Six pairs are the least that make a 95 % interval; a grouping 5 % behind after three is out.
+    Training steps are dear, so a round is one sample of each. Who is surely not the best is out
+    from the fourth round on; `benchmarks/gdat_judgement.py` counts how often that is wrong.
     """
-    return MeasurePolicy(pairs_min=6, pairs_max=8, race_ratio=1.05)
+    return RacePolicy(rounds_min=4, rounds_max=8, mistake_ratio=0.02)
 
 
 def step_final_policy() -> MeasurePolicy:
-    """Return the policy for the grouping that won, in fresh pairs of training steps."""
-    return MeasurePolicy(pairs_min=10, pairs_max=20, target_half_width=0.01)
+    """Return the policy for the grouping that won, in fresh pairs of training steps.
+
+    Between these numbers as many pairs are taken as should show the gain seen before.
+    """
+    return MeasurePolicy(pairs_min=12, pairs_max=48)
 
 
 def judging_s(limit_s: float | None, model_us: float) -> float:

@@ -7,12 +7,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from aoe.bank.gradient_record import StoredGradients
+from aoe.bank.gradient_record import GradientConditions, StoredGradients
 from aoe.bank.gradients import gradient_bank_folder
 from aoe.errors import OptionError
 from aoe.gradients.cost import choose_cost
@@ -20,8 +21,10 @@ from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
 from aoe.settings import environment, repeat_tune, with_bank
 from aoe.torch.ddp.ranks import Ranks
+from aoe.torch.ddp.sharding import is_sharded, sharded_model
 from aoe.torch.ddp.training import DdpTraining
 from aoe.tuning.gdat.bench import on_first, open_bank
+from aoe.tuning.gdat.fitting import FitCheck
 from aoe.tuning.gdat.result import TunedGradients
 from aoe.tuning.gdat.run import tune_training
 from aoe.tuning.gdat.settings import GdatSettings
@@ -69,6 +72,7 @@ def tune_gradients(
         AoebankError, OutputError: bank or result file cannot be used; every process raises.
     """
     env = environment()
+    _check_arguments(step, settings)
     settings = settings or GdatSettings(repeat_tune=repeat_tune(env))
     with reduced_training(_checked(model), step, timeout_s=timeout_s) as training:
         return tune_training(
@@ -116,9 +120,10 @@ def apply_gradient_strategy(
 ) -> Any:
     """Group the gradients of a model as the bank says, without running a step.
 
-    In a cluster like the one it was tuned in, the model gets the grouping that won there. In
-    another one the all-reduce of this cluster is measured (about a second) and the grouping
-    computed from it and the times in the bank; a `StrategyWarning` says that nobody timed it.
+    All-reduce is measured for about a second. In a cluster like the one it was tuned in, the model
+    gets the grouping that won there. In another one, or where all-reduce takes another time, the
+    grouping is computed from this cluster's all-reduce and the times in the bank; a
+    `StrategyWarning` says that nobody timed it.
     A model the bank does not know keeps DDP's own buckets, with a `StrategyWarning`.
 
     Args:
@@ -167,33 +172,44 @@ def _apply_given(
 
 
 def _apply_known(training: DdpTraining, env: Mapping[str, str]) -> None:
-    def look_up() -> tuple[StoredGradients | None, str]:
+    def look_up() -> tuple[StoredGradients | None, GradientConditions | None, str]:
         folder = gradient_bank_folder(env, Path.cwd(), training.soc_version)
         bank = open_bank(training, folder)
         found = bank.look_up(training.model_hash, training.sizes_bytes)
-        hopeless = bank.is_hopeless(
+        failure = bank.last_failure(
             training.model_hash, world_size=training.world_size, backend=training.backend
         )
-        if hopeless and not _is_of(found.stored, training):
-            return None, ""
-        return found.stored, f"{bank.file}: {found.miss.value if found.miss else ''}"
+        return found.stored, failure, f"{bank.file}: {found.miss.value if found.miss else ''}"
 
-    stored, miss = on_first(training, look_up)
+    stored, failure, miss = on_first(training, look_up)
+    check = FitCheck(training)
+    misfit = None
+    if stored is not None and _is_of(stored, training) and training.order_by(stored.trace):
+        assert stored.segmentation is not None
+        misfit = check.misfit(
+            stored.conditions, stored.segmentation, stored.trace.sizes_bytes, with_steps=False
+        )
+        if misfit is None:
+            training.apply(stored.segmentation)
+            return
+    if failure is not None and _default_was_best_here(training, check, failure):
+        return
     if stored is None or not training.order_by(stored.trace):
-        if miss:
-            _warn(f"{miss}; this model keeps DDP's own buckets. aoe.torch.tune_gradients tunes it")
+        _warn(f"{miss}; this model keeps DDP's own buckets. aoe.torch.tune_gradients tunes it")
         return
-    if _is_of(stored, training):
-        training.apply(stored.segmentation)
-        return
-    world_size, backend = training.world_size, training.backend
-    cost = choose_cost(training.cost_samples())
-    training.apply(stored.segment(cost, world_size=world_size, backend=backend))
+    training.apply(stored.computed_for(choose_cost(training.cost_samples())))
+    measured = f"the bank has measurements for {stored.world_size or 'an unknown number'}"
     _warn(
-        f"gradients were grouped for {world_size} processes by computation, the bank has "
-        f"measurements for {stored.world_size or 'an unknown number'}. "
-        "aoe.torch.tune_gradients measures here"
+        f"gradients were grouped for {training.world_size} processes by computation, "
+        f"{misfit or measured}. aoe.torch.tune_gradients measures here"
     )
+
+
+def _default_was_best_here(
+    training: DdpTraining, check: FitCheck, failure: GradientConditions
+) -> bool:
+    sizes = tuple(reversed(training.sizes_bytes))  # about the order of backward
+    return check.misfit(failure, training.default, sizes, with_steps=False) is None
 
 
 def _is_of(stored: StoredGradients | None, training: DdpTraining) -> bool:
@@ -204,6 +220,8 @@ def _is_of(stored: StoredGradients | None, training: DdpTraining) -> bool:
 
 
 def _checked(model: Any) -> Any:
+    if is_sharded(model):
+        raise sharded_model(type(model).__name__)
     if not isinstance(model, DistributedDataParallel):
         raise OptionError(
             "model",
@@ -214,8 +232,37 @@ def _checked(model: Any) -> Any:
     return model
 
 
+def _check_arguments(step: Any, settings: Any) -> None:
+    if not callable(step):
+        raise OptionError(
+            "step",
+            "cannot be called",
+            got=type(step).__name__,
+            expected="a function of no arguments",
+        )
+    if not isinstance(settings, GdatSettings | None):
+        raise OptionError(
+            "settings",
+            "is no GdatSettings",
+            got=type(settings).__name__,
+            expected="aoe.tuning.gdat.settings.GdatSettings(...)",
+        )
+
+
 def _wrapped(model: Any, process_group: Any | None, options: Mapping[str, Any]) -> Any:
+    if is_sharded(model):
+        raise sharded_model(type(model).__name__)
     if not isinstance(model, DistributedDataParallel):
+        known = signature(DistributedDataParallel).parameters
+        unknown = sorted(set(options) - set(known))
+        if unknown:
+            raise OptionError(
+                "apply_gradient_strategy",
+                "there is no such argument, and DistributedDataParallel has none either",
+                got=", ".join(unknown),
+                expected="segmentation, trace, bank, process_group, or one of "
+                "DistributedDataParallel's",
+            )
         return DistributedDataParallel(model, process_group=process_group, **options)
     if process_group is not None or options:
         raise OptionError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, TypeVar
 
 import torch
@@ -16,7 +16,6 @@ from aoe.gradients.cost import CostSample
 from aoe.gradients.segmentation import Segmentation, from_cap_list
 from aoe.gradients.timeline import Timeline
 from aoe.gradients.trace import GradientTrace, average_loops, model_hash
-from aoe.measurement import Measurement, MeasurePolicy, Outcome, run_pairs
 from aoe.torch.ddp.all_reduce import measure_all_reduce
 from aoe.torch.ddp.bucket_clock import BucketClock, BucketContent
 from aoe.torch.ddp.buckets import (
@@ -34,8 +33,9 @@ from aoe.torch.ddp.recorder import GradientRecorder, stamps_for
 
 T = TypeVar("T")
 _MIB = 1 << 20
-_STEPS_PER_SAMPLE = 2
+_STEPS_PER_UNTIMED = 2
 _TIMELINE_STEPS = 7
+_BRIEF_BYTES = 4 << 20
 
 
 class DdpTraining:
@@ -49,26 +49,16 @@ class DdpTraining:
         step: Runs one whole training step: forward, backward with its reduction, and whatever
             else the user wants in it.
         ranks: The processes.
-        steps_per_sample: Timed steps that make one sample; one more before them is not timed
-            after the buckets were exchanged.
 
     Raises:
         OptionError: the module is used in a way that cannot be combined with regrouping.
     """
 
-    def __init__(
-        self,
-        ddp: Any,
-        step: Callable[[], object],
-        ranks: Ranks,
-        *,
-        steps_per_sample: int = _STEPS_PER_SAMPLE,
-    ) -> None:
+    def __init__(self, ddp: Any, step: Callable[[], object], ranks: Ranks) -> None:
         check_supported(ddp)
         self._ddp = ddp
         self._step = step
         self._ranks = ranks
-        self._steps_per_sample = steps_per_sample
         self._gradients = reduced_gradients(ddp)
         self._order: tuple[int, ...] = tuple(reversed(range(len(self._gradients))))
         self._installed: list[list[int]] | None = None
@@ -176,29 +166,38 @@ class DdpTraining:
                 passes.append([ready.get(gradient.index, 0.0) for gradient in self._gradients])
         return self._trace(passes)
 
-    def cost_samples(self) -> tuple[CostSample, ...]:
-        """Measure the all-reduce of this group from 4 KiB up to all gradients."""
-        return measure_all_reduce(
-            self._ranks, sum(gradient.size_bytes for gradient in self._gradients)
-        )
-
-    def compare(
-        self, candidate: Segmentation, policy: MeasurePolicy, best_ratio: float | None
-    ) -> Measurement:
-        """Time real steps with a segmentation against DDP's own buckets, in pairs.
+    def cost_samples(self, *, briefly: bool = False) -> tuple[CostSample, ...]:
+        """Measure the all-reduce of this group from 4 KiB up to all gradients.
 
         Args:
-            candidate: Grouping in the order of readiness.
-            policy: How many pairs.
-            best_ratio: Speed-up of the best candidate so far, see `run_pairs`.
+            briefly: Up to 4 MiB only, three times each: half a second on a link of 1 Gbit/s.
         """
-        own, other = self._buckets(None), self._buckets(candidate)
-        samples = run_pairs(
-            lambda: self._sample_us(own), lambda: self._sample_us(other), policy, best_ratio
-        )
-        return Measurement(
-            outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us
-        )
+        total_bytes = sum(self.sizes_bytes)
+        if briefly:
+            return measure_all_reduce(self._ranks, min(total_bytes, _BRIEF_BYTES), repeats=3)
+        return measure_all_reduce(self._ranks, total_bytes)
+
+    def sample_us(self, segmentation: Segmentation | None, steps: int) -> float:
+        """Return the mean time of some steps with a segmentation, None for DDP's own buckets.
+
+        After an exchange of buckets half as many steps, but one at least, come before them: they
+        touch new buffers, and static graphs delay their first one.
+        """
+        if self._install(self._buckets(segmentation)):
+            for _ in range(max(1, steps // _STEPS_PER_UNTIMED)):
+                self._run_step()
+        self._ranks.barrier()
+        return fmean(self._timed_us(steps))
+
+    def step_us(self, steps: int) -> float:
+        """Return the median time of some steps with the buckets in use, of the slowest process.
+
+        Two more come before them, in the second of which DDP may fill its buckets again.
+        """
+        for _ in range(2):
+            self._run_step()
+        self._ranks.barrier()
+        return median(self._timed_us(steps))
 
     def timeline(self, segmentation: Segmentation | None) -> Timeline | None:
         """Run a few steps and return when the buckets were really sent; None where unknown.
@@ -232,6 +231,14 @@ class DdpTraining:
         install_buckets(self._ddp, self._buckets(segmentation))
         self._installed = None
 
+    def leave_alone(self) -> None:
+        """Give the module the buckets DDP would have by itself, for good and without a collective.
+
+        Other processes may be about to answer for this one's steps: nothing may be asked of them.
+        """
+        if self._installed is not None:
+            install_buckets(self._ddp, self._buckets(None), lasting=False)
+
     def from_first(self, value: T) -> T:
         """Return the value of the first process in all of them."""
         found: T = self._ranks.from_first(value)
@@ -259,18 +266,15 @@ class DdpTraining:
         self._step()
         self.steps += 1
 
-    def _sample_us(self, buckets: list[list[int]]) -> float:
-        """Return the mean time of a few steps of the slowest process."""
-        if self._install(buckets):
-            self._run_step()  # touches new buffers, and static graphs delay their first one
-        self._ranks.barrier()
+    def _timed_us(self, steps: int) -> tuple[float, ...]:
+        """Return the time of each of some steps, that of the slowest process."""
         times = []
-        for _ in range(self._steps_per_sample):
+        for _ in range(steps):
             start = time.perf_counter_ns()
             self._run_step()
             _wait_for_device(self._ddp.device)
             times.append((time.perf_counter_ns() - start) / 1e3)
-        return fmean(self._ranks.max(times))
+        return self._ranks.max(times)
 
     def _trace(self, passes: Sequence[Sequence[float]]) -> GradientTrace:
         means = self._ranks.max(average_loops(passes))

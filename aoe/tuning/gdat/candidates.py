@@ -11,7 +11,7 @@ from aoe.gradients.choose import Origin, choose_candidates
 from aoe.gradients.cost import CostModel
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
 from aoe.gradients.trace import GradientTrace
-from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
+from aoe.measurement import Measurement, SpeedupEstimate
 from aoe.results.gradients import CandidateReport
 
 _COMPUTED = 6
@@ -37,15 +37,17 @@ class GdatCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdatTrial:
-    """A grouping and its training steps beside those of the default."""
+    """A grouping and its training steps beside those of the default.
+
+    Attributes:
+        candidate: The grouping.
+        measurement: Its steps and the default's, pair by pair.
+        estimate: Speed-up of a training step over the default's.
+    """
 
     candidate: GdatCandidate
     measurement: Measurement
-
-    @property
-    def estimate(self) -> SpeedupEstimate:
-        """Speed-up of a training step over the default's."""
-        return estimate_speedup(self.measurement)
+    estimate: SpeedupEstimate
 
 
 def gdat_candidates(

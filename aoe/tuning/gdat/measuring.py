@@ -1,61 +1,139 @@
-"""Measures groupings of gradients: all of them briefly, the best again, the one that stays."""
+"""Measures groupings of gradients in real training steps, and tells how it goes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from statistics import median
 
 from aoe.gradients.cost import CostModel
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.timeline import simulate
 from aoe.gradients.trace import GradientTrace
-from aoe.measurement import accepts
+from aoe.measurement import Race, SpeedupEstimate, estimate_speedup
+from aoe.measurement.race import BASELINE
 from aoe.results.gradients import GroupingReport, TimelineSource
 from aoe.tuning.gdat.bench import TrainingBench
 from aoe.tuning.gdat.candidates import GdatCandidate, GdatTrial, report_trial
-
-ACCEPT_STEP_SPEEDUP = 1.01
-"""Lower bound of the speed-up of a training step. Source: DESIGN D7, as for a whole model."""
-_CONFIRMED = 2
+from aoe.tuning.gdat.judging import Verdict, judge
 
 
-def screen(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GdatSearch:
+    """What measuring the candidates brought.
+
+    Attributes:
+        verdict: Of the judge; its candidates count from 1.
+        winner: The grouping to be used, with its fresh pairs; None if the default stays.
+        is_complete: False if time was up before every candidate ran.
+        is_cut: True if time was up before the race was over.
+    """
+
+    verdict: Verdict
+    winner: GdatTrial | None
+    is_complete: bool
+    is_cut: bool
+
+    @property
+    def default_step_us(self) -> float | None:
+        """Median time of a step with the default in the race, None if there was none."""
+        times_us = self.verdict.race.times_us[BASELINE]
+        return median(times_us) if times_us else None
+
+
+def search(
     bench: TrainingBench,
     candidates: Sequence[GdatCandidate],
     trace: GradientTrace,
     cost: CostModel,
-) -> list[GdatTrial]:
-    """Measure every candidate against the default, dropping clear losers early."""
-    training, policy = bench.training, bench.settings.screen
-    trials: list[GdatTrial] = []
-    best = 1.0
-    for candidate in candidates:
-        if training.from_first(bench.stopwatch.is_over()):
-            bench.progress.warn(f"out of time, {len(candidates) - len(trials)} left out")
-            break
-        measurement = training.compare(candidate.segmentation, policy, best)
-        trial = GdatTrial(candidate=candidate, measurement=measurement)
-        trials.append(trial)
-        best = max(best, trial.estimate.median)
-        bench.progress.step(f"[{len(trials)}/{len(candidates)}] {_described(trial)}")
-        reported = (*bench.report.value.candidates, report_trial(trial, trace, cost))
-        bench.report.update(candidates=reported)
-    return trials
+) -> GdatSearch:
+    """Let candidates and default run beside each other, and confirm the best of them."""
+    settings = bench.settings
+    on_bench = _OnBench(bench, candidates, trace, cost)
+    verdict = judge(
+        on_bench, len(candidates), settings.race, settings.final, settings.least_speedup
+    )
+    if verdict.estimate is not None:
+        bench.progress.step(_interval(verdict.estimate))
+    winner = None
+    if verdict.winner is not None and verdict.final is not None:
+        assert verdict.estimate is not None
+        winner = GdatTrial(
+            candidate=candidates[verdict.winner - 1],
+            measurement=verdict.final,
+            estimate=verdict.estimate,
+        )
+    return GdatSearch(
+        verdict=verdict,
+        winner=winner,
+        is_complete=all(verdict.race.times_us),
+        is_cut=bool(verdict.race.left)
+        and len(verdict.race.times_us[BASELINE]) < settings.race.rounds_max,
+    )
 
 
-def confirm(bench: TrainingBench, trials: Sequence[GdatTrial]) -> GdatTrial | None:
-    """Return the best candidate, else the next best, if fresh pairs say it beats the default.
+class _OnBench:
+    """Runs what the judge asks for, and keeps report and reader informed."""
 
-    Two are tried: with few pairs the first one is often the luckiest, not the best.
-    """
-    ranked = sorted(trials, key=lambda trial: -trial.estimate.median)
-    for trial in ranked[:_CONFIRMED]:
-        if trial.estimate.median <= ACCEPT_STEP_SPEEDUP:
-            break
-        winner = _measured_again(bench, trial)
-        if accepts(winner.estimate, ACCEPT_STEP_SPEEDUP):
-            return winner
-    return None
+    def __init__(
+        self,
+        bench: TrainingBench,
+        candidates: Sequence[GdatCandidate],
+        trace: GradientTrace,
+        cost: CostModel,
+    ) -> None:
+        self._bench = bench
+        self._candidates = candidates
+        self._trace = trace
+        self._cost = cost
+        self._rounds = 0
+
+    def sample_us(self, runner: int, steps: int) -> float:
+        """Run some training steps."""
+        segmentation = self._candidates[runner - 1].segmentation if runner else None
+        return self._bench.training.sample_us(segmentation, steps)
+
+    def is_over(self) -> bool:
+        """Ask the clock of the first process."""
+        return self._bench.training.from_first(self._bench.stopwatch.is_over())
+
+    def on_round(self, race: Race) -> None:
+        """Report every candidate that ran, and tell who leads."""
+        self._rounds += 1
+        trials = {
+            runner: self._trial(race, runner)
+            for runner in range(1, len(race.times_us))
+            if race.times_us[runner]
+        }
+        if self._rounds == 1 and len(trials) < len(self._candidates):
+            left_out = len(self._candidates) - len(trials)
+            self._bench.progress.warn(f"out of time, {left_out} left out")
+        self._bench.report.update(
+            candidates=tuple(
+                report_trial(trial, self._trace, self._cost) for trial in trials.values()
+            )
+        )
+        running = [trials[runner] for runner in race.left]
+        text = "all are slower than the default"
+        if running:
+            best = max(running, key=lambda trial: trial.estimate.median)
+            text = f"{len(running)} of {len(self._candidates)} left, {_described(best)}"
+        elif not trials:
+            text = "no time for any of them"
+        self._bench.progress.step(f"round {self._rounds}: {text}")
+
+    def on_confirm(self, runner: int, pairs: int) -> None:
+        """Tell."""
+        name = self._candidates[runner - 1].name
+        self._bench.progress.step(f"confirming {name} in {pairs} pairs")
+
+    def _trial(self, race: Race, runner: int) -> GdatTrial:
+        measurement = race.measurement(runner)
+        return GdatTrial(
+            candidate=self._candidates[runner - 1],
+            measurement=measurement,
+            estimate=estimate_speedup(measurement),
+        )
 
 
 def show_timelines(
@@ -74,23 +152,17 @@ def show_timelines(
     return before, after
 
 
-def _measured_again(bench: TrainingBench, trial: GdatTrial) -> GdatTrial:
-    bench.progress.step(f"confirming {trial.candidate.name}")
-    fresh = bench.training.compare(trial.candidate.segmentation, bench.settings.final, None)
-    found = replace(trial, measurement=fresh)
-    estimate = found.estimate
-    bench.progress.step(
-        f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
-        f"{estimate.pairs} pairs)"
-    )
-    return found
-
-
 def _described(trial: GdatTrial) -> str:
-    estimate, segments = trial.estimate, len(trial.candidate.segmentation)
+    segments = len(trial.candidate.segmentation)
     return (
-        f"{trial.candidate.name}, {segments} segment{'s' if segments > 1 else ''}: "
-        f"{estimate.median:.3f}x ({estimate.low:.3f} to {estimate.high:.3f}, "
+        f"best {trial.candidate.name}, {segments} segment{'s' if segments > 1 else ''}: "
+        f"{trial.estimate.median:.3f}x"
+    )
+
+
+def _interval(estimate: SpeedupEstimate) -> str:
+    return (
+        f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
         f"{estimate.pairs} pairs)"
     )
 

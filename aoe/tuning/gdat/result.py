@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from aoe.bank.gradient_record import GradientConditions
 from aoe.gradients.segmentation import Segmentation
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
@@ -21,6 +22,7 @@ class GdatResult:
         segmentation: What the model is left with, None for its default.
         estimate: Speed-up of a training step this run proves; None if it measured or kept nothing.
         stored_speedup: What the bank says about a grouping that was used as it is.
+        stored_conditions: Where that was measured.
         report: Everything, as the result file has it.
         steps: Training steps that were run.
     """
@@ -32,6 +34,7 @@ class GdatResult:
     report: GdatReport
     steps: int
     stored_speedup: float | None = None
+    stored_conditions: GradientConditions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,8 @@ class TunedGradients:
 
     @property
     def speedup(self) -> float:
-        """Of a training step, measured now or, for a known grouping, when it was tuned."""
-        if self.result.estimate is not None:
-            return self.result.estimate.median
-        return self.result.stored_speedup or 1.0
+        """Of a training step, measured in this run; 1 if it measured or kept nothing.
+
+        What the bank says about a grouping that was used as it is: `result.stored_speedup`.
+        """
+        return self.result.estimate.median if self.result.estimate is not None else 1.0

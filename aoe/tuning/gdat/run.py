@@ -8,8 +8,10 @@ hit    no, or REPEAT_TUNE             -                      reserved      defau
 miss   -                              the default            add           written
 miss   -                              -                      unsatisfied   nothing, default is used
 
-A cluster is such a one if it has as many processes and the same communication library. An
-earlier unsatisfied search in such a cluster is believed, if time did not cut it short.
+A cluster is such a one if it has as many processes and the same communication library, and if
+all-reduce and training steps take as long as they did (`fitting.py`). Where they do not, all is
+measured afresh. An earlier unsatisfied search in such a cluster is believed, unless a time limit
+cut it short and there is more time now.
 """
 
 from __future__ import annotations
@@ -19,17 +21,18 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from aoe.bank.gradient_record import GradientVerdict, StoredGradients
+from aoe.bank.gradient_record import GradientConditions, GradientVerdict, StoredGradients
 from aoe.errors import OptionError
-from aoe.gradients.cost import CostModel, choose_cost
+from aoe.gradients.cost import CostModel, choose_cost, described_cost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
 from aoe.gradients.training import Training, TrainingProgram
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome, TuningResult
 from aoe.tuning.gdat.bench import TrainingBench, find_places, on_first, open_bench
-from aoe.tuning.gdat.candidates import GdatTrial, gdat_candidates
-from aoe.tuning.gdat.measuring import confirm, screen, show_timelines
+from aoe.tuning.gdat.candidates import gdat_candidates
+from aoe.tuning.gdat.fitting import FitCheck
+from aoe.tuning.gdat.measuring import GdatSearch, search, show_timelines
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
 from aoe.tuning.gdat.settings import GdatSettings
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
@@ -112,25 +115,29 @@ def group_gradients(bench: TrainingBench) -> GdatResult:
         AoeError: a step failed, or a result cannot be written.
         AoebankError: the bank cannot be used.
     """
-    training, settings = bench.training, bench.settings
-    stored, hopeless = on_first(training, lambda: _look_up(bench))
-    if not settings.repeat_tune:
+    training = bench.training
+    stored, failure = on_first(training, lambda: _look_up(bench))
+    afresh = bench.settings.repeat_tune
+    if not afresh:
+        check = FitCheck(training)
         if stored is not None and _was_measured_here(stored, training):
-            return _reuse(bench, stored)
-        if hopeless:
-            reason = "default was best in an earlier search"
+            if _still_fits(bench, check, stored):
+                return _reuse(bench, stored)
+            training.apply(None)
+            afresh = True  # the times of its backward may be of another batch
+        if failure is not None and _is_believed(bench, check, failure):
+            reason = f"default was best in an earlier search ({failure})"
             return _finish(bench, RepoOutcome.UNSATISFIED, reason, None, None)
-    trace = _trace(bench, stored)
+    trace = _trace(bench, None if afresh else stored)
     cost = _cost(bench)
     candidates = gdat_candidates(
-        trace, cost, training.default, stored=stored, grid_mib=settings.grid_mib
+        trace, cost, training.default, stored=stored, grid_mib=bench.settings.grid_mib
     )
-    trials = screen(bench, candidates, trace, cost)
-    winner = confirm(bench, trials)
-    outcome = _settle(stored is not None, winner is not None)
-    if winner is not None or len(trials) == len(candidates):
-        on_first(training, lambda: _store(bench, outcome, trace, cost, winner))
-    return _conclude(bench, outcome, trace, cost, winner)
+    found = search(bench, candidates, trace, cost)
+    outcome = _settle(stored is not None, found.winner is not None)
+    if found.winner is not None or found.is_complete:
+        on_first(training, lambda: _store(bench, outcome, trace, cost, found))
+    return _conclude(bench, outcome, trace, cost, found)
 
 
 def _program(context: TuneContext) -> TrainingProgram:
@@ -147,16 +154,18 @@ def _program(context: TuneContext) -> TrainingProgram:
 # ---- look up ----
 
 
-def _look_up(bench: TrainingBench) -> tuple[StoredGradients | None, bool]:
-    """Return the record, and whether an earlier search here found the default best."""
+def _look_up(
+    bench: TrainingBench,
+) -> tuple[StoredGradients | None, GradientConditions | None]:
+    """Return the record, and where an earlier search here found the default best."""
     training = bench.training
     found = bench.bank.look_up(training.model_hash, training.sizes_bytes)
     if found.miss is not None:
         bench.progress.step(f"not in the bank: {found.miss.value}")
-    hopeless = bench.bank.is_hopeless(
+    failure = bench.bank.last_failure(
         training.model_hash, world_size=training.world_size, backend=training.backend
     )
-    return found.stored, hopeless
+    return found.stored, failure
 
 
 def _was_measured_here(stored: StoredGradients, training: Training) -> bool:
@@ -167,16 +176,36 @@ def _was_measured_here(stored: StoredGradients, training: Training) -> bool:
     )
 
 
-def _reuse(bench: TrainingBench, stored: StoredGradients) -> GdatResult:
+def _still_fits(bench: TrainingBench, check: FitCheck, stored: StoredGradients) -> bool:
+    """Use a record's grouping and return whether times are those it was found with."""
     assert stored.segmentation is not None
     bench.training.apply(stored.segmentation)
-    speedup = f", {stored.speedup:.3f}x then" if stored.speedup else ""
-    reason = f"in the bank, measured in such a cluster{speedup}"
+    misfit = check.misfit(stored.conditions, stored.segmentation, stored.trace.sizes_bytes)
+    if misfit is not None:
+        bench.progress.step(f"in the bank, but {misfit}: measuring again")
+    return misfit is None
+
+
+def _is_believed(bench: TrainingBench, check: FitCheck, failure: GradientConditions) -> bool:
+    """Return whether a search that found nothing would find nothing again."""
+    training, limit_s = bench.training, bench.settings.tuning_time_limit_s
+    if failure.time_limit_s is not None and (limit_s is None or limit_s > failure.time_limit_s):
+        bench.progress.step("default was best in a search with less time: searching again")
+        return False
+    sizes = tuple(reversed(training.sizes_bytes))  # about the order of backward
+    misfit = check.misfit(failure, training.default, sizes)
+    if misfit is not None:
+        bench.progress.step(f"default was best in an earlier search, but {misfit}: searching again")
+    return misfit is None
+
+
+def _reuse(bench: TrainingBench, stored: StoredGradients) -> GdatResult:
+    reason = f"in the bank, measured in such a cluster ({stored.conditions})"
     if stored.cost is not None:
         bench.report.update(cost=stored.cost)
         show_timelines(bench, stored.trace, stored.cost, stored.segmentation, measured=False)
     result = _finish(bench, RepoOutcome.RESERVED, reason, stored.segmentation, None)
-    return replace(result, stored_speedup=stored.speedup)
+    return replace(result, stored_speedup=stored.speedup, stored_conditions=stored.conditions)
 
 
 # ---- record and compute ----
@@ -185,8 +214,7 @@ def _reuse(bench: TrainingBench, stored: StoredGradients) -> GdatResult:
 def _trace(bench: TrainingBench, stored: StoredGradients | None) -> GradientTrace:
     """Return the recorded times, from the bank where they fit."""
     training, progress, loops = bench.training, bench.progress, bench.settings.loops
-    fits = stored is not None and not bench.settings.repeat_tune
-    if stored is not None and fits and training.order_by(stored.trace):
+    if stored is not None and training.order_by(stored.trace):
         progress.step("gradient times are in the bank, of another cluster")
         return stored.trace
     progress.step(f"recording {loops} backward passes")
@@ -202,10 +230,7 @@ def _cost(bench: TrainingBench) -> CostModel:
     bench.progress.step("measuring all-reduce")
     cost = choose_cost(bench.training.cost_samples())
     bench.report.update(cost=cost)
-    bench.progress.step(
-        f"all-reduce: {cost.cost_us(0):.0f} us and {(cost.cost_us(_MIB) - cost.cost_us(0)):.0f}"
-        f" us for a MiB"
-    )
+    bench.progress.step(described_cost(cost))
     return cost
 
 
@@ -224,9 +249,9 @@ def _store(
     outcome: RepoOutcome,
     trace: GradientTrace,
     cost: CostModel,
-    winner: GdatTrial | None,
+    found: GdatSearch,
 ) -> None:
-    training = bench.training
+    training, winner = bench.training, found.winner
     verdict = GradientVerdict(
         event=Event(outcome.value),
         world_size=training.world_size,
@@ -238,6 +263,8 @@ def _store(
         estimate=winner.estimate if winner else None,
         baseline_us=winner.measurement.baseline_us if winner else (),
         tuned_us=winner.measurement.tuned_us if winner else (),
+        step_us=winner.measurement.latency_us if winner else found.default_step_us,
+        time_limit_s=bench.settings.tuning_time_limit_s if found.is_cut else None,
         search={"candidate": winner.candidate.name} if winner else None,
     )
     if winner is not None:
@@ -253,18 +280,29 @@ def _conclude(
     outcome: RepoOutcome,
     trace: GradientTrace,
     cost: CostModel,
-    winner: GdatTrial | None,
+    found: GdatSearch,
 ) -> GdatResult:
+    winner = found.winner
     segmentation = winner.candidate.segmentation if winner else None
     before, after = show_timelines(bench, trace, cost, segmentation, measured=True)
     bench.training.apply(segmentation)
     if winner is None:
-        return _finish(bench, outcome, "no grouping beats the default", None, None)
+        return _finish(bench, outcome, _nothing_found(found), None, None)
     bench.report.update(
         before=replace(before, step_us=winner.measurement.baseline_latency_us),
         after=replace(after, step_us=winner.measurement.latency_us),
     )
     return _finish(bench, outcome, winner.candidate.name, segmentation, winner.estimate)
+
+
+def _nothing_found(found: GdatSearch) -> str:
+    least = found.verdict.least_gain
+    if least is None:
+        return "no grouping beats the default"
+    return (
+        f"no grouping beats the default; one of {least:.2f}x would have been found in four of "
+        "five searches"
+    )
 
 
 def _finish(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aoe.measurement import MeasurePolicy
-from aoe.tuning.policies import step_final_policy, step_screen_policy
+from aoe.measurement import MeasurePolicy, RacePolicy
+from aoe.tuning.policies import step_final_policy, step_race_policy
 
 DEFAULT_LOOPS = 8
 GRID_MIB = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0)
 """Values of `bucket_cap_mb` people try by hand; measured beside the computed groupings."""
+
+ACCEPT_STEP_SPEEDUP = 1.01
+"""Lower bound of the speed-up of a training step. Source: DESIGN D7, as for a whole model."""
+_FEWEST_LOOPS = 4
+"""Of each gradient the three slowest times do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +26,21 @@ class GdatSettings:
         repeat_tune: True to tune what the bank already has.
         tuning_time_limit_s: No further grouping is tried after so many seconds; None: no limit.
         grid_mib: Bucket sizes tried beside the computed groupings.
-        screen: Policy for every candidate.
+        race: Policy for all candidates beside each other.
         final: Policy for the best one.
+        least_speedup: What the lower end of its interval has to exceed.
     """
 
     loops: int = DEFAULT_LOOPS
     repeat_tune: bool = False
     tuning_time_limit_s: float | None = None
     grid_mib: tuple[float, ...] = GRID_MIB
-    screen: MeasurePolicy = field(default_factory=step_screen_policy)
+    race: RacePolicy = field(default_factory=step_race_policy)
     final: MeasurePolicy = field(default_factory=step_final_policy)
+    least_speedup: float = ACCEPT_STEP_SPEEDUP
+
+    def __post_init__(self) -> None:
+        if self.loops < _FEWEST_LOOPS:
+            raise ValueError(f"loops must be {_FEWEST_LOOPS} or more (got {self.loops})")
+        if any(mib <= 0 for mib in self.grid_mib):
+            raise ValueError(f"grid_mib must hold sizes above 0 (got {self.grid_mib})")

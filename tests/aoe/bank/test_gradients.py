@@ -295,15 +295,34 @@ def test_latest_entry_counts(bank: GradientBank) -> None:
     assert len(items(bank)) == 1
 
 
-def test_hopeless_only_where_the_default_was_best(bank: GradientBank) -> None:
-    assert not bank.is_hopeless(KEY, world_size=4, backend="gloo")
+def test_default_was_best_only_where_that_was_found(bank: GradientBank) -> None:
+    def is_known(modelhash: int = KEY, world_size: int = 4) -> bool:
+        return bank.last_failure(modelhash, world_size=world_size, backend="gloo") is not None
+
+    assert not is_known()
     bank.note(KEY, make_verdict(event=Event.UNSATISFIED, segmentation=None), TRACE)
-    assert bank.is_hopeless(KEY, world_size=4, backend="gloo")
-    assert not bank.is_hopeless(KEY, world_size=8, backend="gloo")
-    assert not bank.is_hopeless(KEY + 1, world_size=4, backend="gloo")
+    assert is_known() and not is_known(world_size=8) and not is_known(KEY + 1)
     assert not bank.file.exists()
     bank.save(KEY, TRACE, make_verdict())
-    assert not bank.is_hopeless(KEY, world_size=4, backend="gloo")
+    assert not is_known()
+
+
+def test_conditions_of_a_search_that_found_nothing_are_kept(bank: GradientBank) -> None:
+    verdict = make_verdict(
+        event=Event.UNSATISFIED, segmentation=None, step_us=1234.5, time_limit_s=60.0
+    )
+    bank.note(KEY, verdict, TRACE)
+    found = bank.last_failure(KEY, world_size=4, backend="gloo")
+    assert found is not None
+    assert (found.step_us, found.time_limit_s, found.world_size) == (1234.5, 60.0, 4)
+    assert found.cost == verdict.cost
+
+
+def test_step_time_of_a_side_car_without_one_is_that_of_its_samples(bank: GradientBank) -> None:
+    bank.save(KEY, TRACE, make_verdict(step_us=None, tuned_us=(900.0, 1000.0, 1300.0)))
+    stored = bank.find(KEY)
+    assert stored is not None and stored.conditions.step_us == 1000.0
+    assert stored.conditions.time_limit_s is None
 
 
 @pytest.mark.parametrize("modelhash", [-1, 2**64])

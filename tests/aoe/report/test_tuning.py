@@ -11,6 +11,8 @@ import pytest
 from support.engine.gradients import make_gdat_report
 from support.engine.tuning import make_opat_result, make_tuned
 
+from aoe.bank.gradient_record import GradientConditions
+from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
 from aoe.measurement.memory import ModelMemory
 from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
@@ -121,6 +123,13 @@ def _gradients(*, kept: bool, stored_speedup: float | None = None) -> TunedGradi
             report=report,
             steps=120,
             stored_speedup=stored_speedup,
+            stored_conditions=GradientConditions(
+                cost=AllReduceCost(latency_us=400, us_per_byte=0.008),
+                world_size=2,
+                backend="gloo",
+                cpu_model="Example CPU",
+                date="2026-11-21",
+            ),
         ),
         bank_file=Path("bank.json"),
         result_file=Path("result.json"),
@@ -136,11 +145,17 @@ def test_gradients_are_told_with_their_interval(capsys: pytest.CaptureFixture[st
     assert lines[-1] == "net_20260301 process finished. Performance improved by 25.00%"
 
 
-def test_known_grouping_improves_by_what_it_did_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_known_grouping_is_told_with_where_it_was_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     tuned = _gradients(kept=False, stored_speedup=1.1)
     lines = _told(GradientTuningReport(tuned=tuned), capsys).splitlines()
     assert lines[0] == "reserved: in the bank; DDP's own buckets"
-    assert lines[-1].endswith("Performance improved by 10.00%")
+    assert lines[-1].endswith(
+        "process finished. From the bank: 10.00% measured with all-reduce at 1 Gbit/s and 400 us, "
+        "2 processes, gloo, Example CPU, 2026-11-21"
+    )
+    assert "improved" not in "".join(lines)
 
 
 def test_exit_code_is_that_of_the_script(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,13 @@ from aoe.bank.journal import BankJournal
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
-from aoe.measurement import MeasurePolicy
+from aoe.measurement import MeasurePolicy, RacePolicy
 from aoe.torch import apply_gradient_strategy, tune_gradients
 from aoe.torch.ddp.buckets import bucket_sizes_bytes, reduced_gradients
 from aoe.torch.ddp.gradients import StrategyWarning
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining, soc_version_of
-from aoe.tuning.gdat import measuring
+from aoe.tuning.gdat import fitting
 from aoe.tuning.gdat.settings import GdatSettings
 from aoe.tuning.progress import SilentProgress
 from aoebank import Event
@@ -54,9 +55,10 @@ def stepper(ddp: Any, seen: list[float] | None = None) -> Callable[[], None]:
 QUICK = GdatSettings(
     loops=4,
     grid_mib=(0.002, 0.005),
-    screen=MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0),
-    final=MeasurePolicy(pairs_min=5, pairs_max=5, warmup=0),
+    race=RacePolicy(rounds_min=1, rounds_max=1),
+    final=MeasurePolicy(pairs_min=6, pairs_max=6, warmup=0),
 )
+fitting.FITS_WITHIN = 1e9  # what fits does not depend on the machine, either
 
 
 class Told(SilentProgress):
@@ -72,7 +74,7 @@ class Told(SilentProgress):
 
 def _tuned(folder: Path, ddp: Any, least_speedup: float, **options: Any) -> tuple[Any, Told]:
     """Tune with a verdict that does not depend on the machine."""
-    measuring.ACCEPT_STEP_SPEEDUP = least_speedup
+    settings = replace(options.pop("settings", QUICK), least_speedup=least_speedup)
     told = Told()
     done = tune_gradients(
         ddp,
@@ -80,7 +82,7 @@ def _tuned(folder: Path, ddp: Any, least_speedup: float, **options: Any) -> tupl
         bank=folder,
         output=folder,
         progress=told,
-        settings=options.pop("settings", QUICK),
+        settings=settings,
         **options,
     )
     return done, told
@@ -133,7 +135,7 @@ def tune_repeatedly(folder: Path) -> dict[str, Any]:
     """REPEAT_TUNE: better replaces the record, not better keeps it."""
     ddp = DistributedDataParallel(net(12))
     repeated = GdatSettings(
-        loops=4, grid_mib=(), repeat_tune=True, screen=QUICK.screen, final=QUICK.final
+        loops=4, grid_mib=(), repeat_tune=True, race=QUICK.race, final=QUICK.final
     )
     done = [_summary(*_tuned(folder, ddp, least, settings=repeated)) for least in (0.0, 0.0, 1e9)]
     return {"done": done}

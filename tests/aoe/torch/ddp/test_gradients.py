@@ -27,6 +27,7 @@ from aoe.torch import apply_gradient_strategy, tune_gradients  # noqa: E402
 from aoe.torch.ddp.all_reduce import SMALLEST_BYTES, sweep_sizes  # noqa: E402
 from aoe.torch.ddp.buckets import bucket_sizes_bytes  # noqa: E402
 from aoe.torch.ddp.gradients import StrategyWarning  # noqa: E402
+from aoe.tuning.gdat.fitting import CHECK_STEPS  # noqa: E402
 from aoebank import Bank  # noqa: E402
 
 CASES = (
@@ -128,9 +129,9 @@ def test_better_grouping_is_added_used_and_found_again(found: Found, folder: Pat
     assert sum(lists["gradientSize"]) == 6 * (24 * 24 + 24) * 4
 
 
-def test_second_run_records_and_measures_nothing(found: Found) -> None:
+def test_second_run_only_checks_that_the_record_fits(found: Found) -> None:
     second = found[0]["tune_and_reuse"]["second"]
-    assert second["steps"] == 0
+    assert second["steps"] == CHECK_STEPS + 2  # in the first two DDP may fill its buckets again
     assert second["told"] == []
 
 
@@ -164,7 +165,7 @@ def test_result_file_has_times_before_and_after(found: Found, folder: Path) -> N
         b - a for a, b in zip([0, *first["ends"][:-1]], first["ends"], strict=True)
     ]
     assert report.before.step_us and report.after.step_us and report.cost is not None
-    assert len(report.candidates) == len([line for line in first["told"] if line.startswith("[")])
+    assert any(line.startswith("round 1: ") for line in first["told"]) and report.candidates
 
 
 def test_one_process_writes_one_result_file_per_run(found: Found, folder: Path) -> None:
@@ -175,7 +176,7 @@ def test_default_that_stays_writes_no_record_and_is_remembered(found: Found, fol
     tuned = found[0]["tune_unsatisfied"]
     assert [tuned[name]["outcome"] for name in ("first", "second")] == ["unsatisfied"] * 2
     assert tuned["first"]["ends"] is None and tuned["first"]["steps"] > 0
-    assert tuned["second"]["steps"] == 0
+    assert tuned["second"]["steps"] == CHECK_STEPS + 2
     assert not list((folder / "tune_unsatisfied").glob("*_gradient_fusion.json"))
     assert tuned["sizes"] == [6 * (16 * 16 + 16) * 4]  # DDP's own: all in one bucket
 

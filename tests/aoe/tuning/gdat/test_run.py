@@ -19,11 +19,12 @@ from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
 from aoe.gradients.timeline import Timeline, simulate
 from aoe.gradients.trace import GradientTrace, model_hash
 from aoe.gradients.training import Training
-from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.results.files import RepoOutcome, TuningResult
 from aoe.results.gradient_reading import load_gdat_report
 from aoe.results.gradients import GdatReport, TimelineSource
 from aoe.tuning.gdat.bench import TrainingBench, on_first
+from aoe.tuning.gdat.fitting import CHECK_STEPS
+from aoe.tuning.gdat.judging import RACE_STEPS
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
 from aoe.tuning.gdat.run import group_gradients
 from aoe.tuning.gdat.settings import GdatSettings
@@ -71,11 +72,18 @@ class FakeTraining:
         self.steps = 0
         self.fits = fits
         self.real_timeline = real_timeline
-        self.compared: list[Segmentation] = []
+        self.raced: list[Segmentation | None] = []  # a member for each sample
+        self.confirmed: list[Segmentation | None] = []
         self.applied: list[Segmentation | None] = []
         self.recorded = 0
         self.penalty = 1.0
-        self.lucky_once: set[int] = set()  # numbers of comparisons that flatter a candidate
+        self.batch = 1.0  # factor on the time of backward and of everything after it
+        self.probes = 0
+
+    @property
+    def candidates(self) -> list[Segmentation]:
+        """Return what was measured against the default, in order, once each."""
+        return [one for one in dict.fromkeys(self.raced) if one not in (None, self.default)]
 
     def order_by(self, trace: GradientTrace) -> bool:
         """Say whether the trace fits."""
@@ -87,31 +95,25 @@ class FakeTraining:
         self.recorded += 1
         return replace(self.trace, loops=loops)
 
-    def cost_samples(self) -> tuple[CostSample, ...]:
+    def cost_samples(self, *, briefly: bool = False) -> tuple[CostSample, ...]:
         """Sample the line."""
+        self.probes += briefly
         return tuple(CostSample(size, self.cost.cost_us(size)) for size in (4096, MIB, 16 * MIB))
 
-    def compare(
-        self, candidate: Segmentation, policy: MeasurePolicy, best_ratio: float | None
-    ) -> Measurement:
-        """Return exact pairs."""
-        self.compared.append(candidate)
-        is_again = candidate in self.compared[:-1]
-        luck = 0.5 if len(self.compared) - 1 in self.lucky_once else 1.0
-        cost = 1.5 if is_again and self.lucky_once and candidate == self.first_lucky else 1.0
-        tuned_us = finish_us(self.trace, candidate, self.cost) * self.penalty * luck * cost
-        baseline_us = finish_us(self.trace, self.default, self.cost)
-        self.steps += 2 * policy.pairs_min
-        return Measurement(
-            outcome=Outcome.CORRECT,
-            baseline_us=(baseline_us,) * policy.pairs_min,
-            tuned_us=(tuned_us,) * policy.pairs_min,
-        )
+    def sample_us(self, segmentation: Segmentation | None, steps: int) -> float:
+        """Return an exact time."""
+        (self.raced if steps == RACE_STEPS else self.confirmed).append(segmentation)
+        self.steps += steps
+        return self._true_us(segmentation)
 
-    @property
-    def first_lucky(self) -> Segmentation:
-        """Return the candidate that was flattered first."""
-        return self.compared[min(self.lucky_once)]
+    def step_us(self, steps: int) -> float:
+        """Return the exact time of what is in use."""
+        self.steps += steps
+        return self._true_us(self.applied[-1] if self.applied else None)
+
+    def _true_us(self, segmentation: Segmentation | None) -> float:
+        step_us = finish_us(self.trace, segmentation or self.default, self.cost) * self.batch
+        return step_us if segmentation is None else step_us * self.penalty
 
     def timeline(self, segmentation: Segmentation | None) -> Timeline | None:
         """Return what a clock would have seen, if there is one."""
@@ -188,7 +190,7 @@ def test_best_grouping_is_added_and_applied(tmp_path: Path) -> None:
     assert result.outcome is RepoOutcome.ADD and result.estimate is not None
     assert training.applied == [result.segmentation] and result.segmentation is not None
     best = min(
-        training.compared, key=lambda segmentation: finish_us(training.trace, segmentation, SLOW)
+        training.candidates, key=lambda segmentation: finish_us(training.trace, segmentation, SLOW)
     )
     assert finish_us(training.trace, result.segmentation, SLOW) == finish_us(
         training.trace, best, SLOW
@@ -198,34 +200,54 @@ def test_best_grouping_is_added_and_applied(tmp_path: Path) -> None:
     assert events(tmp_path) == [Event.ADD]
 
 
-def test_nothing_is_measured_twice_but_the_winner(tmp_path: Path) -> None:
+def test_every_candidate_runs_and_only_the_best_is_confirmed(tmp_path: Path) -> None:
     training = FakeTraining()
     result = run(tmp_path, training)
-    *screened, confirmed = training.compared
-    assert len(set(screened)) == len(screened) and training.default not in screened
-    assert confirmed == result.segmentation
+    assert len(training.candidates) == len(result.report.candidates) > 4
+    assert training.default not in training.raced
+    assert set(training.confirmed) == {None, result.segmentation}
 
 
-def test_next_best_is_confirmed_where_the_best_was_only_lucky(tmp_path: Path) -> None:
-    training = FakeTraining()
-    training.lucky_once = {1}
-    result = run(tmp_path, training)
-    *_, first, second = training.compared
-    assert first == training.first_lucky
-    assert result.segmentation == second != first
-    assert result.outcome is RepoOutcome.ADD
-
-
-def test_known_model_is_applied_without_a_step(tmp_path: Path) -> None:
+def test_known_model_is_applied_after_a_second_of_checking(tmp_path: Path) -> None:
     first = run(tmp_path, FakeTraining())
     training = FakeTraining()
     result = run(tmp_path, training)
     assert result.outcome is RepoOutcome.RESERVED
-    assert (training.steps, training.compared, training.recorded) == (0, [], 0)
+    assert (training.probes, training.steps) == (1, CHECK_STEPS)
+    assert (training.raced, training.confirmed, training.recorded) == ([], [], 0)
     assert training.applied == [first.segmentation]
     assert first.estimate is not None and first.stored_speedup is None
     assert result.stored_speedup == round(first.estimate.median, 4)
     assert result.report.after is not None and result.report.cost is not None
+
+
+@pytest.mark.parametrize(
+    ("cost", "batch"),
+    [
+        (AllReduceCost(latency_us=300.0, us_per_byte=1e-3 / 2.5), 1.0),  # the next faster link
+        (AllReduceCost(latency_us=9000.0, us_per_byte=1e-3), 1.0),
+        (SLOW, 2.0),
+        (SLOW, 0.5),
+    ],
+)
+def test_record_of_another_link_or_batch_is_measured_again(
+    tmp_path: Path, cost: AllReduceCost, batch: float
+) -> None:
+    run(tmp_path, FakeTraining())
+    training = FakeTraining(cost)
+    training.batch = batch
+    result = run(tmp_path, training)
+    assert result.stored_speedup is None and training.recorded == 1 and training.candidates
+    assert result.outcome in (RepoOutcome.UPDATE, RepoOutcome.RESERVED)
+    assert training.applied[-1] == result.segmentation
+
+
+@pytest.mark.parametrize("factor", [0.75, 1.3])
+def test_times_within_the_tolerance_are_those_of_the_record(tmp_path: Path, factor: float) -> None:
+    run(tmp_path, FakeTraining())
+    cost = AllReduceCost(latency_us=300.0 * factor, us_per_byte=1e-3 * factor)
+    result = run(tmp_path, FakeTraining(cost))
+    assert result.stored_speedup is not None
 
 
 def test_default_that_is_best_is_unsatisfied_and_believed(tmp_path: Path) -> None:
@@ -236,7 +258,36 @@ def test_default_that_is_best_is_unsatisfied_and_believed(tmp_path: Path) -> Non
     assert training.applied == [None] and events(tmp_path) == [Event.UNSATISFIED]
     again = FakeTraining(FAST)
     assert run(tmp_path, again).outcome is RepoOutcome.UNSATISFIED
-    assert again.steps == 0 and again.applied == []
+    assert again.steps == CHECK_STEPS and again.applied == []
+
+
+def test_negative_of_another_link_is_tried_again(tmp_path: Path) -> None:
+    training = FakeTraining(FAST)
+    training.penalty = 1.2
+    run(tmp_path, training)
+    result = run(tmp_path, FakeTraining(SLOW))
+    assert result.outcome is RepoOutcome.ADD
+
+
+def cut_short(folder: Path, limit_s: float, *, penalty: float) -> tuple[FakeTraining, GdatResult]:
+    """Search with a clock that goes on by a second whenever it is asked."""
+    now = iter(range(10_000))
+    training = FakeTraining()
+    training.penalty = penalty
+    result = run(folder, training, tuning_time_limit_s=limit_s, clock=lambda: float(next(now)))
+    return training, result
+
+
+def test_negative_of_a_search_cut_short_is_tried_again_with_more_time(tmp_path: Path) -> None:
+    _, first = cut_short(tmp_path, 16.0, penalty=5.0)
+    assert first.outcome is RepoOutcome.UNSATISFIED
+    same, _ = cut_short(tmp_path, 16.0, penalty=5.0)
+    assert not same.raced
+    more, _ = cut_short(tmp_path, 60.0, penalty=5.0)
+    assert more.raced
+    without_limit = FakeTraining()  # the last search was over before its time was
+    run(tmp_path, without_limit)
+    assert not without_limit.raced
 
 
 def test_unsatisfied_in_one_cluster_says_nothing_about_another(tmp_path: Path) -> None:
@@ -250,7 +301,7 @@ def test_other_cluster_uses_the_times_and_measures_again(tmp_path: Path) -> None
     run(tmp_path, FakeTraining(world_size=4))
     training = FakeTraining(world_size=8)
     result = run(tmp_path, training)
-    assert training.recorded == 0 and training.compared
+    assert training.recorded == 0 and training.raced
     assert result.outcome is RepoOutcome.UPDATE
     stored = make_bank(tmp_path).find(training.model_hash)
     assert stored is not None and stored.world_size == 8
@@ -266,7 +317,7 @@ def test_other_cluster_where_the_default_is_best_keeps_the_record(tmp_path: Path
     assert stored is not None and stored.world_size == 4
     again = FakeTraining(world_size=8)
     run(tmp_path, again)
-    assert again.steps == 0
+    assert again.steps == CHECK_STEPS
 
 
 def test_record_whose_order_does_not_fit_is_recorded_anew(tmp_path: Path) -> None:
@@ -282,7 +333,7 @@ def test_repeat_tune_measures_all_afresh(tmp_path: Path, penalty: float, outcome
     training = FakeTraining()
     training.penalty = penalty
     assert run(tmp_path, training, repeat_tune=True).outcome.value == outcome
-    assert training.recorded == 1 and training.compared
+    assert training.recorded == 1 and training.raced
 
 
 def test_gain_inside_the_noise_is_not_kept(tmp_path: Path) -> None:
@@ -302,8 +353,8 @@ def _best(training: FakeTraining) -> Segmentation:
 def test_time_limit_ends_the_search_not_the_run(tmp_path: Path) -> None:
     now = iter(range(0, 10_000, 5))
     training = FakeTraining()
-    result = run(tmp_path, training, tuning_time_limit_s=60.0, clock=lambda: float(next(now)))
-    assert 0 < len(training.compared) < 10
+    result = run(tmp_path, training, tuning_time_limit_s=30.0, clock=lambda: float(next(now)))
+    assert 0 < len(training.candidates) < 10
     assert result.report.result is TuningResult.SUCCESSFUL
 
 
@@ -311,7 +362,7 @@ def test_time_that_is_up_at_once_leaves_the_default(tmp_path: Path) -> None:
     now = iter(range(10_000))
     training = FakeTraining()
     result = run(tmp_path, training, tuning_time_limit_s=0.0, clock=lambda: float(next(now)))
-    assert training.compared == [] and training.applied == [None]
+    assert training.raced == [] and training.applied == [None]
     assert result.outcome is RepoOutcome.UNSATISFIED
     assert not list(tmp_path.iterdir())  # a search that hardly took place proves nothing
     assert run(tmp_path, FakeTraining()).outcome is RepoOutcome.ADD
@@ -326,7 +377,7 @@ def test_grid_is_measured_beside_what_is_computed(tmp_path: Path, grid: tuple[fl
     for mib in grid:
         cap = int(mib * MIB)
         asked = from_bucket_caps(SIZES, cap, cap)
-        assert asked in training.compared or asked == training.default
+        assert asked in training.raced or asked == training.default
 
 
 def test_first_two_measured_are_a_computed_one_and_a_size(tmp_path: Path) -> None:
@@ -357,7 +408,7 @@ def test_report_is_published_as_it_grows(tmp_path: Path) -> None:
 def test_only_the_first_process_touches_bank_and_result(tmp_path: Path) -> None:
     class Follower(FakeTraining):
         def from_first(self, value: Any) -> Any:
-            return (None, False) if value is None else value
+            return (None, None) if value is None and not self.raced else value
 
     training = Follower()
     training.is_first = False
@@ -375,7 +426,7 @@ def test_result_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
 
 def test_failed_step_leaves_nothing_in_the_bank(tmp_path: Path) -> None:
     class Failing(FakeTraining):
-        def compare(self, *arguments: Any) -> Measurement:
+        def sample_us(self, *arguments: Any) -> float:
             raise RunError("step", "failed")
 
     with pytest.raises(RunError):
@@ -389,7 +440,13 @@ def test_too_few_loops_are_an_error(tmp_path: Path) -> None:
             raise MeasurementError("gradient times", "too few loops", got=loops)
 
     with pytest.raises(MeasurementError):
-        run(tmp_path, Short(), loops=3)
+        run(tmp_path, Short())
+
+
+@pytest.mark.parametrize("wrong", [{"loops": 3}, {"grid_mib": (1.0, 0.0)}])
+def test_settings_that_cannot_be_meant_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"{next(iter(wrong))} must"):
+        GdatSettings(**wrong)
 
 
 # ---- as a mode ----
@@ -417,11 +474,12 @@ def test_program_is_tuned_into_the_bank_and_a_result_file_of_the_mode(tmp_path: 
     assert load_gdat_report(tuned.result_file).result is TuningResult.SUCCESSFUL
 
 
-def test_known_grouping_is_worth_what_it_was(tmp_path: Path) -> None:
+def test_speedup_of_a_known_grouping_is_not_one_of_this_run(tmp_path: Path) -> None:
     first = _tuned_program(FakeProgram(), tmp_path)
     again = _tuned_program(FakeProgram(), tmp_path)
     assert again.result.outcome is RepoOutcome.RESERVED
-    assert again.speedup == pytest.approx(first.speedup, abs=1e-4)
+    assert first.speedup > 1 and again.speedup == 1
+    assert again.result.stored_speedup == pytest.approx(first.speedup, abs=1e-4)
 
 
 def test_model_file_has_no_gradients_to_tune(tmp_path: Path) -> None:

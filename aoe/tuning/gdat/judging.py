@@ -1,0 +1,162 @@
+"""Which of several groupings is in use at the end: a race, then fresh pairs for the best.
+
+Nothing here knows of training: it is what `benchmarks/gdat_judgement.py` runs thousands of times
+on simulated machines.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from aoe.measurement import (
+    Measurement,
+    MeasurePolicy,
+    Outcome,
+    Race,
+    RacePolicy,
+    SpeedupEstimate,
+    accepts,
+    estimate_speedup,
+    run_pairs,
+    run_race,
+)
+from aoe.measurement.race import BASELINE, least_gain, pairs_needed
+
+RACE_STEPS = 2
+"""Timed training steps in a sample of the race."""
+FINAL_STEPS = 4
+"""The same in the pairs that decide: nearer to steps among their like, and less noise."""
+RUN_TO_RUN = 0.01
+"""Standard deviation of the logarithm of a speed-up between runs that are otherwise alike: memory
+lies elsewhere, threads run elsewhere. Pairs of one run cannot see it."""
+_CONFIRMED = 2
+_POWER = 0.95
+"""Chance that the pairs planned show the gain there is."""
+_KEPT_OF_PROMISE = 0.75
+"""The best of many looked better than it is: so much of its gain is planned for."""
+
+
+class Judge(Protocol):
+    """Seam to what is judged: runs samples, counts time, agrees with other processes."""
+
+    def sample_us(self, runner: int, steps: int) -> float:
+        """Return the time of a step of a candidate (0 is the default), over `steps` steps."""
+        ...
+
+    def is_over(self) -> bool:
+        """Return whether no further candidate should be tried; the same in all processes."""
+        ...
+
+    def on_round(self, race: Race) -> None:
+        """Hear of a round of the race."""
+        ...
+
+    def on_confirm(self, runner: int, pairs: int) -> None:
+        """Hear that a candidate is measured again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What was found out about all candidates.
+
+    Attributes:
+        race: The rounds.
+        winner: Place of the candidate to be used, from 1; None if the default stays.
+        final: Fresh pairs of the winner; of the last one tried if none won, None if none was.
+        estimate: Speed-up they prove, for runs like this one; see `for_other_runs`.
+        least_gain: Speed-up that would have been shown in four of five searches like this one.
+    """
+
+    race: Race
+    winner: int | None = None
+    final: Measurement | None = None
+    estimate: SpeedupEstimate | None = None
+    least_gain: float | None = None
+
+
+def judge(
+    bench: Judge, candidates: int, race: RacePolicy, final: MeasurePolicy, least_speedup: float
+) -> Verdict:
+    """Let candidates race, and measure the best again in fresh pairs; else the next best.
+
+    Args:
+        bench: Runs the samples.
+        candidates: How many there are.
+        race: Policy of the rounds.
+        final: Policy of the fresh pairs. How many of them is fixed before the first one, from the
+            noise and the gain seen: stopping at a good moment would make the interval lie.
+        least_speedup: What the lower end of the interval has to exceed.
+    """
+    found = run_race(
+        lambda runner: bench.sample_us(runner, RACE_STEPS),
+        candidates,
+        race,
+        is_over=bench.is_over,
+        on_round=bench.on_round,
+    )
+    verdict = Verdict(race=found)
+    for runner in _ranked(found)[:_CONFIRMED]:
+        pairs = _planned(found, runner, least_speedup, final)
+        if pairs is None:
+            break
+        bench.on_confirm(runner, pairs)
+        policy = replace(final, pairs_min=pairs, pairs_max=pairs)
+        verdict = _confirmed(bench, verdict, runner, policy)
+        assert verdict.estimate is not None
+        if accepts(verdict.estimate, least_speedup):
+            return replace(verdict, winner=runner)
+    pairs = len(verdict.final.tuned_us) if verdict.final else final.pairs_max
+    return replace(verdict, least_gain=least_gain(found.noise, pairs, least_speedup))
+
+
+def for_other_runs(estimate: SpeedupEstimate, spread: float = RUN_TO_RUN) -> SpeedupEstimate:
+    """Return an estimate whose interval holds in fresh runs too, not only in this one.
+
+    Args:
+        estimate: From pairs of one run.
+        spread: Standard deviation of the logarithm of a speed-up from run to run.
+    """
+
+    def wider(end: float) -> float:
+        return math.hypot(math.log(end / estimate.median), 1.96 * spread)
+
+    return replace(
+        estimate,
+        low=estimate.median * math.exp(-wider(estimate.low)),
+        high=estimate.median * math.exp(wider(estimate.high)),
+    )
+
+
+def _ranked(race: Race) -> list[int]:
+    """Return the candidates left, the fastest first."""
+    return sorted(race.left, key=lambda runner: -race.measurement(runner).speedup)
+
+
+def _planned(race: Race, runner: int, least_speedup: float, policy: MeasurePolicy) -> int | None:
+    """Return an even number of pairs that should show what the race promised.
+
+    None if it promised too little, or if even the most pairs would rather not show it.
+    """
+    promised = race.measurement(runner).speedup
+    if promised <= least_speedup:
+        return None
+    if pairs_needed(race.noise, promised, least_speedup, power=0.5) > policy.pairs_max:
+        return None
+    needed = pairs_needed(race.noise, promised**_KEPT_OF_PROMISE, least_speedup, power=_POWER)
+    pairs = math.ceil(min(max(needed, policy.pairs_min), policy.pairs_max))
+    return min(pairs + pairs % 2, policy.pairs_max)
+
+
+def _confirmed(bench: Judge, verdict: Verdict, runner: int, policy: MeasurePolicy) -> Verdict:
+    samples = run_pairs(
+        lambda: bench.sample_us(BASELINE, FINAL_STEPS),
+        lambda: bench.sample_us(runner, FINAL_STEPS),
+        policy,
+    )
+    final = Measurement(
+        outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us
+    )
+    return replace(verdict, final=final, estimate=for_other_runs(estimate_speedup(final)))

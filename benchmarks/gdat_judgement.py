@@ -1,0 +1,232 @@
+"""How good gradient tuning judges: thousands of searches on simulated machines, old way and new.
+
+    python benchmarks/gdat_judgement.py [--searches 2000] [--noise-file STEPS.json]
+
+A simulated machine has true speed-ups for its candidates and the noise of a real one: times of
+samples of one and the same grouping, one after another (`benchmarks/results/gdat_step_noise.json`),
+are replayed from a random place, scaled to a quieter or a busier machine. So slow drift, bursts and
+tails are those of the recording. Every candidate has an offset of its own in every search, as
+between two starts of one script (1 %). No clock is read: the figures are about the judge alone.
+
+Rows without a gain are A/A: whatever is accepted is a false accept. In the others one candidate has
+the gain and seven trail it by 3 to 20 %. `best dropped`: it did not get to the end of the race, or
+fell out of the old one before six pairs. `interval holds`: share of the winners whose 95 % interval
+contains their true speed-up, the one a fresh run has on average.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import NormalDist, median
+
+from false_accepts import at_most
+
+from aoe.measurement import (
+    MeasurePolicy,
+    PairedSamples,
+    Race,
+    accepts,
+    estimate_speedup,
+    run_pairs,
+)
+from aoe.tuning.gdat.judging import RACE_STEPS, RUN_TO_RUN, judge
+from aoe.tuning.gdat.settings import ACCEPT_STEP_SPEEDUP
+from aoe.tuning.policies import step_final_policy, step_race_policy
+
+CANDIDATES = 8
+GAINS = (0.0, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)
+NOISES = (0.02, 0.05, 0.1)
+NOISE_FILE = Path(__file__).resolve().parent / "results" / "gdat_step_noise.json"
+_OLD_SCREEN = MeasurePolicy(pairs_min=6, pairs_max=8, race_ratio=1.05)
+_OLD_FINAL = MeasurePolicy(pairs_min=10, pairs_max=20, target_half_width=0.01)
+
+
+class SimulatedMachine:
+    """Runs samples whose noise was recorded; see the top of this file.
+
+    Args:
+        recorded: Logarithms of sample times of one grouping, in the order they were taken.
+        gains: True speed-up of each candidate, minus 1.
+        rng: Chooses where the recording starts, and the offsets.
+    """
+
+    def __init__(
+        self, recorded: Sequence[float], gains: Sequence[float], rng: random.Random
+    ) -> None:
+        self._recorded = recorded
+        self._place = rng.randrange(len(recorded))
+        offsets = [0.0, *(rng.gauss(0, RUN_TO_RUN) for _ in gains)]
+        true = [0.0, *(math.log1p(gain) for gain in gains)]
+        self._speeds = [one + other for one, other in zip(true, offsets, strict=True)]
+        self.samples = 0
+        self.steps = 0
+
+    def sample_us(self, runner: int, steps: int = RACE_STEPS) -> float:
+        """Return the mean of as much of the recording as the steps take."""
+        count = steps // RACE_STEPS
+        noise = sum(math.exp(self._next()) for _ in range(count)) / count
+        self.samples += 1
+        self.steps += steps + 1
+        return 1e5 * noise / math.exp(self._speeds[runner])
+
+    def is_over(self) -> bool:
+        """Have time."""
+        return False
+
+    def on_round(self, race: Race) -> None:
+        """Be silent."""
+
+    def on_confirm(self, runner: int, pairs: int) -> None:
+        """Be silent."""
+
+    def _next(self) -> float:
+        self._place = (self._place + 1) % len(self._recorded)
+        return self._recorded[self._place]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """One simulated search.
+
+    Attributes:
+        chosen: Candidate accepted, from 1; None if the default stayed.
+        has_lost_best: True if the best candidate was dropped within the noise.
+        holds: Whether the winner's interval has its true speed-up; None without a winner.
+        printed: Speed-up printed, 1 if none was.
+        steps: Training steps it took.
+    """
+
+    chosen: int | None
+    has_lost_best: bool
+    holds: bool | None
+    printed: float
+    steps: int
+
+
+def new_way(recorded: Sequence[float], gains: Sequence[float], rng: random.Random) -> Search:
+    """Search as the product does, with its own policies."""
+    machine = SimulatedMachine(recorded, gains, rng)
+    found = judge(machine, len(gains), step_race_policy(), step_final_policy(), ACCEPT_STEP_SPEEDUP)
+    best = gains.index(max(gains)) + 1
+    holds, printed = None, 1.0
+    if found.winner is not None and found.estimate is not None:
+        true = 1 + gains[found.winner - 1]
+        holds, printed = found.estimate.low <= true <= found.estimate.high, found.estimate.median
+    return Search(
+        chosen=found.winner,
+        has_lost_best=best not in found.race.left,
+        holds=holds,
+        printed=printed,
+        steps=machine.steps,
+    )
+
+
+def old_way(recorded: Sequence[float], gains: Sequence[float], rng: random.Random) -> Search:
+    """Search as versions before did: candidate by candidate, out if 5 % behind after 3 pairs."""
+    machine = SimulatedMachine(recorded, gains, rng)
+    best_ratio, screened, lost = 1.0, {}, set[int]()
+    for runner in range(1, len(gains) + 1):
+        samples = _old_pairs(machine, runner, _OLD_SCREEN, best_ratio)
+        if len(samples.tuned_us) < _OLD_SCREEN.pairs_min:
+            lost.add(runner)
+        screened[runner] = estimate_speedup(samples).median
+        best_ratio = max(best_ratio, screened[runner])
+    best = gains.index(max(gains)) + 1
+    for runner in sorted(screened, key=lambda place: -screened[place])[:2]:
+        if screened[runner] <= ACCEPT_STEP_SPEEDUP:
+            break
+        estimate = estimate_speedup(_old_pairs(machine, runner, _OLD_FINAL, None))
+        if accepts(estimate, ACCEPT_STEP_SPEEDUP):
+            holds = estimate.low <= 1 + gains[runner - 1] <= estimate.high
+            return Search(
+                chosen=runner,
+                has_lost_best=best in lost,
+                holds=holds,
+                printed=estimate.median,
+                steps=machine.steps,
+            )
+    return Search(
+        chosen=None, has_lost_best=best in lost, holds=None, printed=1.0, steps=machine.steps
+    )
+
+
+def _old_pairs(
+    machine: SimulatedMachine, runner: int, policy: MeasurePolicy, best_ratio: float | None
+) -> PairedSamples:
+    return run_pairs(
+        lambda: machine.sample_us(0), lambda: machine.sample_us(runner), policy, best_ratio
+    )
+
+
+def scaled(recorded: Sequence[float], noise: float) -> list[float]:
+    """Return logarithms whose robust standard deviation from one to the next is as asked."""
+    steps = [abs(b - a) for a, b in pairwise(recorded)]
+    now = median(steps) / (math.sqrt(2) * NormalDist().inv_cdf(0.75))
+    middle = median(recorded)
+    return [(value - middle) * noise / now for value in recorded]
+
+
+def gains_of(gain: float, rng: random.Random) -> list[float]:
+    """Return the gains of the candidates: one has the gain, others trail; none without a gain."""
+    if gain == 0:
+        return [0.0] * CANDIDATES
+    trailing = [gain - rng.uniform(0.03, 0.2) for _ in range(CANDIDATES - 1)]
+    found = [gain, *trailing]
+    rng.shuffle(found)
+    return found
+
+
+def row(way: str, recorded: Sequence[float], noise: float, gain: float, searches: int) -> str:
+    """Return a line of the table, of so many searches."""
+    search = {"old": old_way, "new": new_way}[way]
+    series = scaled(recorded, noise)
+    rng = random.Random(1)
+    done, right = [], 0
+    for _ in range(searches):
+        gains = gains_of(gain, rng)
+        done.append(search(series, gains, rng))
+        chosen = done[-1].chosen
+        right += chosen is not None and gains[chosen - 1] > 0
+    accepted = [one for one in done if one.chosen is not None]
+    false = len(accepted) - right
+    holding = sum(bool(one.holds) for one in accepted) / len(accepted) if accepted else math.nan
+    printed = median(one.printed for one in accepted) if accepted else math.nan
+    lost = sum(one.has_lost_best for one in done) / searches
+    wrong = f"{false / searches:.1%} (at most {at_most(false, searches):.1%})"
+    shares = f"- | {wrong} | - | -"
+    if gain:
+        shares = f"{right / searches:.1%} | {wrong} | {lost:.1%} | {holding:.1%}"
+    steps = median(one.steps for one in done)
+    return f"| {noise:.0%} | {gain:.0%} | {way} | {shares} | {printed:.3f}x | {steps:.0f} |"
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--searches", type=int, default=2000, help="of each row")
+    parser.add_argument("--noise-file", type=Path, default=NOISE_FILE)
+    parser.add_argument("--noises", nargs="+", type=float, default=NOISES)
+    parser.add_argument("--gains", nargs="+", type=float, default=GAINS)
+    arguments = parser.parse_args()
+    recorded = [math.log(us) for us in json.loads(arguments.noise_file.read_text())["samples_us"]]
+    print(
+        "| noise of a sample | gain | judge | found | false accepts | best dropped | "
+        "interval holds | printed | steps |\n|---|---|---|---|---|---|---|---|---|"
+    )
+    for noise in arguments.noises:
+        for gain in arguments.gains:
+            for way in ("old", "new"):
+                print(row(way, recorded, noise, gain, arguments.searches), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
