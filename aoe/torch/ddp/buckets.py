@@ -288,6 +288,8 @@ def check_supported(ddp: Any) -> None:
         problem = "delay_all_reduce_named_params"
     elif any(hasattr(parameter, "_in_backward_optimizers") for parameter in ddp._module_parameters):
         problem = "an optimizer that runs in backward"
+    elif any(type(state).__name__ == "PowerSGDState" for _, state in ddp._comm_hooks):
+        problem = "the PowerSGD communication hook, which remembers errors by bucket"
     if problem is not None:
         raise OptionError(
             "DistributedDataParallel",

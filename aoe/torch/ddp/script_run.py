@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from aoe.errors import AoeError, RunError
 from aoe.gradients.training import Training
 from aoe.torch.ddp.gradients import reduced_training
+from aoe.torch.ddp.joining import LeftAloneError
+from aoe.torch.ddp.sharding import refused_sharding
 from aoe.torch.ddp.step_gate import StepGate
 from aoebank import say
 
@@ -48,14 +50,20 @@ class TrainingScript:
         Raises:
             RunError: the script failed, ended before tuning was done, or trains no DDP model. Its
                 `exit_code` is the script's own where that is not 0.
+            OptionError: its DDP model cannot be tuned and trained on as it is, or it uses FSDP and
+                was ended.
         """
 
         def tune_module(ddp: Any, step: Any) -> T:
             with reduced_training(ddp, step, timeout_s=None) as training:
-                return tune(training)
+                try:
+                    return tune(training)
+                except LeftAloneError:
+                    training.leave_alone()
+                    raise
 
         gate = StepGate(tune_module)
-        with gate.watching():
+        with refused_sharding(), gate.watching():
             exit_code = _run(self.path, self.arguments)
         if gate.error is not None:
             raise _ending_as(gate.error, exit_code)
@@ -72,9 +80,9 @@ class TrainingScript:
 
 
 def _ending_as(error: BaseException, exit_code: int) -> BaseException:
-    """Return an error that ends the command as the script ended, if that was a failure too."""
-    if isinstance(error, AoeError) and exit_code:
-        error.exit_code = exit_code
+    """Return an error that ends the command as the script ended, with 3 if that was well."""
+    if isinstance(error, AoeError):
+        error.exit_code = exit_code or RunError.exit_code
     return error
 
 

@@ -8,15 +8,26 @@ the script comes to the start of the next.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from aoe.errors import RunError
+from aoe.errors import AoeError, OptionError, RunError
+from aoe.torch.ddp.gradients import StrategyWarning
+from aoe.torch.ddp.joining import (
+    LeftAloneError,
+    all_are_ready,
+    has_more_everywhere,
+    is_joining,
+    told_of_inputs_over,
+    uneven_inputs,
+)
 
 _WARMUP_STEPS = 2
 """Steps the script runs alone: DDP fills its buckets again after the first one."""
@@ -25,12 +36,21 @@ _JOIN_S = 10.0
 T = TypeVar("T")
 
 
+class _Arrival(Enum):
+    """Where the script's thread is, when it comes back from a step."""
+
+    NEXT_STEP = auto()
+    INPUTS_OVER = auto()
+    END = auto()
+
+
 class StepGate(Generic[T]):
     """Cuts the run of a script into training steps and hands them to a tuner.
 
     A step starts with the first forward after a backward whose gradients were reduced, so with
     gradient accumulation it holds all the forwards of one update. The first
-    `DistributedDataParallel` module that trains is the one that is tuned.
+    `DistributedDataParallel` module that trains is the one that is tuned. A module that cannot be
+    tuned trains on as it is: the reason is said at once, and is the gate's `error`.
 
     Args:
         tune: Tunes a module; gets the module and a function that runs one step.
@@ -43,7 +63,7 @@ class StepGate(Generic[T]):
         self._reduces = False
         self._went_back = False
         self._thread: threading.Thread | None = None
-        self._arrived: SimpleQueue[bool] = SimpleQueue()
+        self._arrived: SimpleQueue[_Arrival] = SimpleQueue()
         self._go: SimpleQueue[None] = SimpleQueue()
         self._is_done = False
         self.steps = 0
@@ -61,7 +81,8 @@ class StepGate(Generic[T]):
 
         DistributedDataParallel.forward = watched
         try:
-            yield
+            with told_of_inputs_over(self._on_inputs_over):
+                yield
         finally:
             DistributedDataParallel.forward = forward
             self._end()
@@ -91,15 +112,39 @@ class StepGate(Generic[T]):
         if self.steps < _WARMUP_STEPS:
             return
         if self._thread is None:
+            if is_joining(self._ddp) and not all_are_ready(self._ddp, ready=True):
+                self._leave_alone(uneven_inputs(self.steps))
+                return
             self._thread = threading.Thread(target=self._run, name="aoe-gradients", daemon=True)
             self._thread.start()
         else:
-            self._arrived.put(True)
+            self._arrived.put(_Arrival.NEXT_STEP)
         self._go.get()
         if self._is_done:
             self._end()
-            if self.error is not None:
+            if isinstance(self.error, LeftAloneError | OptionError):
+                self._leave_alone(self.error)
+            elif self.error is not None:
                 raise self.error
+
+    def _on_inputs_over(self, modules: tuple[Any, ...]) -> None:
+        """Note the end of a `Join`, before this rank answers for the others' steps."""
+        if self._is_done or self._ddp is None or not any(one is self._ddp for one in modules):
+            return
+        if self._thread is None:
+            all_are_ready(self._ddp, ready=False)
+            self._leave_alone(uneven_inputs(self.steps))
+            return
+        self._arrived.put(_Arrival.INPUTS_OVER)
+        self._go.get()
+        if self._is_done and isinstance(self.error, LeftAloneError):
+            self._leave_alone(self.error)
+
+    def _leave_alone(self, error: AoeError) -> None:
+        """Let the script train on without tuning; say why."""
+        self.error, self._is_done = error, True
+        warnings.warn(f"not tuned: {error}", StrategyWarning, stacklevel=4)
+        self._end()
 
     def _run(self) -> None:
         """Tune, in the tuner's thread; whatever happens, the script goes on."""
@@ -116,12 +161,19 @@ class StepGate(Generic[T]):
 
     def _step(self) -> None:
         """Let the script run one step; in the tuner's thread."""
-        self._go.put(None)
-        if not self._arrived.get():
-            raise RunError(
-                "script",
-                f"ended after {self.steps} steps, before tuning was finished",
-                hint="let it train longer, or give --tuning_time_limit",
+        is_whole = False
+        while not is_whole:
+            self._go.put(None)
+            arrival = self._arrived.get()
+            if arrival is _Arrival.END:
+                raise RunError(
+                    "script",
+                    f"ended after {self.steps} steps, before tuning was finished",
+                    hint="let it train longer, or give --tuning_time_limit",
+                )
+            # inputs over everywhere: the next step is in the next epoch
+            is_whole = not is_joining(self._ddp) or has_more_everywhere(
+                self._ddp, more=arrival is _Arrival.NEXT_STEP, steps=self.steps
             )
 
     def _end(self) -> None:
@@ -129,6 +181,6 @@ class StepGate(Generic[T]):
             handle.remove()
         self._handles.clear()
         if self._thread is not None and not self._is_done:
-            self._arrived.put(False)
+            self._arrived.put(_Arrival.END)
         if self._thread is not None:
             self._thread.join(_JOIN_S)

@@ -38,7 +38,7 @@ _KEPT_OF_PROMISE = 0.75
 """The best of many looked better than it is: so much of its gain is planned for."""
 
 
-class Judge(Protocol):
+class RaceTrack(Protocol):
     """Seam to what is judged: runs samples, counts time, agrees with other processes."""
 
     def sample_us(self, runner: int, steps: int) -> float:
@@ -78,12 +78,12 @@ class Verdict:
 
 
 def judge(
-    bench: Judge, candidates: int, race: RacePolicy, final: MeasurePolicy, least_speedup: float
+    track: RaceTrack, candidates: int, race: RacePolicy, final: MeasurePolicy, least_speedup: float
 ) -> Verdict:
     """Let candidates race, and measure the best again in fresh pairs; else the next best.
 
     Args:
-        bench: Runs the samples.
+        track: Runs the samples.
         candidates: How many there are.
         race: Policy of the rounds.
         final: Policy of the fresh pairs. How many of them is fixed before the first one, from the
@@ -91,20 +91,20 @@ def judge(
         least_speedup: What the lower end of the interval has to exceed.
     """
     found = run_race(
-        lambda runner: bench.sample_us(runner, RACE_STEPS),
+        lambda runner: track.sample_us(runner, RACE_STEPS),
         candidates,
         race,
-        is_over=bench.is_over,
-        on_round=bench.on_round,
+        is_over=track.is_over,
+        on_round=track.on_round,
     )
     verdict = Verdict(race=found)
     for runner in _ranked(found)[:_CONFIRMED]:
         pairs = _planned(found, runner, least_speedup, final)
         if pairs is None:
             break
-        bench.on_confirm(runner, pairs)
+        track.on_confirm(runner, pairs)
         policy = replace(final, pairs_min=pairs, pairs_max=pairs)
-        verdict = _confirmed(bench, verdict, runner, policy)
+        verdict = _confirmed(track, verdict, runner, policy)
         assert verdict.estimate is not None
         if accepts(verdict.estimate, least_speedup):
             return replace(verdict, winner=runner)
@@ -150,10 +150,10 @@ def _planned(race: Race, runner: int, least_speedup: float, policy: MeasurePolic
     return min(pairs + pairs % 2, policy.pairs_max)
 
 
-def _confirmed(bench: Judge, verdict: Verdict, runner: int, policy: MeasurePolicy) -> Verdict:
+def _confirmed(track: RaceTrack, verdict: Verdict, runner: int, policy: MeasurePolicy) -> Verdict:
     samples = run_pairs(
-        lambda: bench.sample_us(BASELINE, FINAL_STEPS),
-        lambda: bench.sample_us(runner, FINAL_STEPS),
+        lambda: track.sample_us(BASELINE, FINAL_STEPS),
+        lambda: track.sample_us(runner, FINAL_STEPS),
         policy,
     )
     final = Measurement(

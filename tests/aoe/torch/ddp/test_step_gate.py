@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -224,74 +220,6 @@ def test_script_that_trains_too_little_ends_with_its_own_failure(
     with pytest.raises(RunError, match="ended after 0 training steps") as caught:
         TrainingScript(path=tmp_path / "train.py").run(lambda training: "tuned")
     assert caught.value.exit_code == expected
-
-
-SHORT = """
-import sys
-import torch
-torch.distributed.init_process_group("gloo")
-ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
-for _ in range(12):
-    ddp(torch.randn(4, 64)).sum().backward()
-torch.distributed.destroy_process_group()
-sys.exit(int(sys.argv[1]))
-"""
-
-
-def _status_of_a_short_script(folder: Path, code: str) -> tuple[int, str]:
-    """Run `SHORT` with two ranks under the command; return a status of them and all they said."""
-    (folder / "short.py").write_text(SHORT)
-    (folder / "bank").mkdir()
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "aoe", "--job_type=4", "--script", "short.py", code],
-            cwd=folder,
-            env={
-                **os.environ,
-                "RANK": rank,
-                "WORLD_SIZE": "2",
-                "LOCAL_RANK": rank,
-                "OMP_NUM_THREADS": "1",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(_free_port(folder)),
-                "GLOO_SOCKET_IFNAME": "lo",
-                "TUNE_BANK_PATH": str(folder / "bank"),
-                "PYTHONPATH": os.pathsep.join(sys.path),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in "01"
-    ]
-    try:
-        said = [process.communicate(timeout=120)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert processes[0].returncode == processes[1].returncode, said
-    return processes[0].returncode, "".join(said)
-
-
-def _free_port(folder: Path) -> int:
-    """Return a port that was free a moment ago, the same one for all ranks of a test."""
-    note = folder / "port"
-    if not note.exists():
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            note.write_text(str(probe.getsockname()[1]))
-    return int(note.read_text())
-
-
-@pytest.mark.parametrize(("given", "expected"), [("0", 3), ("7", 7)])
-def test_script_that_ends_its_group_before_tuning_is_done_is_told_so(
-    tmp_path: Path, given: str, expected: int
-) -> None:
-    status, said = _status_of_a_short_script(tmp_path, given)
-    assert "before tuning was finished" in said, said
-    assert "internal error" not in said
-    assert status == expected
 
 
 @pytest.mark.parametrize(
