@@ -10,7 +10,9 @@ from aoe.kernels.cumulative_sum import CumulativeSum
 from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import KernelFamily
+from aoe.kernels.gathering.gather import GatherElements
 from aoe.kernels.gathering.grid_sample import GridSample
+from aoe.kernels.gathering.scatter import ScatterElements
 from aoe.kernels.matmul.family import MatMul
 from aoe.kernels.movement.family import MovementFamily
 from aoe.kernels.normalization.batch_normalization import BatchNormalization
@@ -41,6 +43,8 @@ FAMILIES: dict[str, KernelFamily] = {
     "batch_normalization": BatchNormalization(),
     "pooling": PoolingFamily(),
     "resizing": ResizingFamily(),
+    "gather_elements": GatherElements(),
+    "scatter_elements": ScatterElements(),
     "grid_sample": GridSample(),
     "movement": MovementFamily(),
     "elementwise": Elementwise(),

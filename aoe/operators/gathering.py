@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from aoe.operators.facts import (
     OperatorFacts,
@@ -36,7 +37,37 @@ def _read_by_grid(operation: Operation, shape: Shape) -> int:
     return int((grid_taps(operation) or 1) ** (len(shape) - 2))
 
 
+def gathered_axis(operation: Operation, rank: int) -> int | None:
+    """Return the axis indices of an operator count along; None for a wrong one."""
+    given = operation.attributes.get("axis", 0)
+    return given % rank if isinstance(given, int) and -rank <= given < rank else None
+
+
+def _indexed(operation: Operation, shape: Shape) -> int:
+    axis = gathered_axis(operation, len(shape))
+    return 1 if axis is None else shape[axis]
+
+
+def _gathered(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    return shapes[1] if len(shapes) == 2 and len(shapes[0]) == len(shapes[1]) else None
+
+
+def _scattered(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
+    return shapes[0] if len(shapes) == 3 and shapes[1] == shapes[2] else None
+
+
+_BY_INDICES = OperatorFacts(
+    kind=OperatorKind.AXIS,
+    inputs=(2, 2),
+    since=11,
+    shape=_gathered,
+    rounding=Rounding.EXACT,
+    indices=(1,),
+    indexed=_indexed,
+)
+
 GATHERING_OPERATORS: dict[OperatorKey, OperatorFacts] = {
+    ("", "GatherElements"): _BY_INDICES,
     ("", "GridSample"): OperatorFacts(
         kind=OperatorKind.WINDOW,
         inputs=(2, 2),
@@ -46,6 +77,7 @@ GATHERING_OPERATORS: dict[OperatorKey, OperatorFacts] = {
         rounding=Rounding.SCALE,
         summed=_read_by_grid,
     ),
+    ("", "ScatterElements"): replace(_BY_INDICES, inputs=(3, 3), shape=_scattered),
 }
 """A grid is compared on finite values: releases of ONNX Runtime differ in what NaN points at.
 Weights of a GridSample cancel one another, so small results are less exact than large ones."""

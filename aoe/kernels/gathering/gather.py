@@ -1,0 +1,131 @@
+"""GatherElements: each result read where an index of its own says, with the chain behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import halide as hl
+
+from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.gathering.apart import OwnArgument, plan_apart, with_own
+from aoe.kernels.halide.anchored import (
+    AnchoredNest,
+    anchor_operands,
+    anchored_pipeline,
+    split_at_anchor,
+)
+from aoe.kernels.halide.chain import RESULT, estimate_cycles
+from aoe.kernels.halide.iteration import axis_names
+from aoe.kernels.halide.tiling import RowNest, estimate_us, row_schedule, row_space
+from aoe.operators.gathering import gathered_axis
+from aoe.schedule import Configuration, Schedule, Space
+from aoe.workload import Workload
+
+_GATHER_CYCLES = 24
+
+
+class GatherElements:
+    """y[..., i, ...] = chain(x[..., index[..., i, ...], ...]) along one axis."""
+
+    name = "gather_elements"
+    anchors = frozenset({("", "GatherElements")})
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is one GatherElements of what is read, and a chain behind."""
+        return support_of(_plan(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the result as one function."""
+        plan = supported(workload, _plan(workload))
+        operands = anchor_operands(plan.nest)
+        variables, axes = operands.variables, plan.nest.axes
+        index = workload.inputs[plan.sources[1]]
+        source = hl.ImageParam(hl.Float(32), len(axes), f"x{plan.sources[0]}")
+        places = hl.ImageParam(index_type(index.dtype), len(axes), f"x{plan.sources[1]}")
+        place = place_of(places[variables], plan.length)
+        at = tuple(place if v.name() == plan.axis else hl.Expr(v) for v in variables)
+        made = anchored_pipeline(plan.nest, operands, source[at], {}, {})
+        extents = tuple(
+            plan.length if axis.name == plan.axis else axis.extent for axis in reversed(axes)
+        )
+        own = {
+            plan.sources[0]: OwnArgument(source, extents),
+            plan.sources[1]: OwnArgument(places, made.output_extents),
+        }
+        return replace(with_own(made, own), indexed={plan.sources[1]: plan.length})
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return how rows are vectorised, and tasks."""
+        return row_space(_rows(workload, target), target, heavy=True)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        return row_schedule(_rows(workload, target), configuration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GatherPlan:
+    """What a kernel of this family does.
+
+    Attributes:
+        nest: The operator, the chain behind it, and their loops.
+        sources: Inputs that are the data and the indices.
+        axis: Loop over the indices.
+        length: Elements they count.
+    """
+
+    nest: AnchoredNest
+    sources: tuple[int, int]
+    axis: str
+    length: int
+
+
+def index_type(dtype: str) -> hl.Type:
+    """Return the type of indices in a buffer."""
+    return hl.Int(64 if dtype == "int64" else 32)
+
+
+def place_of(index: hl.Expr, length: int) -> hl.Expr:
+    """Return the place an index counted from either end means: int32, never outside."""
+    given = hl.i32(index)
+    return hl.clamp(hl.select(given < 0, given + length, given), 0, length - 1)
+
+
+def other_extents_differ(axis: int, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Return True unless two tensors have the same extents but for an axis."""
+    return len(one) != len(other) or any(
+        here != there for at, (here, there) in enumerate(zip(one, other, strict=True)) if at != axis
+    )
+
+
+def _plan(workload: Workload) -> _GatherPlan | Support:
+    """Return how a workload is computed, or why it is not."""
+    parts = split_at_anchor(workload, GatherElements.anchors)
+    if isinstance(parts, Support):
+        return parts
+    refs = parts.anchor.inputs
+    if len(refs) != 2 or not all(ref.startswith("x") for ref in refs):
+        return Support("GatherElements of what is computed")
+    data, index = (int(ref[1:]) for ref in refs)
+    shape, made = workload.inputs[data].shape, workload.inputs[index].shape
+    axis = gathered_axis(parts.anchor, len(shape))
+    if axis is None or other_extents_differ(axis, shape, made):
+        return Support(f"indices of {made} into {shape}")
+    nest = plan_apart(parts, (data, index), keep=(axis,))
+    if isinstance(nest, Support):
+        return nest
+    return _GatherPlan(
+        nest=nest,
+        sources=(data, index),
+        axis=axis_names(workload)[axis],
+        length=shape[axis],
+    )
+
+
+def _rows(workload: Workload, target: KernelTarget) -> RowNest:
+    nest = supported(workload, _plan(workload)).nest
+    size, chain = workload.output.size, estimate_cycles(nest.parts.after)
+    work = estimate_us(size, _GATHER_CYCLES + chain, 16 * size, target)
+    return RowNest(stage=RESULT, axes=nest.axes, work_us=work)

@@ -1,0 +1,207 @@
+"""ScatterElements: a copy in which some elements are replaced, or combined with others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import halide as hl
+
+from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.gathering.gather import index_type, other_extents_differ, place_of
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.halide.tiling import (
+    LANE,
+    TASK,
+    best_tasks,
+    estimate_us,
+    guided_space,
+    inner_steps,
+    parallel_steps,
+    task_choices,
+    vector_choices,
+)
+from aoe.kernels.math.functions import strict
+from aoe.operators import op_key
+from aoe.operators.gathering import gathered_axis
+from aoe.schedule import (
+    Choice,
+    Configuration,
+    Knob,
+    Parallel,
+    Reorder,
+    Schedule,
+    Space,
+    Split,
+    Step,
+    Tail,
+    Vectorize,
+)
+from aoe.workload import Workload
+
+_ROW, _PLACE, _COLUMN, _WALK = "r", "p", "c", "k"
+_CYCLES = 60
+_ELEMENTS_MAX = 1 << 31
+"""Elements from which 32 bits do not count a tensor's."""
+
+_REDUCTIONS: Mapping[str, Callable[[hl.Expr, hl.Expr], hl.Expr]] = {
+    "none": lambda old, new: new,
+    "add": lambda old, new: strict(old + new),
+    "mul": lambda old, new: strict(old * new),
+    "max": lambda old, new: hl.select(strict(old > new), old, new),
+    "min": lambda old, new: hl.select(strict(old < new), old, new),
+}
+"""As ONNX Runtime chooses: a NaN that is there is replaced, a new one stays until the next."""
+
+
+class ScatterElements:
+    """y = x; then y[..., index[..., i, ...], ...] = update[..., i, ...], one i after the other.
+
+    What lies in front of the axis and behind it cannot meet: it is what threads share, and
+    vectors are made of. Indices of one place come one after the other, so that of two equal ones
+    the later counts, and sums round as in ONNX Runtime.
+    """
+
+    name = "scatter_elements"
+    anchors = frozenset({("", "ScatterElements")})
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is nothing but one ScatterElements of what is read."""
+        return support_of(_plan(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the copy, whose update writes where the indices say."""
+        plan = supported(workload, _plan(workload))
+        column, place, row = hl.Var(_COLUMN), hl.Var(_PLACE), hl.Var(_ROW)
+        data, index, new = plan.sources
+        source = hl.ImageParam(hl.Float(32), 3, f"x{data}")
+        places = hl.ImageParam(index_type(workload.inputs[index].dtype), 3, f"x{index}")
+        updates = hl.ImageParam(hl.Float(32), 3, f"x{new}")
+        walk = hl.RDom([(0, plan.count)], _WALK)
+        output = hl.Func(RESULT)
+        output[column, place, row] = source[column, place, row]
+        there = place_of(places[column, walk.x, row], plan.length)
+        old = hl.Expr(output[column, there, row])
+        combine = _REDUCTIONS[plan.reduction]
+        output[column, there, row] = combine(old, updates[column, walk.x, row])
+        written = (plan.columns, plan.count, plan.rows)
+        whole = (plan.columns, plan.length, plan.rows)
+        extents = {data: whole, index: written, new: written}
+        arguments = {data: source, index: places, new: updates}
+        return Pipeline(
+            output=output,
+            stages={RESULT: output, f"{RESULT}{UPDATE}": output.update()},
+            arguments=tuple(arguments[number] for number in sorted(arguments)),
+            argument_extents=tuple(extents[number] for number in sorted(extents)),
+            output_extents=whole,
+            loops={
+                RESULT: ((_COLUMN, plan.columns), (_PLACE, plan.length), (_ROW, plan.rows)),
+                f"{RESULT}{UPDATE}": (
+                    (_COLUMN, plan.columns),
+                    (walk.x.name(), plan.count),
+                    (_ROW, plan.rows),
+                ),
+            },
+            indexed={index: plan.length},
+        )
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return vector widths and tasks."""
+        plan = supported(workload, _plan(workload))
+        written, size = plan.rows * plan.count * plan.columns, workload.output.size
+        work = estimate_us(written, _CYCLES, 8 * size + 20 * written, target)
+        tasks = task_choices(work, max(plan.rows, plan.columns), target)
+        vectors = vector_choices(plan.columns, target.vector_lanes)
+        knobs = (Knob("vector", vectors), Knob("tasks", tasks))
+        best = best_tasks(work, tasks)
+        return guided_space(knobs, [(v, n) for n in dict.fromkeys((best, 1)) for v in vectors])
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        plan = supported(workload, _plan(workload))
+        return Schedule(tuple(_steps(plan, configuration)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScatterPlan:
+    """What a kernel of this family does.
+
+    Attributes:
+        sources: Inputs that are the data, the indices and the updates.
+        rows: Elements in front of the axis.
+        columns: Elements behind it.
+        length: Elements along it.
+        count: Indices along it.
+        reduction: How an update is combined with what is there.
+    """
+
+    sources: tuple[int, int, int]
+    rows: int
+    columns: int
+    length: int
+    count: int
+    reduction: str
+
+
+def _plan(workload: Workload) -> _ScatterPlan | Support:
+    """Return how a workload is computed, or why it is not."""
+    anchor = workload.operations[-1]
+    if op_key(anchor) not in ScatterElements.anchors or len(workload.operations) > 1:
+        return Support("no ScatterElements, or more than one operator")
+    refs = anchor.inputs
+    if set(refs) != {"x0", "x1", "x2"} or len(refs) != 3:
+        return Support("ScatterElements of one tensor in two roles")
+    data, index, new = (int(ref[1:]) for ref in refs)
+    given, places, updates = (workload.inputs[number] for number in (data, index, new))
+    axis, reduction = gathered_axis(anchor, len(given.shape)), _reduction(workload)
+    if reduction not in _REDUCTIONS:
+        return Support(f"reduction {reduction}")
+    if axis is None or other_extents_differ(axis, given.shape, places.shape):
+        return Support(f"indices of {places.shape} into {given.shape}")
+    if updates.shape != places.shape or workload.output.shape != given.shape:
+        return Support(f"updates of {updates.shape} for indices of {places.shape}")
+    if given.block or max(given.size, places.size) >= _ELEMENTS_MAX:
+        return Support(f"{given.size} elements in {given.layout_name}")
+    return _ScatterPlan(
+        sources=(data, index, new),
+        rows=prod(given.shape[:axis]),
+        columns=prod(given.shape[axis + 1 :]),
+        length=given.shape[axis],
+        count=places.shape[axis],
+        reduction=reduction,
+    )
+
+
+def _reduction(workload: Workload) -> str:
+    return str(workload.operations[-1].attributes.get("reduction", "none"))
+
+
+def _steps(plan: _ScatterPlan, values: Mapping[str, Choice]) -> list[Step]:
+    """Return steps for the copy, then for the updates; none of those may be made twice."""
+    vector, tasks, update = int(values["vector"]), int(values["tasks"]), f"{RESULT}{UPDATE}"
+    around = (Axis(_ROW, plan.rows), Axis(_PLACE, plan.length))
+    steps: list[Step] = [
+        *parallel_steps(RESULT, around, min(tasks, plan.rows * plan.length)),
+        *inner_steps(RESULT, _COLUMN, plan.columns, vector, 1),
+    ]
+    shared = _COLUMN if plan.rows < tasks else _ROW
+    extent = plan.columns if shared == _COLUMN else plan.rows
+    order = [_COLUMN, f"{_WALK}$x", _ROW]
+    if tasks > 1:
+        piece = -(-extent // tasks)
+        if shared == _COLUMN:
+            piece = -(-piece // vector) * vector
+        steps.append(Split(update, shared, TASK, shared, piece, Tail.GUARD))
+        order.append(TASK)
+    if vector > 1:
+        steps.append(Split(update, _COLUMN, _COLUMN, LANE, vector, Tail.GUARD))
+        steps.append(Vectorize(update, LANE, vector))
+        order.insert(0, LANE)
+    steps.append(Reorder(update, tuple(order)))
+    if tasks > 1:
+        steps.append(Parallel(update, TASK))
+    return steps
