@@ -10,6 +10,7 @@ import typer
 
 from aoe.cli.errors import run_app
 from aoe.cli.gdat_command import run_script, split_script
+from aoe.cli.help import EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.options import (
     AccuracyOption,
     CalibrationOption,
@@ -37,12 +38,18 @@ from aoebank import CommandGroup
 class _Commands(CommandGroup):
     package = "aoe.cli"
     summaries = COMMANDS
+    sections = SECTIONS
+    option_sections = OPTION_SECTIONS
+    examples = EXAMPLES
+    notes = NOTES
 
 
 app = typer.Typer(
     name="aoe",
     cls=_Commands,
-    help="Tune a model for the hardware it runs on, and remember what was learned.",
+    help="Tune a model for the hardware it runs on, and remember what was learned. "
+    "Options alone tune; the commands use what came of it.",
+    subcommand_metavar="[COMMAND ...]",
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
@@ -54,46 +61,83 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def tune(
     context: typer.Context,
-    model: Annotated[Path | None, typer.Option("--model", "-m", help="Model file.")] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", "-m", metavar="FILE", help="Model file.")
+    ] = None,
     model_path: Annotated[
         Path | None,
-        typer.Option("--model_path", help="Dump of aoe.torch.set_aoe, instead of a model file."),
+        typer.Option(
+            "--model_path",
+            metavar="DIR",
+            help="Dump of aoe.torch.set_aoe, instead of a model file.",
+        ),
     ] = None,
-    framework: Annotated[int, typer.Option("--framework", "-f", help="5 = ONNX.", metavar="N")] = 5,
+    framework: Annotated[
+        int, typer.Option("--framework", "-f", help="Kind of the model: 5 = ONNX.", metavar="N")
+    ] = 5,
     job_type: Annotated[
         str,
         typer.Option(
-            "--job_type", "-j", help="2 (or opat) = operator, 4 (or gdat) = gradient tuning."
+            "--job_type",
+            "-j",
+            metavar="MODE",
+            help="2 (or opat) = operator, 4 (or gdat) = gradient tuning.",
         ),
     ] = "2",
     weight: Annotated[
-        Path | None, typer.Option("--weight", "-w", help="Caffe weights; no use for ONNX.")
+        Path | None,
+        typer.Option("--weight", "-w", metavar="FILE", help="Caffe weights; no use for ONNX."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="Directory, or .om file, for the tuned model and reports."),
+        typer.Option(
+            "--output",
+            metavar="DIR|FILE.om",
+            help="Where the tuned model, the reports and the records it uses go.",
+        ),
     ] = None,
     input_shape: Annotated[
-        str | None, typer.Option("--input_shape", help='"name:1,3,224,224;other:1,16"')
+        str | None,
+        typer.Option(
+            "--input_shape",
+            metavar="SHAPES",
+            help='Shapes of inputs that leave them open: "name:1,3,224,224;other:1,16".',
+        ),
     ] = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,
     soc_version: Annotated[
-        str | None, typer.Option("--soc_version", help="Target; default is this CPU.")
+        str | None,
+        typer.Option("--soc_version", metavar="NAME", help="Target; default is this CPU."),
     ] = None,
     aicore_num: Annotated[
         int | None,
-        typer.Option("--aicore_num", min=1, help="Cores to tune for; default is all usable ones."),
+        typer.Option(
+            "--aicore_num",
+            min=1,
+            metavar="N",
+            help="Cores to tune for; default is all usable ones.",
+        ),
     ] = None,
     tuning_time_limit: Annotated[
         float | None,
-        typer.Option("--tuning_time_limit", min=0, help="Seconds for searching and judging."),
+        typer.Option(
+            "--tuning_time_limit",
+            min=0,
+            metavar="SECONDS",
+            help="Seconds for searching and judging; default is no limit.",
+        ),
     ] = None,
     trials: Annotated[
-        int, typer.Option("--trials", min=1, help="Most candidates for one operator.")
+        int, typer.Option("--trials", min=1, metavar="N", help="Most candidates for one operator.")
     ] = 24,
     search: Annotated[
-        str, typer.Option("--search", help="bayesian, random or exhaustive.")
+        str,
+        typer.Option(
+            "--search",
+            metavar="METHOD",
+            help="How candidates are chosen: bayesian, random or exhaustive.",
+        ),
     ] = "bayesian",
     precision_mode: PrecisionModeOption = None,
     modify_mixlist: MixListOption = None,
@@ -104,13 +148,16 @@ def tune(
         Path | None,
         typer.Option(
             "--script",
+            metavar="TRAIN.py",
             help="Training script for gradient tuning; all that follows is passed to it.",
         ),
     ] = None,
     script_argument: Annotated[
         list[str] | None, typer.Option("--script_argument", hidden=True)
     ] = None,
-    progress_bar: Annotated[str, typer.Option("--progress_bar", help="on or off.")] = "on",
+    progress_bar: Annotated[
+        str, typer.Option("--progress_bar", metavar="on|off", help="Show how far the run is.")
+    ] = "on",
     seed: SeedOption = 0,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,

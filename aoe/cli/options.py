@@ -26,13 +26,19 @@ Threads = Annotated[
 SeedOption = Annotated[
     int,
     typer.Option(
-        "--seed", min=0, max=LARGEST_SEED, help="Seed of random inputs and of the search."
+        "--seed",
+        metavar="N",
+        min=0,
+        max=LARGEST_SEED,
+        help="Seed of random inputs and of the search.",
     ),
 ]
 InputFiles = Annotated[
     list[str] | None,
     typer.Option(
-        "--input", help="NAME:x.npy, x.npy or random (default); once for each input of the model."
+        "--input",
+        metavar="NAME:FILE.npy",
+        help="NAME:x.npy, x.npy or random (default); once for each input of the model.",
     ),
 ]
 InputSets = Annotated[
@@ -46,6 +52,7 @@ PrecisionModeOption = Annotated[
     str | None,
     typer.Option(
         "--precision_mode",
+        metavar="MODE",
         help="must_keep_origin_dtype (default), allow_fp32_to_bf16, allow_mix_precision_bf16 or "
         "allow_mix_precision_int8.",
     ),
@@ -53,13 +60,16 @@ PrecisionModeOption = Annotated[
 MixListOption = Annotated[
     Path | None,
     typer.Option(
-        "--modify_mixlist", help="JSON file of operators kept in float32, or not, as for CANN."
+        "--modify_mixlist",
+        metavar="FILE",
+        help="JSON file of operators kept in float32, or not, as for CANN.",
     ),
 ]
 AccuracyOption = Annotated[
     str | None,
     typer.Option(
         "--accuracy",
+        metavar="CONSTRAINT",
         help="What the model must keep: 'cosine>=0.999' (default below float32), "
         "'max_relative<=0.01' or 'FILE.py:FUNCTION>=VALUE'.",
     ),

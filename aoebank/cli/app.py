@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from aoebank.cli.errors import Program, run_program
+from aoebank.cli.help import EXAMPLES, NOTES, SECTIONS
 from aoebank.cli.loading import CommandGroup, load_command
 from aoebank.cli.options import Session
 from aoebank.errors import UsageError
@@ -44,11 +45,16 @@ EXIT_DRIVER = 129  # git reads more than 128 as: not merged; 2 to 4 would mean c
 class _Commands(CommandGroup):
     package = PACKAGE
     summaries = COMMANDS
+    sections = SECTIONS
+    examples = EXAMPLES
+    notes = NOTES
 
 
 app = typer.Typer(
     name="aoebank",
     cls=_Commands,
+    subcommand_metavar="COMMAND [ARGS]",
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     add_completion=False,

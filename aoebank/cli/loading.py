@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -32,10 +32,19 @@ class CommandGroup(HelpfulGroup):
         package: Where the modules are.
         summaries: First line of the help of each command by name: the list of commands needs
             no module.
+        sections: Names of commands by heading; those of no section come first.
+        option_sections: Names of options (`--model`) by heading, likewise.
+        examples: Command lines by what they are examples of: the name of a command, of one in a
+            group ("git check"), or the empty string for the program itself.
+        notes: Further sections at the end of the program's help: heading and lines as they are.
     """
 
     package: ClassVar[str]
     summaries: ClassVar[Mapping[str, str]]
+    sections: ClassVar[Mapping[str, Sequence[str]]] = {}
+    option_sections: ClassVar[Mapping[str, Sequence[str]]] = {}
+    examples: ClassVar[Mapping[str, Sequence[str]]] = {}
+    notes: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -52,11 +61,55 @@ class CommandGroup(HelpfulGroup):
             target = _alone(cmd_name, target)
         command = typer.main.get_command(target)
         command.name = cmd_name
+        self._add_examples(cmd_name, command)
         return command
 
-    def lines(self, ctx: Any) -> Iterator[tuple[str, str]]:
-        """Yield each command with what it is for."""
-        yield from self.summaries.items()
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options under their headings, then the commands."""
+        records = {
+            option: record
+            for parameter in self.get_params(ctx)
+            if (record := parameter.get_help_record(ctx)) is not None
+            for option in parameter.opts[:1]
+        }
+        sections = _sorted_into(self.option_sections, records, "Options")
+        for title, names in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([records[name] for name in names])
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a line or two for each command, under their headings."""
+        for title, names in _sorted_into(self.sections, self.summaries, "Commands").items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.summaries[name]) for name in names])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write examples and what else a person wants to know, as it stands."""
+        notes = {"Examples": self.examples.get("", ()), **self.notes}
+        for title, lines in notes.items():
+            if lines:
+                with formatter.section(title):
+                    formatter.write("".join(f"  {line}\n" for line in lines))
+
+    def _add_examples(self, name: str, command: Any) -> None:
+        """Put the examples of a command behind its help, and those of its members behind theirs."""
+        lines = self.examples.get(name, ())
+        if lines:
+            command.epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+        for member, inner in getattr(command, "commands", {}).items():
+            self._add_examples(f"{name} {member}", inner)
+
+
+def _sorted_into(
+    sections: Mapping[str, Sequence[str]], names: Iterable[str], rest: str
+) -> dict[str, list[str]]:
+    """Return names by heading: those of no section first, headings without a name left out."""
+    known = list(names)
+    placed = {name for members in sections.values() for name in members}
+    found = {rest: [name for name in known if name not in placed]}
+    found |= {title: [n for n in members if n in known] for title, members in sections.items()}
+    return {title: members for title, members in found.items() if members}
 
 
 def load_command(package: str, name: str) -> Any:

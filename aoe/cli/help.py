@@ -1,0 +1,66 @@
+"""What `aoe --help` and the help of its commands say beyond options: groups, examples, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "Commands that use results": ("demo", "run", "benchmark", "inspect"),
+}
+OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
+    "Model": (
+        "--model",
+        "--model_path",
+        "--framework",
+        "--weight",
+        "--input_shape",
+        "--input",
+        "--inputs",
+        "--soc_version",
+        "--aicore_num",
+    ),
+    "What is tuned": ("--job_type", "--script"),
+    "Search": ("--tuning_time_limit", "--trials", "--search", "--seed"),
+    "Precision": (
+        "--precision_mode",
+        "--modify_mixlist",
+        "--accuracy",
+        "--calibration",
+        "--strict_fp32",
+    ),
+    "Results": ("--output", "--progress_bar", "--quiet", "--json", "--debug"),
+    "About": ("--version", "--help"),
+}
+EXAMPLES: Mapping[str, Sequence[str]] = {
+    "": (
+        "aoe --model=net.onnx --job_type=2 --output=out      # tune; out/net_tune.om is the result",
+        "aoe --model=net.onnx --tuning_time_limit=60 --precision_mode=allow_mix_precision_bf16",
+        "aoe --job_type=4 --script train.py                  # gradients of a DDP script",
+    ),
+    "demo": ("aoe demo",),
+    "run": ("aoe run out/net_tune.om --input random", "aoe run out/net_tune.om --input x:x.npy"),
+    "benchmark": (
+        "aoe benchmark out/net_tune.om",
+        "aoe benchmark out/net_tune.om --vs net.onnx --threads 1",
+    ),
+    "inspect": ("aoe inspect aoe_result_gdat_20260301120000000_pid7.json --html timeline.html",),
+}
+NOTES: Mapping[str, Sequence[str]] = {
+    "Where things are": (
+        "bank     $TUNE_BANK_PATH, else $ASCEND_CACHE_PATH/aoe_data, else",
+        "         ~/Ascend/latest/data/aoe/custom/op; below it <soc_version>/unified_bank",
+        "results  --output, else ./aoe_workspace/<model>_<timestamp>/tunespace/result",
+        "report   aoe_result_<mode>_<timestamp>_pid<N>.json in $ASCEND_WORK_PATH/aoe_data, else",
+        "         in --output, else here",
+    ),
+    "Environment": (
+        "TUNE_BANK_PATH, ASCEND_CACHE_PATH, ASCEND_WORK_PATH   see above",
+        "REPEAT_TUNE=True        tune what the bank has already; replaced only if better",
+        "AOE_ACCEPT_BUSY=True    believe figures of a busy machine",
+        "CC, TMPDIR, AOE_CACHE_SIZE, NO_COLOR   see docs/environment.md",
+    ),
+    "Exit codes": (
+        "0 done   1 no   2 usage   3 an error with its way out   4 a bug",
+        "130, 143, 129 interrupted: what was found is in the bank",
+    ),
+}
