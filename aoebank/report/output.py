@@ -154,7 +154,8 @@ def emit(
 
 def write_error(error: AoebankError) -> None:
     """Write an error and its hint to standard error."""
-    say(f"error: {error}")
+    hint = f"\nhint: {error.hint}" if error.hint else ""  # not all of them print it themselves
+    say(f"error: {error.headline}{hint}")
 
 
 def say(text: str) -> None:
