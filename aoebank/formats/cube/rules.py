@@ -73,5 +73,5 @@ def _identity_problems(
         number,
         ("shape",),
         lambda other: other["tiling"] == value["tiling"],
-        "keep the faster one: the binary twin cannot be made from both",
+        "remove the slower one: the binary twin cannot be made from both",
     )

@@ -113,7 +113,7 @@ def _value_problems(model: JsonValue) -> Iterator[Problem]:
             tokens=("modelvalue",),
             message="lists are empty" if not sizes else "lists hold a placeholder",
             got=f"{len(sizes)} zeros" if sizes else "no items",
-            hint="the tuner died before it filled the record: tune the model again",
+            hint="tune the model again; the tuner died before it filled the record",
         )
     for name, items in (("gradientSize", sizes), ("gradientTime", times)):
         negative = next((place for place, item in enumerate(items) if item < 0), None)

@@ -198,7 +198,7 @@ def _identity_problems(
         number,
         ("graphID",),
         lambda other: other["strategy"] == value["strategy"],
-        "keep one: which of them is used is not known",
+        "remove one: which of them is used is not known",
     )
     other = features.setdefault(_digest(value["feature"]), number)
     if parsed.keys[other] != parsed.keys[number]:
@@ -208,7 +208,6 @@ def _identity_problems(
             tokens=("feature",),
             message="another graphID has an equal feature",
             got=f"line {line}",
-            hint="the graphID holds more than the feature; leave both",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
@@ -104,7 +105,9 @@ def _inexact(
         message=message,
         got=spell(value),
         expected=field.c_type,
-        hint=f"the reader sees {stored}",
+        hint=f"write {json_text.dumps(stored)}, which the reader sees, or tune again"
+        if math.isfinite(stored)
+        else "tune again",
     )
 
 
@@ -140,7 +143,7 @@ def _problem(code: str, fields: Sequence[SchemaField]) -> Problem:
     elif code == "AB217":
         paths = " and ".join(dict.fromkeys(field.path for field in fields))
         expected = f"every field of the {paths} path"
-        hint = "harmless unless the operator takes that path; tune again if it does"
+        hint = "tune again if the operator takes that path; it is harmless else"
     return Problem(
         code=code,
         tokens=("knowledge",),

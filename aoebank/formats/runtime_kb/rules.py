@@ -30,6 +30,7 @@ READER_WORKERS = 8  # bad lines end one worker each; without any the reader wait
 STRUCTURE_CODES = frozenset({"AB206", "AB209"})  # how a record can differ from its schema
 STRUCTURE = Structure(schema="runtime_kb/1.json", depth=2, decisive=("op",))
 HINT = "remove the line: each bad one ends a worker of the reader"
+_MEND_ID = "aoebank validate --fix --fix-class key FILE; no reader needs it, they compute their own"
 _LARGEST_ID = 2**32 - 1
 _REJECTED = {
     "AB103",
@@ -86,7 +87,7 @@ def _workload_problems(
 ) -> Iterator[Problem]:
     for field in schema.workload.fields:
         if field.name not in workload:
-            yield missing(field.name, ("info_dict",), "the reader rejects the line without it")
+            yield missing(field.name, ("info_dict",), HINT)
             continue
         try:
             convert(field, workload[field.name])
@@ -174,10 +175,9 @@ def _record_problems(
             yield Problem(
                 code="AB212",
                 tokens=("op",),
-                message="operator without a known schema",
+                message="operator without a known schema: hashes and fields are not checked",
                 got=spell(op),
                 expected=", ".join(operators),
-                hint="records are told apart by their info_dict; hashes and fields are unchecked",
             )
         return
     yield from _id_problems(value["id"], int(key[:8], 16))
@@ -197,7 +197,7 @@ def _id_problems(stored: JsonValue, hash_: int) -> Iterator[Problem]:
             message="id does not fit into 32 bits",
             got=spell(stored),
             expected=str(hash_),
-            hint="the reader cuts it short, and computes its own anyway",
+            hint=_MEND_ID,
         )
         return
     yield Problem(
@@ -206,7 +206,7 @@ def _id_problems(stored: JsonValue, hash_: int) -> Iterator[Problem]:
         message="id is not the hash of the record",
         got=spell(stored),
         expected=str(hash_),
-        hint="readers compute their own; the id identifies nothing",
+        hint=_MEND_ID,
     )
 
 
@@ -239,7 +239,7 @@ def _duplicate_problems(
         number,
         ("info_dict",),
         lambda other: other["knowledge"] == value["knowledge"],
-        "keep one: which of them the reader uses depends on its threads",
+        "remove one: which of them the reader uses depends on its threads",
     )
     if parsed.find(key) != number or str(value["op"]) not in operator_schemas():
         return
@@ -251,5 +251,5 @@ def _duplicate_problems(
             tokens=("info_dict",),
             message="another workload has the same 32-bit hash, and the reader keeps one",
             got=f"{int(key[:8], 16)} as in line {line}",
-            hint="put the more useful one first",
+            hint="remove the one of less use",
         )

@@ -42,7 +42,7 @@ def check_text(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
             "AB105",
             lines.location(path, 0, 3),
             "file starts with a byte order mark",
-            hint="save it as UTF-8 without BOM: Python readers of the bank reject it",
+            hint="aoebank validate --fix --fix-class bom FILE; Python readers reject it",
         )
     yield from _check_line_ends(data, path, lines)
     yield from _check_encoding(data, path, lines)
@@ -60,7 +60,7 @@ def _check_line_ends(data: bytes, path: Path, lines: LineIndex) -> Iterator[Find
             "lines end with CR LF",
             got=f"{number} of {data.count(bytes([10]))} lines",
             expected="LF",
-            hint="aoebank validate --fix --fix-class crlf; `aoebank git install` keeps them so",
+            hint="aoebank validate --fix --fix-class crlf FILE; aoebank git install keeps it",
         )
 
 

@@ -28,9 +28,8 @@ def cost_problems(value: JsonValue, place: tuple[str, ...] = ()) -> Iterator[Pro
         yield Problem(
             code="AB401",
             tokens=place,
-            message="no measured time",
+            message="no measured time: merges that compare times pass over it",
             got="no cost_time" if value is None else "-1",
-            hint="policies that compare times pass over this record",
         )
     elif cost_us(value) is None:
         yield Problem(

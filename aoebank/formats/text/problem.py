@@ -161,7 +161,7 @@ class RecordText:
                     tokens=tokens,
                     message="member name appears twice in one object",
                     got=f"{tokens[-1]!a}",
-                    hint="readers use the last one",
+                    hint="remove all but the last one, which readers use",
                 ),
             )
             for tokens, offset in json_text.find_duplicates(self.text, self.value)

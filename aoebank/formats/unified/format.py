@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -43,6 +44,8 @@ from aoebank.model.record import Alternative, Record, with_raw
 from aoebank.model.resolution import Query
 
 _SUFFIX = ".json"
+_KEY_CODES = ("AB302", "AB303")
+_TAKEN = "remove the record; the expected key is there already"
 _KEY_START = re.compile(
     r'(?:^|[,{])[ \t\r\n]*(?P<key>"[0-9A-Fa-f]{8,64}"[ \t]*:[ \t\r\n]*\[)', re.MULTILINE
 )
@@ -215,7 +218,11 @@ def _problems(parsed: ParsedFile, number: int, text: RecordText) -> Iterator[Pro
     candidates, problems = _read(text, schema_problems)
     yield from problems
     if not problems:
-        yield from identity_problems(key, candidates, partial(_info_text, text))
+        for problem in identity_problems(key, candidates, partial(_info_text, text)):
+            is_taken = (
+                problem.code in _KEY_CODES and parsed.find(problem.expected or "") is not None
+            )
+            yield replace(problem, hint=_TAKEN) if is_taken else problem
         yield from value_problems(candidates)
     if parsed.find(key) != number:
         yield Problem(
@@ -224,7 +231,7 @@ def _problems(parsed: ParsedFile, number: int, text: RecordText) -> Iterator[Pro
             message="the same key comes again further down",
             got=key,
             expected="each key once",
-            hint="readers use the last one; remove this one",
+            hint="remove this one; readers use the last",
         )
     for tokens, offset in json_text.find_duplicates(text.text, text.value):
         place = parsed.lines.location(parsed.path, text.byte(offset), 0)
@@ -233,7 +240,7 @@ def _problems(parsed: ParsedFile, number: int, text: RecordText) -> Iterator[Pro
             tokens=tokens,
             message="member name appears twice in one object",
             got=f"{tokens[-1]!a} again in line {place.line}, column {place.column}",
-            hint="readers use the last one",
+            hint="remove all but the last one, which readers use",
         )
 
 

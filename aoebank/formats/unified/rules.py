@@ -120,7 +120,7 @@ def identity_problems(
                 message="key is not the md5 of the info_dict text",
                 got=key,
                 expected=expected,
-                hint="after an edit of info_dict the key must be the expected one",
+                hint="use the expected key, if info_dict is as it should be",
             )
         elif candidate["info_dict"] != candidates[0]["info_dict"]:
             yield Problem(

@@ -108,7 +108,7 @@ def record_problems(
             tokens=(),
             message="the same feature comes again further down",
             expected="each feature once",
-            hint="readers use the last one; remove this one",
+            hint="remove this one; readers use the last",
         )
     value = json_text.scan(text, place)[0]
     problems = tuple(problems_of(value))
@@ -143,7 +143,7 @@ def _answer_problems(inner: str) -> Iterator[Problem]:
             message="measured time is not positive and finite",
             got=str(tick)[:40],
             expected="microseconds > 0",
-            hint="no merge will ever keep this record; tune the workload again",
+            hint="tune the workload again; no merge will ever keep this record",
         )
     if len(items) == 3 and not isinstance(items[2], str):
         yield _wrong("name is not a string", items[2])

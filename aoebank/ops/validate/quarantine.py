@@ -90,7 +90,7 @@ class QuarantineCheck:
                 place,
                 "quarantine entry is for nothing the bank has",
                 got=f"{entry.soc_version or 'any soc_version'}, {entry.op_type or 'any op_type'}",
-                hint="mend the names, or remove the entry if the bank lost this target for good",
+                hint=f"mend the names, or aoebank quarantine rm {entry.key} if it is for good",
             )
 
 
@@ -113,8 +113,7 @@ def _kept_in(parsed: ParsedFile, number: int, entry: QuarantineEntry) -> Finding
         parsed.format.record(parsed, number).location or Location(path=parsed.path),
         "record is in quarantine",
         got=_words(entry),
-        hint=f"aoebank restore, or tune again; `aoebank quarantine rm {entry.key}` if the "
-        "record is good after all",
+        hint=f"remove the record, or aoebank quarantine rm {entry.key} if it is good after all",
     )
 
 

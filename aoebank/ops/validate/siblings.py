@@ -173,7 +173,7 @@ def _differing(file: _File, files: Sequence[_File], keys: Iterable[int]) -> Iter
         "records are not as sibling files have them",
         got=f"{len(found)} such, for example {record.key} with {_spell(first, of_b=True)}",
         expected=f"{_spell(first, of_b=False)} as in {example.place.name}",
-        hint=f"aoebank diff {example.place} {file.path}",
+        hint=_hint(example.place, file.path),
     )
     yield replace(finding, key=record.key)
 
@@ -202,8 +202,12 @@ def _missing(file: _File, others: Sequence[_File], keys: set[int]) -> Iterator[F
         "records that sibling files have are missing",
         got=f"{len(keys)} missing, for example {key}",
         expected=f"as in {place.name}",
-        hint=f"aoebank diff {place} {file.path}",
+        hint=_hint(place, file.path),
     )
+
+
+def _hint(sibling: Path, path: Path) -> str:
+    return f"make them alike, if they should be; aoebank diff {sibling} {path} shows all"
 
 
 def _spell(change: FieldChange, *, of_b: bool) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.provenance import SUFFIX, ProvenanceLog, bank_file_of
+from aoebank.formats.provenance import ProvenanceLog, bank_file_of
 from aoebank.formats.registry import bank_folders
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
@@ -35,7 +35,7 @@ def check_entry(entry: TreeEntry) -> Iterator[Finding]:
             yield _link(entry)
         case FileKind.UNKNOWN:
             stray = make_finding(
-                "AB504", place, "file is no bank file", hint="keep other files elsewhere"
+                "AB504", place, "file is no bank file", hint="move it out of the bank"
             )
             yield replace(stray, severity=Severity.NOTE) if is_foreign(entry) else stray
 
@@ -62,7 +62,6 @@ def _link(entry: TreeEntry) -> Finding:
             Location(path=entry.path),
             "folder is in the tree a second time",
             got=entry.reason,
-            hint="nothing to do; what is in it is checked once, over there",
         ),
         severity=Severity.NOTE,
     )
@@ -78,7 +77,7 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
             "file name does not follow the pattern",
             got=path.name,
             expected=parsed.format.name_pattern,
-            hint="rename it; readers find banks by name only",
+            hint="rename it as expected; readers find banks by name only",
         )
         return
     folder = path.absolute().parent
@@ -118,7 +117,7 @@ def check_side_car(path: Path, log: ProvenanceLog, bank: ParsedFile | None) -> I
                 Location(path=path),
                 "provenance without its bank file",
                 expected=bank_file_of(path).name,
-                hint=f"a bank file and its {SUFFIX} travel together",
+                hint="bring that file back, or remove this one; the two travel together",
             )
         return
     for entry in stored:

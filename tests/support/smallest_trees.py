@@ -1,0 +1,156 @@
+"""Smallest trees with each finding, and the smallest bank files with none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from support.runtime_kb_lines import (
+    line,
+    name_for,
+    whole_record,
+    with_info,
+    with_knowledge,
+    without,
+)
+
+B = "x86-64-v4_2_AiCore_LRN.json"
+A = "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json"
+C = "repository_ascend910B3_matmul.json"
+E = "ascend910b3_l2cache.json"
+F = "Ascend910B3_gradient_fusion.json"
+SIDE_CAR = f"{B}.provenance.jsonl"
+KEY = hashlib.md5(b"{}", usedforsecurity=False).hexdigest()
+ENTRY = {
+    "schema": "aoebank.provenance/1",
+    "key": KEY,
+    "event": "add",
+    "time": "2026-03-01T12:00:00Z",
+    "engine": "aoe 1",
+}
+QUARANTINE = ".aoebank/quarantine.jsonl"
+BAD = {
+    "schema": "aoebank.quarantine_entry/1",
+    "key": KEY,
+    "reason": "aicore error",
+    "who": "me",
+    "when": "2026-03-01T12:00:00Z",
+}
+SUBGRAPH: dict[str, Any] = {
+    "feature": {"feature": [1]},
+    "graphID": "1",
+    "strategy": {"group": [{"cut": [1], "fusionType": [True], "scopeId": [-1]}]},
+}
+
+
+def unified(key: str = KEY, *candidates: object) -> str:
+    return json.dumps({key: list(candidates) or [candidate()]})
+
+
+def candidate(**members: object) -> dict[str, object]:
+    return {"knowledge": {}, "info_dict": {}, "cost_time": 1.0, **members}
+
+
+def item(hash_: str = "1", sizes: object = (4,), times: object = (1,)) -> dict[str, object]:
+    return {"modelhash": hash_, "modelvalue": {"gradientSize": sizes, "gradientTime": times}}
+
+
+def without_field(op: str, name: str) -> str:
+    record = whole_record(op)
+    del record["knowledge"][name]
+    return json.dumps(record)
+
+
+def runtime(op: str, text: str) -> dict[str, str]:
+    return {name_for(op): text}
+
+
+def graph(*lines: object) -> dict[str, str]:
+    return {E: "\n".join(json.dumps(row) for row in ({"version": "2.1"}, *lines))}
+
+
+# code: the files of a smallest tree that has it
+TREES: dict[str, dict[str, str | bytes]] = {
+    "AB102": {B: b'{"\xff": []}'},
+    "AB103": {B: "{"},
+    "AB104": {B: "<<<<<<< ours\n{}\n=======\n>>>>>>> theirs\n"},
+    "AB105": {A: "\ufeff" + line()},
+    "AB106": {B: "{\r\n}\r\n"},
+    "AB107": {B: "{} {}"},
+    "AB108": {B: '{"a": ' + "[" * 101 + "]" * 101 + "}"},
+    "AB109": {B: unified().replace('"cost_time"', '"cost_time": 2, "cost_time"')},
+    "AB110": {B: ""},
+    "AB111": {B: unified(), SIDE_CAR: '{"sch'},
+    "AB112": {A: line() + "\n\n"},
+    "AB113": {A: line() + "\n{}\n"},
+    "AB114": {A: "\n" * 8},
+    "AB115": {B: "{}"},
+    "AB201": {B: "[]"},
+    "AB202": {B: json.dumps({KEY: {}})},
+    "AB203": {B: json.dumps({KEY: []})},
+    "AB204": {B: unified(KEY, 17)},
+    "AB205": {A: without("info_dict", "m")},
+    "AB206": {B: unified(KEY, candidate(cost_time="1"))},
+    "AB207": {B: unified(KEY, candidate(cost_tiem=1))},
+    "AB208": {B: unified(), SIDE_CAR: json.dumps({**ENTRY, "schema": "aoebank.provenance/9"})},
+    "AB209": runtime("Conv2DV2", without_field("Conv2DV2", "nBL1")),
+    "AB210": runtime("Conv3D", without_field("Conv3D", "reserved1")),
+    "AB211": {A: with_knowledge(**{"baseM ": 1})},
+    "AB212": runtime("FFN", line(op="FFN")),
+    "AB213": {F: json.dumps([item(sizes=[4, 4])])},
+    "AB214": {E: json.dumps(SUBGRAPH)},
+    "AB215": runtime("ExtendConvTranspose", line()),
+    "AB216": runtime("Conv2DV2", without_field("Conv2DV2", "mStep")),
+    "AB217": runtime("Conv2DV2", without_field("Conv2DV2", "khL1")),
+    "AB218": runtime("Conv2DV2", without_field("Conv2DV2", "multiNBL1")),
+    "AB301": {B: unified()[:-1] + ", " + unified()[1:]},
+    "AB302": {B: unified(KEY.upper())},
+    "AB303": {B: unified("0" * 32)},
+    "AB304": {B: unified(KEY, candidate(), candidate(info_dict={"a": 1}, cost_time=2.0))},
+    "AB305": {A: line() + "\n" + line()},
+    "AB306": {A: line() + "\n" + with_knowledge(baseM=2)},
+    "AB307": {A: line(id=1)},
+    "AB308": {A: line(id=2**32)},
+    "AB309": {F: json.dumps([item("0x1F")])},
+    "AB311": graph(SUBGRAPH, {**SUBGRAPH, "graphID": "2"}),
+    "AB312": {F: json.dumps([item(), item()])},
+    "AB401": {B: unified(KEY, candidate(cost_time=-1))},
+    "AB402": {B: unified(KEY, candidate(cost_time=0))},
+    "AB403": {B: unified(KEY, candidate(cost_time=2.0), candidate())},
+    "AB404": {B: unified(), SIDE_CAR: json.dumps({**ENTRY, "event": "improved"}) + "\n"},
+    "AB405": {A: with_knowledge(baseM=-1)},
+    "AB406": {A: with_knowledge(usedCoreNum=25)},
+    "AB407": {A: with_knowledge(baseM=1.5)},
+    "AB408": {F: json.dumps([item(sizes=[0, 0], times=[0, 0])])},
+    "AB502": {"renamed.json": line()},
+    "AB503": {f"x86-64-v3/unified_bank/{B}": unified()},
+    "AB504": {"unified_bank/notes.txt": "milk\n"},
+    "AB505": {f"{B}.aoe": unified()},
+    "AB506": {SIDE_CAR: json.dumps(ENTRY) + "\n"},
+    "AB507": {B: "{}", SIDE_CAR: json.dumps(ENTRY) + "\n"},
+    "AB508": {C: ""},
+    "AB513": {B: unified(), QUARANTINE: json.dumps(BAD)},
+    "AB514": {B: unified(), QUARANTINE: json.dumps({**BAD, "op_type": "Softmax"})},
+    "AB515": {B: unified(), QUARANTINE: "{"},
+    "AB516": {A: line(), A.replace("B2", "B1"): with_knowledge(baseM=2)},
+    "AB517": {A: line(), A.replace("B2", "B1"): line() + "\n" + with_info(m=4096)},
+    "AB509": {C: "", C.replace(".json", ".bin"): b"short"},
+}
+HEALTHY = {
+    B: unified(),
+    A: line(),
+    F: json.dumps([item()]),
+    **graph(SUBGRAPH),
+    SIDE_CAR: json.dumps(ENTRY) + "\n",
+    **runtime("Conv2DV2", json.dumps(whole_record("Conv2DV2"))),
+}
+
+
+def write_tree(root: Path, files: dict[str, str | bytes] | dict[str, str]) -> None:
+    """Write files below a folder."""
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
