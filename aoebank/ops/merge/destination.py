@@ -78,16 +78,19 @@ class Destination:
 
     Attributes:
         number: Which of the sides it is; None if it is a new path.
+        is_new_tree: Whether it is a folder that is not there yet: it appears as a whole.
     """
 
     path: Path
     is_tree: bool
     number: int | None = None
+    is_new_tree: bool = False
 
     @property
     def journal(self) -> Path:
         """Return where the change of all files is noted while it is made."""
-        return tree_journal(self.path) if self.is_tree else _file_journal(self.path)
+        is_inside = self.is_tree and not self.is_new_tree
+        return tree_journal(self.path) if is_inside else _file_journal(self.path)
 
     @property
     def root(self) -> Path:
@@ -218,7 +221,8 @@ def find_destination(text: str, sides: Sequence[Side], *, cwd: Path) -> Destinat
     number = next((n for n, side in enumerate(sides) if _is_at(side, path)), None)
     if number is None:
         _demand_free(path, sides)
-    return Destination(path=path, is_tree=is_tree, number=number)
+    is_new_tree = is_tree and not os.path.lexists(path)
+    return Destination(path=path, is_tree=is_tree, number=number, is_new_tree=is_new_tree)
 
 
 def _is_at(side: Side, path: Path) -> bool:

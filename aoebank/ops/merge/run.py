@@ -112,7 +112,9 @@ def merge(request: MergeRequest) -> MergeResult:
     last = _step(request, len(others) - 1, ours, others[-1])
     destination = request.destination
     journal = destination.journal if destination else None
-    with staged_changes(journal, root=destination.root if destination else None) as changes:
+    root = destination.root if destination else None
+    is_new_tree = destination is not None and destination.is_new_tree
+    with staged_changes(journal, root=root, is_new_tree=is_new_tree) as changes:
         _finish(last, tally, request.destination, changes)
         written = changes.commit()
     return MergeResult(

@@ -96,17 +96,26 @@ def synced_temporary(
     if announce is not None:
         announce(temporary)
     try:
-        with temporary.open("xb") as stream:
-            give_to_owner_of(path if path.exists() else path.parent, stream.fileno())
-            os.fchmod(stream.fileno(), mode)
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+        write_synced(temporary, data, mode=mode, like=path if path.exists() else path.parent)
         del data  # may be large, and who waits for the end of many files need not keep it
         yield temporary
     finally:
         with contextlib.suppress(OSError):  # what stays is told by validate (AB505)
             temporary.unlink(missing_ok=True)
+
+
+def write_synced(path: Path, data: bytes, *, mode: int, like: Path) -> None:
+    """Write a file of a new name; it is on disk when this returns.
+
+    Args:
+        like: Whose owner it gets.
+    """
+    with path.open("xb") as stream:
+        give_to_owner_of(like, stream.fileno())
+        os.fchmod(stream.fileno(), mode)
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def sync_directory(path: Path) -> None:

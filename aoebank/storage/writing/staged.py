@@ -5,6 +5,7 @@ everything is written beside them. A full disk, a read-only folder or a kill whi
 are written leaves every file as it was. Then each is checked and renamed under its own lock; a
 kill among the renames leaves some files new and some old, each of them whole. With a journal the
 next one who uses it puts all of them back, and what fails among the renames is put back at once.
+A folder that was not there before is made beside its place and appears by one rename.
 
 What is made from a file as it is at that moment, whoever wrote it last, goes through `update_file`:
 records put into a bank, lines added to a side-car, entries of the quarantine. There a file that
@@ -35,6 +36,7 @@ from aoebank.storage.writing.atomic import (
 )
 from aoebank.storage.writing.journal import Journal, NotedChange, open_journal
 from aoebank.storage.writing.lock import hold_lock
+from aoebank.storage.writing.new_tree import NewTree
 from aoebank.storage.writing.places import real_place
 
 
@@ -63,10 +65,12 @@ class StagedChanges:
     _stack: ExitStack
     _journal: Journal | None = None
     _root: Path | None = None
+    _tree: NewTree | None = None
     _changes: list[_Change] = field(default_factory=list)
+    _of_tree: list[Path] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self._changes)
+        return len(self._changes) + len(self._of_tree)
 
     def put(
         self, path: Path, data: bytes | None, *, old_sha256: str | None, mode: int = FILE_MODE
@@ -89,6 +93,10 @@ class StagedChanges:
         """
         with system_errors_explained(path):
             real = real_place(path, self._root)
+            if self._tree is not None:
+                self._tree.write(real, data, mode=mode)
+                self._of_tree.append(path)
+                return
             _demand_writable(real)
             self._make_directories(real.parent)
             mode = real.stat().st_mode & 0o777 if real.exists() else mode
@@ -125,9 +133,12 @@ class StagedChanges:
         for change in self._changes:
             with system_errors_explained(change.shown):
                 _demand_unchanged(change)
+        if self._tree is not None:
+            with system_errors_explained(self._tree.path):
+                self._tree.put_in_place()
         if self._journal is not None:
             self._journal.begin([*map(self._keep, self._changes)])
-        done: list[Path] = []
+        done = [*self._of_tree]
         for change in self._changes:
             try:
                 with system_errors_explained(change.shown):
@@ -171,20 +182,27 @@ class StagedChanges:
 
 @contextmanager
 def staged_changes(
-    journal: Path | None = None, *, root: Path | None = None
+    journal: Path | None = None, *, root: Path | None = None, is_new_tree: bool = False
 ) -> Iterator[StagedChanges]:
     """Give changes to fill; what is not committed at the end leaves no trace.
 
     Args:
         journal: Where to note them, so that not even a kill leaves half of them: `put_back`.
         root: No link may lead a change out of this tree; None: a person named each file.
+        is_new_tree: Whether `root` is not there yet: then it appears all at once, and needs a
+            journal that is not in it.
 
     Raises:
         BankLockedError: another process uses this journal.
     """
     with ExitStack() as stack:
         noted = stack.enter_context(open_journal(journal)) if journal is not None else None
-        yield StagedChanges(stack, noted, root)
+        tree = None
+        if is_new_tree:
+            assert noted is not None
+            assert root is not None
+            tree = NewTree(Path(os.path.realpath(root)), noted)
+        yield StagedChanges(stack, noted, root, tree)
 
 
 def update_file(

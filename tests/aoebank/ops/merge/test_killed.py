@@ -106,6 +106,10 @@ CASES: Mapping[str, tuple[Action, Action]] = {
     "in place": (_nothing, _merge),
     "in place, a file": (_nothing, lambda root: _merge(root, suffix=".json")),
     "new": (_nothing, lambda root: _merge(root, out="x/y/out")),
+    "new, empty folder": (
+        lambda root: (root / "empty").mkdir(),
+        lambda root: _merge(root, out="empty"),
+    ),
     "new, a file": (_nothing, lambda root: _merge(root, suffix=".json", out="x/y/out")),
     "in place, an edit": (_with_sibling, lambda root: _edit(root)),
     "decisions": (_with_decisions, lambda root: _merge(root, apply=root / "saved.json")),
@@ -239,6 +243,56 @@ def test_killed_at_any_moment_and_run_again(tmp_path: Path, case: str) -> None:
         at += 1
     assert _content(root) == wanted
     assert at > 40
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_new_tree_is_not_there_or_whole_at_any_moment(tmp_path: Path) -> None:
+    """A reader that looks while the merge runs sees what a kill at that moment leaves."""
+    action = CASES["new"][1]
+    start, root = tmp_path / "start", tmp_path / "try"
+    start.mkdir()
+    _fill(start)
+    shutil.copytree(start, root)
+    action(root)
+    wanted = _content(root / "x" / "y" / "out")
+    seen = {False: 0, True: 0}
+    for at in range(1000):
+        shutil.rmtree(root)
+        shutil.copytree(start, root)
+        if not _run_killed(action, root, at):
+            break
+        place = root / "x" / "y" / "out"
+        seen[place.exists()] += 1
+        assert not place.exists() or _content(place) == wanted, at
+    assert seen[False] > 40
+    assert seen[True] > 3
+
+
+def test_tree_that_comes_into_being_meanwhile_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fill(tmp_path)
+    rename, place = os.rename, tmp_path / "x" / "y" / "out"
+
+    def late(source: Path, target: Path) -> None:
+        place.mkdir()
+        (place / "mine").write_text("mine")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", late)
+    with pytest.raises(BankPathError, match="came into being meanwhile"):
+        _merge(tmp_path, out="x/y/out")
+    assert _content(tmp_path / "x") == {"y": None, "y/out": None, "y/out/mine": b"mine"}
+
+
+def test_empty_folder_is_filled_and_stays_the_same_one(tmp_path: Path) -> None:
+    _fill(tmp_path)
+    place = tmp_path / "out"
+    place.mkdir(mode=0o700)
+    before = place.stat()
+    _merge(tmp_path, out="out")
+    assert place.stat().st_ino == before.st_ino
+    assert (place / ONE).exists()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
