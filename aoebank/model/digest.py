@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import overload
 
-from aoebank.model.json_value import JsonValue
+from aoebank.model.json_value import ExactFloat, JsonValue
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
@@ -19,7 +20,19 @@ def canonical_text(value: JsonValue) -> str:
     >>> canonical_text({"b": 1e-4, "a": [1, "x"]})
     '{"a":[1,"x"],"b":0.0001}'
     """
-    return _ENCODER.encode(value)
+    text = _ENCODER.encode(value)
+    return _ENCODER.encode(_spelled(value)) if "Infinity" in text else text
+
+
+def _spelled(value: JsonValue) -> JsonValue:
+    """Return a value whose whole numbers too long for Python are texts: as floats all are one."""
+    if isinstance(value, ExactFloat) and value.text.lstrip("-").isdigit():
+        return f"\0{value.text}"
+    if isinstance(value, Mapping):
+        return {name: _spelled(member) for name, member in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_spelled(item) for item in value]
+    return value
 
 
 def digest_of(value: JsonValue) -> str:

@@ -18,7 +18,7 @@ from support.fuzz.run import FuzzState, fuzz, load_state
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.json_text import dumps, loads
 from aoebank.model.digest import canonical_text
-from aoebank.ops.diff.fields import plain
+from aoebank.ops.diff.fields import diff_fields, plain
 from aoebank.ops.merge.file import FileMerge
 from aoebank.ops.merge.lines import is_of_lines, merge_side_cars
 
@@ -168,3 +168,11 @@ def test_minus_nought_is_nought() -> None:
     assert dumps(loads('{"a": -0}')) == '{"a": -0}'
     assert plain(loads("-0")) == 0
     assert pickle.loads(pickle.dumps(loads("-0"))).text == "-0"
+
+
+def test_numbers_too_long_for_python_are_told_apart() -> None:
+    """Found by inputs 252233 and 261151: as floats all of them are infinite, and equal."""
+    one, other = loads(f'{{"a": [{"9" * 5000}]}}'), loads(f'{{"a": [{"9" * 5001}]}}')
+    assert canonical_text(one) != canonical_text(other)
+    assert [change.pointer for change in diff_fields(one, other)] == ["/a/0"]
+    assert canonical_text(loads("[1e999]")) == canonical_text(loads("[1E+999]"))
