@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +39,8 @@ def set_aoe(dump_dir: str | Path, steps: int = 1) -> Collector:
 
     Returns at once and collects until `steps` are over; as a context manager, until its end at
     the latest. A training step ends with an optimizer step. Without gradients, a step ends when a
-    module that was called in it is called again.
+    module that was called in it is called again. A script that ends before that leaves what was
+    collected; one that is killed, the modules.
 
     Each module that is called by the script itself is exported in its inference form, for each
     form of its inputs. Operators outside of modules, and those of modules that cannot be
@@ -75,7 +79,8 @@ class Collector:
         self._done = 0
         self._recorder = OperatorRecorder()
         self._thread = threading.get_ident()
-        self._active = self._installed = self._bystander = False
+        self._process = os.getpid()
+        self._active = self._installed = self._bystander = self._in_a_hurry = False
         self._names: dict[int, str] | None = None
         self._called: set[int] = set()
         self._roots: dict[int, torch.nn.Module] = {}  # kept alive, so that ids stay theirs
@@ -93,15 +98,17 @@ class Collector:
         self._own_call = _watched_call(self, self._plain_call)
         torch.nn.Module.__call__ = self._own_call
         self._hooks = (
-            register_optimizer_step_pre_hook(lambda *step: self._pause(True)),
+            register_optimizer_step_pre_hook(self._begin_optimizer_step),
             register_optimizer_step_post_hook(lambda *step: self._end_training_step()),
         )
+        atexit.register(self._close_at_exit)
         self._recorder.__enter__()
         self._installed = True
 
     def close(self) -> None:
         """Stop watching and finish the dump; a second call does nothing."""
         was_active, self._active = self._active, False
+        atexit.unregister(self._close_at_exit)
         self._recorder.paused = True
         self._leave()
         if not was_active:
@@ -109,13 +116,19 @@ class Collector:
         try:
             if self._is_collecting():
                 with _unwatched():
-                    self._dump_single_operators()
+                    if not self._in_a_hurry:
+                        self._dump_single_operators()
                     self._write()
         finally:
             self._roots.clear()
             self._writer.close()
         for place, problem in self.problems.items():
             warnings.warn(f"set_aoe: not in the dump: {place}: {problem}", stacklevel=2)
+
+    def _close_at_exit(self) -> None:
+        """Finish the dump of a script that is over; after Ctrl-C without further exports."""
+        self._in_a_hurry = getattr(sys, "last_type", None) is KeyboardInterrupt
+        self.close()
 
     def _leave(self) -> None:
         """Take everything out of PyTorch, unless another mode has to be left first."""
@@ -169,9 +182,12 @@ class Collector:
         )
 
     def _is_collecting(self) -> bool:
-        """Return False in every process of a job but one; remembered beyond the job's end."""
+        """Return False in every process of a job but one; remembered beyond the job's end.
+
+        A forked child has the collector too, and the same thread by number.
+        """
         self._bystander = self._bystander or not _is_first_rank()
-        return not self._bystander
+        return not self._bystander and os.getpid() == self._process
 
     def _call_inner(
         self,
@@ -227,6 +243,7 @@ class Collector:
                 self._files[known] = self._writer.add_graph(
                     exported.proto, module=type(module).__name__, call=said
                 )
+                self._write()  # whatever may end the script, this is there
             except ModelImportError as error:
                 self.problems[error.where] = error.problem
         file = self._files[known]
@@ -236,6 +253,29 @@ class Collector:
             use.graph = use.graph or file
 
     # ---- one step ----
+
+    def _begin_optimizer_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Leave out what the optimizer computes, and watch what its closure does (LBFGS)."""
+        self._pause(True)
+        watched = [self._watched_closure(argument) for argument in args[1:]]
+        named = {name: self._watched_closure(argument) for name, argument in kwargs.items()}
+        return (*args[:1], *watched), named
+
+    def _watched_closure(self, argument: Any) -> Any:
+        if not self._active or not callable(argument):
+            return argument
+
+        @functools.wraps(argument)
+        def closure(*args: Any, **kwargs: Any) -> Any:
+            self._pause(False)
+            try:
+                return argument(*args, **kwargs)
+            finally:
+                self._pause(True)
+
+        return closure
 
     def _end_training_step(self) -> None:
         self._pause(False)

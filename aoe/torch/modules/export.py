@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,10 @@ _WRAPPED = {
     "OptimizedModule": "_orig_mod",  # torch.compile's, and ours
 }
 """Classes that hold the module they wrap under a name."""
+
+one_at_a_time = threading.RLock()
+"""Held while a module is exported or tuned: PyTorch's exporter changes the whole process, and two
+tunings would only measure each other."""
 
 _TRAINING = ("train", "training")
 _PROBABILITIES = ("p", "dropout", "dropout_p")
@@ -105,7 +110,7 @@ class ExportedModule:
 def export_module(module: torch.nn.Module, call: FlatCall) -> ExportedModule:
     """Export the inference form of a module for calls like `call`.
 
-    The module is left as it was, whatever happens.
+    The module is left as it was, whatever happens. Threads wait for each other.
 
     Raises:
         ModelImportError: it cannot be exported, or a call would do more than compute results;
@@ -117,8 +122,10 @@ def export_module(module: torch.nn.Module, call: FlatCall) -> ExportedModule:
     form = form_of(call, where)
     _check_module(module)
     with (
+        one_at_a_time,
         torch.inference_mode(False),
         torch.no_grad(),
+        torch.autocast("cpu", enabled=False),
         torch.random.fork_rng(devices=[]),
         evaluating(module),
         _restored(module),

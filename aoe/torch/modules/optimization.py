@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -24,7 +25,13 @@ from aoe.ort.inputs import read_input_sets, save_input_sets
 from aoe.settings import accept_busy, environment, repeat_tune, with_bank
 from aoe.torch.modules.calls import CallConvention, FlatCall
 from aoe.torch.modules.compiled import OptimizedModule
-from aoe.torch.modules.export import ExportedModule, evaluating, export_module, unwrapped
+from aoe.torch.modules.export import (
+    ExportedModule,
+    evaluating,
+    export_module,
+    one_at_a_time,
+    unwrapped,
+)
 from aoe.torch.modules.export_errors import module_place
 from aoe.torch.modules.served import ServedModel
 from aoe.tuning.mode import JobType, TuneSettings
@@ -41,7 +48,8 @@ class OptimizeOptions:
         job_type: AOE's number or name, as the command line takes it.
         bank: Bank root, made if it is missing; None for what TUNE_BANK_PATH and so on say.
         output: Directory for the tuned model and the reports; None keeps neither.
-        tuning_time_limit: Seconds for searching and judging; None for no limit.
+        tuning_time_limit: Seconds for exporting, searching and judging; None for no limit. What is
+            being measured then is finished, and the model is written.
         trials: Most candidates measured for one operator.
         search: Name of the search algorithm.
         seed: Of inputs and of the search.
@@ -200,8 +208,57 @@ def optimize_call(
     *,
     progress: Progress,
     engine: Engine | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> OptimizedModule:
-    """Tune a module for one call with `engine`, by default `run_engine`; see `optimize`."""
+    """Tune a module for one call with `engine`, by default `run_engine`; see `optimize`.
+
+    The time limit is counted by `clock`, in seconds, from the moment it is this thread's turn.
+    """
+    with _turn(progress):
+        run = _Run(options, progress, engine or run_engine, clock)
+        return _optimized(module, args, kwargs, run)
+
+
+@contextmanager
+def _turn(progress: Progress) -> Iterator[None]:
+    """Wait until no other thread exports or tunes."""
+    if not one_at_a_time.acquire(blocking=False):
+        progress.step("waiting for another thread that optimizes a module")
+        one_at_a_time.acquire()
+    try:
+        yield
+    finally:
+        one_at_a_time.release()
+
+
+class _Run:
+    """What one call of `optimize` works with, and its deadline."""
+
+    def __init__(
+        self,
+        options: OptimizeOptions,
+        progress: Progress,
+        engine: Engine,
+        clock: Callable[[], float],
+    ) -> None:
+        self.options = options
+        self.progress = progress
+        self.engine = engine
+        self.env = environment()
+        if options.bank is not None:
+            self.env = with_bank(self.env, Path(options.bank))
+        self._clock = clock
+        self._start = clock()
+
+    def left_s(self) -> float | None:
+        """Return the seconds that are left, None without a limit."""
+        limit = self.options.tuning_time_limit
+        return None if limit is None else max(0.0, limit - (self._clock() - self._start))
+
+
+def _optimized(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: _Run
+) -> OptimizedModule:
     where = module_place(module, "")
     try:
         call = CallConvention(module.forward).flatten(args, kwargs)
@@ -209,21 +266,17 @@ def optimize_call(
         raise ModelImportError(
             where, f"cannot be called with the example inputs: {error}"
         ) from error
-    progress.step(f"exporting {where}")
+    run.progress.step(f"exporting {where}")
     exported = export_module(module, call)
-    served = _tune(module, exported, call, options, progress, engine or run_engine)
+    served = _tune(module, exported, call, run)
     _check(module, served, call, where)
     return OptimizedModule(module, served)
 
 
 def _tune(
-    module: torch.nn.Module,
-    exported: ExportedModule,
-    call: FlatCall,
-    options: OptimizeOptions,
-    progress: Progress,
-    engine: Engine,
+    module: torch.nn.Module, exported: ExportedModule, call: FlatCall, run: _Run
 ) -> ServedModel:
+    options = run.options
     with ExitStack() as undo, ScratchFolder("torch") as scratch:
         owned, output = None, options.output
         if output is None:
@@ -234,8 +287,8 @@ def _tune(
         file = scratch / f"{name}.onnx"
         _save(exported.proto, file, module_place(module, ""))
         precision = _calibrated(options.precision, exported, call, scratch)
-        settings = replace(_settings(options, file, Path(output)), precision=precision)
-        om_file = engine(settings, _environment(options), progress)
+        settings = replace(_settings(run, file, Path(output)), precision=precision)
+        om_file = run.engine(settings, run.env, run.progress)
         served = ServedModel(
             om_file,
             exported.interface,
@@ -248,18 +301,19 @@ def _tune(
     return served
 
 
-def _settings(options: OptimizeOptions, file: Path, output: Path) -> TuneSettings:
+def _settings(run: _Run, file: Path, output: Path) -> TuneSettings:
+    options = run.options
     return TuneSettings(
         model=file,
         job_types=parse_job_types(str(options.job_type)),
         output=output,
         core_num=options.core_num,
-        repeat_tune=repeat_tune(environment()),
-        accept_busy=accept_busy(environment()),
+        repeat_tune=repeat_tune(run.env),
+        accept_busy=accept_busy(run.env),
         trials=options.trials,
         search=options.search,
         seed=options.seed,
-        tuning_time_limit_s=options.tuning_time_limit,
+        tuning_time_limit_s=run.left_s(),
     )
 
 
@@ -273,11 +327,6 @@ def _calibrated(
     if precision.constraint is None or precision.calibration or not arrays:
         return precision
     return replace(precision, calibration=save_input_sets(arrays, scratch))
-
-
-def _environment(options: OptimizeOptions) -> Mapping[str, str]:
-    env = environment()
-    return env if options.bank is None else with_bank(env, Path(options.bank))
 
 
 def _save(proto: onnx.ModelProto, file: Path, where: str) -> None:

@@ -90,8 +90,11 @@ def test_options_reach_the_engine_and_the_time_is_bounded(
     _compiled(nn.Softplus())(x)
     _compiled(nn.Softplus(), trials=2, tuning_time_limit=3, bank=tmp_path)(x)
     first, second = engine.asked
-    assert first.tuning_time_limit_s == backend.DEFAULT_TIME_LIMIT_S
-    assert (second.tuning_time_limit_s, second.trials) == (3, 2)
+    # what the export took is over
+    assert first.tuning_time_limit_s is not None and second.tuning_time_limit_s is not None
+    assert 0 <= first.tuning_time_limit_s <= backend.DEFAULT_TIME_LIMIT_S
+    assert second.tuning_time_limit_s <= 3
+    assert second.trials == 2
     assert engine.environments[1]["TUNE_BANK_PATH"] == str(tmp_path)
 
 
