@@ -33,6 +33,7 @@ from aoe.measurement import (
     MeasurePolicy,
     PairedSamples,
     Race,
+    SpeedupEstimate,
     accepts,
     estimate_speedup,
     run_pairs,
@@ -85,6 +86,9 @@ class SimulatedMachine:
         """Be silent."""
 
     def on_confirm(self, runner: int, pairs: int) -> None:
+        """Be silent."""
+
+    def on_confirmed(self, runner: int, estimate: SpeedupEstimate) -> None:
         """Be silent."""
 
     def _next(self) -> float:

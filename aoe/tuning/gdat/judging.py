@@ -57,6 +57,10 @@ class RaceTrack(Protocol):
         """Hear that a candidate is measured again."""
         ...
 
+    def on_confirmed(self, runner: int, estimate: SpeedupEstimate) -> None:
+        """Hear what came of it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -106,6 +110,7 @@ def judge(
         policy = replace(final, pairs_min=pairs, pairs_max=pairs)
         verdict = _confirmed(track, verdict, runner, policy)
         assert verdict.estimate is not None
+        track.on_confirmed(runner, verdict.estimate)
         if accepts(verdict.estimate, least_speedup):
             return replace(verdict, winner=runner)
     pairs = len(verdict.final.tuned_us) if verdict.final else final.pairs_max

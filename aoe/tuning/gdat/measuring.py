@@ -53,8 +53,6 @@ def search(
     verdict = judge(
         on_bench, len(candidates), settings.race, settings.final, settings.least_speedup
     )
-    if verdict.estimate is not None:
-        bench.progress.step(_interval(verdict.estimate))
     winner = None
     if verdict.winner is not None and verdict.final is not None:
         assert verdict.estimate is not None
@@ -127,6 +125,13 @@ class _OnBench:
         name = self._candidates[runner - 1].name
         self._bench.progress.step(f"confirming {name} in {pairs} pairs")
 
+    def on_confirmed(self, runner: int, estimate: SpeedupEstimate) -> None:
+        """Tell."""
+        self._bench.progress.step(
+            f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
+            f"{estimate.pairs} pairs)"
+        )
+
     def _trial(self, race: Race, runner: int) -> GdatTrial:
         measurement = race.measurement(runner)
         return GdatTrial(
@@ -157,13 +162,6 @@ def _described(trial: GdatTrial) -> str:
     return (
         f"best {trial.candidate.name}, {segments} segment{'s' if segments > 1 else ''}: "
         f"{trial.estimate.median:.3f}x"
-    )
-
-
-def _interval(estimate: SpeedupEstimate) -> str:
-    return (
-        f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
-        f"{estimate.pairs} pairs)"
     )
 
 

@@ -58,6 +58,7 @@ QUICK = GdatSettings(
     race=RacePolicy(rounds_min=1, rounds_max=1),
     final=MeasurePolicy(pairs_min=6, pairs_max=6, warmup=0),
 )
+COST = AllReduceCost(latency_us=5.0, us_per_byte=1e-3)
 fitting.FITS_WITHIN = 1e9  # what fits does not depend on the machine, either
 
 
@@ -141,8 +142,14 @@ def tune_repeatedly(folder: Path) -> dict[str, Any]:
     return {"done": done}
 
 
-def _store(folder: Path, ddp: Any, world: int, sizes: tuple[int, ...] | None = None) -> None:
-    """Put a record into the bank which a cluster of another size would have made."""
+def _store(
+    folder: Path,
+    ddp: Any,
+    world: int,
+    sizes: tuple[int, ...] | None = None,
+    cost: AllReduceCost = COST,
+) -> None:
+    """Put a record into the bank which another cluster would have made."""
     training = DdpTraining(ddp, lambda: None, Ranks(None, ddp.device, timeout_s=None))
     ordered = reduced_gradients(ddp)[::-1]
     count = len(ordered)
@@ -157,7 +164,7 @@ def _store(folder: Path, ddp: Any, world: int, sizes: tuple[int, ...] | None = N
         event=Event.ADD,
         world_size=world,
         backend="gloo",
-        cost=AllReduceCost(latency_us=5.0, us_per_byte=1e-3),
+        cost=cost,
         segmentation=Segmentation(ends=(1, count)),
     )
     journal = BankJournal(
@@ -187,6 +194,25 @@ def other_cluster(folder: Path) -> dict[str, Any]:
         ],
         "tuned": _summary(done, told),
         "told": told.steps,
+    }
+
+
+def other_link(folder: Path) -> dict[str, Any]:
+    """Use a record of as many processes on a link that is ten thousand times as slow."""
+    ddp = DistributedDataParallel(net(14))
+    _store(folder, ddp, 2, cost=AllReduceCost(latency_us=1e7, us_per_byte=1.0))
+    fitting.FITS_WITHIN = 1.5
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            apply_gradient_strategy(ddp, bank=folder)
+        done, told = _tuned(folder, ddp, 0.0)
+    finally:
+        fitting.FITS_WITHIN = 1e9
+    return {
+        "warnings": [str(warning.message) for warning in caught],
+        "stored_speedup": done.result.stored_speedup,
+        **_summary(done, told),
     }
 
 

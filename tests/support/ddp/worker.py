@@ -31,6 +31,7 @@ WITH_FOLDER: dict[str, Callable[[Path], dict[str, Any]]] = {
         tuned.tune_unsatisfied,
         tuned.tune_repeatedly,
         tuned.other_cluster,
+        tuned.other_link,
         tuned.foreign_record,
         tuned.readable_record,
         failures.failing_step,

@@ -36,6 +36,7 @@ CASES = (
     "tune_unsatisfied",
     "tune_repeatedly",
     "other_cluster",
+    "other_link",
     "foreign_record",
     "readable_record",
     "missing_bank",
@@ -196,6 +197,15 @@ def test_times_of_another_cluster_are_used_and_its_grouping_is_not(found: Found)
     assert not any("recording" in told for told in case["told"])
     assert any("measuring all-reduce" in told for told in case["told"])
     assert case["tuned"]["outcome"] == "update"
+
+
+def test_record_of_another_link_is_computed_anew_and_measured_again(found: Found) -> None:
+    case = found[0]["other_link"]
+    (warning,) = case["warnings"]
+    assert "by computation, all-reduce takes" in warning and "ms in the bank" in warning
+    assert any("in the bank, but all-reduce takes" in told for told in case["told"])
+    assert any("recording" in told for told in case["told"])
+    assert case["outcome"] == "update" and case["stored_speedup"] is None
 
 
 def test_record_of_another_model_is_not_used(found: Found) -> None:

@@ -25,6 +25,7 @@ class Machine:
         self._rng = random.Random(seed)
         self._luck = luck
         self.confirmed: list[tuple[int, int]] = []
+        self.estimates: list[SpeedupEstimate] = []
         self.rounds = 0
 
     def sample_us(self, runner: int, steps: int) -> float:
@@ -44,6 +45,10 @@ class Machine:
     def on_confirm(self, runner: int, pairs: int) -> None:
         """Remember."""
         self.confirmed.append((runner, pairs))
+
+    def on_confirmed(self, runner: int, estimate: SpeedupEstimate) -> None:
+        """Remember."""
+        self.estimates.append(estimate)
 
 
 def judged(machine: Machine, candidates: int, **changes: Any) -> Verdict:
@@ -70,6 +75,7 @@ def test_next_best_is_confirmed_where_the_best_was_only_lucky() -> None:
     machine = Machine([0.95, 1.15, 0.9, 0.9, 0.9, 0.9], noise=0.04, luck=1.22)
     found = judged(machine, 6)
     assert [runner for runner, _ in machine.confirmed] == [1, 2]
+    assert machine.estimates[0].low <= 1.01 < machine.estimates[1].low
     assert found.winner == 2
 
 
