@@ -39,7 +39,8 @@ def parse_switch(name: str, value: str | None, *, default: bool) -> bool:
         return default
     words = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
     if value.lower() not in words:
-        raise OptionError(name, "not a switch", got=repr(value), expected="True or False")
+        words_of = "on or off" if name.startswith("-") else "True or False"
+        raise OptionError(name, "not a switch", got=repr(value), expected=words_of)
     return words[value.lower()]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from aoe.cli.elsewhere import warnings_of, without_elsewhere
 from aoe.cli.errors import run_app
 from aoe.cli.gdat_command import run_script, split_script
 from aoe.cli.help import EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
@@ -32,7 +33,7 @@ from aoe.errors import OptionError
 from aoe.settings import accept_busy, environment, parse_switch, repeat_tune
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.registry import parse_job_types
-from aoebank import CommandGroup
+from aoebank import CommandGroup, say
 
 
 class _Commands(CommandGroup):
@@ -42,6 +43,19 @@ class _Commands(CommandGroup):
     option_sections = OPTION_SECTIONS
     examples = EXAMPLES
     notes = NOTES
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take options of CANN's AOE out, and give `--json` to the command it stands before."""
+        place = next((at for at, word in enumerate(args) if word in COMMANDS), len(args))
+        own, warnings = without_elsewhere(args[:place])
+        for text in warnings:
+            say(f"warning: {text}")
+        command = args[place:]
+        if command and "--json" in own:
+            own.remove("--json")
+            command.append("--json")
+        rest: list[str] = super().parse_args(ctx, [*own, *command])
+        return rest
 
 
 app = typer.Typer(
@@ -170,6 +184,8 @@ def tune(
     if version:
         _print_versions(as_json=as_json)
         return
+    for text in warnings_of(environment()):
+        say(f"warning: {text}")
     shown = parse_switch("--progress_bar", progress_bar, default=True) and not quiet
     jobs = parse_job_types(job_type)
     precision = given_precision(

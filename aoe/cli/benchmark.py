@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from aoe.cli.options import (
     finish,
     given_inputs,
 )
-from aoe.errors import RunError
+from aoe.errors import OptionError, RunError
 from aoe.settings import accept_busy, environment
 from aoebank import say
 
@@ -59,18 +60,26 @@ def command(
     from aoe.report.answers import BenchmarkReport
     from aoe.target import unmet_cores
 
+    if versus is None and not _is_om(model):
+        raise OptionError(
+            "--vs",
+            "needed for a model that is not tuned: against itself it only shows noise",
+            got=model.name,
+            expected="an .om, which has its untuned model inside, or --vs",
+            hint=f"aoe benchmark {shlex.quote(str(model))} --vs OTHER.onnx",
+        )
     sets = given_inputs(inputs, input_sets)
     first = next(iter(sets), None)
     sweep_scratch()
     with ScratchFolder("bench") as scratch:
         tuned = model_part(model, scratch / "a", input_shape, first)
-        if versus is None and _is_om(model):
+        if versus is None:
             from aoe.om.file import FALLBACK
 
             baseline, name = _part(scratch / "a" / FALLBACK), "untuned model inside"
         else:
-            baseline = model_part(versus or model, scratch / "b", input_shape, first)
-            name = str(versus or model)
+            baseline = model_part(versus, scratch / "b", input_shape, first)
+            name = str(versus)
         device = _device(model)
         target = device.describe(threads)
         if unmet := unmet_cores(threads, target.core_num):

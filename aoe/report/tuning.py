@@ -12,6 +12,8 @@ from aoe.report.operator_table import write_operators
 from aoe.report.quantities import bytes_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aoe.measurement.memory import ModelMemory
     from aoe.tuning.gdat.result import TunedGradients
     from aoe.tuning.mode import ModeResult
@@ -60,7 +62,7 @@ class OperatorTuningReport:
         for name, reason in result.judgement.dropped.items():
             text.line(f"dropped {name}: {reason}")
         text.line(f"tuned model: {result.om_file}")
-        text.line(f"bank: {result.bank / result.target.soc_version}")
+        text.line(_bank(result.bank / result.target.soc_version))
         lower = f" ({result.precision.value})" if result.precision.is_lower else ""
         text.line(_finished(result, _reason_for_nothing(result)) + lower)
 
@@ -216,6 +218,11 @@ def _finished(result: ModeResult, reason: str = "") -> str:
         why = f": {reason}" if reason else ""
         return f"{name} process finished. Performance not improved{why}"
     return f"{name} process finished. Performance improved by {improvement_text(result.speedup)}"
+
+
+def _bank(folder: Path) -> str:
+    """Return where the records are; a bank that got none may not be there."""
+    return f"bank: {folder}" if folder.exists() else f"bank: {folder} (no record yet)"
 
 
 def _reason_for_nothing(result: OpatResult) -> str:

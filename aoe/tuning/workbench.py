@@ -29,6 +29,12 @@ from aoe.tuning.live_report import Stopwatch, start_stopwatch
 from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.progress import Progress
 
+_OTHER_FILES = (
+    *(".bin", ".csv", ".gz", ".html", ".json", ".log", ".md", ".npy", ".npz", ".onnx", ".pb"),
+    *(".pt", ".py", ".so", ".tar", ".txt", ".yaml", ".yml", ".zip"),
+)
+"""What nobody calls a directory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultPlaces:
@@ -194,6 +200,14 @@ def _places(context: TuneContext, model_name: str, job: JobType) -> ResultPlaces
     else:
         output = context.cwd / output
         is_file = output.suffix == ".om"
+        if not is_file and output.suffix.lower() in _OTHER_FILES and not output.is_dir():
+            raise OptionError(
+                "--output",
+                "neither a directory nor an .om file",
+                got=context.settings.output,
+                expected="a directory, which is made, or the name of the tuned model",
+                hint=f"--output={output.with_suffix('.om').name}",
+            )
         results = output.parent if is_file else output
         om_file = output if is_file else output / f"{model_name}_tune.om"
         log, bank = work_path(context.env, context.cwd, results), results / "bank"

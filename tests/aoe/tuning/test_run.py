@@ -234,6 +234,25 @@ def test_work_path_takes_the_result_file_whatever_the_output(
     assert result.parent == place / "work" / "aoe_data"
 
 
+@pytest.mark.parametrize("name", ["result.txt", "other.onnx", "Out.JSON"])
+def test_output_that_looks_like_another_file_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with pytest.raises(OptionError, match="neither a directory nor"):
+        _places(place, monkeypatch, {}, Path(name))
+    assert not (place / name).exists()
+    (place / name).mkdir()
+    om, _ = _places(place, monkeypatch, {}, Path(name))
+    assert om == place / name / "net_tune.om"
+
+
+def test_output_with_a_dot_in_its_name_is_a_directory(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    om, _ = _places(place, monkeypatch, {}, Path("out.v1"))
+    assert om == place / "out.v1" / "net_tune.om"
+
+
 def test_output_file_names_the_model_itself(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     om, result = _places(place, monkeypatch, {}, Path("new/fast.om"))
     assert om == place / "new" / "fast.om"

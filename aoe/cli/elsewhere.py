@@ -1,0 +1,168 @@
+"""Options and variables of CANN's AOE that are not for this engine: what to do instead.
+
+What changes nothing here is said in a warning and passed over; what would change the result is
+refused. Source: AOE documentation, command line and environment variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aoe.errors import OptionError
+
+_ANY = frozenset({"*"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotHere:
+    """An option or a variable of AOE.
+
+    Attributes:
+        why: Why there is no such thing here.
+        instead: What to do.
+        harmless: Values that can be passed over, `*` for all; others are refused.
+        is_flag: True if it has no value, or need not have one.
+    """
+
+    why: str
+    instead: str = ""
+    harmless: frozenset[str] = frozenset()
+    is_flag: bool = False
+
+
+def _ignored(why: str, instead: str = "", *, is_flag: bool = False) -> NotHere:
+    return NotHere(why=why, instead=instead, harmless=_ANY, is_flag=is_flag)
+
+
+_SHAPES = NotHere(
+    why="a model is tuned for one shape at a time",
+    instead="give it with --input_shape, and tune once for each shape; they share the bank",
+)
+_MODEL_CHANGED = NotHere(
+    why="the model is tuned as it is", instead="change it before, or when it is exported"
+)
+_REMOTE = NotHere(
+    why="there is no tuning on another machine", instead="run aoe on the machine it is for"
+)
+_BANKS = NotHere(why="the bank is named by a variable", instead="export TUNE_BANK_PATH=DIR")
+
+OPTIONS: Mapping[str, NotHere] = {
+    "--Fdeeper_opat": _ignored("searches are as deep as --trials says", is_flag=True),
+    "--Fnonhomo_split": _ignored("subgraphs are not cut into pieces", is_flag=True),
+    "--Fop_format": _ignored("formats are not tuned operator by operator", is_flag=True),
+    "--base_result": NotHere(
+        why="earlier results are found in the bank", instead="export TUNE_BANK_PATH=DIR/bank"
+    ),
+    "--build_bypass": _MODEL_CHANGED,
+    "--compress_weight_conf": _MODEL_CHANGED,
+    "--device": NotHere(
+        why="device 0 is this CPU", instead="leave it out", harmless=frozenset({"0"})
+    ),
+    "--dynamic_batch_size": _SHAPES,
+    "--dynamic_dims": _SHAPES,
+    "--dynamic_image_size": _SHAPES,
+    "--host_env_cpu": _ignored("the model is tuned for this machine"),
+    "--host_env_os": _ignored("the model is tuned for this machine"),
+    "--input_format": NotHere(
+        why="the layout is that of the ONNX model",
+        instead="leave it out",
+        harmless=frozenset({"NCHW", "ND"}),
+    ),
+    "--input_fp16_nodes": _MODEL_CHANGED,
+    "--insert_op_conf": _MODEL_CHANGED,
+    "--ip": _REMOTE,
+    "--keep_dtype": NotHere(
+        why="kept are the operators a list names", instead="--modify_mixlist=FILE"
+    ),
+    "--log": _ignored("there is no log", "--debug shows tracebacks"),
+    "--mdl_bank_path": _BANKS,
+    "--om": NotHere(
+        why="a tuned model is not tuned again", instead="give the original one with --model"
+    ),
+    "--op_bank_path": _BANKS,
+    "--op_debug_level": _ignored("there is no log", "--debug shows tracebacks"),
+    "--op_name_map": _MODEL_CHANGED,
+    "--op_precision_mode": NotHere(
+        why="precision is chosen operator by operator", instead="--modify_mixlist=FILE"
+    ),
+    "--out_nodes": _MODEL_CHANGED,
+    "--output_type": _MODEL_CHANGED,
+    "--port": _REMOTE,
+    "--precision_mode_v2": NotHere(why="its names differ", instead="--precision_mode=MODE"),
+    "--reload": _ignored(
+        "a run goes on from the bank by itself: what was found is not searched again", is_flag=True
+    ),
+    "--singleop": NotHere(
+        why="a model is what is tuned", instead="make an ONNX model of the operator"
+    ),
+    "--tune_ops_file": NotHere(
+        why="all operators are tuned, the most promising first",
+        instead="bound the run with --tuning_time_limit",
+    ),
+    "--tune_optimization_level": _ignored("time goes where gains are expected"),
+    "--virtual_type": NotHere(
+        why="there is no virtual processor", instead="leave it out", harmless=frozenset({"0"})
+    ),
+}
+VARIABLES: Mapping[str, NotHere] = {
+    "AOE_MODE": _ignored("a run is asked for by name", "--job_type, or aoe.torch in a script"),
+    "ASCEND_DEVICE_ID": NotHere(
+        why="device 0 is this CPU", instead="unset it", harmless=frozenset({"0"})
+    ),
+    "MAX_COMPILE_CORE_NUMBER": _ignored("as many compile as there are cores"),
+    "TE_PARALLEL_COMPILER": _ignored("as many compile as there are cores"),
+    "TUNE_OPS_NAME": _ignored("all operators are tuned, the most promising first"),
+}
+
+
+def without_elsewhere(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return a command line without what belongs to CANN's AOE only, and warnings about that.
+
+    Raises:
+        OptionError: an option would change the result there, and cannot here.
+    """
+    kept: list[str] = []
+    warnings: list[str] = []
+    left = list(arguments)
+    while left:
+        word = left.pop(0)
+        name, has_value, value = word.partition("=")
+        option = OPTIONS.get(name)
+        if option is None:
+            kept.append(word)
+            continue
+        if not has_value and left and not left[0].startswith("-") and not option.is_flag:
+            value = left.pop(0)
+        warnings.append(_passed_over(name, value, option))
+    return kept, warnings
+
+
+def warnings_of(env: Mapping[str, str]) -> list[str]:
+    """Return warnings about variables of AOE that are set and not for this engine.
+
+    Raises:
+        OptionError: one asks for something there is not here.
+    """
+    return [
+        _passed_over(name, env[name], variable)
+        for name, variable in VARIABLES.items()
+        if env.get(name)
+    ]
+
+
+def _passed_over(name: str, value: str, option: NotHere) -> str:
+    """Return the warning about something harmless.
+
+    Raises:
+        OptionError: it is not.
+    """
+    if "*" not in option.harmless and value not in option.harmless:
+        raise OptionError(
+            name,
+            f"of CANN's AOE, not supported here: {option.why}",
+            got=value or None,
+            hint=option.instead,
+        )
+    instead = f"; {option.instead}" if "*" in option.harmless and option.instead else ""
+    return f"{name} is of CANN's AOE and changes nothing here: {option.why}{instead}"
