@@ -1,8 +1,9 @@
 """The chain in front of a blocked convolution: what makes its image and is read by nothing else.
 
-It is computed where the kernel copies the image anyway. Only nodes of the image's own size join:
-what is smaller, a gate for each channel, would be computed again for every pixel. Nothing joins
-that could stand behind a product, where a chain costs less.
+It is computed where the kernel copies the image anyway. Only nodes of the image's own size join,
+but for the padding of its last block of channels: what is smaller, a gate for each channel, would
+be computed again for every pixel. Nothing joins that could stand behind a product, where a chain
+costs less.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from aoe.operators import (
     REORDER_OUTPUT,
     OperatorKey,
     OperatorKind,
+    Shape,
     is_reorder,
     op_key,
 )
@@ -53,7 +55,9 @@ def grow_front(
             continue
         if op_key(node) != REORDER_OUTPUT:
             made = graph.find_info(node.output[0])
-            is_whole = made is not None and made.shape == image.shape and is_alone
+            is_whole = (
+                made is not None and _fills(made.shape, image.shape, graph.block) and is_alone
+            )
             if not is_whole or not _chains(graph, node, fusible):
                 outside.update({index} if is_alone else ())
                 continue
@@ -66,6 +70,14 @@ def grow_front(
     computes = any(not is_reorder(graph.nodes[index]) for index in front)
     follows = any(_is_large_product(graph, index, convolution) for index in outside)
     return tuple(sorted(front)) if computes and not follows else ()
+
+
+def _fills(made: Shape, image: Shape, block: int) -> bool:
+    """Return True for the shape of an image, or that without the padding of its last block."""
+    if len(made) != len(image) or len(image) < 2:
+        return False
+    padded = -(-made[1] // block) * block if block else made[1]
+    return image in (made, (made[0], padded, *made[2:]))
 
 
 def _chains(graph: ModelGraph, node: onnx.NodeProto, fusible: Container[OperatorKey]) -> bool:

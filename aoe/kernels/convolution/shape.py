@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aoe.kernels.convolution.padding import without_padding_dropped
 from aoe.kernels.family import Support
 from aoe.kernels.halide.epilogue import Epilogue, split_at_product
 from aoe.kernels.halide.prologue import Prologue, read_prologue
@@ -132,13 +133,14 @@ class ConvolutionPlan:
 
 def read_convolution(workload: Workload) -> ConvolutionPlan | Support:
     """Return what a workload computes that is a dense convolution, or why it is none."""
+    workload, channels = without_padding_dropped(workload)
     epilogue = split_at_product(workload, takes_front=True)
     if isinstance(epilogue, Support):
         return epilogue
     operation = epilogue.product
     if op_key(operation) != BLOCKED_CONVOLUTION:
         return Support(f"{operation.op_type} is no blocked convolution")
-    prologue = _prologue(workload, epilogue)
+    prologue = _prologue(workload, epilogue, channels)
     if isinstance(prologue, Support):
         return prologue
     made = prologue.made if prologue else None
@@ -171,13 +173,13 @@ def read_convolution(workload: Workload) -> ConvolutionPlan | Support:
     return ConvolutionPlan(workload=workload, shape=shape, epilogue=epilogue, prologue=prologue)
 
 
-def _prologue(workload: Workload, epilogue: Epilogue) -> Prologue | Support | None:
+def _prologue(workload: Workload, epilogue: Epilogue, channels: int) -> Prologue | Support | None:
     """Return the chain in front of a convolution, None if there is none, or why it has no form."""
     if not epilogue.front:
         return None
     shapes = infer_shapes(workload)
     assert not isinstance(shapes, str)  # they are what the epilogue was split by
-    return read_prologue(workload, epilogue.front, shapes)
+    return read_prologue(workload, epilogue.front, shapes, channels)
 
 
 def _spec(workload: Workload, ref: str, made: TensorSpec | None) -> TensorSpec:

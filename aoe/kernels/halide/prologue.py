@@ -10,6 +10,7 @@ import halide as hl
 from aoe.kernels.family import Support
 from aoe.kernels.halide.chain import build_chain, check_chain
 from aoe.kernels.halide.iteration import Iteration, axis_names, plan_iteration
+from aoe.kernels.math.functions import constant
 from aoe.operators import Shape, is_reorder
 from aoe.workload import Operation, TensorSpec, Workload
 
@@ -25,6 +26,8 @@ class Prologue:
         numbers: Workload inputs they read.
         iteration: Loops of what they make, none merged, and which of them each of those inputs
             has.
+        channels: Those that are no padding of the blocked layout, whose rest they fill up with
+            zeros; 0 where they compute the padding, too.
     """
 
     operations: tuple[Operation, ...]
@@ -32,11 +35,12 @@ class Prologue:
     made: TensorSpec
     numbers: tuple[int, ...]
     iteration: Iteration
+    channels: int = 0
 
     @property
     def has_reorders(self) -> bool:
         """True if what is made leaves the blocked layout on its way, which no kernel has to."""
-        return any(is_reorder(item) for item in self.operations)
+        return self.channels > 0 or any(is_reorder(item) for item in self.operations)
 
     def argument_extents(self) -> dict[int, tuple[int, ...]]:
         """Return the extents of the buffers the operations read, innermost first, by input."""
@@ -55,7 +59,11 @@ class Prologue:
             for number, axes in zip(self.numbers, self.iteration.operands, strict=True)
         }
         known = build_chain(self.operations, values, self.scalars, variables)
-        return known[self.operations[-1].output]
+        made = known[self.operations[-1].output]
+        if not self.channels:
+            return made
+        inside, block = variables[0], variables[3]
+        return hl.select(block * self.made.block + inside < self.channels, made, constant(0.0))
 
 
 def feeding(ref: str, operations: Sequence[Operation]) -> tuple[Operation, ...]:
@@ -69,7 +77,10 @@ def feeding(ref: str, operations: Sequence[Operation]) -> tuple[Operation, ...]:
 
 
 def read_prologue(
-    workload: Workload, operations: tuple[Operation, ...], shapes: Mapping[str, Shape]
+    workload: Workload,
+    operations: tuple[Operation, ...],
+    shapes: Mapping[str, Shape],
+    channels: int = 0,
 ) -> Prologue | Support:
     """Return how the operations in front of a product are computed, or why they are not.
 
@@ -77,6 +88,7 @@ def read_prologue(
         workload: All of it.
         operations: Those in front, in topological order; at least one.
         shapes: Of all references.
+        channels: See `Prologue`.
     """
     chain = check_chain(operations)
     if not chain:
@@ -103,4 +115,5 @@ def read_prologue(
         made=made,
         numbers=numbers,
         iteration=iteration,
+        channels=channels,
     )

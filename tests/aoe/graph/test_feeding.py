@@ -79,6 +79,16 @@ def test_gate_of_a_block_is_taken_with_its_reorders() -> None:
     assert _front(_excited()) == ["p", "m", "b"]
 
 
+def test_gate_of_channels_that_fill_no_block_is_taken() -> None:
+    graph = _excited()
+    cropped = TensorInfo(dtype="float32", shape=(SHAPE[0], SHAPE[1] - 3, *SHAPE[2:]))
+    made = dict(tensors_of(name for node in graph.nodes for name in node.output))
+    view = ModelGraph(graph.proto, made | {"p": cropped, "m": cropped}, block=BLOCK)
+    assert _front(view) == ["p", "m", "b"]
+    narrow = replace(cropped, shape=(SHAPE[0], SHAPE[1] - BLOCK, *SHAPE[2:]))
+    assert _front(ModelGraph(graph.proto, made | {"m": narrow}, block=BLOCK)) == []
+
+
 def test_reorder_others_read_is_read_through() -> None:
     graph = _excited()
     (region,) = (one for one in _cut(graph) if len(one.workload.operations) > 2)

@@ -102,12 +102,13 @@ def test_with_the_library_its_kernels_give_the_same_results(
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("channels", [32, 72])
 def test_convolution_with_its_gate_gives_the_same_results(
-    target: Target, toolchain: Toolchain, tmp_path: Path
+    channels: int, target: Target, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     if not CPU.channel_block():
         pytest.skip("this CPU has no blocked layout")
-    net = excited_net()
+    net = excited_net(channels=channels)
     graph = view_of(net, tmp_path, target)
     fed = [one for one in regions_of(graph) if one.workload.op_type == "convolution"]
     assert any("Mul" in [op.op_type for op in one.workload.operations[:-1]] for one in fed)

@@ -42,16 +42,17 @@ def fed(known: Workload, *front: Operation, reads: tuple[TensorSpec, ...] = ()) 
     )
 
 
-def gated(known: Workload) -> Workload:
+def gated(known: Workload, padding: int = 0) -> Workload:
     """Return a convolution whose channels read are scaled by one value each (squeeze-excite).
 
-    ONNX Runtime computes the scale in the plain layout.
+    ONNX Runtime computes the scale in the plain layout, where there is no padding of channels;
+    it reorders multiples of 4.
     """
     gate = blocked(known.inputs[0].shape[0], known.inputs[0].shape[1], 1, 1)
     channels = known.inputs[0].shape[1]
 
     def plain_of(ref: str, made: str) -> Operation:
-        attributes = {"channels": channels, "channels_last": 0}
+        attributes = {"channels": channels - padding, "channels_last": 0}
         return operation("ReorderOutput", ref, made, domain=NCHWC_DOMAIN, **attributes)
 
     front = (
@@ -108,6 +109,9 @@ class TestPrologue(KernelFamilyTests):
         found = {
             "gate": gated(point),
             "gate, two images, a tensor added": gated(two),
+            "gate of channels that fill no block": gated(point, BLOCK - 4),
+            "gate of channels that fill no block, chain behind": silu_behind(gated(two, 4)),
+            "gate of channels that fill no block, 3x3": gated(convolution((9, 7)), 4),
             "gate, chain behind": silu_behind(gated(point)),
             "normalised, chain behind": silu_behind(normalised(point)),
             "normalised, every other pixel, chain behind": silu_behind(
@@ -124,6 +128,7 @@ class TestPrologue(KernelFamilyTests):
             found |= {
                 "normalised, bfloat16": lower(normalised(point)),
                 "gate, bfloat16": lower(gated(point)),
+                "gate of channels that fill no block, bfloat16": lower(gated(point, 4)),
                 "3x3 with zeros around, bfloat16": lower(shifted(convolution((8, 9)))),
             }
         return found
@@ -134,6 +139,36 @@ def test_region_of_a_network_is_a_convolution() -> None:
     named = classify(replace(known, op_type="unclassified"))
     assert isinstance(named, Workload)
     assert named.op_type == "convolution"
+
+
+def test_what_lies_in_the_padding_of_channels_is_not_read() -> None:
+    workload = gated(convolution((5, 7), **POINT), 4)  # type: ignore[arg-type]
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    inputs = dict(run.inputs)
+    for name in ("x0", f"x{len(workload.inputs) - 1}"):
+        images, channels, height, width = inputs[name].shape
+        lanes = inputs[name].reshape(images, channels // BLOCK, height, width, BLOCK).copy()
+        lanes[:, -1, ..., BLOCK - 4 :] = np.nan
+        inputs[name] = lanes.reshape(inputs[name].shape)
+    kernel = CompiledKernel(workload)
+    assert_close(workload, kernel.run(inputs), run.result, "NaN in the padding")
+
+
+def test_reorders_that_drop_more_than_padding_are_refused() -> None:
+    workload = gated(convolution((5, 7), blocks=(2, 1), **POINT), BLOCK)  # type: ignore[arg-type]
+    assert not get_family("convolution").supports(workload)
+
+
+def test_plain_gate_of_channels_that_fill_no_block_is_refused() -> None:
+    known = gated(convolution((5, 7), **POINT), 4)  # type: ignore[arg-type]
+    gate = plain(1, known.inputs[0].shape[1] - 4, 1, 1)
+    mended = tuple(
+        replace(item, inputs=("f0", f"x{len(known.inputs) - 1}")) if item.op_type == "Mul" else item
+        for item in known.operations
+        if item.output != "f1"
+    )
+    workload = replace(known, inputs=(*known.inputs[:-1], gate), operations=mended)
+    assert not get_family("convolution").supports(workload)
 
 
 def test_what_is_made_is_kept_in_a_task_or_made_at_once() -> None:
