@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper
+from onnx import helper
 
 from aoe.ort.sessions import BoundRun
 from aoe.workload import Workload
@@ -60,7 +60,7 @@ class CacheSurroundings:
         computed = {
             f"x{number}": feed[f"x{number}"]
             for number, spec in enumerate(workload.inputs)
-            if not spec.constant and spec.dtype == "float32"
+            if not spec.constant
         }
         is_light = _constant_bytes(workload) <= _FEW_CONSTANT_BYTES
         self.calls_max = _LIGHT_CALLS if is_light else _CALLS
@@ -115,4 +115,5 @@ def _model(sources: Mapping[str, Array]) -> onnx.ModelProto:
 
 
 def _info(name: str, array: Array) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(array.shape))
+    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+    return helper.make_tensor_value_info(name, kind, list(array.shape))

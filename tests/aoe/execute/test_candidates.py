@@ -16,11 +16,13 @@ from aoe.errors import BuildError, RunError
 from aoe.execute import candidates
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.quiet import QuietPairs
+from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FAMILIES
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.ort.sessions import session_options
 from aoe.schedule import Schedule, Split, Vectorize
 from aoe.target import Target
+from aoe.testing.kernels import operation, plain
 from aoe.workload import Operation, TensorSpec, Workload
 
 _QUICK = MeasurePolicy(pairs_min=5, pairs_max=5, warmup=0, sample_min_us=0)
@@ -68,6 +70,32 @@ def test_correct_candidates_are_timed_in_pairs(measurer: CandidateMeasurer, targ
     # 3 pairs where a candidate lost the race against a better one, else all 5
     assert all(3 <= len(m.baseline_us) == len(m.tuned_us) <= 5 for m in found)
     assert len({m.tuned_us for m in found}) == 3
+
+
+def _with_indices() -> dict[str, Workload]:
+    data, index = plain(4, 60, 33), plain(4, 20, 33, dtype="int64")
+    narrow, some = plain(4, 20, 33, dtype="int32"), plain(4, 20, 33)
+    chosen = operation("ArgMax", "x0", version=13, axis=1, keepdims=0)
+    gathered = operation("GatherElements", "x0 x1", axis=1)
+    scattered = operation("ScatterElements", "x0 x1 x2", axis=1)
+    return {
+        name: Workload(op_type=name, inputs=inputs, operations=(item,), output=output)
+        for name, inputs, item, output in (
+            ("arg_extremes", (data,), chosen, plain(4, 33, dtype="int64")),
+            ("gather_elements", (data, narrow), gathered, some),
+            ("scatter_elements", (data, index, some), scattered, data),
+        )
+    }
+
+
+@pytest.mark.parametrize("family", _with_indices())
+def test_indices_are_made_and_read(
+    family: str, measurer: CandidateMeasurer, target: Target
+) -> None:
+    workload, facts = _with_indices()[family], KernelTarget.of(target)
+    guess = FAMILIES[family].space(workload, facts).first_guesses[0]
+    found = _measure(measurer, workload, [FAMILIES[family].schedule(workload, guess, facts)])
+    assert {m.outcome for m in found} == {Outcome.CORRECT}, [m.detail for m in found]
 
 
 def test_no_candidates_are_no_measurements(measurer: CandidateMeasurer) -> None:
