@@ -295,3 +295,7 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module 'aoebank' has no attribute {name!r}")
     return getattr(import_module(f"aoebank.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

@@ -19,6 +19,7 @@ from aoebank.model.timing import Times
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy, parse_override
 
 if TYPE_CHECKING:
+    from aoebank.ops.merge.plan import Source
     from aoebank.ops.merge.run import MergeResult
     from aoebank.ops.merge.settle import Settlement
     from aoebank.storage.sides.side import Side
@@ -45,6 +46,7 @@ def merge(
     dry_run: bool = False,
     decisions: AnyPath | None = None,
     apply: AnyPath | None = None,
+    all_open: str | None = None,
     says_all: bool = False,
 ) -> MergeResult:
     """Merge banks record by record, with a base or without, all or nothing.
@@ -70,6 +72,7 @@ def merge(
         dry_run: Decide, write nothing.
         decisions: Save all decisions here, to edit and `apply` them.
         apply: Edited decisions; for a conflict file see `settle`.
+        all_open: With `apply`: `ours` or `theirs` for every conflict still open in it.
         says_all: Return clean decisions as values too, as a dry run does.
 
     Raises:
@@ -96,6 +99,8 @@ def merge(
         may_differ_in_soc=allow_other_soc,
         may_be_unrelated=allow_unrelated,
     )
+    if all_open is not None and apply is None:
+        raise UsageError("has no meaning without --apply", where="--all", hint="--policy decides")
     texts = [str(side) for side in sides]
     _demand_sides(texts, output, writes=not dry_run)
     if output is not None and not dry_run and not is_stored(str(output)):
@@ -115,7 +120,9 @@ def merge(
             today=current_day(),
         ),
         skips_broken=skip_broken,
-        verdicts=load_verdicts(Path(apply)) if apply is not None else SavedVerdicts(),
+        verdicts=load_verdicts(Path(apply), all_open=_source(all_open))
+        if apply is not None
+        else SavedVerdicts(),
     )
     result = run.merge(request)
     if decisions is not None:
@@ -158,11 +165,27 @@ def _save(result: MergeResult, file: Path) -> None:
     update_file(file, lambda _: data)
 
 
-def settle(file: AnyPath, *, dry_run: bool = False) -> Settlement:
+def _source(side: str | None) -> Source | None:
+    """Return the side `--all` names.
+
+    Raises:
+        UsageError: it names none.
+    """
+    from aoebank.ops.merge.plan import Source
+
+    if side is None:
+        return None
+    if side not in (Source.OURS, Source.THEIRS):
+        raise UsageError("no such side", where="--all", got=side, expected="ours or theirs")
+    return Source(side)
+
+
+def settle(file: AnyPath, *, all_open: str | None = None, dry_run: bool = False) -> Settlement:
     """Bring a bank to what a person chose in the conflict file a merge left beside it.
 
     Args:
         file: The conflict file, edited.
+        all_open: `ours` or `theirs` for every conflict still open in it.
         dry_run: Tell what would become of it, write nothing.
 
     Raises:
@@ -172,4 +195,6 @@ def settle(file: AnyPath, *, dry_run: bool = False) -> Settlement:
     """
     from aoebank.ops.merge import settle as verb
 
-    return verb.settle(Path(file), today=current_day(), is_dry_run=dry_run)
+    return verb.settle(
+        Path(file), today=current_day(), all_open=_source(all_open), is_dry_run=dry_run
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,8 +53,10 @@ def quarantine_add(
     Raises:
         UsageError: there is no reason, no such day, or the key means several records.
         BankNotFoundError: there is no such record.
+        BankLockedError: another call that changes the quarantine does not end.
     """
     from aoebank.ops.quarantine import Complaint, plan_add
+    from aoebank.storage.writing.lock import hold_folder
 
     place = bank_root(root)
     if not reason.strip():
@@ -66,8 +69,9 @@ def quarantine_add(
         any_strategy=any_strategy,
     )
     author = current_author(place)
-    plan = plan_add(place, key, complaint, author, wanted=make_filter(soc, op), keep=keep)
-    return _apply(place, plan, dry_run=dry_run)
+    with nullcontext() if dry_run else hold_folder(place):  # others read what this one writes
+        plan = plan_add(place, key, complaint, author, wanted=make_filter(soc, op), keep=keep)
+        return _apply(place, plan, dry_run=dry_run)
 
 
 def quarantine_remove(
@@ -92,10 +96,12 @@ def quarantine_remove(
         UsageError: the key means several.
     """
     from aoebank.ops.quarantine import plan_remove
+    from aoebank.storage.writing.lock import hold_folder
 
     place = bank_root(root)
-    plan = plan_remove(place, key, wanted=make_filter(soc, op))
-    return _apply(place, plan, dry_run=dry_run)
+    with nullcontext() if dry_run else hold_folder(place):
+        plan = plan_remove(place, key, wanted=make_filter(soc, op))
+        return _apply(place, plan, dry_run=dry_run)
 
 
 def quarantine_list(

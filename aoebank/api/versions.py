@@ -173,13 +173,19 @@ def restore(
         BankPathError: a file cannot be written, or has a binary twin.
     """
     from aoebank.ops.history import restore as verb
+    from aoebank.ops.history.edits import put_back_edits
+    from aoebank.storage.writing.lock import hold_folder
 
     place = bank_in_use(root)
     today = None if with_quarantined else current_day()
-    plan = verb.plan_restore(place, version, make_filter(soc, op, key), today=today)
+    wanted = make_filter(soc, op, key)
     if dry_run:
+        plan = verb.plan_restore(place, version, wanted, today=today)
         return verb.RestoreResult(plan=plan, kept=None)
-    return verb.restore(plan, current_author(place))
+    with hold_folder(place):
+        put_back_edits(place)
+        plan = verb.plan_restore(place, version, wanted, today=today)
+        return verb.restore(plan, current_author(place))
 
 
 def revert(
@@ -208,10 +214,16 @@ def revert(
         BankPathError: a file cannot be written, or has a binary twin.
     """
     from aoebank.ops.history import revert as verb
+    from aoebank.ops.history.edits import put_back_edits
+    from aoebank.storage.writing.lock import hold_folder
 
     place = bank_in_use(root)
     today = None if with_quarantined else current_day()
-    plan = verb.plan_revert(place, version, make_filter(soc, op, key), today=today)
+    wanted = make_filter(soc, op, key)
     if dry_run:
+        plan = verb.plan_revert(place, version, wanted, today=today)
         return verb.RevertResult(plan=plan, kept=None)
-    return verb.revert(plan, current_author(place))
+    with hold_folder(place):
+        put_back_edits(place)
+        plan = verb.plan_revert(place, version, wanted, today=today)
+        return verb.revert(plan, current_author(place))

@@ -127,6 +127,15 @@ def command(
             help="Apply edited decisions; a conflict file needs no sides.",
         ),
     ] = None,
+    all_open: Annotated[
+        str | None,
+        typer.Option(
+            "--all",
+            metavar="ours|theirs",
+            show_default=False,
+            help="With --apply: this side for every conflict nobody decided.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Merge banks record by record, with a base or without."""
@@ -136,7 +145,8 @@ def command(
 
     if apply is not None and is_conflict_file(apply):
         _demand_alone(sides, output, base, decisions)
-        settlement = SettlementReport(settlement=settle(apply, dry_run=dry_run), is_dry_run=dry_run)
+        settled = settle(apply, all_open=all_open, dry_run=dry_run)
+        settlement = SettlementReport(settlement=settled, is_dry_run=dry_run)
         return finish(context, settlement, as_json=as_json)
     result = merge(
         *(sides or ()),
@@ -157,6 +167,7 @@ def command(
         dry_run=dry_run,
         decisions=decisions,
         apply=apply,
+        all_open=all_open,
         says_all=as_json,
     )
     return finish(context, MergeReport(result=result, is_dry_run=dry_run), as_json=as_json)

@@ -48,12 +48,16 @@ class _Loaded:
 class Bank:
     """The records below one root directory, which need not exist before the first `put`.
 
+    Args:
+        root: The directory, as a `Path` or a text.
+        tier: Which of a reader's banks it is.
+
     Attributes:
         tier: A built-in bank belongs to its installation and is never written.
     """
 
-    def __init__(self, root: Path, *, tier: Tier = Tier.CUSTOM) -> None:
-        self.root = root
+    def __init__(self, root: str | Path, *, tier: Tier = Tier.CUSTOM) -> None:
+        self.root = Path(root)
         self.tier = tier
         self._loaded: dict[Path, _Loaded] = {}
         self._side_cars = SideCars(read_file, _signature)

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from support.documents import check_output
+
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 Substitution = tuple[re.Pattern[str], str]
 
@@ -112,6 +114,7 @@ def run(program: str, arguments: Sequence[str]) -> Outcome:
         except SystemExit as stop:
             code = stop.code
     exit_code = code if isinstance(code, int) else int(bool(code))
+    check_output(stdout.getvalue())  # whatever a test asks for, it is in its published shape
     return Outcome(stdout=stdout.getvalue(), stderr=stderr.getvalue(), exit_code=exit_code)
 
 

@@ -18,6 +18,8 @@ from aoebank.storage.history.database import history_path, open_history
 from aoebank.storage.history.store import list_snapshots, members_of
 from aoebank.storage.sides.git import GitHistory, is_tracked
 from aoebank.storage.twins import demand_no_twin
+from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
+from aoebank.storage.writing.journal import put_back
 from aoebank.storage.writing.staged import staged_changes
 
 
@@ -83,10 +85,11 @@ def edit_records(
 def apply_edits(root: Path, edits: Iterable[FileEdit], author: Author, *, message: str) -> Kept:
     """Write files, the state before kept in the history first unless it is recorded.
 
-    Each file is old or new at every moment. One that changed since it was read is an error,
-    and what was written before that stays: the snapshot before has it all.
+    All of it is written, or nothing: what a process that died left half done is put back by
+    `put_back_edits`. A file that changed since it was read is an error.
 
     Raises:
+        BankLockedError: another process is at it.
         BankPathError: a file cannot be written, or was changed meanwhile.
     """
     edits = tuple(edits)
@@ -95,7 +98,7 @@ def apply_edits(root: Path, edits: Iterable[FileEdit], author: Author, *, messag
     before = None
     if not is_recorded(root, edits):
         before = record_bank(root, author, message=f"before {message}").snapshot
-    with staged_changes(root=root) as changes:
+    with staged_changes(_journal(root), root=root) as changes:
         for edit in edits:
             digest = sha256_of(edit.before)
             changes.put(root / edit.name, edit.after, old_sha256=digest)
@@ -103,6 +106,20 @@ def apply_edits(root: Path, edits: Iterable[FileEdit], author: Author, *, messag
     if not history_path(root).is_file():
         return Kept()
     return Kept(before=before, after=record_bank(root, author, message=message).snapshot)
+
+
+def put_back_edits(root: Path) -> None:
+    """Undo a restore or a revert whose process died in the middle.
+
+    Raises:
+        BankLockedError: it lives.
+    """
+    if _journal(root).exists():
+        put_back(_journal(root))
+
+
+def _journal(root: Path) -> Path:
+    return root / f".restore{TEMPORARY_SUFFIX}"
 
 
 def is_recorded(root: Path, edits: Iterable[FileEdit]) -> bool:
@@ -114,7 +131,7 @@ def is_recorded(root: Path, edits: Iterable[FileEdit]) -> bool:
 def _is_in_snapshot(root: Path, files: Mapping[str, bytes]) -> bool:
     if not history_path(root).is_file():
         return False
-    with open_history(root) as database:
+    with open_history(root, create=True) as database:  # the first snapshot may have been cut off
         snapshots = list_snapshots(database)
         members = members_of(database, snapshots[-1]) if snapshots else {}
     stored = {name: member.sha256 for name, member in members.items()}

@@ -16,7 +16,7 @@ from aoebank.errors import BankFormatError
 from aoebank.formats.text.json_text import JsonTextError, dumps, loads
 from aoebank.model.json_value import JsonValue
 from aoebank.ops.diff.fields import diff_fields, plain
-from aoebank.ops.merge.plan import Action, Decision, KeptRecord, Source
+from aoebank.ops.merge.plan import ACTION_OF, Action, Decision, KeptRecord, Source
 from aoebank.storage.git.merge_point import MergePoint
 
 OPEN = "conflict"  # the action of a decision nobody made yet
@@ -167,9 +167,12 @@ def read_document(data: bytes, path: Path, schemas: Iterable[str]) -> Mapping[st
 
 
 def iter_decisions(
-    document: Mapping[str, JsonValue], path: Path
+    document: Mapping[str, JsonValue], path: Path, *, all_open: Source | None = None
 ) -> Iterable[tuple[Mapping[str, JsonValue], Action | None]]:
     """Yield the decisions of a document with their actions, None for one still open.
+
+    Args:
+        all_open: Whose records those still open take, which may be none.
 
     Raises:
         BankFormatError: a decision is none.
@@ -186,7 +189,8 @@ def iter_decisions(
                 expected="what --decisions saved, only its actions edited",
             )
         action = decision["action"]
-        yield decision, None if action == OPEN else Action(action)
+        chosen = ACTION_OF[all_open] if all_open is not None else None
+        yield decision, chosen if action == OPEN else Action(action)
 
 
 def _problem(value: JsonValue) -> str:

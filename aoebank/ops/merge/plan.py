@@ -50,6 +50,7 @@ SOURCE_OF = {  # the version whose record an action takes as it is
     Action.TAKE_THEIRS: Source.THEIRS,
     Action.TAKE_BASE: Source.BASE,
 }
+ACTION_OF = {source: action for action, source in SOURCE_OF.items()}
 
 
 class Reason(StrEnum):

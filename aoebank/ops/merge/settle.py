@@ -59,10 +59,13 @@ def is_conflict_file(path: Path) -> bool:
     return path.name.endswith(CONFLICT_SUFFIX)
 
 
-def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
+def settle(
+    path: Path, *, today: date, all_open: Source | None = None, is_dry_run: bool = False
+) -> Settlement:
     """Bring the bank beside a conflict file to what a person chose in it.
 
     Args:
+        all_open: Whose records the conflicts take for which nothing is chosen yet.
         today: Decides which entries of the quarantine hold.
 
     Raises:
@@ -78,7 +81,7 @@ def settle(path: Path, *, today: date, is_dry_run: bool = False) -> Settlement:
     if data is None:
         raise BankNotFoundError("no such file", path=path, expected="a conflict file")
     document = read_document(data, path, [CONFLICTS])
-    decisions = [*iter_decisions(document, path)]
+    decisions = [*iter_decisions(document, path, all_open=all_open)]
     demand_current(path, point_of(document))
     chosen = [(members, action) for members, action in decisions if action is not None]
     rest: list[JsonValue] = [members for members, action in decisions if action is None]

@@ -36,8 +36,11 @@ class SavedVerdicts:
     by_step: Mapping[str, Mapping[str, Mapping[str, PersonalVerdict]]] = field(default_factory=dict)
 
 
-def load_verdicts(path: Path) -> SavedVerdicts:
+def load_verdicts(path: Path, *, all_open: Source | None = None) -> SavedVerdicts:
     """Read decisions a person may have edited.
+
+    Args:
+        all_open: Whose records the conflicts still open take.
 
     Raises:
         BankNotFoundError: there is no such file.
@@ -48,7 +51,7 @@ def load_verdicts(path: Path) -> SavedVerdicts:
         raise BankNotFoundError("no such file", path=path, expected="saved decisions")
     document = read_document(data, path, [DECISIONS])
     steps: dict[str, dict[str, dict[str, PersonalVerdict]]] = {}
-    for members, action in iter_decisions(document, path):
+    for members, action in iter_decisions(document, path, all_open=all_open):
         side, file, key = (str(members.get(name)) for name in ("theirs_side", "file", "key"))
         verdicts = steps.setdefault(side, {}).setdefault(file, {})
         if key in verdicts:

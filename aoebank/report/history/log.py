@@ -51,7 +51,7 @@ class VerifyReport:
     """What is wrong with a history, if anything."""
 
     result: VerifyResult
-    schema: str = "aoebank.log/1"
+    schema: str = "aoebank.log-verify/1"
     error: AoebankError | None = None
 
     @property

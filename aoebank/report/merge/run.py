@@ -144,7 +144,7 @@ class SettlementReport:
 
     settlement: Settlement
     is_dry_run: bool = False
-    schema: str = "aoebank.merge/1"
+    schema: str = "aoebank.merge-settlement/1"
     error: AoebankError | None = None
 
     @property

@@ -18,13 +18,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from aoebank.errors import BankPathError, shell_word
+from aoebank.errors import AoebankError, BankPathError, shell_word
 from aoebank.model.digest import sha256_of
 from aoebank.storage.writing.atomic import (
     FILE_MODE,
@@ -148,10 +148,7 @@ def _put_back(journal: Path) -> None:
     _demand_inside(lines, journal)
     marks = {line.get("mark") for line in lines}
     if _BEGIN in marks and _DONE not in marks:
-        for line in lines:
-            members = line.get("change")
-            if isinstance(members, dict):
-                _undo(_change(members, journal.parent))
+        _undo_all(lines, journal.parent)
     for line in lines:
         if "temporary" in line:
             _place(line["temporary"], journal.parent).unlink(missing_ok=True)
@@ -163,6 +160,20 @@ def _put_back(journal: Path) -> None:
                 folder.rmdir()
     if journal.parent.is_dir():
         sync_directory(journal.parent)
+
+
+def _undo_all(lines: Iterable[Mapping[str, object]], folder: Path) -> None:
+    """Undo every change, whatever becomes of the others; then raise what came first."""
+    failed = []
+    for line in lines:
+        members = line.get("change")
+        if isinstance(members, dict):
+            try:
+                _undo(_change(members, folder))
+            except (OSError, AoebankError) as error:
+                failed.append(error)
+    if failed:
+        raise failed[0]  # the journal stays: the next one tries again
 
 
 def _read(journal: Path) -> Iterator[dict[str, object]]:

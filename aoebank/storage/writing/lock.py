@@ -58,6 +58,33 @@ def hold_lock(
             os.close(descriptor)  # closing gives the lock back
 
 
+@contextmanager
+def hold_folder(
+    folder: Path,
+    *,
+    timeout_s: float = LOCK_TIMEOUT_S,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Hold a lock on a folder, for what reads many files and then changes them; none if it is none.
+
+    Only calls that ask for it wait for one another: writers of single files do not.
+
+    Raises:
+        BankLockedError: another process holds it for longer than `timeout_s`.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # whoever reads it tells what is the matter
+        yield
+        return
+    try:
+        _wait(descriptor, folder, clock() + timeout_s, clock, pause)
+        yield
+    finally:
+        os.close(descriptor)  # closing gives the lock back
+
+
 def read_settled(
     path: Path,
     *,

@@ -29,6 +29,10 @@ def test_public_names_can_all_be_imported() -> None:
         _ = aoebank.nothing
 
 
+def test_dir_shows_the_public_names_and_no_others() -> None:
+    assert dir(aoebank) == sorted(aoebank.__all__)
+
+
 def test_version_is_the_one_of_the_package() -> None:
     assert run("aoebank", ["--version"]).stdout == f"aoebank {aoebank.__version__}\n"
 

@@ -15,6 +15,8 @@ from aoebank.cli.app import PACKAGE
 from aoebank.cli.loading import load_command
 
 VERSION = (re.compile(rf'"version": "{re.escape(aoebank.__version__)}"'), '"version": "$VERSION"')
+# what one option makes of a command has a shape of its own
+OTHER_SHAPES = {"--apply": "merge-settlement", "--verify": "log-verify"}
 CASES = golden_harness.cases("aoebank")
 
 
@@ -35,5 +37,7 @@ def test_json_output_is_one_document_with_its_schema(case: str) -> None:
     verb, below = words[words.index("aoebank") + 1 :][:2]
     if isinstance(load_command(PACKAGE, verb), typer.Typer):
         verb = f"{verb}-{below}"
-    assert document["schema"] == f"aoebank.{verb}/1"
+    other = OTHER_SHAPES.get(next((word for word in words if word in OTHER_SHAPES), ""))
+    known_names = (f"aoebank.{verb}/1", f"aoebank.{other}/1")
+    assert document["schema"] == known_names[other is not None and "error" not in document]
     assert known.expected.stderr == ""

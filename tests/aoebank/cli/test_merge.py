@@ -86,6 +86,36 @@ def test_conflicts_are_settled_from_the_conflict_file(work: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize(("side", "wanted"), [("theirs", 2), ("ours", 1)])
+def test_all_settles_what_nobody_decided(work: Path, side: str, wanted: int) -> None:
+    aoebank("a", "b", "-o", "a", "--policy", "fail")
+    path = work / "a" / f"{NAMES[UNIFIED]}.conflicts"
+    other = "keep-ours" if side == "theirs" else "take-theirs"
+    path.write_text(path.read_text().replace('"action": "conflict"', f'"action": "{other}"', 1))
+    assert aoebank("--apply", str(path), "--all", side, "--dry-run").exit_code == 0
+    assert path.exists()
+    assert aoebank("--apply", str(path), "--all", side).exit_code == 0
+    assert tiles(work, "a") == {0: 3 - wanted, 1: wanted, 2: 1}  # the first was decided
+    assert not path.exists()
+
+
+def test_all_settles_saved_decisions_too(work: Path) -> None:
+    words = ("a", "b", "-o", "out", "--policy", "fail")
+    aoebank(*words, "--dry-run", "--decisions", "saved.json")
+    assert aoebank(*words, "--apply", "saved.json").exit_code == 1
+    again = ("a", "b", "-o", "out2", "--policy", "fail", "--apply", "saved.json", "--all", "theirs")
+    assert aoebank(*again).exit_code == 0
+    assert tiles(work, "out2") == {0: 2, 1: 2, 2: 1}
+
+
+def test_all_needs_apply_and_a_side(work: Path) -> None:
+    assert aoebank("a", "b", "-o", "out", "--all", "ours").exit_code == 2
+    aoebank("a", "b", "-o", "a", "--policy", "fail")
+    outcome = aoebank("--apply", f"a/{NAMES[UNIFIED]}.conflicts", "--all", "base")
+    assert outcome.exit_code == 2
+    assert "ours or theirs" in outcome.stderr
+
+
 def test_json_has_every_decision_with_its_records(work: Path) -> None:
     document = json.loads(aoebank("a", "b", "-o", "out", "--json").stdout)
     assert [decision["reason"] for decision in document["decisions"]] == [

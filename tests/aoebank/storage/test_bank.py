@@ -461,3 +461,9 @@ def test_cube_bank_with_its_binary_twin_is_left_alone(tmp_path: Path) -> None:
         Bank(tmp_path).put(path, [make_record()])
     assert caught.value.path == path.with_suffix(".bin")
     assert path.read_bytes() == b""
+
+
+def test_root_may_be_a_text(tmp_path: Path) -> None:
+    bank = Bank(str(tmp_path))
+    assert bank.root == tmp_path
+    assert [*bank.iter_files()] == []
