@@ -55,7 +55,7 @@ def read_answer(text: str, place: int) -> Answer:
     cheque, tick, *names = items
     extra: dict[str, JsonValue] = {"name": names[0]} if names else {}
     time = cost_us(tick)
-    if time is None and tick != 0:
+    if time is None and (tick != 0 or type(tick) is not int):  # -0.0 is no time either, and kept
         extra["tick"] = tick
     return Answer(strategy=cheque, cost_us=time, extra=extra)
 

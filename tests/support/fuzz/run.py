@@ -32,13 +32,13 @@ class FuzzState:
         first: Number of the first input.
         done: Inputs run.
         finds: Number and reason of inputs that broke something.
-        most_calls_per_byte: The most work an input took, of those counted.
+        most_calls: The most calls an input took, of those counted, and its size in bytes.
     """
 
     first: int = 0
     done: int = 0
     finds: list[tuple[int, str]] = field(default_factory=list)
-    most_calls_per_byte: float = 0.0
+    most_calls: tuple[int, int] = (0, 0)
 
 
 def load_state(place: Path | None, *, first: int = 0) -> FuzzState:
@@ -47,6 +47,8 @@ def load_state(place: Path | None, *, first: int = 0) -> FuzzState:
         return FuzzState(first=first)
     members = json.loads(place.read_text())
     members["finds"] = [(number, reason) for number, reason in members["finds"]]
+    calls, size = members["most_calls"]
+    members["most_calls"] = (calls, size)
     return FuzzState(**members)
 
 
@@ -97,7 +99,7 @@ def _check_counted(tried: FuzzInput, scratch: Path, state: FuzzState) -> None:
     profile.runcall(check_input, tried, scratch)
     calls = sum(entry.callcount for entry in profile.getstats())
     size = sum(map(len, (tried.base, tried.ours, tried.theirs)))
-    state.most_calls_per_byte = max(state.most_calls_per_byte, calls / max(size, 1))
+    state.most_calls = max(state.most_calls, (calls, size))
     if calls > CALLS_FREE + CALLS_PER_BYTE * size:
         raise FindError(f"{calls} calls for {size} bytes")
 
