@@ -1,14 +1,16 @@
-"""Measure `diff`, `log` and `blame` at the root of a source repository that holds banks.
+"""Measure `diff`, `log`, `blame`, `validate` and `verify-merge` at the root of a source repository.
 
     python benchmarks/bank_repository.py [--files 5000] [--commits 2000] [--keep DIRECTORY]
-    python benchmarks/bank_repository.py --repository CLONE --tags v8.5.0 v9.0.0
+    python benchmarks/bank_repository.py --repository CLONE|BUNDLE --tags v8.5.0 v9.0.0
 
 Without `--repository` one is made with `git fast-import`: sources, JSON files that are no banks,
 and runtime banks beside the operators they belong to, with the traits of the repository of an
 operator library: one commit in twenty touches a bank, one in ten is a merge of a branch of two
 commits, banks are renamed, removed and added, and two releases are tagged. Measured are whole
 commands, start of Python included, page cache warm: wall-clock seconds and CPU seconds of the
-fastest of `--repeat` runs, and the peak memory of the largest process. Writes Markdown.
+fastest of `--repeat` runs, the peak memory of the largest process, and how many lines are written.
+Each measured command is that of the `aoebank` on PYTHONPATH, so an older one can be measured too;
+what it does not know is left out with `--only`. Writes Markdown.
 """
 
 from __future__ import annotations
@@ -40,11 +42,12 @@ START = 1_700_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one command took; both times in seconds."""
+    """What one command took; both times in seconds, and how many lines it wrote."""
 
     wall: float
     cpu: float
     peak_mib: float
+    lines: int
 
 
 @dataclass(slots=True)
@@ -177,31 +180,47 @@ def _step(history: History) -> None:
 def measure(command: Sequence[str], *, cwd: Path) -> Cost:
     """Run a command and return what it took, programs it started included."""
     start = time.perf_counter()
-    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    assert process.stderr is not None
-    errors = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, cwd=cwd, stdout=output, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        output.seek(0)
+        lines = sum(1 for _ in output)
+        errors.seek(0)
+        said = errors.read().decode()
     wall = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in (0, 1):
-        raise SystemExit(errors.decode())
-    return Cost(wall=wall, cpu=usage.ru_utime + usage.ru_stime, peak_mib=usage.ru_maxrss / 1024)
+        raise SystemExit(said)
+    cpu, peak_mib = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    return Cost(wall=wall, cpu=cpu, peak_mib=peak_mib, lines=lines)
 
 
 def key_to_blame(top: Path) -> str:
     """Return the key of a record of the newest commit, one of the largest bank file."""
     from aoebank.storage.bank import load_file
 
-    listing = subprocess.run(
-        ["git", "ls-files", "*_runtime_kb.json"], cwd=top, check=True, capture_output=True
-    )
-    paths = [top / os.fsdecode(line) for line in listing.stdout.splitlines()]
+    listing = _git(top, "ls-files", "*_runtime_kb.json")
+    paths = [top / os.fsdecode(line) for line in listing.splitlines()]
     parsed = load_file(max(paths, key=lambda path: (path.stat().st_size, path)))
     return parsed.keys[len(parsed) // 2]
 
 
-def figures(top: Path, tags: Sequence[str], repeat: int) -> Iterator[str]:
-    """Yield a row per command."""
+def clone_bundle(bundle: Path, top: Path, tag: str) -> Path:
+    """Return a clone of a bundle, whose work tree is at a tag."""
+    top.mkdir()
+    _git(top, "init", "-q")
+    wanted = ("refs/heads/*:refs/bundle/*", "refs/tags/*:refs/tags/*")
+    _git(top, "fetch", "-q", str(bundle.absolute()), *wanted)
+    _git(top, "checkout", "-q", tag)
+    return top
+
+
+def _git(top: Path, *arguments: str) -> bytes:
+    return subprocess.run(["git", *arguments], cwd=top, check=True, capture_output=True).stdout
+
+
+def figures(top: Path, tags: Sequence[str], repeat: int, only: str = "") -> Iterator[str]:
+    """Yield a row per command; `only` is a part of the commands wanted."""
     start = "import sys; from aoebank.cli.app import main; sys.exit(main())"
     aoebank = [sys.executable, "-c", start]
     old, new = tags
@@ -209,12 +228,20 @@ def figures(top: Path, tags: Sequence[str], repeat: int) -> Iterator[str]:
         f"`diff git:{old} git:{new}`": ["diff", f"git:{old}", f"git:{new}"],
         "`log -n 3 .`": ["log", "-n", "3", "."],
         "`blame KEY .`": ["blame", key_to_blame(top), "."],
+        "`validate .`": ["validate", "."],
+        f"`validate . --baseline git:{old}`": ["validate", ".", "--baseline", f"git:{old}"],
+        "`git verify-merge HEAD~1000..HEAD`": ["git", "verify-merge", "HEAD~1000..HEAD"],
     }
+    if len(_git(top, "rev-list", "-n", "1001", "--first-parent", "HEAD").split()) < 1001:
+        del commands["`git verify-merge HEAD~1000..HEAD`"]
     for title, command in commands.items():
+        if only not in title:
+            continue
         costs = [measure([*aoebank, *command], cwd=top) for _ in range(repeat)]
         best = min(costs, key=lambda cost: cost.wall)
         peak = max(cost.peak_mib for cost in costs)
-        yield f"| {title} | {best.wall:.2f} s | {best.cpu:.2f} s | {peak:.0f} MiB |"
+        times = f"{best.wall:.2f} s | {best.cpu:.2f} s"
+        yield f"| {title} | {times} | {peak:.0f} MiB | {best.lines} |"
 
 
 def main() -> None:
@@ -224,7 +251,8 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=2000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--keep", type=Path, help="make the repository here and leave it")
-    parser.add_argument("--repository", type=Path, help="measure in this clone")
+    parser.add_argument("--repository", type=Path, help="measure in this clone or bundle")
+    parser.add_argument("--only", default="", help="commands with this in them")
     parser.add_argument("--tags", nargs=2, default=["v1", "v2"])
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -236,9 +264,11 @@ def main() -> None:
             )
             maker.start()
             maker.join()
-        print("| command | wall | CPU | peak |")
-        print("|---|---|---|---|")
-        for row in figures(top, given.tags, given.repeat):
+        elif top.is_file():
+            top = clone_bundle(top, Path(folder, "repository"), given.tags[1])
+        print("| command | wall | CPU | peak | lines |")
+        print("|---|---|---|---|---|")
+        for row in figures(top, given.tags, given.repeat, given.only):
             print(row, flush=True)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from bank_repository import key_to_blame, write_repository
+from bank_repository import clone_bundle, figures, key_to_blame, write_repository
 from make_bank import LAYOUTS, make_bank, runtime_lines
 
 from aoebank.ops.history.blame import blame
@@ -52,3 +52,17 @@ def test_synthetic_repository_is_the_same_each_time_and_has_banks_with_a_past(
     top = tmp_path / "a"
     (found,) = blame(top, key_to_blame(top), wanted=RecordFilter()).records
     assert found.states
+
+
+def test_figures_of_a_bundle_have_a_row_per_command(tmp_path: Path) -> None:
+    write_repository(tmp_path / "made", files=80, commits=60)
+    bundle = tmp_path / "history.bundle"
+    command = ["git", "bundle", "create", "-q", str(bundle), "--branches", "--tags"]
+    subprocess.run(command, cwd=tmp_path / "made", check=True)
+    top = clone_bundle(bundle, tmp_path / "clone", "v2")
+    rows = [*figures(top, ("v1", "v2"), 1, "validate")]
+    assert [row.split("|")[1].strip() for row in rows] == [
+        "`validate .`",
+        "`validate . --baseline git:v1`",
+    ]
+    assert all(row.count("|") == 6 for row in rows)

@@ -12,14 +12,18 @@ from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.model.quarantine import Quarantine
 from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.document import CONFLICT_SUFFIX
 from aoebank.ops.merge.file import FileMerge, merge_ancestors, merge_bytes
 from aoebank.ops.merge.guards import Exclusions
 from aoebank.ops.merge.lines import is_of_lines
 from aoebank.ops.merge.plan import Three
 from aoebank.ops.merge.policy import MergeRules
-from aoebank.storage.git.lasting import CommitTree, ObjectReader
+from aoebank.storage.git.lasting import CommitTree, ObjectReader, TreeReader
 from aoebank.storage.git.merges import Commit, find_renames, merge_bases
 from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine
+
+# whatever is a bank, beside one, or waits for a person
+_PATHSPECS = tuple(f":(top)*{suffix}" for suffix in (".json", ".jsonl", CONFLICT_SUFFIX))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +37,24 @@ class MergePaths(Three[str | None]):
     path: str
 
 
+def read_trees(top: Path) -> TreeReader:
+    """Return what reads the files of commits a merge of banks can be about."""
+    return TreeReader(_PATHSPECS, objects=ObjectReader(top))
+
+
 class MergeAgain:
     """A merge commit of two parents, taken apart."""
 
-    def __init__(self, commit: Commit, *, objects: ObjectReader, rules: MergeRules) -> None:
+    def __init__(self, commit: Commit, *, trees: TreeReader, rules: MergeRules) -> None:
         """Take a merge commit apart.
 
         Args:
-            objects: Of the repository, its folder the top of the work tree; merges share one.
+            trees: Of `read_trees`; merges share one.
         """
         self.commit = commit
-        self._top = top = objects.cwd
+        self._top = top = trees.objects.cwd
         self._rules = rules
-        self._tree = cache(lambda name: CommitTree(name, objects=objects))
+        self._tree = cache(lambda name: CommitTree(name, trees=trees))
         self._renames = cache(lambda old, new: find_renames(old, new, cwd=top))
         self._bases = merge_bases(commit.parents[0], commit.parents[1:], cwd=top)
         self.committed = self._tree(commit.name)

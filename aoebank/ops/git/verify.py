@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aoebank.errors import AoebankError
 from aoebank.model.merge_verdict import MergeFault, MergeProblem, MergeVerdict
-from aoebank.ops.git.again import MergeAgain, MergePaths
+from aoebank.ops.git.again import MergeAgain, MergePaths, read_trees
 from aoebank.ops.git.conflicts import find_conflict_files, find_conflicts, waiting_text
 from aoebank.ops.git.verify_records import (
     CommittedFile,
@@ -22,7 +22,7 @@ from aoebank.ops.merge.file import parse_version
 from aoebank.ops.merge.lines import is_of_lines
 from aoebank.ops.merge.plan import CLEAN, FilePlan, Reason, Three
 from aoebank.ops.merge.policy import MergeRules
-from aoebank.storage.git.lasting import ObjectReader
+from aoebank.storage.git.lasting import TreeReader
 from aoebank.storage.git.merges import Commit, demand_full_history, list_merges
 from aoebank.storage.git.program import find_work_tree
 
@@ -47,9 +47,9 @@ def verify_merges(
     demand_full_history(top)
     found = (commit for name in revisions for commit in list_merges(name, cwd=top))
     commits = {commit.name: commit for commit in found}
-    objects = ObjectReader(top)
+    trees = read_trees(top)
     verdicts = [
-        _verify(commit, objects=objects, rules=rules, may_choose=may_choose)
+        _verify(commit, trees=trees, rules=rules, may_choose=may_choose)
         for commit in commits.values()
     ]
     return (*verdicts, *_verify_work_tree(top))
@@ -72,13 +72,13 @@ def _unsettled(path: str, file: ConflictFile) -> MergeProblem:
 
 
 def _verify(
-    commit: Commit, *, objects: ObjectReader, rules: MergeRules, may_choose: bool
+    commit: Commit, *, trees: TreeReader, rules: MergeRules, may_choose: bool
 ) -> MergeVerdict:
     verdict = MergeVerdict(commit=commit.name, subject=commit.subject)
     if len(commit.parents) != 2:
         octopus = f"octopus merge of {len(commit.parents)} parents: not computed again"
         return replace(verdict, note=_NO_MERGE.get(len(commit.parents), octopus))
-    merge = MergeAgain(commit, objects=objects, rules=rules)
+    merge = MergeAgain(commit, trees=trees, rules=rules)
     problems: list[MergeProblem] = []
     files = choices = ours = 0
     for paths in merge.iter_paths():

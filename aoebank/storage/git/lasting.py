@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from aoebank.errors import HistoryError
-from aoebank.storage.git.program import FILE_MODES, iter_blobs, run_git, start_git
+from aoebank.storage.git.program import FILE_MODES, run_git, start_git
 
 _EMPTY_TREE = ("hash-object", "-t", "tree", "--stdin")
 _LAST = b"/\n"  # no object name: `git diff-tree --stdin` writes it back, and what it held with it
@@ -120,7 +120,7 @@ class TreeReader:
     def __init__(self, pathspecs: tuple[str, ...], *, objects: ObjectReader) -> None:
         options = ("--stdin", "-r", "-z", "--raw", "--no-renames", "--no-abbrev")
         self._program = _Lasting("diff-tree", *options, "--", *pathspecs, cwd=objects.cwd)
-        self._objects = objects
+        self.objects = objects
         self._last = ""
         self._files: dict[str, str] = {}
 
@@ -140,7 +140,7 @@ class TreeReader:
         Args:
             old: A commit; empty for nothing at all.
         """
-        trees = [self._objects.tree_of(commit).encode("ascii") for commit in (old, new)]
+        trees = [self.objects.tree_of(commit).encode("ascii") for commit in (old, new)]
         found: dict[str, tuple[str | None, str | None]] = {}
         if trees[0] == trees[1]:
             return found
@@ -166,13 +166,12 @@ class TreeReader:
 
 
 class CommitTree:
-    """The regular files of a commit by their path from the top."""
+    """The files of a commit that a tree reader looks for, by their path from the top."""
 
-    def __init__(self, commit: str, *, objects: ObjectReader) -> None:
+    def __init__(self, commit: str, *, trees: TreeReader) -> None:
         self.commit = commit
-        self._objects = objects
-        listed = iter_blobs(commit, cwd=objects.cwd)
-        self.blobs = {blob.path: blob.name for blob in listed if blob.is_file}
+        self.blobs = trees.files(commit)
+        self._objects = trees.objects
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file, or None if the commit has none of this name."""

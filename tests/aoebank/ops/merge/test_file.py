@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.merge_files import NAMES, Answer, make_file
 
-from aoebank.ops.git.again import MergeAgain
+from aoebank.ops.git.again import MergeAgain, read_trees
 from aoebank.ops.git.driver import DriverCall, DriverFiles, DriverOutcome, run_merge_driver
 from aoebank.ops.git.verify import verify_merges
 from aoebank.ops.merge.destination import Destination
 from aoebank.ops.merge.plan import Decision
 from aoebank.ops.merge.policy import MergeRules, Policy
 from aoebank.ops.merge.run import MergeRequest, merge
-from aoebank.storage.git.lasting import ObjectReader
 from aoebank.storage.git.merges import list_merges
 from aoebank.storage.sides.side import PathSide
 
@@ -67,7 +66,7 @@ def test_command_driver_and_check_give_the_same_bytes_and_decisions(
 
         _commit(top, NAMES[name], {**files, "merge": data})
         (commit,) = list_merges("merge", cwd=top)
-        again = MergeAgain(commit, objects=ObjectReader(top), rules=rules)
+        again = MergeAgain(commit, trees=read_trees(top), rules=rules)
         for paths in again.iter_paths():
             merged = again.merge(paths, again.versions(paths))
             assert merged.data == written
