@@ -107,7 +107,7 @@ class _World:
             path.relative_to(target).as_posix(): NOW.sub(b"", path.read_bytes())
             for path in sorted(target.rglob("*"))
             if path.is_file()
-            and TEMPORARY_SUFFIX not in path.name
+            and TEMPORARY_SUFFIX not in path.as_posix()  # a folder may be one too
             and not path.relative_to(target).as_posix().startswith(HISTORY)
         }
 
