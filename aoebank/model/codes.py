@@ -62,6 +62,7 @@ CODES: dict[str, FindingCode] = {
     "AB113": _error("line holds no record"),
     "AB114": _error("more bad lines than the reader survives"),
     "AB115": _note("file holds no record"),
+    "AB116": _error("integer with more digits than Python reads"),
     "AB201": _error("file is not one JSON object or list"),
     "AB202": _error("record is not a list of candidates"),
     "AB203": _error("record has no candidate"),

@@ -87,6 +87,7 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB113": {A: line() + "\n{}\n"},
     "AB114": {A: "\n" * 8},
     "AB115": {B: "{}"},
+    "AB116": {B: unified(KEY, candidate()).replace("1.0", "9" * 4301)},
     "AB201": {B: "[]"},
     "AB202": {B: json.dumps({KEY: {}})},
     "AB203": {B: json.dumps({KEY: []})},

@@ -11,10 +11,16 @@ from aoebank.formats.lines import LineIndex
 from aoebank.model.finding import Finding, Location, make_finding
 
 BOM = b"\xef\xbb\xbf"
+LONG_INTEGER = "integer has more digits than Python reads"
 _LONGEST_STUB = 100
 _MOST_MARKERS = 1000  # each is a finding; a file with more of them is no bank
 _BLANK = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*")
 _STUB = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*")
+MOST_DIGITS = 4300  # Source: sys.int_info.default_max_str_digits of CPython, for int(text)
+_DIGITS = frozenset(b"0123456789")
+_LONG_INTEGER = re.compile(
+    rb'"(?:[^"\\\n]|\\.)*"|(?<![0-9.eE+-])-?(?P<digits>[0-9]{%d,})(?![0-9.eE])' % (MOST_DIGITS + 1)
+)
 _MARKER = re.compile(rb"^(?:<{7} |={7}\r?$|\|{7} |>{7} )[^\n]*", re.MULTILINE)
 
 
@@ -47,6 +53,7 @@ def check_text(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
     yield from _check_line_ends(data, path, lines)
     yield from _check_encoding(data, path, lines)
     yield from _check_markers(data, path, lines)
+    yield from _check_integers(data, path, lines)
 
 
 def _check_line_ends(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
@@ -92,3 +99,27 @@ def _check_markers(data: bytes, path: Path, lines: LineIndex) -> Iterator[Findin
             got=match[0][:40].decode("utf-8", errors="replace").rstrip(),
             hint="merge the two versions again",
         )
+
+
+def _check_integers(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
+    for start, digits in islice(iter_long_integers(data), _MOST_MARKERS):
+        yield make_finding(
+            "AB116",
+            lines.location(path, start, start + digits),
+            LONG_INTEGER,
+            got=f"{digits} digits",
+            expected=f"at most {MOST_DIGITS}",
+            hint="restore the record from git, or remove it",
+        )
+
+
+def iter_long_integers(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield first byte and digits of each integer in JSON text that Python does not read."""
+    step = MOST_DIGITS // 2  # few bytes tell: so many digits cover a stretch between two of these
+    if any(
+        data[place] in _DIGITS and data[place : place + step].isdigit()
+        for place in range(0, len(data) - step + 1, step)
+    ):
+        for match in _LONG_INTEGER.finditer(data):
+            if match["digits"]:
+                yield match.start("digits"), len(match["digits"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
+from aoebank.formats.text.checks import LONG_INTEGER, MOST_DIGITS, iter_long_integers
 from aoebank.formats.text.cost import cost_us
 from aoebank.formats.text.problem import Problem, kind_of
 from aoebank.model.json_value import JsonObject, JsonValue
@@ -127,6 +128,16 @@ def _answer_problems(inner: str) -> Iterator[Problem]:
             message=f"string holds no JSON: {error.problem}",
             got=inner[:40],
             expected=_EXPECTED,
+            hint="tune the workload again",
+        )
+        return
+    for _, digits in iter_long_integers(inner.encode("utf-8", errors="replace")):
+        yield Problem(
+            code="AB116",
+            tokens=(),
+            message=LONG_INTEGER,
+            got=f"{digits} digits",
+            expected=f"at most {MOST_DIGITS}",
             hint="tune the workload again",
         )
         return
