@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from aoebank.errors import BankPathError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.provenance import Event, Provenance
-from aoebank.storage.sides.side import Side
+from aoebank.storage.sides.side import Side, listing_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,21 +42,26 @@ class ListResult:
 
     Attributes:
         root: How a person wrote it.
+        closed: Files and folders that cannot be read, so that records may be missing.
     """
 
     root: str
     files: tuple[FileSummary, ...]
+    closed: tuple[BankPathError, ...] = ()
 
 
 def list_bank(side: Side) -> ListResult:
-    """Return a summary of each bank file; one that is gone meanwhile has none.
-
-    Raises:
-        BankPermissionError: a folder cannot be listed, so files may be missing.
-    """
-    loaded = ((name, side.load(name)) for name in side.names())
-    files = (_summary(side, name, parsed) for name, parsed in loaded if parsed is not None)
-    return ListResult(root=side.label, files=tuple(files))
+    """Return a summary of each bank file; one that is gone meanwhile has none."""
+    names, unlisted = listing_of(side)
+    closed: list[BankPathError] = [*unlisted]
+    files: list[FileSummary] = []
+    for name in names:
+        try:
+            parsed = side.load(name)
+            files += () if parsed is None else (_summary(side, name, parsed),)
+        except BankPathError as error:
+            closed.append(error)
+    return ListResult(root=side.label, files=tuple(files), closed=tuple(closed))
 
 
 def _summary(side: Side, file_name: str, parsed: ParsedFile) -> FileSummary:

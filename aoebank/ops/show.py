@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import RecordError, UsageError
+from aoebank.errors import BankPermissionError, RecordError, UsageError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import format_of
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
-from aoebank.storage.sides.side import PathSide, Side
+from aoebank.storage.sides.side import PathSide, Side, listing_of
 
 MIN_PREFIX = 4
 _MOST = 2**32
@@ -72,19 +72,21 @@ def show(selectors: Sequence[str], trees: Sequence[Side]) -> ShowResult:
     """
     found: list[ShownRecord] = []
     misses: list[SelectorMiss] = []
-    results = (result for selector in selectors for result in _select(selector, trees))
+    results = (result for selector in selectors for result in _select(selector, trees, misses))
     if not selectors:
-        files = (place for place in _places(trees) if not place.side.is_tree)
+        files = (place for place in _places(trees, misses) if not place.side.is_tree)
         results = (result for place in files for result in _shown(place.side.label, place, None))
     for result in results:
         if isinstance(result, SelectorMiss):
             misses.append(result)
         else:
             found.append(result)
-    return ShowResult(records=tuple(found), misses=tuple(misses))
+    return ShowResult(records=tuple(found), misses=tuple(dict.fromkeys(misses)))
 
 
-def _select(selector: str, trees: Sequence[Side]) -> Iterator[ShownRecord | SelectorMiss]:
+def _select(
+    selector: str, trees: Sequence[Side], misses: list[SelectorMiss]
+) -> Iterator[ShownRecord | SelectorMiss]:
     path, colon, key = Path(selector), "", ""
     if not path.is_file():
         name, colon, key = selector.rpartition(":")
@@ -94,7 +96,7 @@ def _select(selector: str, trees: Sequence[Side]) -> Iterator[ShownRecord | Sele
     elif colon and path.is_file():
         yield from _of_key(selector, _check_key(key), [_on_disk(path)])
     elif not colon:
-        yield from _of_key(selector, _check_key(selector), _places(trees))
+        yield from _of_key(selector, _check_key(selector), _places(trees, misses))
     else:
         yield SelectorMiss(selector=selector, reason=f"no file {path}")
 
@@ -113,8 +115,12 @@ def _on_disk(path: Path) -> _Place:
     return _Place(side=PathSide(label=str(path), path=path), name=path.name)
 
 
-def _places(trees: Sequence[Side]) -> Iterator[_Place]:
-    return (_Place(side=side, name=name) for side in trees for name in side.names())
+def _places(trees: Sequence[Side], misses: list[SelectorMiss]) -> Iterator[_Place]:
+    """Yield the bank files; what of the trees cannot be read is told among `misses`."""
+    for side in trees:
+        names, closed = listing_of(side)
+        misses += (SelectorMiss(selector=str(error.path), reason=error.problem) for error in closed)
+        yield from (_Place(side=side, name=name) for name in names)
 
 
 def _of_key(
@@ -124,7 +130,11 @@ def _of_key(
     number = int(prefix) if prefix.isdecimal() and len(prefix) <= len(str(_MOST)) else _MOST
     matches: list[tuple[_Place, Path, str]] = []
     for place in places:
-        parsed = place.load()
+        try:
+            parsed = place.load()
+        except BankPermissionError as error:
+            yield SelectorMiss(selector=str(error.path), reason=error.problem)
+            continue
         keys = {key for key in parsed.keys if key.startswith(prefix)}
         if number < _MOST:
             keys |= {*parsed.format.iter_keys_of_id(parsed, number)}
@@ -141,7 +151,11 @@ def _of_key(
 
 def _shown(selector: str, place: _Place, key: str | None) -> Iterator[ShownRecord | SelectorMiss]:
     """Yield the record of one key, or of all."""
-    parsed = place.load()
+    try:
+        parsed = place.load()
+    except BankPermissionError as closed:
+        yield SelectorMiss(selector=str(closed.path), reason=closed.problem)
+        return
     error = find_error(parsed)
     if error is not None and not len(parsed):
         yield SelectorMiss(selector=selector, reason=f"{error.location}: {error.message}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError
+from aoebank.errors import AoebankError, BankPermissionError
 from aoebank.ops.ls import FileSummary, ListResult
 from aoebank.report.output import Text, plural
 
@@ -16,8 +16,23 @@ class ListReport:
 
     result: ListResult
     schema: str = "aoebank.ls/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
+
+    @property
+    def error(self) -> AoebankError | None:
+        """Return why files may be missing."""
+        closed = self.result.closed
+        if len(closed) <= 1:
+            return closed[0] if closed else None
+        return BankPermissionError(
+            f"{len(closed)} files and folders cannot be read",
+            where=self.result.root,
+            hint=closed[0].hint,
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0, or that of the error: records in what cannot be read are not counted."""
+        return self.error.exit_code if self.error is not None else 0
 
     def document(self) -> Mapping[str, object]:
         """Return a member per file."""
@@ -25,6 +40,9 @@ class ListReport:
             "root": self.result.root,
             "records": sum(file.records for file in self.result.files),
             "files": [_document(file) for file in self.result.files],
+            "unreadable": [
+                {"path": str(error.path), "problem": error.problem} for error in self.result.closed
+            ],
         }
 
     def write(self, text: Text) -> None:
@@ -45,6 +63,8 @@ class ListReport:
         for file in self.result.files:
             if file.problem:
                 text.line(("broken: ", "red"), _place(file))
+        for error in self.result.closed:
+            text.line(("unreadable: ", "red"), error.headline)
         records = sum(file.records for file in self.result.files)
         text.line(f"{plural(len(self.result.files), 'file')}, {plural(records, 'record')}")
 

@@ -30,7 +30,7 @@ from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
 from aoebank.storage.side_cars import SideCars, Signature
-from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, iter_tree
+from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, find_closed, iter_tree
 from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.lock import read_settled
 from aoebank.storage.writing.staged import update_file
@@ -101,10 +101,18 @@ class Bank:
         return loaded.parsed.iter_records() if loaded else iter(())
 
     def iter_files(self) -> Iterator[Path]:
-        """Yield the bank files of the tree, sorted."""
+        """Yield the bank files of the tree, sorted.
+
+        Raises:
+            BankPermissionError: a file or folder cannot be read, at the end of the others.
+        """
+        closed: list[BankPermissionError] = []
         for entry in self.iter_entries():
+            closed += filter(None, [find_closed(entry)])
             if entry.kind is FileKind.BANK:
                 yield entry.path
+        for error in closed:
+            raise error
 
     def iter_entries(self) -> Iterator[TreeEntry]:
         """Yield everything in the tree, strangers and left-overs too, each with what it is."""

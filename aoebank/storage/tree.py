@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from aoebank.errors import BankPermissionError, shell_word
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, find_format, may_be_bank
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 
 BACKUP_SUFFIX = ".json.aoe"  # CANN's backup during a flush; one that stays is a dead flush
+
+_NO_FILE = "no regular file"
+_NOWHERE = "link to nowhere"
 
 
 class FileKind(StrEnum):
@@ -87,6 +91,20 @@ def _walk(
                 yield classify(Path(folder, name), is_named=False)
 
 
+def find_closed(entry: TreeEntry) -> BankPermissionError | None:
+    """Return the error of a file or folder the system does not let us read; a pipe has none.
+
+    Passed over without a word, its records would count as not there.
+    """
+    if entry.kind is not FileKind.UNREADABLE or entry.reason in (_NO_FILE, _NOWHERE):
+        return None
+    return BankPermissionError(
+        f"cannot be read: {entry.reason}",
+        path=entry.path,
+        hint=f"chmod u+rX {shell_word(entry.path)}",
+    )
+
+
 def leads_back(link: Path) -> bool:
     """Return whether a link points to the folder it is in, or to one above that."""
     return link.parent.resolve().is_relative_to(link.resolve())
@@ -102,7 +120,7 @@ def classify(path: Path, *, is_named: bool = True) -> TreeEntry:
         return TreeEntry(path=path, kind=FileKind.LEFT_OVER)
     try:
         if not path.is_file():  # a pipe would make us wait for ever
-            reason = "no regular file" if path.exists() else "link to nowhere"
+            reason = _NO_FILE if path.exists() else _NOWHERE
             return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason)
         if path.name.endswith(SUFFIX):
             return TreeEntry(path=path, kind=FileKind.SIDE_CAR)

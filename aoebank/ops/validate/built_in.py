@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from aoebank.errors import AoebankError, BankNotFoundError
+from aoebank.errors import AoebankError, BankNotFoundError, BankPathError, shell_word
 from aoebank.formats.protocol import ParsedFile
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.record import Record
@@ -31,6 +31,7 @@ class BuiltInBank:
         self.root = root
         self._named_by = named_by
         self._parsed: dict[Path, ParsedFile] = {}
+        self._closed: dict[Path, str] = {}
 
     def findings(self) -> Iterator[Finding]:
         """Yield why nothing could be compared, if a variable names a place without files."""
@@ -41,6 +42,15 @@ class BuiltInBank:
                 "no built-in bank to compare with",
                 got=self._named_by or None,
                 hint="name its directory with --built-in, or unset the variable",
+            )
+
+        for path, problem in sorted(self._closed.items()):
+            yield make_finding(
+                "AB512",
+                Location(path=path),
+                f"part of the built-in bank to compare with cannot be read: {problem}",
+                got=self._named_by or None,
+                hint=f"chmod u+rX {shell_word(path)}",
             )
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
@@ -69,6 +79,9 @@ class BuiltInBank:
         if path not in self._parsed:
             try:
                 self._parsed[path] = load_file(path)
+            except BankPathError as error:
+                self._closed[path] = error.problem
+                return None
             except AoebankError:
                 return None
         return self._parsed[path]
@@ -81,7 +94,7 @@ class BuiltInBank:
         roots = [folder for folder in folders if folder.is_dir()] or [self.root]
         found: dict[str, tuple[Path, ...]] = {}
         for root in roots:
-            for folder, folders_below, names in os.walk(root):
+            for folder, folders_below, names in os.walk(root, onerror=self._note_closed):
                 folders_below.sort()
                 for name in sorted(name for name in names if name.endswith(".json")):
                     path = Path(folder, name)
@@ -89,6 +102,9 @@ class BuiltInBank:
                     if path not in known:
                         found[_bank_name(path)] = (*known, path)
         return found
+
+    def _note_closed(self, error: OSError) -> None:
+        self._closed[Path(error.filename)] = str(error.strerror or error).lower()
 
 
 def find_built_in(directory: Path | None, *, env: Mapping[str, str], cwd: Path) -> BuiltInBank:

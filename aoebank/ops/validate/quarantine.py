@@ -18,6 +18,7 @@ from aoebank.storage.quarantine import (
     load_quarantine,
     quarantine_path,
 )
+from aoebank.storage.tree import FileKind
 
 
 class QuarantineCheck:
@@ -95,9 +96,10 @@ class QuarantineCheck:
 
 
 def _targets(root: Path) -> Iterator[tuple[frozenset[str], str | None]]:
-    for path in Bank(root).iter_files():
-        parts = parts_of(path.relative_to(root).as_posix())
-        yield parts.soc_versions, parts.op_type
+    for entry in Bank(root).iter_entries():
+        if entry.kind is FileKind.BANK:  # what cannot be read is told where the tree is checked
+            parts = parts_of(entry.path.relative_to(root).as_posix())
+            yield parts.soc_versions, parts.op_type
 
 
 def _may_hold(entry: QuarantineEntry, socs: frozenset[str], op_type: str | None) -> bool:

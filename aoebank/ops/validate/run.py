@@ -135,6 +135,8 @@ def iter_entries(paths: Iterable[Path], missing: list[Path]) -> Iterator[TreeEnt
     for path in paths:
         try:
             is_tree, exists = path.is_dir(), path.exists()
+        except PermissionError:  # of a folder above: who knows what is there
+            is_tree, exists = False, True
         except (OSError, ValueError):  # a loop of links, a name too long, a NUL in it
             is_tree, exists = False, False
         if not exists:

@@ -11,14 +11,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from aoebank.errors import BankPermissionError, shell_word
+from aoebank.errors import BankPermissionError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
 from aoebank.formats.registry import HEAD_BYTES, find_format, format_of, may_be_bank
 from aoebank.formats.text.checks import is_blank
 from aoebank.storage.bank import load_file, load_provenance, read_file
 from aoebank.storage.readers.folders import size_of
-from aoebank.storage.tree import FileKind, iter_tree
+from aoebank.storage.tree import FileKind, find_closed, iter_tree
 
 
 class SideKind(StrEnum):
@@ -85,20 +85,19 @@ class PathSide:
         return self.path.is_dir()
 
     def names(self) -> tuple[str, ...]:
+        names, closed = self.listing()
+        for error in closed:  # passed over, its records would count as removed
+            raise error
+        return names
+
+    def listing(self) -> tuple[tuple[str, ...], tuple[BankPermissionError, ...]]:
+        """Return the bank files, sorted, and what of the tree cannot be read."""
         if not self.is_tree:
-            return (self.path.name,)
-        found = []
-        for entry in iter_tree(self.path):
-            if entry.kind is FileKind.UNREADABLE and entry.path.is_dir():
-                # passed over, its records would count as removed
-                raise BankPermissionError(
-                    f"folder cannot be listed: {entry.reason}",
-                    path=entry.path,
-                    hint=f"chmod u+rx {shell_word(entry.path)}",
-                )
-            if entry.kind is FileKind.BANK:
-                found.append(entry.path.relative_to(self.path).as_posix())
-        return tuple(sorted(found))
+            return (self.path.name,), ()
+        entries = [*iter_tree(self.path)]
+        banks = (entry.path for entry in entries if entry.kind is FileKind.BANK)
+        names = sorted(path.relative_to(self.path).as_posix() for path in banks)
+        return tuple(names), tuple(filter(None, map(find_closed, entries)))
 
     def load(self, name: str, *, like: ParsedFile | None = None) -> ParsedFile | None:
         path = self._place(name)
@@ -184,6 +183,11 @@ class StoredSide:
             head = read(stored)[:HEAD_BYTES]
             self.recognized[stored] = find_format(path, head) is not None
         return self.recognized[stored]
+
+
+def listing_of(side: Side) -> tuple[tuple[str, ...], tuple[BankPermissionError, ...]]:
+    """Return the bank files of a side, sorted, and what of it cannot be read."""
+    return side.listing() if isinstance(side, PathSide) else (side.names(), ())
 
 
 def size_on_disk(sides: Iterable[Side | None]) -> int:

@@ -105,7 +105,7 @@ def test_folder_that_cannot_be_listed_is_not_an_empty_one(
     closed = work_tree / "banks" / "Ascend910B2" / "unified_bank"
     entries = [TreeEntry(path=closed, kind=FileKind.UNREADABLE, reason="permission denied")]
     monkeypatch.setattr("aoebank.storage.sides.side.iter_tree", lambda _: iter(entries))
-    with pytest.raises(BankPermissionError, match="cannot be listed"):
+    with pytest.raises(BankPermissionError, match="cannot be read"):
         side("banks", work_tree).names()
 
 
