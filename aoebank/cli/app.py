@@ -92,11 +92,28 @@ def _print_version(asked: bool) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = _spread(sys.argv[1:] if argv is None else argv)
     code = run_program(PROGRAM, arguments or ["--help"])
     if not arguments:
         return UsageError.exit_code
     return EXIT_DRIVER if code > 1 and _verb(arguments) == "merge-driver" else code
+
+
+def _spread(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with `--fix=order,text` as what it stands for.
+
+    Typer knows no option that may have a value and need not.
+    """
+    spread: list[str] = []
+    for number, word in enumerate(arguments):
+        if word == "--":
+            return [*spread, *arguments[number:]]
+        option, _, classes = word.partition("=")
+        if option == "--fix" and classes:
+            spread += ["--fix", *(f"--fix-class={name}" for name in classes.split(","))]
+        else:
+            spread.append(word)
+    return spread
 
 
 def _verb(arguments: Sequence[str]) -> str:

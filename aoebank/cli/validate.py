@@ -74,14 +74,19 @@ def command(
         ),
     ] = "",
     fix: Annotated[
-        bool, typer.Option("--fix", help="Mend what is safe to mend, and show the difference.")
+        bool,
+        typer.Option(
+            "--fix",
+            help="Mend what is broken for a reader, and show the difference; "
+            "--fix=order,text: only these classes.",
+        ),
     ] = False,
     fix_class: Annotated[
         list[FixClass] | None,
         typer.Option(
             "--fix-class",
             show_default=False,
-            help="With --fix: these; by default bom, crlf and blank, and what --select names.",
+            help="As --fix=CLASS; by default bom, crlf and blank, and what --select names.",
         ),
     ] = None,
     dry_run: Annotated[

@@ -129,6 +129,9 @@ class Bank:
     def put(self, file: Path, records: Iterable[Record]) -> None:
         """Store records, replacing those of the same keys; the rest stays byte for byte.
 
+        Where the order means nothing a new file is sorted by key, and a sorted one stays so: tuning
+        in another order gives the same bytes. In others new records come last.
+
         Raises:
             BankFormatError: the file is broken; or a record is of another format, operator or
                 soc_version, or nothing a reader takes. The file is left as it is.
@@ -183,7 +186,10 @@ class Bank:
             data = format_.empty if old is None or is_blank(old) else old
             parsed = format_.parse(data, file)
             raise_if_broken(parsed)
-            result = format_.serialize(parsed, changes)
+            is_free = not len(parsed) and format_.may_be_sorted  # a new file is one in order
+            result = format_.serialize(
+                parsed, dict(sorted(changes.items())) if is_free else changes
+            )
             _demand_readable(format_.parse_like(result, file, parsed), changes)
             return result
 

@@ -7,9 +7,10 @@ exist, so that a million of them are one pass over the file.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 
 from aoebank.formats.protocol import ParsedFile
@@ -26,7 +27,9 @@ def splice(
     """Return the file with its changed records rendered and the rest as it was.
 
     A replaced key takes the place readers use; further records of the same key go, so that
-    no older answer comes back when the file is edited later. New keys come last.
+    no older answer comes back when the file is edited later. New keys come last; in a file that is
+    sorted by key, as CANN's own writers leave some, where they belong; in the order of `changes` in
+    one without records.
 
     Args:
         changes: As for `Format.serialize`.
@@ -42,16 +45,34 @@ def splice(
             removed.add(number)
         else:
             replaced[number] = _bytes_of(record, render)
-    added = [
-        _bytes_of(record, render)
+    new = {
+        key: _bytes_of(record, render)
         for key, record in changes.items()
         if record is not None and parsed.find(key) is None
-    ]
-    if not parsed.format.brackets:  # behind the last line, whatever else stands there
-        data = _edited(parsed, replaced, removed)
-        return _append(_without_stub(parsed, data) if added else data, added, _newline(parsed.data))
+    }
     kept = next((n for n in reversed(range(len(parsed))) if n not in removed), -1)
-    return _edited(parsed, replaced, removed, [(kept, added)] if added else [])
+    groups = _placed(parsed, new, removed) if new else []
+    if parsed.format.brackets:
+        return _edited(parsed, replaced, removed, groups)
+    added = groups.pop()[1] if groups and groups[-1][0] == kept else []
+    data = _edited(parsed, replaced, removed, groups)  # behind the last line, whatever stands there
+    return _append(_without_stub(parsed, data) if added else data, added, _newline(parsed.data))
+
+
+def _placed(
+    parsed: ParsedFile, new: Mapping[str, bytes], removed: AbstractSet[int]
+) -> list[_Group]:
+    """Return new records with the position of the one each follows, -1 for none."""
+    numbers = [number for number in range(len(parsed)) if number not in removed]
+    last = numbers[-1] if numbers else -1
+    keys = [parsed.keys[number] for number in numbers]
+    if not (keys and parsed.format.may_be_sorted) or any(a > b for a, b in pairwise(keys)):
+        return [(last, [*new.values()])]
+    followed: dict[int, list[bytes]] = {}
+    for key in sorted(new):
+        place = bisect_right(keys, key)
+        followed.setdefault(numbers[place - 1] if place else -1, []).append(new[key])
+    return sorted(followed.items())
 
 
 def splice_raw(

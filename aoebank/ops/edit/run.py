@@ -27,6 +27,7 @@ from aoebank.ops.selection import RecordFilter
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
 from aoebank.storage.twins import demand_no_twin
+from aoebank.storage.writing.places import real_place, tree_of
 from aoebank.storage.writing.staged import staged_changes
 
 
@@ -144,7 +145,7 @@ def edit(request: EditRequest) -> EditResult:
         op=request.op,
         files=tuple(files),
         fields=tuple(tally.fields()),
-        written=() if request.is_dry_run else _write(edits),
+        written=() if request.is_dry_run else _write(edits, request.paths),
         reader=reader if is_checked else None,
         is_guessed=request.reader is None,
     )
@@ -257,11 +258,12 @@ def _count(parsed: ParsedFile, data: bytes, replaced: Mapping[int, bytes], tally
         tally.add(old, new)
 
 
-def _write(edits: Sequence[tuple[ParsedFile, bytes]]) -> tuple[Path, ...]:
+def _write(edits: Sequence[tuple[ParsedFile, bytes]], asked: Sequence[Path]) -> tuple[Path, ...]:
     if not edits:
         return ()
-    folders = [os.path.realpath(parsed.path.parent) for parsed, _ in edits]
-    journal = tree_journal(Path(os.path.commonpath(folders)))
+    paths = [parsed.path for parsed, _ in edits]
+    places = [real_place(path, tree_of(path, asked) or path.parent) for path in paths]
+    journal = tree_journal(Path(os.path.commonpath([place.parent for place in places])))
     with staged_changes(journal) as changes:
         for parsed, data in edits:
             changes.write(parsed.path, data, old_sha256=sha256_of(parsed.data))

@@ -25,6 +25,7 @@ from aoebank.ops.validate.run import check_bank, iter_entries
 from aoebank.ops.validate.selection import Selection
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind
+from aoebank.storage.writing.places import tree_of
 from aoebank.storage.writing.staged import staged_changes
 
 _BLANK_LINE = re.compile(rb"^[ \t\r]*\n|^[ \t\r]+\Z", re.MULTILINE)
@@ -92,13 +93,7 @@ def plan_fixes(
         except (OSError, BankPathError):
             continue  # the check tells
         if fix is not None:
-            yield replace(fix, root=_root_of(entry.path, asked))
-
-
-def _root_of(path: Path, asked: Iterable[Path]) -> Path | None:
-    """Return the tree among the paths asked for that a file was met in."""
-    trees = [place for place in asked if place != path and path.is_relative_to(place)]
-    return None if path in asked else max(trees, key=lambda tree: len(tree.parts), default=None)
+            yield replace(fix, root=tree_of(entry.path, asked))
 
 
 def apply_fix(fix: FileFix) -> FixOutcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from aoebank.errors import BankPathError, shell_word
@@ -29,3 +30,10 @@ def real_place(path: Path, root: Path | None = None) -> Path:
             hint=f"name it directly: {shell_word(real)}, or put a copy in the place of the link",
         )
     return real
+
+
+def tree_of(path: Path, asked: Iterable[Path]) -> Path | None:
+    """Return the tree among the paths a person named that a file was met in; None: it was named."""
+    named = tuple(asked)
+    trees = [place for place in named if path.is_relative_to(place)]
+    return None if path in named else max(trees, key=lambda tree: len(tree.parts), default=None)

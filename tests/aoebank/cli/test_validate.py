@@ -44,6 +44,9 @@ def code(*arguments: object) -> int:
         (["--format", "junit", "--json"], 2),
         (["--fix-class", "bom"], 2),
         (["--fix", "--fix-class", "everything"], 2),
+        (["--fix=everything"], 2),
+        (["--fix=crlf,everything"], 2),
+        (["--fix=order,text"], 0),
     ],
 )
 def test_exit_code_follows_the_options(bank: Path, options: list[str], expected: int) -> None:
@@ -74,6 +77,21 @@ def test_documents_for_programs_are_alone_on_standard_output(bank: Path) -> None
             assert json.loads(outcome.stdout)["version"] == "2.1.0"
         else:
             assert ElementTree.fromstring(outcome.stdout).tag == "testsuites"
+
+
+def test_classes_may_be_named_with_fix_itself(bank: Path) -> None:
+    file = bank / NAME
+    damaged = b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n").replace(b'": [', b'":  [')
+    results = []
+    for options in (["--fix=bom,text"], ["--fix", "--fix-class", "bom", "--fix-class", "text"]):
+        file.write_bytes(damaged)
+        code(bank, *options)
+        results.append(file.read_bytes())
+    assert results[0] == results[1] != damaged
+    assert not results[0].startswith(b"\xef")
+    odd = bank / "--fix=order"
+    odd.mkdir()
+    assert code("--", odd) == 0
 
 
 def test_dry_run_writes_nothing(bank: Path) -> None:

@@ -131,7 +131,8 @@ def test_show_tells_of_a_record_that_cannot_be_read(tmp_path: Path) -> None:
     file = make_bank(tmp_path, make_record(0), make_record(1))
     file.write_bytes(file.read_bytes().replace(b'"knowledge"', b'"knowlege"', 1))
     result = show([str(file)], [])
-    assert [shown.record.key for shown in result.records] == [make_record(1).key]
+    second = max(make_record(0).key, make_record(1).key)
+    assert [shown.record.key for shown in result.records] == [second]
     assert "member knowledge is missing" in result.misses[0].reason
 
 

@@ -214,9 +214,9 @@ def test_a_sibling_that_changes_meanwhile_leaves_all_as_they_are(
     files = make_tree(tmp_path)
     writes = run._write
 
-    def write_late(edits: Any) -> tuple[Path, ...]:
+    def write_late(edits: Any, asked: Any) -> tuple[Path, ...]:
         files[2].write_bytes(EXAMPLE + EXAMPLE.splitlines()[0] + b"\n")
-        return writes(edits)
+        return writes(edits, asked)
 
     monkeypatch.setattr(run, "_write", write_late)
     with pytest.raises(BankPathError, match="changed meanwhile"):

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import sample_bank_files
 
+import aoebank as api
 from aoebank import Alternative, Bank, Record
+from aoebank.formats.registry import format_of
 from aoebank.formats.runtime_kb.format import make_runtime_record
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.formats.text.checks import BOM
@@ -36,6 +38,13 @@ def file(tmp_path: Path) -> Path:
     records = sorted((make_record(number) for number in range(3)), key=lambda record: record.key)
     Bank(tmp_path).put(path, records)
     return path
+
+
+def put_in_order(path: Path, records: Iterable[Record]) -> None:
+    """Write records in their order, as a bank does not."""
+    format_ = format_of(path)
+    parsed = format_.parse(format_.empty, path)
+    path.write_bytes(format_.serialize(parsed, {record.key: record for record in records}))
 
 
 def plan(path: Path, *classes: FixClass, **options: Any) -> FileFix | None:
@@ -151,9 +160,7 @@ def test_fastest_candidate_comes_first(tmp_path: Path) -> None:
 
 def test_records_are_sorted_by_key(tmp_path: Path) -> None:
     path = tmp_path / NAME
-    Bank(tmp_path).put(
-        path, sorted(map(make_record, range(5)), key=lambda record: record.key)[::-1]
-    )
+    put_in_order(path, sorted(map(make_record, range(5)), key=lambda record: record.key)[::-1])
     assert fix(path) == (FixClass.ORDER,)
     keys = [record.key for record in records(path)]
     assert keys == sorted(keys) and len(keys) == 5
@@ -161,9 +168,7 @@ def test_records_are_sorted_by_key(tmp_path: Path) -> None:
 
 def test_readers_use_the_same_of_two_equal_keys_afterwards(tmp_path: Path) -> None:
     path = tmp_path / NAME
-    Bank(tmp_path).put(
-        path, sorted(map(make_record, range(3)), key=lambda record: record.key)[::-1]
-    )
+    put_in_order(path, sorted(map(make_record, range(3)), key=lambda record: record.key)[::-1])
     first = path.read_text().splitlines()[1].replace("10.5", "1").replace("11.5", "1")
     text = path.read_text().replace("\n}", f",\n{first.rstrip(',').replace('12.5', '1')}\n}}")
     path.write_text(text)
@@ -466,3 +471,43 @@ def test_key_is_mended_when_its_code_is_selected(file: Path) -> None:
     assert not [*plan_fixes([file])]
     (planned,) = plan_fixes([file], selection=parse_selection(["AB303"], []))
     assert planned.classes == (FixClass.KEY,)
+
+
+MANY = 24
+DAMAGED = 12
+
+
+@pytest.fixture(scope="module")
+def sound_bank(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Return the files of a bank as people keep them: in any order and any spelling."""
+    root = tmp_path_factory.mktemp("sound")
+    files = {}
+    for number in range(MANY):
+        name = f"{SOC}_2_AiCore_Op{number}.json"
+        put_in_order(root / name, [make_record(number + 7 * step) for step in range(4)])
+        blanks = b" " * (number % 3)
+        files[name] = (root / name).read_bytes().replace(b'": [', b'":' + blanks + b"[")
+    samples = [path for path in sample_bank_files.ALL if path.suffix == ".json"]
+    return files | {path.name: path.read_bytes() for path in samples if not fixes_of(path)}
+
+
+def fixes_of(path: Path) -> list[FileFix]:
+    return [*plan_fixes([path])]
+
+
+@given(data=st.data())
+def test_twelve_files_with_crlf_change_and_no_other_byte(
+    sound_bank: dict[str, bytes], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("bank")
+    names = sorted(name for name, content in sound_bank.items() if b"\n" in content)
+    damaged = data.draw(st.permutations(names))[:DAMAGED]
+    for name, content in sound_bank.items():
+        path = root / name
+        path.write_bytes(content.replace(b"\n", b"\r\n") if name in damaged else content)
+    outcomes = api.fix(root)
+    assert sorted(outcome.fix.path.name for outcome in outcomes) == sorted(damaged)
+    assert all(outcome.is_written for outcome in outcomes)
+    assert {path.name: path.read_bytes() for path in root.iterdir()} == sound_bank
+    assert api.fix(root) == ()
+    assert {path.name: path.read_bytes() for path in root.iterdir()} == sound_bank

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aoebank import Bank, BankPathError, fix, merge, quarantine_add, restore, snapshot
+from aoebank import Bank, BankPathError, edit, fix, merge, quarantine_add, restore, snapshot
 from aoebank.errors import shell_word
 from aoebank.storage.history.database import history_path
 from aoebank.storage.writing import atomic
@@ -119,6 +119,29 @@ def test_merge_in_place_writes_nothing_out_of_the_tree(tmp_path: Path) -> None:
     with pytest.raises(BankPathError, match="leads out of the tree"):
         merge(tmp_path / "a", tmp_path / "b", output=tmp_path / "a")
     assert moved.read_bytes() == before
+
+
+def test_edit_writes_nothing_out_of_the_tree(tmp_path: Path) -> None:
+    moved, tree = tmp_path / "elsewhere.json", tmp_path / "tree"
+    file = put(tree, 1)
+    put(tree / "more", 1)
+    file.rename(moved)
+    file.symlink_to(moved)
+    before = moved.read_bytes(), (tree / "more" / FILE).read_bytes()
+    with pytest.raises(BankPathError, match="leads out of the tree"):
+        edit(tree, op="Softmax", assign={"vectorize": False})
+    assert (moved.read_bytes(), (tree / "more" / FILE).read_bytes()) == before
+
+
+def test_edit_follows_a_link_inside_of_the_tree(tmp_path: Path) -> None:
+    file = put(tmp_path, 1)
+    link = tmp_path / "a" / "b" / NAME
+    link.parent.mkdir(parents=True)
+    file.rename(tmp_path / "a" / "moved")
+    link.symlink_to(tmp_path / "a" / "moved")
+    assert edit(tmp_path, op="Softmax", assign={"vectorize": False}).written == (link,)
+    assert b'"vectorize": false' in (tmp_path / "a" / "moved").read_bytes()
+    assert not [*tmp_path.rglob("*.aoebank-tmp")]
 
 
 @pytest.mark.parametrize("place", [".aoebank", ".aoebank/history.db", ".aoebank/.gitignore"])
