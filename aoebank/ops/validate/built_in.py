@@ -104,7 +104,8 @@ class BuiltInBank:
         return found
 
     def _note_closed(self, error: OSError) -> None:
-        self._closed[Path(error.filename)] = str(error.strerror or error).lower()
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):  # told as no bank at all
+            self._closed[Path(error.filename)] = str(error.strerror or error).lower()
 
 
 def find_built_in(directory: Path | None, *, env: Mapping[str, str], cwd: Path) -> BuiltInBank:
