@@ -316,6 +316,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
     "ls/1": {
         "root": "text",
         "records": "count",
+        "unreadable": [{"path": "text", "problem": "text"}],
         "files": [
             {
                 "path": "text",
