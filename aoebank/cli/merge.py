@@ -136,6 +136,9 @@ def command(
             help="With --apply: this side for every conflict nobody decided.",
         ),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Name every file that was written.")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Merge banks record by record, with a base or without."""
@@ -170,7 +173,8 @@ def command(
         all_open=all_open,
         says_all=as_json,
     )
-    return finish(context, MergeReport(result=result, is_dry_run=dry_run), as_json=as_json)
+    report = MergeReport(result=result, is_dry_run=dry_run, is_verbose=verbose)
+    return finish(context, report, as_json=as_json)
 
 
 def _demand_alone(

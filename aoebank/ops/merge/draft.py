@@ -20,6 +20,7 @@ from aoebank.ops.merge.plan import (
     KeptRecord,
     Pick,
     Reason,
+    RecordMoves,
     Source,
 )
 from aoebank.ops.merge.versions import KeyVersions, Versions
@@ -140,6 +141,27 @@ class Draft:
             hidden={
                 source: sum(map(len, keys.values())) for source, keys in hidden.items() if keys
             },
+            moves=self._moves(parsed, left),
+        )
+
+    def _moves(self, frame: ParsedFile, left: int) -> RecordMoves:
+        """Return what changes for who has our file, of which the frame is another text perhaps.
+
+        Args:
+            left: Records of the result.
+        """
+        ours = self.versions.ours
+        if ours is None:
+            return RecordMoves(added=left)
+        taken_out = {frame.keys[number] for number in self._removed}
+        gone = sum(ours.find(key) is not None for key in taken_out)
+        if self.frame is Source.OURS:
+            added = len(self._added) + len(self._last)
+            return RecordMoves(added=added, changed=len(self._replaced), removed=gone)
+        return RecordMoves(  # ours is the base: what theirs did is done, but for what rules say
+            added=self.counts[Reason.THEIRS_ADDED],
+            changed=self.counts[Reason.THEIRS_CHANGED],
+            removed=self.counts[Reason.THEIRS_REMOVED] + gone,
         )
 
     def _anchored(self, frame: ParsedFile) -> Iterator[Added]:

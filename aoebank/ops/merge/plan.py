@@ -167,6 +167,23 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordMoves:
+    """How many records of the result are not as ours has them."""
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+
+    def plus(self, other: RecordMoves) -> RecordMoves:
+        """Return the sum of both."""
+        return RecordMoves(
+            added=self.added + other.added,
+            changed=self.changed + other.changed,
+            removed=self.removed + other.removed,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
     """What the merged file is: the text of one side, its frame, with some records edited.
 
@@ -178,6 +195,7 @@ class FilePlan:
         decisions: One per key that needs saying.
         counts: How many keys were decided for which reason, clean ones included.
         hidden: Records no reader uses, because another one of their side has their key.
+        moves: What changes for who has our file.
     """
 
     name: str
@@ -190,6 +208,7 @@ class FilePlan:
     decisions: tuple[Decision, ...] = ()
     counts: Mapping[Reason, int] = field(default_factory=dict)
     hidden: Mapping[Source, int] = field(default_factory=dict)
+    moves: RecordMoves = field(default_factory=RecordMoves)
 
     @property
     def conflicts(self) -> tuple[Decision, ...]:

@@ -16,7 +16,7 @@ from aoebank.ops.merge.destination import Destination, FoundDigests, LeftFile, M
 from aoebank.ops.merge.document import StepDecisions, conflict_path
 from aoebank.ops.merge.guards import Exclusions, demand_one_target
 from aoebank.ops.merge.lines import QUARANTINE
-from aoebank.ops.merge.plan import Decision, Reason
+from aoebank.ops.merge.plan import Decision, Reason, RecordMoves
 from aoebank.ops.merge.policy import MergeRules
 from aoebank.ops.merge.sides import (
     Step,
@@ -73,6 +73,7 @@ class MergeResult:
         skipped: Why files were left as ours has them.
         hidden: Records no reader uses, by the side they are in.
         followed: Files one side moved and the other one changed.
+        moves: How many records change for who has our side, over all steps.
     """
 
     base: str | None
@@ -86,6 +87,7 @@ class MergeResult:
     conflict_files: tuple[Path, ...] = ()
     skipped: tuple[AoebankError, ...] = ()
     followed: tuple[FollowedFile, ...] = ()
+    moves: RecordMoves = field(default_factory=RecordMoves)
 
     @property
     def conflicts(self) -> int:
@@ -129,6 +131,7 @@ def merge(request: MergeRequest) -> MergeResult:
         conflict_files=tuple(tally.conflict_files),
         skipped=tuple(tally.skipped),
         followed=tuple(tally.followed),
+        moves=tally.moves,
     )
 
 
@@ -154,6 +157,7 @@ class _Tally:
     followed: list[FollowedFile] = field(default_factory=list)
     found_quarantine: str | None = None
     skipped: list[AoebankError] = field(default_factory=list)
+    moves: RecordMoves = field(default_factory=RecordMoves)
 
 
 def _demand_sides(request: MergeRequest) -> None:
@@ -243,6 +247,7 @@ def _tallied_files(step: Step, tally: _Tally) -> Iterator[MergedFile]:
     tally.followed += step.sides.followed.values()
     for file in merge_sides(step):
         tally.counts.update(file.plan.counts)
+        tally.moves = tally.moves.plus(file.plan.moves)
         for source, number in file.plan.hidden.items():
             side = step.sides.of(source)
             tally.hidden[side.label if side else source] += number

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from aoebank.errors import AoebankError
 from aoebank.ops.merge.document import OPEN, decision_document
@@ -46,14 +47,16 @@ _ACTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeReport:
-    """A line per decision that is not obvious, the counts, and what was written.
+    """A line per decision that is not obvious, the counts, and where conflicts wait.
 
     Attributes:
         is_dry_run: Nothing was to be written.
+        is_verbose: Whether to name every file that was written.
     """
 
     result: MergeResult
     is_dry_run: bool = False
+    is_verbose: bool = False
     schema: str = "aoebank.merge/1"
     error: AoebankError | None = None
 
@@ -71,6 +74,11 @@ class MergeReport:
             "dry_run": self.is_dry_run,
             "files": result.files,
             "conflicts": result.conflicts,
+            "records": {
+                "added": result.moves.added,
+                "changed": result.moves.changed,
+                "removed": result.moves.removed,
+            },
             "counts": {str(reason): result.counts.get(reason, 0) for reason in Reason},
             "decisions": [
                 {"theirs_side": step.theirs, **_document(decision)}
@@ -122,20 +130,32 @@ class MergeReport:
             text.line(("note: ", "yellow"), f"{file.path}: no bank file, left where it is")
 
     def _write_end(self, text: Text) -> None:
-        result = self.result
+        result, moves = self.result, self.result.moves
         number = result.conflicts
-        end = plural(number, "conflict") if number else "no conflict"
-        files = plural(result.files, "file")
-        style = "red" if number else "green"
+        end = (
+            plural(number, "conflict") if number else "no conflict",
+            "red" if number else "green",
+        )
+        records = f"{moves.added} added, {moves.changed} changed, {moves.removed} removed"
+        start = f"{plural(result.files, 'file')}, records: {records}; "
         if self.is_dry_run:
-            text.line(f"{files}, ", (end, style), ", nothing written (dry run)")
+            text.line(start, end, "; nothing written (dry run)")
             return
-        text.line(f"{files}, ", (end, style), f", {len(result.written)} written")
-        for path in result.written:
-            text.line(f"  {path}")
-        for path in result.conflict_files:
-            text.line(f"choose an action for each conflict in {path}, then:")
-            text.line(f"  aoebank merge --apply {path}")
+        text.line(start, end, f"; {plural(len(result.written), 'file')} written")
+        if self.is_verbose:
+            for path in result.written:
+                text.line(f"  {path}")
+        _write_open(text, result.conflict_files)
+
+
+def _write_open(text: Text, paths: Sequence[Path]) -> None:
+    """Write where conflicts wait, and what to do with them."""
+    if len(paths) == 1:
+        text.line(f"choose an action for each conflict in {paths[0]}, then:")
+    elif paths:
+        text.line("choose an action for each conflict in the files named here, then:")
+    for path in paths:
+        text.line(f"  aoebank merge --apply {path}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ TELLING = {
     "diff": {"output", "stat", "has_all", "fail_on_regression", "skip_broken"},
     "git verify-merge": {"output"},
     "log": {"verify"},  # a function of its own
+    "merge": {"verbose"},
     "merge-driver": {"marker_size"},  # git passes it, nothing uses it
     "resolve": {"explain"},
     "validate": {"output", "fail_on", "strict", "statistics", "notes", "has_each", "fix"},

@@ -271,3 +271,15 @@ def test_records_without_a_neighbour_come_last(name: str) -> None:
     theirs = make_file(name, {key: Answer() for key in (9, 8)})
     merged = merge_files.get(name, merge2(name, ours, theirs))
     assert merged.keys == [merge_files.key_of(name, key) for key in (2, 1, 9, 8)]
+
+
+@given(cases())
+def test_what_changes_for_us_is_counted(case: tuple[str, list[bytes]]) -> None:
+    name, (base, ours, theirs) = case
+    merged = merge(name, base, ours, theirs)
+    before, after = records_of(name, ours), records_of(name, merged.data or b"")
+    moves = merged.plan.moves
+    assert moves.added == len(after.keys() - before.keys())
+    assert moves.removed == len(before.keys() - after.keys())
+    changed = {key for key in before.keys() & after.keys() if before[key] != after[key]}
+    assert moves.changed >= len(changed)  # the same answer spelled anew counts too
