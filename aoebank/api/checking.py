@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from aoebank.api.surroundings import AnyPath, Names, current_day, names
+from aoebank.api.surroundings import AnyPath, Names, bank_in_use, current_day, names
+from aoebank.errors import UsageError
 from aoebank.model.codes import FixClass
 from aoebank.storage.readers.environment import current_environment
 
@@ -31,7 +33,8 @@ def validate(
     """Return everything that is wrong with bank files and trees.
 
     Args:
-        paths: A bank file or tree, or several; one that is not there is a finding.
+        paths: A bank file or tree, `git:REV`, `git:REV:PATH`, `snapshot:REF` or
+            `snapshot:REF:ROOT`, or several; a path that is not there is a finding.
         select: Report only these codes, or codes that start like this.
         ignore: Leave these out; of the two the longer one decides.
         built_in: Built-in bank to compare times with; default is that of `ASCEND_OPP_PATH`.
@@ -47,20 +50,45 @@ def validate(
         HistoryError: there is no such revision.
     """
     from aoebank.ops.validate import run
+    from aoebank.ops.validate.baseline import find_new, open_baseline
     from aoebank.ops.validate.built_in import find_built_in
     from aoebank.ops.validate.selection import parse_selection
+    from aoebank.storage.sides.open import is_stored
 
     selection = parse_selection(names(select), names(ignore))
     directory = Path(built_in) if built_in is not None else None
     tier = find_built_in(directory, env=current_environment(), cwd=Path.cwd())
-    asked, today = _paths(paths), current_day()
-    judge = _reader(reader) if reader else None
-    result = run.validate(asked, selection=selection, built_in=tier, today=today, reader=judge)
+    today, judge = current_day(), _reader(reader) if reader else None
+
+    def check(asked: list[Path]) -> ValidateResult:
+        return run.validate(asked, selection=selection, built_in=tier, today=today, reader=judge)
+
+    asked = _paths(paths)
+    if any(is_stored(str(path)) for path in asked):
+        return _validate_stored([*map(str, asked)], check, baseline)
+    result = check(asked)
     if baseline is None:
         return result
-    from aoebank.ops.validate.baseline import find_new, open_baseline
-
     known = open_baseline(str(baseline), paths=asked, result=result, built_in=tier, today=today)
+    return find_new(result, known)
+
+
+def _validate_stored(
+    texts: list[str], check: Callable[[list[Path]], ValidateResult], baseline: AnyPath | None
+) -> ValidateResult:
+    """Check banks of which a revision or a snapshot is one."""
+    from aoebank.ops.validate.baseline import find_new, open_document
+    from aoebank.ops.validate.stored import check_stored, open_stored_baseline
+    from aoebank.storage.sides.open import is_stored
+
+    root = partial(bank_in_use, None)
+    result = check_stored(texts, check, default_root=root)
+    if baseline is None:
+        return result
+    if is_stored(str(baseline)):
+        known = open_stored_baseline(str(baseline), texts, check, default_root=root)
+    else:
+        known = open_document(Path(baseline))
     return find_new(result, known)
 
 
@@ -84,7 +112,11 @@ def fix(
     """
     from aoebank.ops.validate.fix import FixOutcome, apply_fix, plan_fixes
     from aoebank.ops.validate.selection import parse_selection
+    from aoebank.storage.sides.open import is_stored
 
+    for path in _paths(paths):
+        if is_stored(str(path)):
+            raise UsageError("what is stored cannot be mended", where="--fix", got=str(path))
     classes = (fix_class,) if isinstance(fix_class, str) else tuple(fix_class)
     planned = plan_fixes(
         _paths(paths),

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 def command(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Bank files or trees.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...", help="Bank files or trees, git:REV[:PATH] or snapshot:REF[:ROOT]."
+        ),
+    ],
     output: Annotated[
         OutputFormat, typer.Option("--format", help="How to write the findings.")
     ] = OutputFormat.TEXT,

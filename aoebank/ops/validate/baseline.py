@@ -10,7 +10,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -53,6 +53,21 @@ def find_new(result: ValidateResult, known: Known) -> ValidateResult:
     return replace(result, findings=tuple(new), known=len(result.findings) - len(new))
 
 
+def known_of(label: str, findings: Iterable[Finding]) -> Known:
+    """Return findings as known ones."""
+    return Known(label=label, identities=Counter(map(_identity, findings)))
+
+
+def open_document(path: Path) -> Known:
+    """Return the findings of what `aoebank validate --json` wrote.
+
+    Raises:
+        BankNotFoundError: there is no such file.
+        BankFormatError: it is no such document.
+    """
+    return Known(label=str(path), identities=Counter(_of_document(path)))
+
+
 def open_baseline(
     text: str,
     *,
@@ -77,7 +92,7 @@ def open_baseline(
         revision = text.removeprefix(GIT)
         findings = _of_revision(revision, paths, result, built_in=built_in, today=today)
     else:
-        findings = [*_of_document(Path(text))]
+        return open_document(Path(text))
     return Known(label=text, identities=Counter(findings))
 
 
