@@ -88,7 +88,7 @@ def _verify(
         ours += of_ours
         files += 1
     problems += (
-        MergeProblem(fault=MergeFault.FILE, path=path, message="bank file is of no parent")
+        MergeProblem(fault=MergeFault.FILE, path=path, message="no parent has this bank file")
         for path in merge.find_files_of_no_parent()
     )
     for path in merge.committed.blobs:
@@ -123,7 +123,9 @@ def _verify_file(
         return (MergeProblem(fault=MergeFault.BROKEN, path=paths.path, message=fact),), (0, 0)
     contested = _find_contested(plan, file, may_choose=may_choose)
     if not contested and (committed is None) != (data is None):
-        fact = f"bank file is {'back: a parent removed it' if data is None else 'lost'}"
+        fact = "a parent removed this bank file, the merge commit has it"
+        if data is not None:
+            fact = "a parent has this bank file, the merge commit does not"
         return (MergeProblem(fault=MergeFault.FILE, path=paths.path, message=fact),), (0, 0)
     choices = plan.conflicts if plan else ()
     unsound = frozenset(found.key for found in choices if found.reason is Reason.UNREADABLE)

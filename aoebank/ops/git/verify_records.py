@@ -20,10 +20,10 @@ _MARKERS = "AB104"
 _SHOWN = 80
 _MARKER_STARTS = (b"<<<<<<< ", b">>>>>>> ", b"||||||| ")
 _FACTS = {
-    MergeFault.LOST: "record is lost: {}",
-    MergeFault.RETURNED: "record is back: {}",
-    MergeFault.INVENTED: "record is of no parent",
-    MergeFault.DIFFERENT: "record is not the one to take: {}",
+    MergeFault.LOST: "a parent has this record, the merge commit does not",
+    MergeFault.RETURNED: "a parent removed this record, the merge commit has it",
+    MergeFault.INVENTED: "the merge commit has this record as no parent has it",
+    MergeFault.DIFFERENT: "the merge commit has this record as it was, or of the wrong parent",
 }
 
 
@@ -84,12 +84,16 @@ def compare_lines(
             yield _line_problem(MergeFault.MARKERS, path, "merge conflict marker left", number)
         elif line and line not in known and line != b"=======":
             yield _line_problem(
-                MergeFault.INVENTED, path, f"line is of no parent: {_text(line)}", number
+                MergeFault.INVENTED, path, f"no parent has this line: {_text(line)}", number
             )
     left = {*lines}
     for line in dict.fromkeys(_lines(expected)):
         if line and line not in left:
-            yield _line_problem(MergeFault.LOST, path, f"line is lost: {_text(line)}")
+            yield _line_problem(
+                MergeFault.LOST,
+                path,
+                f"a parent has this line, the merge commit does not: {_text(line)}",
+            )
 
 
 def _find_broken(file: CommittedFile) -> MergeProblem | None:
@@ -138,17 +142,15 @@ def _compare(file: CommittedFile, key: str, *, is_contested: bool) -> MergeProbl
         return None
     is_there = _has(file.committed, key)
     is_known = any(is_same_answer(file.committed, side, key) for side in file.sides)
-    fault, fact = MergeFault.DIFFERENT, "a parent has a better answer"
+    fault = MergeFault.DIFFERENT
     if not is_there:
-        fault, fact = MergeFault.LOST, "the merge has it"
+        fault = MergeFault.LOST
     elif not is_known:
-        fault, fact = MergeFault.INVENTED, ""
+        fault = MergeFault.INVENTED
     elif not _has(file.expected, key):
-        fault, fact = MergeFault.RETURNED, "the merge takes it out"
+        fault = MergeFault.RETURNED
     line = _line(file.committed, key) if is_there and file.committed else 0
-    return MergeProblem(
-        fault=fault, path=file.path, key=key, line=line, message=_FACTS[fault].format(fact)
-    )
+    return MergeProblem(fault=fault, path=file.path, key=key, line=line, message=_FACTS[fault])
 
 
 def _compare_unsound(file: CommittedFile, key: str) -> MergeProblem | None:
@@ -165,7 +167,7 @@ def _compare_unsound(file: CommittedFile, key: str) -> MergeProblem | None:
     if not _has(file.committed, key):
         if best or not ranks:
             return None
-        fact = _FACTS[MergeFault.LOST].format("what took its place has an error")
+        fact = f"{_FACTS[MergeFault.LOST]}; what took its place has an error"
         return MergeProblem(fault=MergeFault.LOST, path=file.path, key=key, message=fact)
     is_alone = best > 0 and len(ranks) == 1
     good = [file.sides[number] for number, rank in ranks.items() if rank == best]

@@ -12,6 +12,7 @@ from aoebank.report.output import Text, plural
 from aoebank.report.validate.github import annotation
 
 _NAME_LENGTH = 10
+_WAY_OUT = "merge again where `aoebank git install` was run, or mend these records and commit that"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,8 @@ class VerifyMergeReport:
                 text.line("  ", (problem.fault, "red"), f" {_place(problem)}: {problem.message}")
             if verdict.commit:
                 text.line(f"  {_summary(verdict)}")
+            if verdict.commit and verdict.problems:
+                text.line(("  way out: ", "dim"), _WAY_OUT)
         if not self.verdicts:
             text.line("no merge in this range")
 
@@ -71,19 +74,26 @@ def _place(problem: MergeProblem) -> str:
 def _summary(verdict: MergeVerdict) -> str:
     if verdict.note:
         return verdict.note
-    words = [f"{plural(verdict.files, 'file')} merged again"]
+    files = plural(verdict.files, "bank file")
+    words = [f"{files} as merging the parents gives {'it' if verdict.files == 1 else 'them'}"]
+    if verdict.problems:
+        number = plural(len(verdict.problems), "difference")
+        words = [f"{files} compared with what merging the parents gives: {number}"]
+    if not verdict.files and not verdict.problems:
+        words = ["no bank file differs between the parents, or from them"]
     if verdict.choices:
-        words.append(f"{plural(verdict.choices, 'conflict')} ({_choices(verdict)})")
-    words.append(plural(len(verdict.problems), "problem") if verdict.problems else "in order")
-    return ", ".join(words)
+        words.append(f"{plural(verdict.choices, 'record')} in conflict, {_choices(verdict)}")
+    return "; ".join(words)
 
 
 def _choices(verdict: MergeVerdict) -> str:
     """Return what became of the keys that were for a person."""
     others = verdict.choices - verdict.choices_ours
     if not others:
-        return "left with our record, as the driver leaves it"
-    return f"{others} settled in another way than ours" if verdict.choices_ours else "settled"
+        return "all as the first parent has them, which is also what git is left with"
+    if verdict.choices_ours:
+        return f"{others} of them decided against the first parent"
+    return "all decided against the first parent"
 
 
 def _document(verdict: MergeVerdict) -> Mapping[str, object]:

@@ -95,7 +95,7 @@ def test_commit_of_the_bank_alone_cannot_pass_check_or_verify(merging: WorkTree)
     assert _unsettled(merging) == [("", FILE)]
     output = merging.aoebank("git", "verify-merge")
     assert f"unsettled {FILE}: conflicts nobody settled: 1 open" in output.stdout
-    assert "1 conflict (left with our record, as the driver leaves it)" in output.stdout
+    assert "1 record in conflict, all as the first parent has them" in output.stdout
 
 
 def test_conflict_file_that_somebody_ignores_is_found_all_the_same(merging: WorkTree) -> None:
@@ -128,7 +128,7 @@ def test_settled_conflict_is_in_order(merging: WorkTree) -> None:
     assert _check(merging) == {}
     output = merging.aoebank("git", "verify-merge")
     assert output.returncode == 0
-    assert "1 conflict (settled)" in output.stdout
+    assert "1 record in conflict, all decided against the first parent" in output.stdout
 
 
 def test_merge_commit_can_be_settled_after_the_fact(merging: WorkTree) -> None:
@@ -351,7 +351,7 @@ def test_clone_without_the_driver_is_told_by_verify(forked: WorkTree) -> None:
     forked.git("commit", "-q", "--no-edit", cwd=other)
     assert _check(forked, cwd=other).keys() == {"not_registered"}
     result = forked.aoebank("git", "verify-merge", "--policy", "fail", cwd=other)
-    assert "1 conflict (left with our record, as the driver leaves it)" in result.stdout
+    assert "1 record in conflict, all as the first parent has them" in result.stdout
 
 
 def test_message_shows_the_shape_and_the_fields_that_differ(forked: WorkTree) -> None:

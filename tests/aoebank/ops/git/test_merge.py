@@ -245,6 +245,34 @@ def test_renamed_soc_takes_the_records_of_the_other_side_along(tree: WorkTree) -
     assert {*UNIFIED.records(tree.read(new))} == {*UNIFIED.keys} - {UNIFIED.keys[1]}
 
 
+@FORMATS
+@pytest.mark.parametrize("mover", ["ours", "theirs"])
+def test_record_added_to_a_renamed_file_ends_in_the_renamed_file(
+    tree: WorkTree, bank: SampleBank, mover: str
+) -> None:
+    new = f"moved/{bank.name}"
+    moved = {bank.name: None, new: bank.without(0)}
+    added = {bank.name: bank.data}
+    sides = (moved, added) if mover == "ours" else (added, moved)
+    tree.fork({bank.name: bank.without(0)}, *sides)
+    tree.git("merge", "-q", "--no-edit", "theirs")
+    assert not (tree.top / bank.name).exists()
+    assert bank.records(tree.read(new)) == bank.records(bank.data)
+    assert tree.aoebank("git", "verify-merge").returncode == 0
+
+
+def test_a_rename_git_does_not_see_is_a_conflict_and_loses_nothing(tree: WorkTree) -> None:
+    new = UNIFIED.name.replace("Ascend910B2", "Ascend950PR")
+    tree.fork(
+        {UNIFIED.name: UNIFIED.without(0)},
+        {UNIFIED.name: None, new: UNIFIED.without(0, 1, 2, 3, 4)},
+        {UNIFIED.name: UNIFIED.data},
+    )
+    assert tree.try_git("merge", "-q", "theirs").returncode == 1
+    assert f"DU {UNIFIED.name}" in tree.git("status", "--porcelain")
+    assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(UNIFIED.data)
+
+
 def test_octopus_merges_each_branch_in_turn(tree: WorkTree) -> None:
     tree.commit("base", {UNIFIED.name: UNIFIED.without(0, 1, 2)})
     for number in (0, 1, 2):

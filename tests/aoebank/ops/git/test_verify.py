@@ -409,8 +409,11 @@ def test_text_names_the_merge_and_the_record(clone: WorkTree) -> None:
     result = clone.aoebank("git", "verify-merge")
     commit = clone.git("rev-parse", "HEAD")[:10]
     assert result.stdout == (
-        f"{commit} merge\n  lost {NAME} {KEYS[0]}: record is lost: the merge has it\n"
-        "  1 file merged again, 1 problem\n"
+        f"{commit} merge\n"
+        f"  lost {NAME} {KEYS[0]}: a parent has this record, the merge commit does not\n"
+        "  1 bank file compared with what merging the parents gives: 1 difference\n"
+        "  way out: merge again where `aoebank git install` was run, "
+        "or mend these records and commit that\n"
     )
 
 
