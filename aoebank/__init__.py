@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from aoebank.storage.quarantine import load_quarantine
     from aoebank.storage.readers.environment import current_environment, resolve_bank
     from aoebank.storage.readers.soc_versions import old_soc_versions
+    from aoebank.storage.readers.toolkit import find_toolkit
 
     __version__: str
 
@@ -135,6 +136,7 @@ __all__ = [
     "edit",
     "emit",
     "explain",
+    "find_toolkit",
     "fix",
     "git_check",
     "git_install",
@@ -285,6 +287,7 @@ _HOMES = {
         "resolve_bank",
     ),
     "storage.readers.soc_versions": ("old_soc_versions",),
+    "storage.readers.toolkit": ("find_toolkit",),
 }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from aoe.device.cpu.device import Cpu
 from aoe.device.protocol import Device
 from aoe.errors import OptionError, TargetError
+from aoe.settings import environment
 from aoe.target import Target
+from aoebank import find_toolkit
 
 DEVICES: dict[str, Device] = {
     "cpu": Cpu(),
@@ -42,8 +44,8 @@ def resolve_target(soc_version: str | None, core_num: int | None) -> tuple[Devic
     if str(soc_version).lower().startswith("ascend"):
         raise TargetError(
             "--soc_version",
-            "tuning for an Ascend processor needs a CANN toolkit on this machine, none was found",
-            got=soc_version,
+            "tuning for an Ascend processor needs a CANN toolkit on this machine, and its own aoe",
+            got=f"{soc_version}, {_toolkit()}",
             hint="install CANN and source its set_env.sh, or leave --soc_version out to tune for "
             f"this CPU ({host.soc_version}); Ascend banks can be managed with aoebank alone",
         )
@@ -54,3 +56,10 @@ def resolve_target(soc_version: str | None, core_num: int | None) -> tuple[Devic
         expected=" or ".join(target.soc_version for _, target in here),
         hint="leave --soc_version out to tune for this machine",
     )
+
+
+def _toolkit() -> str:
+    """Return what there is of a toolkit, or where it was looked for."""
+    found = find_toolkit(environment())
+    looked_at = "ASCEND_TOOLKIT_HOME, ASCEND_HOME_PATH, /usr/local/Ascend, HOME and PATH"
+    return f"a toolkit by {found}" if found else f"none by {looked_at}"

@@ -62,6 +62,9 @@ def command(
     from aoebank.api.reading import resolve
     from aoebank.report.resolve import ResolveReport
 
+    asks_cann = writer or soc or shape or record or op_bank_path or mdl_bank_path or opp_path
+    if not reader and not asks_cann and not _has_toolkit():
+        reader = [Reader.HOST]
     result = resolve(
         soc=soc,
         core_num=core_num,
@@ -75,3 +78,15 @@ def command(
         record=record,
     )
     return finish(context, ResolveReport(result=result, explain=explain), as_json=as_json)
+
+
+def _has_toolkit() -> bool:
+    """Tell whether CANN's readers can be meant; if not, say so: nobody asked for less."""
+    from aoebank.report.output import say
+    from aoebank.storage.readers.environment import current_environment
+    from aoebank.storage.readers.toolkit import find_toolkit
+
+    if find_toolkit(current_environment()):
+        return True
+    say("no CANN toolkit here: this is what aoe would use; --soc or --reader asks CANN's readers")
+    return False
