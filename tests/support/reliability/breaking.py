@@ -172,7 +172,8 @@ def _judge(world: _World, kind: str) -> Iterator[str]:
     if world.content() != world.new:
         yield "done again, it is not what it is undisturbed"
     yield from _judge_history(world)
-    if kind == "fault" and world.operation.is_repeatable and world.left_over():
+    tidy = world.operation.is_tidy and world.operation.is_repeatable
+    if kind == "fault" and tidy and world.left_over():
         yield f"done again, there is still {world.left_over()}"
 
 

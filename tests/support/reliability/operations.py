@@ -31,6 +31,8 @@ class Operation:
         act: Does it; errors of ours are raised, or an exit code is returned.
         target: What is written to, below the folder.
         is_together: All files change together, or none.
+        is_tidy: A temporary file that could not be removed is put away by doing it again; else
+            `validate` tells of it (AB505).
         is_repeatable: Doing it again, when it was done, is no error and changes nothing.
     """
 
@@ -38,6 +40,7 @@ class Operation:
     act: Call
     target: str = "a"
     is_together: bool = True
+    is_tidy: bool = True
     is_repeatable: bool = True
 
 
@@ -128,7 +131,7 @@ def _empty(root: Path) -> None:
 KEY = make_record(2).key
 OPERATIONS: Mapping[str, Operation] = {
     "put into a file": Operation(prepare=_softmax, act=_put),
-    "put into a new file": Operation(prepare=_empty, act=_put_first),
+    "put into a new file": Operation(prepare=_empty, act=_put_first, is_tidy=False),
     "merge in place": Operation(prepare=_sides, act=lambda root: _merge(root, "a")),
     "merge to a new place": Operation(
         prepare=_sides, act=lambda root: _merge(root, "x/y/out"), target="x", is_repeatable=False
