@@ -102,6 +102,12 @@ class RunTimeoutError(RunError, TimeoutError):
     code = "AOE051"
 
 
+class LeftAloneError(RunError):
+    """A training script cannot be tuned; it goes on as it is."""
+
+    code = "AOE053"
+
+
 class AccuracyError(AoeError):
     """A tuned model does not compute what the untuned one does."""
 

@@ -338,6 +338,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         "dry_run": "flag",
         "files": "count",
         "conflicts": "count",
+        "records": {"added": "count", "changed": "count", "removed": "count"},
         "counts": COUNTS,
         "decisions": [DECISION],
         "followed": [{"name": "text", "base": "text", "ours": "text", "theirs": "text"}],

@@ -16,7 +16,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests may load ONNX Runti
 TESTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS.parent))
 sys.path.append(str(TESTS))  # support
-pytest.register_assert_rewrite("aoebank.testing")
+pytest.register_assert_rewrite("aoebank.testing", "aoe.testing.kernels")
 
 settings.register_profile(
     "shared-machine",

@@ -153,12 +153,13 @@ def test_commands_of_examples_and_their_options_exist(place: str, words: list[st
     command = PROGRAMS[words[0]]
     known = {"--help", *_options(command)}
     arguments = split_script(words[1:]) if words[0] == "aoe" else words[1:]
+    context = typer.Context(command, info_name=words[0])
     for before, word in pairwise([words[0], *arguments]):
-        members = getattr(command, "commands", {})
+        members = command.list_commands(context) if hasattr(command, "list_commands") else ()
         if word.startswith("-") and word != "-":
             assert word.partition("=")[0] in known, place
         elif word in members:
-            command = members[word]
+            command = command.get_command(context, word)
             known |= _options(command)
         else:  # an argument, or the value of an option, as in `--color never ls`
             assert not members or before.startswith("-"), place

@@ -488,9 +488,15 @@ def test_benchmark_compares_two_files(first: Tuned, command: Command) -> None:
 
 
 def test_benchmark_refuses_an_open_shape(first: Tuned, command: Command) -> None:
-    code, _, err = command("benchmark", first.place.model)
+    code, _, err = command("benchmark", first.place.model, "--vs", first.place.model)
     assert code == 3
     assert "--input_shape" in err
+
+
+def test_benchmark_of_an_untuned_model_asks_against_what(first: Tuned, command: Command) -> None:
+    code, _, err = command("benchmark", first.place.model)
+    assert code == 2
+    assert "--vs" in err and "only shows noise" in err
 
 
 # ---- real inputs ----

@@ -18,13 +18,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.algorithms.join import Join
 
-from aoe.errors import RunError
+from aoe.errors import LeftAloneError
 
 _READY, _OVER = b"ready", b"over"
-
-
-class LeftAloneError(RunError):
-    """A script cannot be tuned; it goes on as it is."""
 
 
 def is_joining(ddp: Any) -> bool:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aoe.errors import AoeError, RunError
+from aoe.errors import AoeError, LeftAloneError, RunError
 from aoe.gradients.training import Training
 from aoe.torch.ddp.gradients import reduced_training
-from aoe.torch.ddp.joining import LeftAloneError
 from aoe.torch.ddp.sharding import refused_sharding
 from aoe.torch.ddp.step_gate import StepGate
 from aoebank import say

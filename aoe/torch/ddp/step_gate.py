@@ -18,10 +18,9 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from aoe.errors import AoeError, OptionError, RunError
+from aoe.errors import AoeError, LeftAloneError, OptionError, RunError
 from aoe.torch.ddp.gradients import StrategyWarning
 from aoe.torch.ddp.joining import (
-    LeftAloneError,
     all_are_ready,
     has_more_everywhere,
     is_joining,

@@ -128,7 +128,7 @@ def test_script_under_torchrun_trains_bit_for_bit_as_plain_ddp(tmp_path: Path) -
         "--json",
         "--script",
         "train.py",
-        "600",
+        "2000",
         "--json",
     ]
     env = {**os.environ, "TUNE_BANK_PATH": str(tmp_path), "OMP_NUM_THREADS": "1"}

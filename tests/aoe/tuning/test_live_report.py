@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from aoe.errors import OutputError
-from aoe.results.files import TuningResult, write_json
-from aoe.results.opat import OpatReport, opat_report_to_json
+from aoe.results.files import RepoOutcome, TuningResult, write_json
+from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.tuning.live_report import LiveReport, start_stopwatch
+
+_EXP = OperatorResult(op_name="n", op_types=("Exp",), outcome=RepoOutcome.UNSATISFIED)
 
 
 def _report(file: Path, now_s: list[float]) -> LiveReport[OpatReport]:
@@ -33,9 +35,11 @@ def test_published_report_replaces_the_one_before(tmp_path: Path) -> None:
     report = _report(file, now_s)
     for spent_s, result in enumerate(TuningResult):
         now_s.append(100.0 + spent_s)
-        report.update(result=result)
+        report.update(result=result, operators=(_EXP,))
         basic, body = _read(file)
-        assert (basic["tuning_time(s)"], body["opat_tuning_result"]) == (spent_s, result.value)
+        told_s = spent_s if result is not TuningResult.INCOMPLETE else None
+        assert basic.get("tuning_time(s)") == told_s
+        assert body["opat_tuning_result"] == result.value
         assert report.value.result is result
 
 

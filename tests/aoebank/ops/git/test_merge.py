@@ -496,7 +496,8 @@ def test_edited_conflict_file_settles_the_merge(tree: WorkTree, bank: SampleBank
     tree.commit("settled")
     verdict = tree.aoebank("git", "verify-merge")
     assert verdict.returncode == 0, verdict.stdout
-    assert "1 conflict (settled)" in verdict.stdout
+    decided = "1 record in conflict, all decided against the first parent"
+    assert decided in verdict.stdout
 
 
 def _provenance(record: Record, host: str) -> bytes:
