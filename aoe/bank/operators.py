@@ -259,16 +259,18 @@ class OperatorBank:
         if root.resolve() == self._bank.root.resolve():
             return
         other = Bank(root)
+        found: dict[Path, list[Record]] = {}
         for workload in workloads:
             source = self.file_of(workload)
             record = self._record_at(source, key_of(workload))
-            if record is None:
-                continue
+            if record is not None:
+                found.setdefault(source, []).append(record)
+        for source, records in found.items():
             file = root / source.relative_to(self._bank.root)
             file.parent.mkdir(parents=True, exist_ok=True)
-            other.put(file, [record])
-            known = list(other.iter_provenance(file, record.key))
-            noted = self._bank.iter_provenance(source, record.key)
+            other.put(file, records)
+            known = list(other.iter_provenance(file))
+            noted = [n for r in records for n in self._bank.iter_provenance(source, r.key)]
             other.append_provenance(file, [entry for entry in noted if entry not in known])
 
     def _record(

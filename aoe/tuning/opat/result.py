@@ -111,8 +111,12 @@ class OpatResult:
     @property
     def used_operators(self) -> tuple[TunedOperator, ...]:
         """Operators whose kernels are in the tuned model."""
-        kept = {kernel.key for kernel in self.judgement.kept}
-        return tuple(tuned for tuned in self.operators if tuned.operator.key in kept)
+        return tuple(tuned for tuned in self.operators if tuned.operator.key in self.used_keys)
+
+    @property
+    def used_keys(self) -> frozenset[str]:
+        """Record keys of the kernels in the tuned model."""
+        return frozenset(kernel.key for kernel in self.judgement.kept)
 
 
 def write_details(result: OpatResult) -> None:
@@ -227,7 +231,6 @@ def _detail_files(operators: Sequence[TunedOperator]) -> dict[str, list[TunedOpe
 
 def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
     operator = tuned.operator
-    kept = {kernel.key for kernel in result.judgement.kept}
     return {
         "key": operator.key,
         "op_type": operator.workload.op_type,
@@ -241,7 +244,7 @@ def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
         "speedup": _rounded(tuned.speedup),
         "outcome": tuned.outcome.value,
         "reason": tuned.reason,
-        "in_model": operator.key in kept,
+        "in_model": operator.key in result.used_keys,
     }
 
 
