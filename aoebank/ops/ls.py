@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from aoebank.errors import BankPathError
 from aoebank.formats.protocol import ParsedFile, find_error
@@ -82,9 +81,17 @@ def _summary(side: Side, file_name: str, parsed: ParsedFile) -> FileSummary:
         op_type=name.op_type if name else None,
         records=len(parsed),
         best_speedup=max(speedups, default=None),
-        median_speedup=median(speedups) if speedups else None,
+        median_speedup=_median(speedups),
         problem=problem,
     )
+
+
+def _median(values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    from statistics import median  # slow to import
+
+    return median(values)
 
 
 def _speedups(parsed: ParsedFile, entries: Iterable[Provenance]) -> list[float]:

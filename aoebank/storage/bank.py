@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,6 @@ from aoebank.storage.side_cars import SideCars, Signature
 from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, find_closed, iter_tree
 from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.lock import read_settled
-from aoebank.storage.writing.staged import update_file
 
 
 @dataclass(slots=True)
@@ -162,7 +161,7 @@ class Bank:
         if added:
             self._demand_inside(file)
             side_car = provenance_path(file)
-            update_file(side_car, lambda old: append_line_break(old or b"") + added, root=self.root)
+            self._update(side_car, lambda old: append_line_break(old or b"") + added)
 
     def _change(self, file: Path, changes: Mapping[str, Record | None]) -> None:
         if not changes:
@@ -193,8 +192,13 @@ class Bank:
             _demand_readable(format_.parse_like(result, file, parsed), changes)
             return result
 
-        update_file(file, edit, root=self.root)
+        self._update(file, edit)
         self._loaded.pop(file, None)
+
+    def _update(self, file: Path, edit: Callable[[bytes | None], bytes]) -> None:
+        from aoebank.storage.writing.staged import update_file  # reading needs none of it
+
+        update_file(file, edit, root=self.root)
 
     def _demand_inside(self, file: Path) -> None:
         root, place = os.path.abspath(self.root), os.path.abspath(file)  # noqa: PTH100

@@ -7,6 +7,8 @@
 - `snapshot:REF`: a snapshot or a tag of the bank the other side lies in, if that has a history;
   else of the bank of the current directory, else of the one the environment names;
 - `snapshot:REF:ROOT`: the same of the bank at ROOT.
+
+Git and the history are imported where they are asked for: most sides are paths.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aoebank.errors import BankNotFoundError, HistoryError, shell_word
 from aoebank.model.snapshot import HistorySource
-from aoebank.storage.history.database import find_history, history_path
-from aoebank.storage.sides.git import GitHistory, is_tracked, open_git_side
 from aoebank.storage.sides.side import PathSide, Side, StoredSide
-from aoebank.storage.sides.snapshots import SnapshotHistory, open_snapshot_side
-from aoebank.storage.sides.versions import History
+
+if TYPE_CHECKING:
+    from aoebank.storage.sides.versions import History
 
 
 def open_side(text: str, *, beside: str = "", cwd: Path, default_root: Callable[[], Path]) -> Side:
@@ -37,9 +39,13 @@ def open_side(text: str, *, beside: str = "", cwd: Path, default_root: Callable[
     """
     kind, _, rest = text.partition(":")
     if kind == "git" and rest:
+        from aoebank.storage.sides.git import open_git_side
+
         other = "" if is_stored(beside) else beside
         return open_git_side(rest, beside=cwd / other, cwd=cwd)
     if kind == "snapshot" and rest:
+        from aoebank.storage.sides.snapshots import open_snapshot_side
+
         reference, _, root = rest.partition(":")
         if root:
             return open_snapshot_side(reference, root=cwd / root)
@@ -59,6 +65,9 @@ def _open_snapshot_beside(
     reference: str, other: Path | None, default_root: Callable[[], Path]
 ) -> StoredSide:
     """Return a snapshot of the bank `other` lies in, of the same folder of it."""
+    from aoebank.storage.history.database import find_history
+    from aoebank.storage.sides.snapshots import open_snapshot_side
+
     root = find_history(other) if other is not None else None
     if root is None or other is None:
         return open_snapshot_side(reference, root=default_root())
@@ -87,6 +96,10 @@ def open_versions(root: Path, source: HistorySource = HistorySource.AUTO) -> His
     Raises:
         HistoryError: the bank has no history of this kind.
     """
+    from aoebank.storage.history.database import history_path
+    from aoebank.storage.sides.git import GitHistory, is_tracked
+    from aoebank.storage.sides.snapshots import SnapshotHistory
+
     if source is HistorySource.GIT or (source is HistorySource.AUTO and is_tracked(root)):
         return GitHistory(root)
     if history_path(root).is_file():

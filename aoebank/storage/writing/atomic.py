@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,7 +79,7 @@ def _create_without_links(temporary: Path, path: Path) -> bool:
 
 def temporary_path(path: Path) -> Path:
     """Return a name beside `path` nobody has yet."""
-    return path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+    return path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}")
 
 
 @contextmanager
