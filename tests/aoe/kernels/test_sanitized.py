@@ -1,0 +1,81 @@
+"""Kernels and the glue under gcc's address and undefined-behaviour sanitizers.
+
+The default runs one kernel of some families, `pytest -m slow` several of each; the comparison with
+ONNX Runtime would not see a read beyond a tensor whose value is not used.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from support.engine.sanitized import sanitizer_environment
+
+_TESTS = Path(__file__).parents[2]
+_SOME = (
+    "convolution/test_family",
+    "matmul/test_family",
+    "gathering/test_scatter",
+    "test_elementwise",
+)
+_TIMEOUT_S = 1800.0
+
+
+@pytest.fixture(scope="module")
+def environment() -> Mapping[str, str]:
+    found = sanitizer_environment(os.environ)
+    if found is None:
+        pytest.skip("the C compiler has no address sanitizer of gcc")
+    paths = (_TESTS.parent, _TESTS, os.environ.get("PYTHONPATH", ""))
+    return {**found, "PYTHONPATH": os.pathsep.join(str(path) for path in paths if path)}
+
+
+def _sanitized(environment: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "support.engine.sanitized", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+
+
+def _module(file: Path) -> str:
+    return ".".join(file.relative_to(_TESTS.parent).with_suffix("").parts)
+
+
+def _suites() -> list[str]:
+    """Return the modules with contract tests of families."""
+    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    return [_module(file) for file in files if "(KernelFamilyTests)" in file.read_text()]
+
+
+def test_a_kernel_that_reads_too_far_is_found(environment: Mapping[str, str]) -> None:
+    done = _sanitized(environment, "--too-far")
+    assert done.returncode != 0
+    assert "AddressSanitizer: heap-buffer-overflow" in done.stderr
+    assert "READ of size" in done.stderr
+    assert "too far" not in done.stdout
+
+
+def test_kernels_stay_inside_their_tensors(environment: Mapping[str, str]) -> None:
+    modules = [_module(Path(__file__).parent / f"{name}.py") for name in _SOME]
+    done = _sanitized(environment, *modules)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert len(done.stdout.splitlines()) >= len(modules)
+
+
+@pytest.mark.slow
+def test_kernels_of_every_family_stay_inside_their_tensors(
+    environment: Mapping[str, str],
+) -> None:
+    modules = _suites()
+    assert len(modules) >= 20
+    done = _sanitized(environment, "--cases", os.environ.get("AOE_SANITIZED_CASES", "3"), *modules)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert len(done.stdout.splitlines()) >= len(modules)
