@@ -41,7 +41,7 @@ def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.Mode
     ]
     del tuned.graph.node[:]
     tuned.graph.node.extend(_live_nodes(nodes, graph.output_names))
-    _drop_unused_initializers(tuned.graph)
+    drop_unused_initializers(tuned.graph)
     functions = {r.kernel: _function(graph, r) for r in replacements}
     tuned.functions.extend(functions.values())
     for replacement in replacements:
@@ -143,7 +143,8 @@ def _domains(nodes: Iterable[onnx.NodeProto]) -> set[str]:
     return found
 
 
-def _drop_unused_initializers(graph: onnx.GraphProto) -> None:
+def drop_unused_initializers(graph: onnx.GraphProto) -> None:
+    """Drop the initializers nobody reads, in place."""
     used = set().union(*(names_read(node) for node in graph.node))
     used |= {value.name for value in (*graph.output, *graph.input)}  # a default stays one
     kept = [tensor for tensor in graph.initializer if tensor.name in used]

@@ -1,0 +1,1 @@
+"""Rewrite rules: equal ways to write a piece of a graph, before ONNX Runtime optimises it."""

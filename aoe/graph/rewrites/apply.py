@@ -1,0 +1,162 @@
+"""Puts edits into a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+from onnx import helper
+
+from aoe.graph.model_graph import names_read, own_names, subgraphs
+from aoe.graph.rewrite import drop_unused_initializers, prune_opsets
+from aoe.graph.rewrites.protocol import Edit, RewriteMatch
+
+_VERSIONS = {"com.microsoft": 1}
+
+
+def apply_edits(proto: onnx.ModelProto, edits: Sequence[Edit]) -> onnx.ModelProto:
+    """Return a model with edits that share no node; `proto` stays as it is.
+
+    Nodes stand in topological order, in their old order where that is one. Constants nobody
+    reads any more are left out, and so are claims about tensors there are no more.
+
+    Args:
+        proto: The model the edits were found in.
+        edits: Of one rule or of several, each for nodes of its own.
+
+    Raises:
+        ValueError: edits share nodes or names, or a value somebody reads is made by nobody.
+    """
+    removed = [index for edit in edits for index in edit.removed]
+    if len(removed) != len(set(removed)):
+        raise ValueError("edits must not share nodes")
+    model = onnx.ModelProto()
+    model.CopyFrom(proto)
+    nodes = _edited(list(model.graph.node), edits)
+    aliases = _resolved(dict(alias for edit in edits for alias in edit.aliases))
+    for node in nodes if aliases else ():
+        _rename_reads(node, aliases)
+    constants = [tensor for edit in edits for tensor in edit.initializers]
+    known = {value.name for value in (*model.graph.input, *model.graph.initializer)}
+    known.update(tensor.values.name for tensor in model.graph.sparse_initializer)
+    _check_names(nodes, known, constants)
+    model.graph.initializer.extend(constants)
+    ordered = _sorted(nodes, known | {tensor.name for tensor in constants})
+    _check_results(model.graph, ordered)
+    del model.graph.node[:]
+    model.graph.node.extend(ordered)
+    drop_unused_initializers(model.graph)
+    _drop_claims(
+        model.graph, {name for edit in edits for node in edit.added for name in node.output}
+    )
+    _import_domains(model)
+    return model
+
+
+def choose_apart(matches: Iterable[RewriteMatch]) -> list[RewriteMatch]:
+    """Return the matches that share no node with an earlier one, and no constant's name."""
+    taken: set[int] = set()
+    chosen = []
+    for match in matches:
+        if taken.isdisjoint(match.edit.removed):
+            taken.update(match.edit.removed)
+            chosen.append(match)
+    return chosen
+
+
+def _edited(nodes: list[onnx.NodeProto], edits: Sequence[Edit]) -> list[onnx.NodeProto]:
+    """Return the nodes, those added where the last one they replace was."""
+    gone = {index for edit in edits for index in edit.removed}
+    added: dict[int, list[onnx.NodeProto]] = {}
+    for edit in edits:
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in edit.added]
+        added.setdefault(max(edit.removed), []).extend(copies)
+    edited = []
+    for index, node in enumerate(nodes):
+        if index not in gone:
+            edited.append(node)
+        edited += added.get(index, [])
+    return edited
+
+
+def _resolved(aliases: Mapping[str, str]) -> dict[str, str]:
+    """Return aliases of aliases as what they end in."""
+    found = {}
+    for name, other in aliases.items():
+        seen = {name}
+        while other in aliases and other not in seen:
+            seen.add(other)
+            other = aliases[other]
+        found[name] = other
+    return found
+
+
+def _rename_reads(node: onnx.NodeProto, aliases: Mapping[str, str]) -> None:
+    node.input[:] = [aliases.get(name, name) for name in node.input]
+    for graph in subgraphs(node):
+        own = own_names(graph)
+        outer = {name: other for name, other in aliases.items() if name not in own}
+        for inner in graph.node:
+            _rename_reads(inner, outer)
+        for value in graph.output:  # an outer value may be a branch's result
+            value.name = outer.get(value.name, value.name)
+
+
+def _check_names(
+    nodes: Sequence[onnx.NodeProto], known: set[str], constants: Sequence[onnx.TensorProto]
+) -> None:
+    made = [name for node in nodes for name in node.output if name]
+    made += [tensor.name for tensor in constants]
+    if len(made) != len(set(made)) or not known.isdisjoint(made):
+        twice = sorted(name for name in set(made) if made.count(name) > 1 or name in known)
+        raise ValueError(f"made twice: {', '.join(twice[:3])}")
+
+
+def _sorted(nodes: Sequence[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
+    """Return the nodes in topological order, as stable as that can be."""
+    made = {name for node in nodes for name in node.output if name}
+    missing = [name for node in nodes for name in names_read(node) if name not in made | known]
+    if missing:
+        raise ValueError(f"read, but made by no node: {missing[0]}")
+    producer = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+    needs = [{producer[n] for n in names_read(node) if n in producer} for node in nodes]
+    done: set[int] = set()
+    order: list[int] = []
+    for start in range(len(nodes)):
+        path = [start] if start not in done else []
+        on_path = set(path)
+        while path:
+            waiting = next((at for at in sorted(needs[path[-1]]) if at not in done), None)
+            if waiting is None:
+                done.add(path[-1])
+                on_path.discard(path[-1])
+                order.append(path.pop())
+            elif waiting in on_path:
+                raise ValueError(f"{nodes[waiting].name} would need its own result")
+            else:
+                path.append(waiting)
+                on_path.add(waiting)
+    return [nodes[at] for at in order]
+
+
+def _check_results(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    made = {name for node in nodes for name in node.output}
+    made.update(value.name for value in (*graph.input, *graph.initializer))
+    lost = [value.name for value in graph.output if value.name not in made]
+    if lost:
+        raise ValueError(f"a result of the model is made by no node: {lost[0]}")
+
+
+def _drop_claims(graph: onnx.GraphProto, changed: set[str]) -> None:
+    made = {name for node in graph.node for name in node.output} - changed
+    kept = [value for value in graph.value_info if value.name in made]
+    del graph.value_info[:]
+    graph.value_info.extend(kept)
+
+
+def _import_domains(model: onnx.ModelProto) -> None:
+    imported = {entry.domain for entry in model.opset_import}
+    for domain, version in _VERSIONS.items():
+        if domain not in imported and any(node.domain == domain for node in model.graph.node):
+            model.opset_import.append(helper.make_opsetid(domain, version))
+    prune_opsets(model)

@@ -1,0 +1,1 @@
+"""Rules that compute the same numbers by other operators."""

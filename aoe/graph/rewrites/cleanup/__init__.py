@@ -1,0 +1,1 @@
+"""Rules that take away what does nothing."""

@@ -1,0 +1,1 @@
+"""Rules about convolutions and what stands around them."""

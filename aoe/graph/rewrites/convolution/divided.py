@@ -1,0 +1,76 @@
+"""A convolution whose channels are divided: one convolution for each part.
+
+What the C2f block of detectors does: a convolution, its activation and a Split. ONNX Runtime
+copies both parts out of the blocked layout; convolutions over slices of the weights make the
+parts where they are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from operator import itemgetter
+
+import numpy as np
+
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrites.building import Rewriting, refuse
+from aoe.graph.rewrites.chains import ChannelChain, chain_behind
+from aoe.graph.rewrites.protocol import Finding, RewriteRule
+from aoe.graph.rewrites.reading import any_shape_of, attribute, is_op, nodes_of, value_of
+
+_NAME = "convolution-split"
+
+
+def find_divided(graph: ModelGraph) -> Iterator[Finding]:
+    """Yield Splits of channels behind a Conv and element-wise operators."""
+    for index, split in nodes_of(graph, "Split"):
+        shape = any_shape_of(graph, split.input[0])
+        if shape is None or len(shape) < 3 or attribute(split, "axis", 0) % len(shape) != 1:
+            continue
+        chain = chain_behind(graph, split.input[0], lambda node: is_op(node, "Conv"))
+        if isinstance(chain, str):
+            yield refuse(graph, _NAME, [index], chain)
+            continue
+        yield _divided(graph, index, chain)
+
+
+def _divided(graph: ModelGraph, index: int, chain: ChannelChain) -> Finding:
+    split = graph.nodes[index]
+    made_by = graph.producer[chain.source]
+    conv = graph.nodes[made_by]
+    weight, bias = value_of(graph, conv.input[1]), None
+    if len(conv.input) > 2 and conv.input[2]:
+        bias = value_of(graph, conv.input[2])
+    nodes = [made_by, *chain.nodes, index]
+    if weight is None or (bias is None and len(conv.input) > 2 and conv.input[2]):
+        return refuse(graph, _NAME, nodes, "the weights are not constant")
+    shapes = [any_shape_of(graph, name) for name in split.output]
+    extents = [shape[1] for shape in shapes if shape is not None]
+    if len(extents) < len(shapes) or 0 in extents:
+        return refuse(graph, _NAME, nodes, "the parts have no known shape")
+    bounds = [0, *np.cumsum(extents).tolist()]
+    groups = attribute(conv, "group", 1)
+    if groups != 1:
+        return refuse(graph, _NAME, nodes, f"its {groups} groups read parts of the input each")
+    rewriting = Rewriting(graph, _NAME, nodes)
+    for (start, end), output in zip(pairwise(bounds), split.output, strict=True):
+        inputs = [conv.input[0], rewriting.constant(weight[start:end], "weight")]
+        if bias is not None:
+            inputs.append(rewriting.constant(bias[start:end], "bias"))
+        name = "" if chain.nodes else output
+        part = rewriting.copy(conv, inputs, name)
+        if chain.nodes:
+            chain.replay(graph, rewriting, part, itemgetter(slice(start, end)), output)
+    return rewriting.finish()
+
+
+SPLIT_RULE = RewriteRule(
+    name=_NAME,
+    what="Conv, element-wise operators and a Split of channels become one Conv per part",
+    needs="constant weights, one group; nobody else reads what is divided",
+    exact=False,  # parts of 16 channels keep their bits; few channels are summed in another order
+    tolerance=1e-5,
+    version=1,
+    find=find_divided,
+)

@@ -1,0 +1,1 @@
+"""Rules about where data lies."""

@@ -1,0 +1,1 @@
+"""Rules that recognise what exporters spell out."""

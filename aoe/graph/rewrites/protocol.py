@@ -1,0 +1,87 @@
+"""What a rewrite rule is: it finds nodes, and says which nodes compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import onnx
+
+from aoe.graph.model_graph import ModelGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """What takes the place of nodes of the imported model.
+
+    Attributes:
+        removed: Indices into `graph.nodes`.
+        added: Nodes in any order; what they make under a name of a removed node is read as before.
+        initializers: Constants the added nodes read, or that take the place of a result.
+        aliases: (name, other): whatever reads `name` reads `other` from now on.
+    """
+
+    removed: tuple[int, ...]
+    added: tuple[onnx.NodeProto, ...]
+    initializers: tuple[onnx.TensorProto, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteMatch:
+    """Nodes a rule may take the place of.
+
+    Attributes:
+        rule: Name of the rule.
+        nodes: Names of the nodes, for messages.
+        edit: What stands there then.
+    """
+
+    rule: str
+    nodes: tuple[str, ...]
+    edit: Edit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteRefusal:
+    """Nodes a rule looked at and left alone.
+
+    Attributes:
+        rule: Name of the rule.
+        nodes: Names of the nodes, for messages.
+        why: The precondition that does not hold.
+    """
+
+    rule: str
+    nodes: tuple[str, ...]
+    why: str
+
+
+Finding = RewriteMatch | RewriteRefusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteRule:
+    """One of several equal ways to write a piece of a graph.
+
+    Attributes:
+        name: Unique in the registry, in words with hyphens.
+        what: What becomes what, one sentence without a full stop.
+        needs: Preconditions, in the same form.
+        exact: True if results keep their bits (ONNX Runtime on this CPU, optimised or not).
+        tolerance: Largest difference of a result, relative to its largest magnitude; 0 if exact.
+        version: Counted up when the same graph is rewritten otherwise.
+        find: Yields every match of a graph and what was refused; matches may overlap.
+    """
+
+    name: str
+    what: str
+    needs: str
+    exact: bool
+    tolerance: float
+    version: int
+    find: Callable[[ModelGraph], Iterable[Finding]]
+
+    def __post_init__(self) -> None:
+        if self.exact != (self.tolerance == 0):
+            raise ValueError(f"{self.name}: exact rules have a tolerance of 0, others more")
