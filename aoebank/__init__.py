@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from aoebank.formats.gradient.format import make_gradient_record
+    from aoebank.formats.graph.format import make_graph_record
     from aoebank.formats.release import Release
     from aoebank.formats.unified.format import make_unified_record, workload_key
     from aoebank.model.codes import Severity
@@ -147,6 +148,7 @@ __all__ = [
     "log",
     "make_console",
     "make_gradient_record",
+    "make_graph_record",
     "make_unified_record",
     "merge",
     "merge_driver",
@@ -230,6 +232,7 @@ _HOMES = {
     ),
     "formats.release": ("Release",),
     "formats.gradient.format": ("make_gradient_record",),
+    "formats.graph.format": ("make_graph_record",),
     "formats.unified.format": (
         "make_unified_record",
         "workload_key",

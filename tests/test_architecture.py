@@ -28,8 +28,7 @@ NAME_A_FORMAT = {
     "aoebank/model/record.py": "the default of a public value",
     "aoebank/model/resolution.py": "readers, called after what they read",
     "aoebank/ops/resolve/hazards.py": "the folder of subgraph banks",
-    "aoebank/ops/validate/tree.py": "the folder of subgraph banks",
-    "aoebank/storage/bank.py": "Bank.unified_file",
+    "aoebank/storage/bank.py": "Bank.unified_file, the folder of subgraph banks",
     "aoebank/storage/readers/rules.py": "what each reader reads",
 }
 WRITES = {"write_bytes", "write_text", "unlink", "rename", "rmdir", "truncate", "touch"}

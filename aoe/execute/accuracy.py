@@ -31,7 +31,7 @@ _INT8_SHARE = 4e-2
 make 7e-3 to 1.3e-2, as ONNX Runtime's own DynamicQuantizeMatMul does: three times as much for
 ranges that a few large values stretch."""
 _SHARES = {Precision.BFLOAT16: _BFLOAT16_SHARE, Precision.INT8: _INT8_SHARE}
-_MODEL_RELATIVE = 1e-3
+MODEL_TOLERANCE = 1e-3
 """Largest error of a model result, relative to the largest magnitude of that result: float32
 rounding of a hundred layers in another order of summation."""
 
@@ -125,7 +125,11 @@ def compare(
 
 
 def compare_model_results(
-    reference: Sequence[Any], actual: Sequence[Any], precision: Precision = Precision.FLOAT32
+    reference: Sequence[Any],
+    actual: Sequence[Any],
+    precision: Precision = Precision.FLOAT32,
+    *,
+    tolerance: float = MODEL_TOLERANCE,
 ) -> Deviation:
     """Compare the results of whole models; exact for integer results.
 
@@ -137,6 +141,7 @@ def compare_model_results(
             results (ONNX sequences), dicts (maps) or plain values.
         actual: Those of the tuned model.
         precision: Of the tuned model.
+        tolerance: Largest error of a result, relative to the largest magnitude of that result.
 
     Returns:
         The worst deviation over all results.
@@ -145,7 +150,7 @@ def compare_model_results(
     if len(reference) != len(actual):
         return _different(f"{len(actual)} results instead of {len(reference)}")
     for number, (left, right) in enumerate(zip(reference, actual, strict=True)):
-        found = _compare_result(left, right, precision)
+        found = _compare_result(left, right, precision, tolerance)
         if found.detail:
             found = replace(found, detail=f"result {number}: {found.detail}")
         worst = worse_of(worst, found)
@@ -158,13 +163,14 @@ def worse_of(first: Deviation, second: Deviation) -> Deviation:
     return replace(worst, max_abs_err=max(first.max_abs_err, second.max_abs_err))
 
 
-def _compare_result(left: Any, right: Any, precision: Precision) -> Deviation:
+def _compare_result(left: Any, right: Any, precision: Precision, tolerance: float) -> Deviation:
     if isinstance(left, dict):
         if not isinstance(right, dict) or left.keys() != right.keys():
             return _different("another map")
-        return compare_model_results(list(left.values()), [right[key] for key in left], precision)
+        values = [right[key] for key in left]
+        return compare_model_results(list(left.values()), values, precision, tolerance=tolerance)
     if isinstance(left, list):
-        return compare_model_results(left, right, precision)
+        return compare_model_results(left, right, precision, tolerance=tolerance)
     reference, actual = np.asarray(left), np.asarray(right)
     if not np.issubdtype(reference.dtype, np.floating):
         same = reference.shape == actual.shape
@@ -172,7 +178,7 @@ def _compare_result(left: Any, right: Any, precision: Precision) -> Deviation:
         return Deviation(max_abs_err=0.0, excess=0.0) if same else _different("other values")
     finite = np.abs(reference[np.isfinite(reference)])
     scale = float(finite.max(initial=0.0)) or 1.0
-    allowed = math.inf if precision.is_lower else _MODEL_RELATIVE * scale
+    allowed = math.inf if precision.is_lower else tolerance * scale
     return compare(reference, actual, Tolerance(relative=0.0, absolute=allowed))
 
 

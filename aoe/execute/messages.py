@@ -69,9 +69,11 @@ class ModelPart:
         library: Kernel library, or None.
         optimize: True to let ONNX Runtime optimise the graph, False to run it as written.
         precision: The lowest of its kernels.
+        blocked: False to keep the blocked layout out of a graph that is optimised.
     """
 
     model: Path
     library: Path | None = None
     optimize: bool = True
     precision: Precision = Precision.FLOAT32
+    blocked: bool = True

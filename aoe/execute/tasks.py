@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from aoe.device.compiler import KernelSource
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, ScheduleError
-from aoe.execute.accuracy import Deviation, compare_model_results, worse_of
+from aoe.execute.accuracy import MODEL_TOLERANCE, Deviation, compare_model_results, worse_of
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.quiet import QuietPairs
@@ -29,6 +29,7 @@ from aoe.ort.sessions import (
     session_options,
     use_shared_pool,
 )
+from aoe.ort.surroundings import CacheBallast
 from aoe.schedule import schedule_from_json
 from aoe.target import Target
 from aoe.workload import workload_from_json
@@ -50,6 +51,24 @@ class ModelComparison:
     measurement: Measurement
     deviation: Deviation
     memory: ModelMemory | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonTerms:
+    """How two models are compared beyond their inputs.
+
+    Attributes:
+        tolerance: Largest error of a result, relative to its largest magnitude; 0 for equal bits.
+        bytes_around: What passes through the caches before each run, as the rest of a model
+            would; 0 for a whole model.
+    """
+
+    tolerance: float = MODEL_TOLERANCE
+    bytes_around: int = 0
+
+
+WHOLE_MODELS = ComparisonTerms()
+"""How whole models are compared."""
 
 
 def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
@@ -74,16 +93,17 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         )
 
     def compare_models(
-        baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, inputs: ModelInputs
+        baseline: ModelPart,
+        tuned: ModelPart,
+        policy: MeasurePolicy,
+        inputs: ModelInputs,
+        terms: ComparisonTerms = WHOLE_MODELS,
     ) -> ModelComparison:
-        return _compare_models(setup, pairs, baseline, tuned, policy, inputs)
+        return _compare_models(setup, pairs, (baseline, tuned), policy, inputs, terms)
 
     def run_model(part: ModelPart, inputs: ModelInputs) -> list[list[Any]]:
         session = _open(setup, part)
         return [run_session(session, feed) for feed in inputs.feeds(session)]
-
-    def check_schedule(workload: Mapping[str, Any], schedule: Any) -> str:
-        return _check_schedule(setup.device, workload, schedule)
 
     def machine_rates() -> MachineRates:
         options = session_options(threads=setup.target.core_num, optimize=True, shared_pool=True)
@@ -98,7 +118,7 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         "measure_candidates": measure_candidates,
         "compare_models": compare_models,
         "run_model": run_model,
-        "check_schedule": check_schedule,
+        "check_schedule": partial(_check_schedule, setup.device),
         "compile_kernels": compile_kernels,
         "machine_rates": machine_rates,
     }
@@ -143,10 +163,10 @@ def _compile_kernels(
 def _compare_models(
     setup: WorkerSetup,
     pairs: QuietPairs,
-    baseline: ModelPart,
-    tuned: ModelPart,
+    models: tuple[ModelPart, ModelPart],
     policy: MeasurePolicy,
     inputs: ModelInputs,
+    terms: ComparisonTerms,
 ) -> ModelComparison:
     """Compare two models in two rounds: the model loaded first in one is second in the other.
 
@@ -161,7 +181,7 @@ def _compare_models(
         pairs_max=math.ceil(policy.pairs_max / rounds),
     )
     found = [
-        _compare_once(setup, pairs, baseline, tuned, share, inputs, tuned_first=bool(number))
+        _compare_once(setup, pairs, models, share, inputs, terms, tuned_first=bool(number))
         for number in range(rounds)
     ]
     deviation = reduce(worse_of, (comparison.deviation for comparison in found))
@@ -179,15 +199,15 @@ def _compare_models(
 def _compare_once(
     setup: WorkerSetup,
     pairs: QuietPairs,
-    baseline: ModelPart,
-    tuned: ModelPart,
+    models: tuple[ModelPart, ModelPart],
     policy: MeasurePolicy,
     inputs: ModelInputs,
+    terms: ComparisonTerms,
     *,
     tuned_first: bool,
 ) -> ModelComparison:
     """Compare in one order of loading, binding, warming up and beginning a pair."""
-    parts = (tuned, baseline) if tuned_first else (baseline, tuned)
+    parts = models[::-1] if tuned_first else models
     opened = [_open_and_run(setup, part, inputs) for part in parts]
     sessions = [session for session, _ in opened]
     reference, actual = reversed(sessions) if tuned_first else sessions
@@ -195,14 +215,19 @@ def _compare_once(
         worse_of,
         (
             compare_model_results(
-                run_session(reference, feed), run_session(actual, feed), tuned.precision
+                run_session(reference, feed),
+                run_session(actual, feed),
+                models[1].precision,
+                tolerance=terms.tolerance,
             )
             for feed in inputs.feeds(reference)
         ),
     )
     feed = inputs.first(reference)
     runs = [bound_run(session, feed) for session in sessions]
-    samplers = paired_samplers(setup.device.timer, runs[0], runs[1], policy.sample_min_us)
+    samplers = paired_samplers(
+        setup.device.timer, runs[0], runs[1], policy.sample_min_us, **_surroundings(setup, terms)
+    )
     samples, load = pairs.take(*samplers, policy)
     if tuned_first:
         samples = samples.swapped()
@@ -220,6 +245,17 @@ def _compare_once(
     return ModelComparison(measurement=measurement, deviation=deviation, memory=memory)
 
 
+def _surroundings(setup: WorkerSetup, terms: ComparisonTerms) -> dict[str, Any]:
+    """Return what is done before each call, and how many calls a sample has at most for that."""
+    if not terms.bytes_around:
+        return {}
+    options = session_options(threads=setup.target.core_num, optimize=True, shared_pool=True)
+    ballast = CacheBallast(
+        lambda model: setup.device.open_session(model, options), terms.bytes_around
+    )
+    return {"before": ballast.pass_through, "calls_max": ballast.calls_max}
+
+
 def _open_and_run(
     setup: WorkerSetup, part: ModelPart, inputs: ModelInputs
 ) -> tuple[ort.InferenceSession, MemoryUse | None]:
@@ -234,6 +270,7 @@ def _open(setup: WorkerSetup, part: ModelPart) -> ort.InferenceSession:
     options = session_options(
         threads=setup.target.core_num,
         optimize=part.optimize,
+        blocked=part.blocked,
         shared_pool=True,
         library=part.library,
     )

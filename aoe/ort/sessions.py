@@ -20,13 +20,19 @@ _FATAL_LEVEL = 4  # failures arrive as exceptions; the log would repeat them
 
 
 def session_options(
-    *, threads: int, optimize: bool, shared_pool: bool = False, library: Path | None = None
+    *,
+    threads: int,
+    optimize: bool,
+    blocked: bool = True,
+    shared_pool: bool = False,
+    library: Path | None = None,
 ) -> ort.SessionOptions:
     """Return options for one session.
 
     Args:
         threads: Intra-op threads, the calling one included.
         optimize: True for every graph optimisation, False to run the graph as it is written.
+        blocked: False to keep the blocked layout out of an optimised graph.
         shared_pool: True to run on the process-wide thread pool, see `use_shared_pool`.
         library: Kernel library to register.
 
@@ -36,7 +42,8 @@ def session_options(
     options = ort.SessionOptions()
     options.log_severity_level = _FATAL_LEVEL
     levels = ort.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
+    most = levels.ORT_ENABLE_ALL if blocked else levels.ORT_ENABLE_EXTENDED
+    options.graph_optimization_level = most if optimize else levels.ORT_DISABLE_ALL
     if shared_pool:
         options.use_per_session_threads = False
     else:

@@ -99,6 +99,36 @@ class CacheSurroundings:
         return BoundRun(session, binding, [self])
 
 
+class CacheBallast:
+    """What the rest of a model sends through the caches before a part of it runs.
+
+    Attributes:
+        calls_max: Most calls of a sample, as `pass_through` is due before each of them.
+
+    Args:
+        open_session: Loads a model that runs on the threads the part runs on.
+        bytes_around: What one inference of the model reads and writes besides.
+    """
+
+    calls_max = _CALLS
+
+    def __init__(
+        self, open_session: Callable[[bytes], ort.InferenceSession], bytes_around: int
+    ) -> None:
+        half = min(bytes_around, BALLAST_BYTES_MAX) // 2  # as much is written as is read
+        source = np.zeros(max(1, half // _FLOAT_BYTES), np.float32)
+        session = open_session(_model({_BALLAST: source}).SerializeToString())
+        binding = session.io_binding()
+        held = [ort.OrtValue.ortvalue_from_numpy(array) for array in (source, source.copy())]
+        binding.bind_ortvalue_input(f"{_BALLAST}_source", held[0])
+        binding.bind_ortvalue_output(_BALLAST, held[1])
+        self._run = BoundRun(session, binding, held)
+
+    def pass_through(self) -> None:
+        """Leave the caches as the rest of the model would."""
+        self._run()
+
+
 def _constant_bytes(workload: Workload) -> int:
     return _FLOAT_BYTES * sum(spec.size for spec in workload.inputs if spec.constant)
 

@@ -15,7 +15,7 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError
 from aoe.execute.accuracy import Deviation
 from aoe.execute.messages import CompiledKernels, ModelPart
-from aoe.execute.tasks import ModelComparison
+from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms, ModelComparison
 from aoe.kernels.roofline import MachineRates
 from aoe.measurement import (
     CpuUse,
@@ -185,7 +185,12 @@ class ScriptedRunner:
         return [self._measured(answer, policy, best_ratio) for answer in scripted]
 
     def _compare_models(
-        self, baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy, inputs: ModelInputs
+        self,
+        baseline: ModelPart,
+        tuned: ModelPart,
+        policy: MeasurePolicy,
+        inputs: ModelInputs,
+        terms: ComparisonTerms = WHOLE_MODELS,
     ) -> ModelComparison:
         scripted = self.model(baseline, tuned)
         if isinstance(scripted, RunError):

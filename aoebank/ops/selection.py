@@ -10,6 +10,7 @@ from pathlib import Path
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import find_format
 from aoebank.model.record import Record
+from aoebank.storage.bank import soc_folder
 from aoebank.storage.twins import bank_of_twin
 
 
@@ -84,9 +85,11 @@ def parts_of(name: str) -> NameParts:
 
     >>> sorted(parts_of("Ascend910B2/cube/x.json").soc_versions)
     ['Ascend910B2']
+    >>> sorted(parts_of("graph/x86-64-v4/x86_64_v4_l2cache.json").soc_versions)
+    ['x86-64-v4', 'x86_64_v4']
     """
     path = Path(bank_name_of(name))
-    folder = {path.parts[0]} if len(path.parts) > 1 else set()
+    folder = {soc_folder(path)} - {""}
     format_ = find_format(path)
     found = format_.parse(b"", path).name if format_ else None
     if found is None:

@@ -34,6 +34,9 @@ from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, find_closed
 from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.lock import read_settled
 
+GRAPH_FOLDER = "graph"
+"""Holds a folder per soc_version; the others lie below one."""
+
 
 @dataclass(slots=True)
 class _Loaded:
@@ -70,6 +73,11 @@ class Bank:
         )
         unified = get_format("unified")
         return self.root / soc_version / unified.folder / unified.build_name(name)
+
+    def graph_file(self, soc_version: str) -> Path:
+        """Return where the subgraph bank of a target is: `graph/<soc_version>/` below the root."""
+        folder = self.root / GRAPH_FOLDER / soc_version
+        return folder / get_format("graph").build_name(BankName(soc_version=soc_version))
 
     def find(self, file: Path, key: str) -> Record | None:
         """Return the record readers would use for `key`, or None on a miss.
@@ -122,8 +130,8 @@ class Bank:
 
         A file directly below the root is not in the folder of any target.
         """
-        folders = (file.relative_to(self.root).parts for file in self.iter_files())
-        return tuple(sorted({parts[0] for parts in folders if len(parts) > 1}))
+        found = (soc_folder(file.relative_to(self.root)) for file in self.iter_files())
+        return tuple(sorted({name for name in found if name}))
 
     def put(self, file: Path, records: Iterable[Record]) -> None:
         """Store records, replacing those of the same keys; the rest stays byte for byte.
@@ -254,6 +262,13 @@ def _demand_readable(parsed: ParsedFile, changes: Mapping[str, Record | None]) -
             )
         if number is not None:
             parsed.format.record(parsed, number)
+
+
+def soc_folder(path: Path) -> str:
+    """Return the folder of a target that a path below a root lies in, empty for none."""
+    folders = path.parent.parts
+    folders = folders[1:] if folders[:1] == (GRAPH_FOLDER,) else folders
+    return folders[0] if folders else ""
 
 
 def load_file(path: Path) -> ParsedFile:

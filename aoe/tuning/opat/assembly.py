@@ -40,6 +40,16 @@ class ChosenKernel:
     op_names: tuple[str, ...]
     gain_us: float
 
+    @property
+    def name(self) -> str:
+        """Name of the kernel."""
+        return self.source.name
+
+    @property
+    def kind(self) -> str:
+        """Its family: kernels of one lose for one reason."""
+        return self.source.workload.op_type
+
 
 def lowest_precision(kernels: Sequence[ChosenKernel]) -> Precision:
     """Return the lowest precision any of the kernels computes in; float32 without any."""

@@ -24,7 +24,7 @@ from aoe.results.files import (
 from aoe.results.opat import OpatReport
 from aoe.schedule import schedule_to_json
 from aoe.target import Target
-from aoe.tuning.opat.assembly import lowest_precision
+from aoe.tuning.opat.assembly import ChosenKernel, lowest_precision
 from aoe.tuning.opat.judging.accuracy import HeldAccuracy
 from aoe.tuning.opat.judging.judge import Judgement
 from aoe.tuning.opat.operator import TunedOperator
@@ -66,7 +66,7 @@ class OpatResult:
     places: ResultPlaces
     operators: tuple[TunedOperator, ...]
     refusals: tuple[Refusal, ...]
-    judgement: Judgement
+    judgement: Judgement[ChosenKernel]
     profile: ModelProfile
     tuned_profile: ModelProfile
     report: OpatReport

@@ -193,7 +193,7 @@ def _assembly(bench: Workbench, graph: ModelGraph) -> Assembly:
 
 
 def _profile_tuned(
-    bench: Workbench, assembly: Assembly, judgement: Judgement, untuned: ModelProfile
+    bench: Workbench, assembly: Assembly, judgement: Judgement[ChosenKernel], untuned: ModelProfile
 ) -> ModelProfile:
     if not judgement.kept:
         return untuned
@@ -212,7 +212,7 @@ def _profile_tuned(
 
 
 def _write_model(
-    bench: Workbench, bank: OperatorBank, assembly: Assembly, judgement: Judgement
+    bench: Workbench, bank: OperatorBank, assembly: Assembly, judgement: Judgement[ChosenKernel]
 ) -> None:
     target, om_file = bench.runner.target, bench.places.om_file
     manifest = Manifest(
@@ -246,7 +246,7 @@ def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:
     )
 
 
-def _finished(report: LiveReport[OpatReport], judgement: Judgement) -> OpatReport:
+def _finished(report: LiveReport[OpatReport], judgement: Judgement[ChosenKernel]) -> OpatReport:
     report.update(
         baseline_ms=judgement.comparison.measurement.baseline_latency_us / 1e3,
         speedup=judgement.estimate.median if judgement.kept else 1.0,

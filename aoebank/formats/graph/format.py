@@ -6,13 +6,15 @@ Source: the built-in banks of CANN 8.1; their reader and writer are closed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from aoebank.formats.graph.rules import (
     HEADER,
     MEMBERS,
     check_graph_file,
+    group_problems,
     header_problem,
     line_problems,
 )
@@ -25,7 +27,7 @@ from aoebank.formats.text.record import record_text, stored
 from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.model.finding import Finding
-from aoebank.model.json_value import JsonValue
+from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Record, with_raw
 from aoebank.model.resolution import Query
 
@@ -107,6 +109,44 @@ class GraphFormat(Format):
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:
         """Return the file with `changes` applied, untouched lines byte for byte."""
         return splice(parsed, changes, render_graph)
+
+
+def make_graph_record(
+    *,
+    graph_id: str,
+    feature: Sequence[JsonObject],
+    groups: Sequence[JsonObject],
+    end_to_end_ns: int,
+    model_name: str | None = None,
+) -> Record:
+    """Return the record of a subgraph, refusing what is no line of this format.
+
+    Args:
+        graph_id: Identity of the subgraph, an unsigned 64-bit number in decimal.
+        feature: Its parts, each with a member `struct`: one item per node.
+        groups: What is done with each part: `cut`, `fusionType` and `scopeId` with one item per
+            node, and `ubPass`.
+        end_to_end_ns: Measured time of the subgraph.
+        model_name: The model it comes from; None where that is nobody's business.
+
+    Raises:
+        ValueError: a member is missing, has another form or does not fit the others.
+    """
+    strategy: dict[str, JsonValue] = {
+        "end2EndTime": end_to_end_ns,
+        "group": [dict(group) for group in groups],
+    }
+    if model_name is not None:
+        strategy["modelName"] = model_name
+    value: dict[str, JsonValue] = {
+        "feature": {"feature": [dict(part) for part in feature]},
+        "graphID": graph_id,
+        "strategy": strategy,
+    }
+    problem = next(chain(line_problems(value), group_problems(value)), None)
+    if problem is not None:
+        raise ValueError(f"{problem.message} (got {problem.got}, expected {problem.expected})")
+    return Record(key=graph_id, format="graph", workload=value["feature"], strategy=strategy)
 
 
 def render_graph(record: Record) -> bytes:

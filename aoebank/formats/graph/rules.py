@@ -140,6 +140,12 @@ def _groups(value: Mapping[str, JsonValue]) -> Iterator[tuple[JsonValue, tuple[s
         yield group, ("strategy", "group", str(number))
 
 
+def group_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
+    """Yield what is wrong with the parts and groups of a line whose members are objects."""
+    structural = list(structure_problems(value))
+    yield from structural or _value_problems(value)
+
+
 def _value_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
     feature, strategy = value["feature"], value["strategy"]
     assert isinstance(feature, Mapping)

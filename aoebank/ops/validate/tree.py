@@ -12,9 +12,9 @@ from aoebank.formats.registry import bank_folders
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.provenance import Event
+from aoebank.storage.bank import GRAPH_FOLDER
 from aoebank.storage.tree import FileKind, TreeEntry, leads_back
 
-GRAPH_FOLDER = "graph"  # holds a folder per soc_version; the others lie below one
 _WITHOUT_RECORD = (Event.UNSATISFIED, Event.DROPPED)
 
 

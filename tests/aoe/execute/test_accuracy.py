@@ -156,6 +156,15 @@ def test_models_agree_within_a_thousandth_of_the_largest_value() -> None:
     assert found.detail.startswith("result 0: 0.2")
 
 
+def test_what_is_tolerated_may_be_less_down_to_nothing() -> None:
+    reference = np.array([1.0, 1000.0], np.float32)
+    near = np.nextafter(reference, np.float32(np.inf))
+    assert compare_model_results([reference], [near], tolerance=1e-6).acceptable
+    assert not compare_model_results([reference], [near], tolerance=0.0).acceptable
+    assert compare_model_results([[reference]], [[reference]], tolerance=0.0).acceptable
+    assert not compare_model_results([{"y": reference}], [{"y": near}], tolerance=0.0).acceptable
+
+
 def test_wrong_small_result_is_not_outweighed_by_a_large_acceptable_error() -> None:
     """The larger absolute error of the second result is within tolerance; the first is wrong."""
     reference = [_array(1e-3, 1e-3), _array(1e6, 1e6)]

@@ -21,7 +21,7 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
-from aoe.execute.tasks import ModelComparison
+from aoe.execute.tasks import ComparisonTerms, ModelComparison
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP, ModelInputs, save_input_sets
 from aoe.target import Target
@@ -310,6 +310,21 @@ def test_abandoned_worker_ends_at_once_with_its_call_and_is_not_replaced(
         assert _ends(pid)
         with pytest.raises(RunError, match="given up"):
             _compare(own, plain_model, ModelPart(model=plain_model))
+
+
+def test_part_of_a_model_is_compared_bit_by_bit_with_the_rest_around_it(
+    runner: Runner, plain_model: Path
+) -> None:
+    found: ModelComparison = runner.call(
+        "compare_models",
+        timeout_s=_LONG_S,
+        baseline=ModelPart(model=plain_model),
+        tuned=ModelPart(model=plain_model, blocked=False),
+        policy=_POLICY,
+        inputs=MADE_UP,
+        terms=ComparisonTerms(tolerance=0.0, bytes_around=1 << 20),
+    )
+    assert found.measurement.outcome is Outcome.CORRECT
 
 
 _HUNG_ORPHAN = """

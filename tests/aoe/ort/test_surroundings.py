@@ -13,7 +13,12 @@ from support.engine.families import chain_workload
 from aoe.device.cpu.device import Cpu
 from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.ort.sessions import run_session, session_options
-from aoe.ort.surroundings import BALLAST_BYTES_MAX, LIGHT_BALLAST_BYTES, CacheSurroundings
+from aoe.ort.surroundings import (
+    BALLAST_BYTES_MAX,
+    LIGHT_BALLAST_BYTES,
+    CacheBallast,
+    CacheSurroundings,
+)
 from aoe.testing.kernels import plain
 from aoe.workload import Operation, Workload
 
@@ -101,3 +106,18 @@ def _passing(workload: Workload, bytes_around: int) -> tuple[int, int]:
     around, _, _ = _surroundings(workload, bytes_around, opened)
     ballast = opened[0].graph.input[0].type.tensor_type.shape.dim[0].dim_value
     return 2 * 4 * ballast, around.calls_max
+
+
+def test_what_passes_through_the_caches_before_a_part_is_bounded_and_at_least_something() -> None:
+    for wanted, passed in ((0, 8), (1 << 20, 1 << 20), (1 << 40, BALLAST_BYTES_MAX)):
+        opened: list[onnx.ModelProto] = []
+
+        def remembering(
+            proto: bytes, opened: list[onnx.ModelProto] = opened
+        ) -> ort.InferenceSession:
+            opened.append(onnx.load_from_string(proto))
+            return _open(proto)
+
+        CacheBallast(remembering, wanted).pass_through()
+        (extent,) = opened[0].graph.input[0].type.tensor_type.shape.dim
+        assert extent.dim_value * 4 * 2 == passed

@@ -25,6 +25,7 @@ from aoebank import (
     Event,
     Tier,
     fix,
+    make_graph_record,
 )
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind, classify, iter_tree
@@ -52,6 +53,20 @@ def held_lock(path: Path) -> Iterator[None]:
 
 def test_unified_file_is_where_cann_would_look(bank: Bank, file: Path) -> None:
     assert file == bank.root / "x86-64-v4/unified_bank/x86-64-v4_2_AiCore_Softmax.json"
+
+
+def test_graph_file_is_in_the_folder_of_its_target(bank: Bank) -> None:
+    file = bank.graph_file("x86-64-v4")
+    assert file == bank.root / "graph/x86-64-v4/x86_64_v4_l2cache.json"
+    group = {"cut": [1], "fusionType": [False], "scopeId": [-1], "ubPass": {}}
+    record = make_graph_record(
+        graph_id="7", feature=[{"struct": [{"op": "Relu"}]}], groups=[group], end_to_end_ns=80910
+    )
+    bank.put(file, [record])
+    found = bank.find(file, "7")
+    assert found is not None
+    assert (found.strategy, found.soc_version) == (record.strategy, "x86_64_v4")
+    assert bank.soc_versions() == ("x86-64-v4",)
 
 
 def test_what_is_put_is_found_with_target_and_operator(bank: Bank, file: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from statistics import fmean, stdev
+from typing import Generic
 
 from aoe.errors import RunError
 from aoe.execute.accuracy import worse_of
@@ -23,7 +24,7 @@ from aoe.measurement import (
 )
 from aoe.measurement.memory import median_memory
 from aoe.ort.inputs import ModelInputs
-from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.opat.judging.candidates import P, VariantWriter
 
 PROCESSES = 5
 """Worker processes the final comparison is spread over."""
@@ -49,7 +50,7 @@ class ModelGain:
     surely: float
 
 
-class ModelComparer:
+class ModelComparer(Generic[P]):
     """Writes variants of a model and has them measured against each other.
 
     Args:
@@ -62,7 +63,7 @@ class ModelComparer:
 
     def __init__(
         self,
-        assembly: Assembly,
+        assembly: VariantWriter[P],
         runner: Runner,
         *,
         screen: MeasurePolicy,
@@ -79,7 +80,7 @@ class ModelComparer:
         )
         self._inputs = inputs
 
-    def agrees(self, kernels: Sequence[ChosenKernel]) -> bool:
+    def agrees(self, kernels: Sequence[P]) -> bool:
         """True if the model runs with these kernels and computes what it did before."""
         tuned = self._assembly.write_model(kernels, "variant.onnx")
         quick = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, threads=self._screen.threads)
@@ -89,21 +90,21 @@ class ModelComparer:
             return False
         return found.deviation.acceptable
 
-    def without(self, kept: Sequence[ChosenKernel], group: Sequence[ChosenKernel]) -> Measurement:
+    def without(self, kept: Sequence[P], group: Sequence[P]) -> Measurement:
         """Measure the model without `group`, the baseline, against the one with all of `kept`."""
         tuned = self._assembly.write_model(kept, "variant.onnx")
         rest = [kernel for kernel in kept if kernel not in group]
         baseline = self._assembly.write_model(rest, "variant_without.onnx")
         return self._compare(baseline, tuned, self._screen).measurement
 
-    def once(self, kept: Sequence[ChosenKernel]) -> ModelGain:
+    def once(self, kept: Sequence[P]) -> ModelGain:
         """Write the model with `kept` and measure it in one process."""
         tuned = self._assembly.write_model(kept)
         found = self._compare(self._assembly.untuned, tuned, self._screen)
         estimate = estimate_speedup(found.measurement)
         return ModelGain(comparison=found, estimate=estimate, surely=estimate.low)
 
-    def for_the_record(self, kept: Sequence[ChosenKernel]) -> ModelGain:
+    def for_the_record(self, kept: Sequence[P]) -> ModelGain:
         """Write the model with `kept` and measure it in several processes, one after another.
 
         Pairs of one process share where its memory came to lie, which decides a few percent, so

@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic
 
 from aoe.errors import RunError
 from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
-from aoe.tuning.opat.assembly import ChosenKernel
+from aoe.tuning.opat.judging.candidates import P
 
 MOST_COMPARISONS = 24
 
@@ -79,7 +80,7 @@ class Saving:
         )
 
 
-class GroupTests:
+class GroupTests(Generic[P]):
     """The group tests of one model.
 
     Args:
@@ -92,8 +93,8 @@ class GroupTests:
 
     def __init__(
         self,
-        kernels: Sequence[ChosenKernel],
-        without: Callable[[Sequence[ChosenKernel], Sequence[ChosenKernel]], Measurement],
+        kernels: Sequence[P],
+        without: Callable[[Sequence[P], Sequence[P]], Measurement],
         step: Callable[[str], None],
         left_s: Callable[[], float] = lambda: math.inf,
         following_comparisons: int = 0,
@@ -113,7 +114,7 @@ class GroupTests:
         if len(self.kept) < 2:
             return
         # kernels of one family lose for one reason: side by side, they are found together
-        group = sorted(self.kept, key=lambda k: (k.source.workload.op_type, k.gain_us))
+        group = sorted(self.kept, key=lambda k: (k.kind, k.gain_us))
         whole = self._measure(group)
         if whole is None:
             return
@@ -125,7 +126,7 @@ class GroupTests:
         for half in _halves(group):
             self._examine(half, self._saving(half))
 
-    def _examine(self, group: Sequence[ChosenKernel], saving: Saving | None) -> None:
+    def _examine(self, group: Sequence[P], saving: Saving | None) -> None:
         """Leave out what loses in a group that does not keep its promise."""
         if saving is None or saving.reaches(self._promise(group)):
             return
@@ -135,7 +136,7 @@ class GroupTests:
         if len(self.dropped) == before and (len(group) == 1 or saving.is_loss):
             self._drop_if_loss(group, saving)
 
-    def _examine_halves(self, group: Sequence[ChosenKernel], saving: Saving) -> None:
+    def _examine_halves(self, group: Sequence[P], saving: Saving) -> None:
         first, second = _halves(group)
         of_first = self._saving(first)
         if of_first is None:
@@ -146,7 +147,7 @@ class GroupTests:
             doubtful = its_saving.is_doubtful(self._promise(half))
             self._examine(half, self._saving(half) if doubtful else its_saving)
 
-    def _drop_if_loss(self, group: Sequence[ChosenKernel], saving: Saving) -> None:
+    def _drop_if_loss(self, group: Sequence[P], saving: Saving) -> None:
         """Drop a group whose loss shows twice; one that loses without any part that does, whole."""
         found = saving if saving.measured else self._saving(group)
         again = self._measure(group) if found is not None and found.is_loss else None
@@ -157,15 +158,15 @@ class GroupTests:
             reason=f"the model is {1 / estimate.median:.3f}x as fast without it", estimate=estimate
         )
         for kernel in group:
-            self.dropped[kernel.source.name] = drop
-            self._step(f"dropped {kernel.source.name}: {drop.reason}")
+            self.dropped[kernel.name] = drop
+            self._step(f"dropped {kernel.name}: {drop.reason}")
         self.kept = tuple(kernel for kernel in self.kept if kernel not in group)
 
-    def _saving(self, group: Sequence[ChosenKernel]) -> Saving | None:
+    def _saving(self, group: Sequence[P]) -> Saving | None:
         found = self._measure(group)
         return Saving.of(estimate_speedup(found)) if found is not None else None
 
-    def _measure(self, group: Sequence[ChosenKernel]) -> Measurement | None:
+    def _measure(self, group: Sequence[P]) -> Measurement | None:
         """Compare without a group, None if comparisons are used up or this one tells nothing."""
         began_s = self._left_s()
         needed_s = self._longest_s * (1 + self._following)
@@ -181,13 +182,13 @@ class GroupTests:
                 self._longest_s = max(self._longest_s, began_s - self._left_s())
         return found if found.is_quiet else None
 
-    def _promise(self, group: Sequence[ChosenKernel]) -> float:
+    def _promise(self, group: Sequence[P]) -> float:
         """Return what the kernels of a group have proven alone; a loss binds nobody."""
         return max(0.0, sum(kernel.gain_us for kernel in group) / self._model_us)
 
 
 def _halves(
-    group: Sequence[ChosenKernel],
-) -> tuple[Sequence[ChosenKernel], Sequence[ChosenKernel]]:
+    group: Sequence[P],
+) -> tuple[Sequence[P], Sequence[P]]:
     half = len(group) // 2
     return group[:half], group[half:]

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic
 
 from aoe.errors import RunError
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import SpeedupEstimate
 from aoe.measurement.memory import ModelMemory
-from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.judging.accuracy import HeldAccuracy
+from aoe.tuning.opat.judging.candidates import P
 from aoe.tuning.opat.judging.comparing import PROCESSES, ModelComparer, ModelGain
 from aoe.tuning.opat.judging.group_tests import Drop, GroupTests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(Generic[P]):
     """What holds up in the whole model.
 
     Attributes:
@@ -28,7 +29,7 @@ class Judgement:
         accuracy: What the model was held to, None where nothing was asked.
     """
 
-    kept: tuple[ChosenKernel, ...]
+    kept: tuple[P, ...]
     drops: dict[str, Drop]
     comparison: ModelComparison
     estimate: SpeedupEstimate
@@ -47,9 +48,9 @@ class Judgement:
         """Why a later run has to decide; the empty string if this one did."""
         return next((drop.reason for drop in self.drops.values() if not drop.is_final), "")
 
-    def is_decided(self, kernel: ChosenKernel) -> bool:
+    def is_decided(self, kernel: P) -> bool:
         """True if what became of a kernel may be remembered."""
-        drop = self.drops.get(kernel.source.name)
+        drop = self.drops.get(kernel.name)
         return drop is None or drop.is_final
 
     @property
@@ -58,7 +59,7 @@ class Judgement:
         return {name: drop.reason for name, drop in self.drops.items()}
 
 
-class Judge:
+class Judge(Generic[P]):
     """Decides which kernels stay in a model.
 
     Args:
@@ -69,7 +70,7 @@ class Judge:
 
     def __init__(
         self,
-        comparer: ModelComparer,
+        comparer: ModelComparer[P],
         step: Callable[[str], None],
         left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
@@ -78,7 +79,7 @@ class Judge:
         self._left_s = left_s
         self._drops: dict[str, Drop] = {}
 
-    def judge(self, kernels: Sequence[ChosenKernel]) -> Judgement:
+    def judge(self, kernels: Sequence[P]) -> Judgement[P]:
         """Drop what computes wrongly or slows the model down, then measure what is left.
 
         A kernel stays unless leaving it out shows a loss beyond noise, so that small gains add
@@ -98,7 +99,7 @@ class Judge:
         self._drops |= tests.dropped
         return self._concluded(tests.kept, self._for_the_record, demand_gain=True)
 
-    def confirm(self, kernels: Sequence[ChosenKernel]) -> Judgement:
+    def confirm(self, kernels: Sequence[P]) -> Judgement[P]:
         """Measure the kernels an earlier run has kept; noise undoes nothing, wrong results do.
 
         Args:
@@ -112,17 +113,17 @@ class Judge:
         right = self._correct(list(kernels))
         return self._concluded(right, self._comparer.once, demand_gain=False)
 
-    def _for_the_record(self, kept: Sequence[ChosenKernel]) -> ModelGain:
+    def _for_the_record(self, kept: Sequence[P]) -> ModelGain:
         # a model without kernels is only timed, nothing is claimed about it
         return self._comparer.for_the_record(kept) if kept else self._comparer.once(kept)
 
     def _concluded(
         self,
-        kept: Sequence[ChosenKernel],
-        compare: Callable[[Sequence[ChosenKernel]], ModelGain],
+        kept: Sequence[P],
+        compare: Callable[[Sequence[P]], ModelGain],
         *,
         demand_gain: bool,
-    ) -> Judgement:
+    ) -> Judgement[P]:
         """Return the judgement on `kept`, all or nothing."""
         try:
             gain = compare(kept)
@@ -142,22 +143,22 @@ class Judge:
             reason = "the whole model is not faster with it"
             return self._all_dropped(kept, Drop(reason=reason, estimate=gain.estimate))
         return Judgement(
-            kept=tuple(sorted(kept, key=lambda kernel: kernel.source.name)),
+            kept=tuple(sorted(kept, key=lambda kernel: kernel.name)),
             drops=self._drops,
             comparison=gain.comparison,
             estimate=gain.estimate,
         )
 
-    def _all_dropped(self, kernels: Sequence[ChosenKernel], drop: Drop) -> Judgement:
-        self._drops |= {kernel.source.name: drop for kernel in kernels}
+    def _all_dropped(self, kernels: Sequence[P], drop: Drop) -> Judgement[P]:
+        self._drops |= {kernel.name: drop for kernel in kernels}
         return self._concluded((), self._comparer.once, demand_gain=False)
 
-    def _correct(self, kernels: list[ChosenKernel]) -> list[ChosenKernel]:
+    def _correct(self, kernels: list[P]) -> list[P]:
         """Return the kernels with which the model computes what it did before."""
         if not kernels or self._comparer.agrees(kernels):
             return kernels
         if len(kernels) == 1:
-            name = kernels[0].source.name
+            name = kernels[0].name
             self._drops[name] = Drop(reason="the model computes something else with it")
             self._step(f"dropped {name}: {self._drops[name].reason}")
             return []

@@ -33,7 +33,7 @@ def check_accuracy(bench: Workbench, assembly: Assembly) -> None:
 
 def judge_model(
     bench: Workbench, bank: OperatorBank, assembly: Assembly, tuned: Sequence[TunedOperator]
-) -> Judgement:
+) -> Judgement[ChosenKernel]:
     """Return what holds up in the whole model; the library of just that is built.
 
     What an earlier run settled is believed; where all of it is, nothing is chosen again. With
@@ -103,8 +103,11 @@ def _held(
 
 
 def _still_accurate(
-    keeper: AccuracyKeeper, held: HeldAccuracy, judge: Judge, judgement: Judgement
-) -> Judgement:
+    keeper: AccuracyKeeper,
+    held: HeldAccuracy,
+    judge: Judge[ChosenKernel],
+    judgement: Judgement[ChosenKernel],
+) -> Judgement[ChosenKernel]:
     """Return the judgement with its accuracy: errors may add up anew where kernels were dropped."""
     if {k.source.name for k in judgement.kept} == {k.source.name for k in held.kernels}:
         return replace(judgement, accuracy=held)
@@ -114,7 +117,7 @@ def _still_accurate(
     return replace(judgement, accuracy=held.followed_by(again))
 
 
-def _comparer(bench: Workbench, assembly: Assembly) -> ModelComparer:
+def _comparer(bench: Workbench, assembly: Assembly) -> ModelComparer[ChosenKernel]:
     threads, accept_busy = bench.runner.target.core_num, bench.settings.accept_busy
     return ModelComparer(
         assembly,
@@ -140,7 +143,7 @@ def _compiled(
     return [kernel for kernel in kernels if kernel.source.name not in errors]
 
 
-def _model_verdict(kernel: ChosenKernel, judgement: Judgement) -> OperatorVerdict:
+def _model_verdict(kernel: ChosenKernel, judgement: Judgement[ChosenKernel]) -> OperatorVerdict:
     """Return what this model did with a kernel; a second run then makes the same choice."""
     drop = judgement.drops.get(kernel.source.name)
     return OperatorVerdict.of_model(

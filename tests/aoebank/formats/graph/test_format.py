@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support import sample_bank_files
 
-from aoebank.formats.graph.format import GraphFormat
+from aoebank.formats.graph.format import GraphFormat, make_graph_record, render_graph
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import find_format, get_format
 from aoebank.testing.format_tests import FormatTests
@@ -170,3 +170,36 @@ def test_published_schema_and_fast_checks_agree_about_the_version_line(value: An
 
 def test_published_schema_is_itself_valid() -> None:
     Draft202012Validator.check_schema(SCHEMA)
+
+
+def made(**changes: Any) -> Any:
+    parts: dict[str, Any] = {
+        "graph_id": "7",
+        "feature": [{"struct": [{"op": "Conv"}, {"op": "Relu"}]}],
+        "groups": [GROUP],
+        "end_to_end_ns": 80910,
+    }
+    return make_graph_record(**{**parts, **changes})
+
+
+def test_made_record_is_a_sound_line() -> None:
+    line = render_graph(made(model_name="m")).decode()
+    assert codes(f"{HEADER}{line}\n") == []
+    assert json.loads(line)["strategy"]["modelName"] == "m"
+    assert "modelName" not in made().strategy
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"graph_id": "-7"},
+        {"graph_id": str(2**64)},
+        {"end_to_end_ns": 0},
+        {"groups": []},
+        {"groups": [{**GROUP, "cut": [1]}]},
+        {"groups": [{"cut": [1, 2]}]},
+    ],
+)
+def test_made_record_is_never_one_that_validate_refuses(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"\(got .*expected "):
+        made(**changes)
