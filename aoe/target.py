@@ -66,7 +66,7 @@ class Target:
     def precisions(self) -> tuple[Precision, ...]:
         """Precisions this processor has instructions for, the highest first."""
         rounded = (Precision.BFLOAT16,) if self.bf16_dot or self.bf16_tiles else ()
-        quantised = (Precision.INT8,) if self.int8_dot else ()
+        quantised = (Precision.INT8, Precision.INT4) if self.int8_dot else ()
         return (Precision.FLOAT32, *rounded, *quantised)
 
     def for_kernel(self, precision: Precision, algorithm: str = "") -> Target:
@@ -79,7 +79,7 @@ class Target:
         if not precision.is_lower:
             return self
         tiles = self.bf16_tiles if algorithm.endswith(TILES_SUFFIX) else None
-        dot = self.int8_dot if precision is Precision.INT8 else self.bf16_dot
+        dot = self.bf16_dot if precision is Precision.BFLOAT16 else self.int8_dot
         found = [known for known in (dot, tiles) if known is not None]
         return replace(
             self,

@@ -36,6 +36,8 @@ class Precision(StrEnum):
     """Factors rounded to 8 bits of mantissa, with the exponents of float32."""
     INT8 = "int8"
     """Factors rounded to 8 bits of the range of their row or column, and summed as integers."""
+    INT4 = "int4"
+    """The same, weights rounded to 4 bits of the range of a block of their column."""
 
     @property
     def is_lower(self) -> bool:

@@ -53,8 +53,8 @@ PrecisionModeOption = Annotated[
     typer.Option(
         "--precision_mode",
         metavar="MODE",
-        help="must_keep_origin_dtype (default), allow_fp32_to_bf16, allow_mix_precision_bf16 or "
-        "allow_mix_precision_int8.",
+        help="must_keep_origin_dtype (default), allow_fp32_to_bf16, allow_mix_precision_bf16, "
+        "allow_mix_precision_int8 or allow_mix_precision_int4.",
     ),
 ]
 MixListOption = Annotated[

@@ -30,7 +30,13 @@ _INT8_SHARE = 4e-2
 """The same for products in int8. Matrix products that sum up to 4096 normally distributed ones
 make 7e-3 to 1.3e-2, as ONNX Runtime's own DynamicQuantizeMatMul does: three times as much for
 ranges that a few large values stretch."""
-_SHARES = {Precision.BFLOAT16: _BFLOAT16_SHARE, Precision.INT8: _INT8_SHARE}
+_INT4_SHARE = 0.3
+"""The same for weights of 4 bits: normally distributed ones make 6e-2 to 1.2e-1."""
+_SHARES = {
+    Precision.BFLOAT16: _BFLOAT16_SHARE,
+    Precision.INT8: _INT8_SHARE,
+    Precision.INT4: _INT4_SHARE,
+}
 MODEL_TOLERANCE = 1e-3
 """Largest error of a model result, relative to the largest magnitude of that result: float32
 rounding of a hundred layers in another order of summation."""

@@ -2,8 +2,8 @@
 
 `winograd` anywhere in a name: inputs and weights are transformed, which spreads rounding errors,
 infinities and NaN over a tile. `bf16` anywhere, or `_tiles` at the end: factors are rounded to
-bfloat16. `int8` anywhere: factors are rounded to 8 bits. Any other name, and none: sums of float32
-products in some order.
+bfloat16. `int8` anywhere: factors are rounded to 8 bits; `int4`: weights to 4. Any other name, and
+none: sums of float32 products in some order.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ def precision_of(algorithm: str) -> Precision:
     >>> precision_of("direct_bf16").value, precision_of("winograd_4x4").value
     ('bfloat16', 'float32')
     """
-    if "int8" in algorithm:
-        return Precision.INT8
+    for lower in (Precision.INT8, Precision.INT4):
+        if lower.value in algorithm:
+            return lower
     if "bf16" in algorithm or algorithm.endswith(TILES_SUFFIX):
         return Precision.BFLOAT16
     return Precision.FLOAT32 if "winograd" in algorithm else Precision.STRICT_FLOAT32

@@ -25,6 +25,7 @@ _RATES = (
     ("winograd_4x4", 2.2),
     ("winograd", 1.6),
     ("int8", 3.0),
+    ("int4", 3.0),
     ("bf16", 2.0),
 )
 """Multiply-adds of the plain way an algorithm does in the time of one in float32, by what its name

@@ -120,8 +120,9 @@ def tune(
         seed: Of inputs and of the search.
         tuning_time_limit_s: Seconds for searching and judging; None for no limit.
         precision_mode: must_keep_origin_dtype (None stands for it), allow_fp32_to_bf16,
-            allow_mix_precision_bf16, which takes bfloat16 only where it is faster, or
-            allow_mix_precision_int8, which takes int8 too where that is faster still.
+            allow_mix_precision_bf16, which takes bfloat16 only where it is faster,
+            allow_mix_precision_int8, which takes int8 too where that is faster still, or
+            allow_mix_precision_int4, which takes weights of 4 bits too.
         modify_mixlist: File of operators that stay in float32 or not, in CANN's form.
         accuracy: What the whole model has to keep, `"cosine>=0.999"` (the default below float32),
             `"max_relative<=0.01"` or `"metric.py:function>=0.76"`.

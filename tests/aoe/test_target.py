@@ -41,17 +41,19 @@ def test_kernels_of_lower_precision_get_what_they_need_once() -> None:
 def test_kernels_in_int8_get_its_instructions_and_no_tiles() -> None:
     target = make_target(bf16_dot=_DOT, bf16_tiles=_TILES, int8_dot=_VNNI)
     quantised = target.for_kernel(Precision.INT8, "panels_int8")
+    assert target.for_kernel(Precision.INT4, "panels_int4") == quantised
     assert quantised.halide_name == "x86-64-linux-avx2-avx512_zen4"
     assert quantised.cpu_features == ("avx2", "avx512_vnni")
 
 
 def test_precisions_are_those_there_are_instructions_for() -> None:
     both = (Precision.FLOAT32, Precision.BFLOAT16)
+    integers = (Precision.INT8, Precision.INT4)
     assert make_target().precisions == (Precision.FLOAT32,)
     assert make_target(bf16_dot=_DOT).precisions == make_target(bf16_tiles=_TILES).precisions
     assert make_target(bf16_dot=_DOT).precisions == both
-    assert make_target(bf16_dot=_DOT, int8_dot=_VNNI).precisions == (*both, Precision.INT8)
-    assert make_target(int8_dot=_VNNI).precisions == (Precision.FLOAT32, Precision.INT8)
+    assert make_target(bf16_dot=_DOT, int8_dot=_VNNI).precisions == (*both, *integers)
+    assert make_target(int8_dot=_VNNI).precisions == (Precision.FLOAT32, *integers)
     plain = make_target()
     assert plain.for_kernel(Precision.BFLOAT16) == plain
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support, supported
+from aoe.kernels.matmul.int4 import check_few_bits, few_bits_pipeline
 from aoe.kernels.matmul.int8 import quantised_pipeline
 from aoe.kernels.matmul.matrix_tiles import (
     PANELS_TILES,
@@ -17,9 +18,9 @@ from aoe.kernels.matmul.matrix_tiles import (
 from aoe.kernels.matmul.pairs import pairs_pipeline
 from aoe.kernels.matmul.panels import panels_pipeline, rounded_weights_pipeline
 from aoe.kernels.matmul.quantising import check_quantising
-from aoe.kernels.matmul.shape import MATRIX_PRODUCTS, MatrixProduct, read_product
+from aoe.kernels.matmul.shape import FEW_ROWS, MATRIX_PRODUCTS, MatrixProduct, read_product
 from aoe.kernels.matmul.tiles import (
-    FEW_ROWS,
+    FEW_BITS,
     PAIRS,
     PANELS,
     QUANTISED_PANELS,
@@ -37,7 +38,13 @@ _ALGORITHMS: Mapping[str, Callable[[MatrixProduct], Pipeline]] = {
     ROUNDED_WEIGHTS: rounded_weights_pipeline,
     PANELS_TILES: matrix_tiles_pipeline,
     QUANTISED_PANELS: quantised_pipeline,
+    FEW_BITS: few_bits_pipeline,
 }
+_CHECKS: Mapping[Precision, Callable[[MatrixProduct], Support]] = {
+    Precision.INT8: check_quantising,
+    Precision.INT4: check_few_bits,
+}
+"""What integers cannot compute."""
 
 
 class MatMul:
@@ -56,10 +63,10 @@ class MatMul:
         product = read_product(workload)
         if isinstance(product, Support):
             return product
-        if workload.precision is Precision.INT8:
-            refused = check_quantising(product)
-            if not refused:
-                return refused
+        check = _CHECKS.get(workload.precision)
+        refused = check(product) if check is not None else SUPPORTED
+        if not refused:
+            return refused
         few = not product.rows or product.rows[-1].extent <= FEW_ROWS
         if few and not product.has_weights:
             return Support("a few rows by a computed matrix")

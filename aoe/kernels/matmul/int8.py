@@ -81,7 +81,7 @@ def quantised_pipeline(product: MatrixProduct) -> Pipeline:
     depths = ((r.x.name(), SUMMED_BY_ONE), (r.y.name(), groups))
     stages = {LEVELS: levels, QUANTISED: quantised}
     found = finished_pipeline(product, arguments, sums, depths, stages, finish=finish)
-    return _with_columns(_with_extremes(found, product, arguments, extremes), product, columns)
+    return _with_columns(with_extremes(found, product, arguments, extremes), product, columns)
 
 
 def _column_buffer(product: MatrixProduct) -> hl.ImageParam:
@@ -98,7 +98,7 @@ def _with_columns(pipeline: Pipeline, product: MatrixProduct, columns: hl.ImageP
     )
 
 
-def _with_extremes(
+def with_extremes(
     pipeline: Pipeline, product: MatrixProduct, arguments: ProductArguments, extremes: hl.Func
 ) -> Pipeline:
     """Return the pipeline with what looks through the rows as stages of its own."""

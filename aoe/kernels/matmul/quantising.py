@@ -81,7 +81,7 @@ def row_extremes(product: MatrixProduct, arguments: ProductArguments) -> hl.Func
     extremes[place] = (
         hl.min(low, value),
         hl.max(high, value),
-        hl.max(largest, _magnitude_bits(value)),
+        hl.max(largest, magnitude_bits(value)),
     )
     extremes.bound(part, 0, lanes).compute_root()
     return extremes
@@ -102,23 +102,35 @@ def row_levels(product: MatrixProduct, arguments: ProductArguments, extremes: hl
     )
     levels = hl.Func(LEVELS)
     kept = _nan_unless_finite(_zero_if_tiny(distance), largest)
-    is_finite = largest < hl.i32(_FIRST_SPECIAL)
     levels[(which, *rows)] = hl.select(
-        which == DISTANCE, kept, hl.select(is_finite, zero, constant(0.0))
+        which == DISTANCE, kept, hl.select(is_finite(largest), zero, constant(0.0))
     )
     levels.bound(which, 0, 2).unroll(which).compute_root()
     return levels
 
 
-def quantised_rows(product: MatrixProduct, arguments: ProductArguments, levels: hl.Func) -> hl.Func:
-    """Return the left matrix over (depth, rows...): levels, any of them behind its end."""
+def quantised_rows(
+    product: MatrixProduct,
+    arguments: ProductArguments,
+    levels: hl.Func,
+    *,
+    multiple: int = SUMMED_BY_ONE,
+) -> hl.Func:
+    """Return the left matrix over (depth, rows...): levels, any of them behind its end.
+
+    Args:
+        product: What is computed.
+        arguments: What is read.
+        levels: Of the rows.
+        multiple: What the depth is filled up to a multiple of.
+    """
     k, rows = hl.Var(QUANTISED_DEPTH), arguments.rows
     distance, zero = (levels[(which, *rows)] for which in (DISTANCE, ZERO))
-    inside = hl.clamp(k, 0, product.depth - 1) if product.depth % SUMMED_BY_ONE else k
-    level = _level(arguments.left[left_place(product, rows, inside)], distance)
+    inside = hl.clamp(k, 0, product.depth - 1) if product.depth % multiple else k
+    level = level_of(arguments.left[left_place(product, rows, inside)], distance)
     quantised = hl.Func(QUANTISED)
     quantised[(k, *rows)] = hl.u8_sat(level + hl.i32(zero))
-    quantised.bound(k, 0, quantised_depth(product)).compute_root()
+    quantised.bound(k, 0, -(-product.depth // multiple) * multiple).compute_root()
     return quantised
 
 
@@ -135,7 +147,7 @@ def packed_weights(product: MatrixProduct) -> PackedInput:
     distance = _column_distance(product, right)[lane, panel]
     value = element_or_zero(product, right, four * SUMMED_BY_ONE + part, panel * PANEL + lane, ())
     packed = hl.Func(PACKED)
-    packed[part, lane, four, panel] = hl.i8_sat(_level(value, distance))
+    packed[part, lane, four, panel] = hl.i8_sat(level_of(value, distance))
     packed.bound(part, 0, SUMMED_BY_ONE).bound(lane, 0, PANEL).unroll(part).vectorize(lane, PANEL)
     return PackedInput(
         output=packed,
@@ -155,7 +167,7 @@ def column_levels(product: MatrixProduct) -> PackedInput:
     value = element_or_zero(product, right, r.x, panel * PANEL + lane, ())
     sums = hl.Func("column_sums")
     sums[lane, panel] = hl.i32(0)
-    sums[lane, panel] += _level(value, distance)
+    sums[lane, panel] += level_of(value, distance)
     sums.bound(lane, 0, PANEL).compute_root().vectorize(lane, PANEL)
     sums.update().reorder(lane, r.x, panel).vectorize(lane, PANEL)
     found = hl.Func("column_levels")
@@ -181,7 +193,7 @@ def _column_distance(product: MatrixProduct, right: hl.ImageParam) -> hl.Func:
     largest = hl.Func("largest")
     value = element_or_zero(product, right, r.x, panel * PANEL + lane, ())
     largest[lane, panel] = hl.i32(0)
-    largest[lane, panel] = hl.max(largest[lane, panel], _magnitude_bits(value))
+    largest[lane, panel] = hl.max(largest[lane, panel], magnitude_bits(value))
     largest.bound(lane, 0, PANEL).compute_root().vectorize(lane, PANEL)
     largest.update().reorder(lane, r.x, panel).vectorize(lane, PANEL)
     bits = largest[lane, panel]
@@ -195,9 +207,14 @@ def _column_distance(product: MatrixProduct, right: hl.ImageParam) -> hl.Func:
 # ---- numbers ----
 
 
-def _magnitude_bits(value: hl.Expr) -> hl.Expr:
+def magnitude_bits(value: hl.Expr) -> hl.Expr:
     """Return |value| as an integer, which is ordered as |value| is, NaN above all."""
     return hl.reinterpret(hl.Int(32), value) & hl.i32(0x7FFFFFFF)
+
+
+def is_finite(bits: hl.Expr) -> hl.Expr:
+    """Return whether a magnitude, given as its bits, is one of a number."""
+    return bits < hl.i32(_FIRST_SPECIAL)
 
 
 def _zero_if_tiny(distance: hl.Expr) -> hl.Expr:
@@ -206,12 +223,11 @@ def _zero_if_tiny(distance: hl.Expr) -> hl.Expr:
 
 def _nan_unless_finite(distance: hl.Expr, largest: hl.Expr) -> hl.Expr:
     """Return the distance, NaN where the largest magnitude is no finite number."""
-    is_finite = largest < hl.i32(_FIRST_SPECIAL)
-    bits = hl.select(is_finite, hl.reinterpret(hl.Int(32), distance), hl.i32(_QUIET_NAN))
+    bits = hl.select(is_finite(largest), hl.reinterpret(hl.Int(32), distance), hl.i32(_QUIET_NAN))
     return hl.reinterpret(hl.Float(32), bits)
 
 
-def _level(value: hl.Expr, distance: hl.Expr) -> hl.Expr:
+def level_of(value: hl.Expr, distance: hl.Expr) -> hl.Expr:
     """Return the level of a value, from zero: an integer; 0 where distance is 0 or NaN."""
     level = hl.round(value * (constant(1.0) / distance))
     return hl.i32(hl.select(strict(distance > constant(0.0)), level, constant(0.0)))

@@ -23,6 +23,8 @@ MATRIX_PRODUCTS: frozenset[OperatorKey] = frozenset(
 _ACTIVATION = "activation"
 _ELEMENTWISE_VERSION = 13
 """Version in which the operators a product is taken apart into have today's meaning."""
+FEW_ROWS = 4
+"""Rows up to which memory is the bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,12 +29,15 @@ class PrecisionMode(StrEnum):
     """Both are measured, operator by operator, and bfloat16 has to be faster."""
     MIXED_INT8 = "allow_mix_precision_int8"
     """float32, bfloat16 where the CPU has it, and int8: a lower one has to be faster."""
+    MIXED_INT4 = "allow_mix_precision_int4"
+    """The same, and weights of 4 bits in products of a few rows; none of CANN's modes."""
 
     @property
     def lowered(self) -> tuple[Precision, ...]:
         """Precisions below float32 that are allowed, the highest first."""
-        if self is PrecisionMode.MIXED_INT8:
-            return Precision.BFLOAT16, Precision.INT8
+        if self in (PrecisionMode.MIXED_INT8, PrecisionMode.MIXED_INT4):
+            few_bits = (Precision.INT4,) if self is PrecisionMode.MIXED_INT4 else ()
+            return Precision.BFLOAT16, Precision.INT8, *few_bits
         return () if self is PrecisionMode.KEEP else (Precision.BFLOAT16,)
 
     @property
@@ -96,9 +99,11 @@ class PrecisionSettings:
         )
 
 
+_VNNI = "AVX512-VNNI with what Zen 4 or Sapphire Rapids have besides"
 _NEEDED = {
     Precision.BFLOAT16: "AVX512-BF16 with what Zen 4 or Sapphire Rapids have besides; on Arm bf16",
-    Precision.INT8: "AVX512-VNNI with what Zen 4 or Sapphire Rapids have besides",
+    Precision.INT8: _VNNI,
+    Precision.INT4: _VNNI,
 }
 """Instructions a precision needs, in words."""
 KEEP_FLOAT32 = PrecisionSettings()

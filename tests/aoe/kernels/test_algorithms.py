@@ -14,9 +14,9 @@ from aoe.kernels.family import KernelTarget
 from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
 from aoe.workload import Precision, Workload
 
-_STRICT, _FLOAT32, _BFLOAT16, _INT8 = Precision
+_STRICT, _FLOAT32, _BFLOAT16, _INT8, _INT4 = Precision
 _TARGET = KernelTarget(vector_lanes=8, threads=2)
-_NAMES = ("direct", "winograd_4x4", "direct_bf16", "product_tiles", "panels_int8")
+_NAMES = ("direct", "winograd_4x4", "direct_bf16", "product_tiles", "panels_int8", "rows_int4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class Several(Elementwise):
         ("product_tiles", _BFLOAT16),
         ("winograd_bf16", _BFLOAT16),
         ("panels_int8", _INT8),
+        ("rows_int4", _INT4),
         ("tiles_of_rows", _STRICT),
     ],
 )
@@ -70,6 +71,7 @@ def test_float32_takes_all_that_rounds_no_factor_and_the_others_their_own() -> N
         _FLOAT32: ["direct", "winograd_4x4"],
         _BFLOAT16: ["direct_bf16", "product_tiles"],
         _INT8: ["panels_int8"],
+        _INT4: ["rows_int4"],
     }
 
 
@@ -92,5 +94,5 @@ def test_family_without_algorithms_keeps_its_space_in_float32_and_has_none_below
         assert space is not None
         whole = family.space(workload, _TARGET)
         assert space.configurations() == whole.configurations()
-    for precision in (_BFLOAT16, _INT8):
+    for precision in (_BFLOAT16, _INT8, _INT4):
         assert allowed_space(family, replace(workload, precision=precision), _TARGET) is None

@@ -45,6 +45,14 @@ def test_int8_needs_a_cpu_that_has_it_and_takes_bfloat16_where_that_is_too() -> 
     assert "AVX512-VNNI" in str(caught.value)
 
 
+def test_int4_is_allowed_by_a_mode_of_its_own_with_all_above_it() -> None:
+    settings = parse_precision("allow_mix_precision_int4")
+    assert settings.mode.lowered == (Precision.BFLOAT16, Precision.INT8, Precision.INT4)
+    settings.check(make_target(int8_dot=InstructionSet(cpu_features=("avx512_vnni",))))
+    with pytest.raises(TargetError, match="this CPU has no int4 instructions"):
+        settings.check(_ABLE)
+
+
 @pytest.mark.parametrize(
     ("mode", "problem"),
     [
