@@ -20,8 +20,8 @@ VARIABLE = re.compile(r"""(?:env\.get\(|env\[|variables?=\(?)\s*["']([A-Z][A-Z_]
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate_cli_reference.py")
+def _generator(name: str = "generate_cli_reference") -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -79,3 +79,9 @@ def test_index_lists_every_page() -> None:
 def test_nothing_unfinished_is_left_in_the_pages() -> None:
     marks = re.compile(r"TODO|FIXME|XXX|<!-- (demo|figures) -->")
     assert not [page.name for page in PAGES if marks.search(page.read_text())]
+
+
+def test_table_of_settings_is_that_of_the_program() -> None:
+    generator = _generator("generate_settings_table")
+    assert generator.page_with_table() == (DOCS / "environment.md").read_text()
+    assert generator.settings_table() in generator.page_with_table()

@@ -15,6 +15,8 @@ from aoe.cli.help import EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.options import (
     AccuracyOption,
     CalibrationOption,
+    ConfigOption,
+    DeviceOption,
     InputFiles,
     InputSets,
     JsonFlag,
@@ -24,15 +26,15 @@ from aoe.cli.options import (
     SeedOption,
     StrictOption,
     finish,
+    given_configuration,
     given_inputs,
     given_precision,
     refuse_precision,
 )
 from aoe.cli.registry import COMMANDS
 from aoe.errors import OptionError
-from aoe.settings import accept_busy, environment, parse_switch, repeat_tune
+from aoe.settings import environment, parse_switch
 from aoe.tuning.mode import JobType, TuneSettings
-from aoe.tuning.registry import parse_job_types
 from aoebank import CommandGroup, say
 
 
@@ -158,6 +160,8 @@ def tune(
     accuracy: AccuracyOption = None,
     calibration: CalibrationOption = None,
     strict_fp32: StrictOption = False,
+    device: DeviceOption = None,
+    config: ConfigOption = None,
     script: Annotated[
         Path | None,
         typer.Option(
@@ -187,7 +191,10 @@ def tune(
     for text in warnings_of(environment()):
         say(f"warning: {text}")
     shown = parse_switch("--progress_bar", progress_bar, default=True) and not quiet
-    jobs = parse_job_types(job_type)
+    from aoe.tuning.configuration.resolving import configured
+
+    found = given_configuration(context, config).check()
+    jobs = found.get("job_type", tuple)
     precision = given_precision(
         precision_mode,
         modify_mixlist,
@@ -200,10 +207,9 @@ def tune(
         run_script(
             script,
             script_argument or (),
-            job_types=jobs,
+            configuration=found,
             model=model,
             output=output,
-            tuning_time_limit_s=tuning_time_limit,
             as_json=as_json,
             shown=shown,
         )
@@ -223,21 +229,12 @@ def tune(
         model=model,
         framework=number,
         weight=weight,
-        job_types=jobs,
         input_shape=input_shape,
         inputs=given_inputs(inputs, input_sets),
         output=output,
-        soc_version=soc_version,
-        core_num=aicore_num,
-        repeat_tune=repeat_tune(environment()),
-        accept_busy=accept_busy(environment()),
-        trials=trials,
-        search=search,
-        seed=seed,
-        tuning_time_limit_s=tuning_time_limit,
         precision=precision,
     )
-    run_tuning(settings, as_json=as_json, shown=shown)
+    run_tuning(configured(settings, found), as_json=as_json, shown=shown)
 
 
 def _print_versions(*, as_json: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from aoe.cli.options import JsonFlag, QuietFlag
 from aoe.errors import ModelNotFoundError
-from aoe.settings import accept_busy, environment, repeat_tune, with_bank
+from aoe.settings import environment, with_bank
 from aoe.tuning.mode import TuneSettings
 
 _MODEL = ("backend", "test", "data", "light", "light_bvlc_alexnet.onnx")
@@ -25,13 +25,12 @@ def command(
 ) -> None:
     """Tune AlexNet for this CPU and show the bank that comes of it (under two minutes)."""
     from aoe.cli.tune_command import run_tuning
+    from aoe.tuning.configuration.resolving import configure, configured
 
     bank = _own_bank(output)
-    settings = TuneSettings(
-        model=shipped_model(),
-        output=output,
-        repeat_tune=repeat_tune(bank),
-        accept_busy=accept_busy(bank),
+    settings = configured(
+        TuneSettings(model=shipped_model(), output=output),
+        configure({}, env=bank, cwd=Path.cwd()),
     )
     if not as_json:
         typer.echo(f"tuning AlexNet for this CPU into {output.resolve()}")

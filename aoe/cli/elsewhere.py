@@ -56,9 +56,6 @@ OPTIONS: Mapping[str, NotHere] = {
     ),
     "--build_bypass": _MODEL_CHANGED,
     "--compress_weight_conf": _MODEL_CHANGED,
-    "--device": NotHere(
-        why="device 0 is this CPU", instead="leave it out", harmless=frozenset({"0"})
-    ),
     "--dynamic_batch_size": _SHAPES,
     "--dynamic_dims": _SHAPES,
     "--dynamic_image_size": _SHAPES,
@@ -107,11 +104,7 @@ OPTIONS: Mapping[str, NotHere] = {
 }
 VARIABLES: Mapping[str, NotHere] = {
     "AOE_MODE": _ignored("a run is asked for by name", "--job_type, or aoe.torch in a script"),
-    "ASCEND_DEVICE_ID": NotHere(
-        why="device 0 is this CPU", instead="unset it", harmless=frozenset({"0"})
-    ),
     "MAX_COMPILE_CORE_NUMBER": _ignored("as many compile as there are cores"),
-    "TE_PARALLEL_COMPILER": _ignored("as many compile as there are cores"),
     "TUNE_OPS_NAME": _ignored("all operators are tuned, the most promising first"),
 }
 

@@ -8,14 +8,18 @@ from contextlib import nullcontext, redirect_stdout
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from aoe.cli.options import finish
 from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.errors import EngineNotInstalledError, OptionError
-from aoe.settings import environment, repeat_tune
+from aoe.settings import environment
 from aoe.tuning.mode import JobType, TuneSettings
+
+if TYPE_CHECKING:
+    from aoe.tuning.configuration.resolving import RunConfiguration
 
 _OPTION = "--script"
 _PASSED = "--script_argument"
@@ -43,10 +47,9 @@ def run_script(
     script: Path | None,
     arguments: Sequence[str],
     *,
-    job_types: Sequence[JobType],
+    configuration: RunConfiguration,
     model: Path | None,
     output: Path | None,
-    tuning_time_limit_s: float | None,
     as_json: bool,
     shown: bool,
 ) -> None:
@@ -57,24 +60,19 @@ def run_script(
         EngineNotInstalledError: there is no PyTorch.
         typer.Exit: with the script's own exit code, if it is not 0.
     """
-    script = _checked(script, job_types, model)
+    script = _checked(script, configuration.get("job_type", tuple), model)
     from aoe.report.tuning import TuningReport, report_of
     from aoe.torch.ddp.script_run import TrainingScript
+    from aoe.tuning.configuration.resolving import configured
     from aoe.tuning.gdat.result import TunedGradients
     from aoe.tuning.run import tune_with
 
-    env = environment()
-    settings = TuneSettings(
-        model=TrainingScript(path=script, arguments=tuple(arguments)),
-        job_types=tuple(job_types),
-        output=output,
-        repeat_tune=repeat_tune(env),
-        tuning_time_limit_s=tuning_time_limit_s,
-    )
+    program = TrainingScript(path=script, arguments=tuple(arguments))
+    settings = configured(TuneSettings(model=program, output=output), configuration)
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         found = tune_with(
             settings,
-            env=env,
+            env=environment(),
             cwd=Path.cwd(),
             progress=LineProgress() if shown and not as_json else QuietProgress(),
             now=datetime.now(UTC),

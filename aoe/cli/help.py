@@ -18,9 +18,10 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--inputs",
         "--soc_version",
         "--aicore_num",
+        "--device",
     ),
     "What is tuned": ("--job_type", "--script"),
-    "Search": ("--tuning_time_limit", "--trials", "--search", "--seed"),
+    "Search": ("--tuning_time_limit", "--trials", "--search", "--seed", "--config"),
     "Precision": (
         "--precision_mode",
         "--modify_mixlist",

@@ -13,6 +13,7 @@ from aoebank import Report, emit
 
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
+    from aoe.tuning.configuration.resolving import RunConfiguration
     from aoe.tuning.precision.settings import PrecisionSettings
 
 JsonFlag = Annotated[
@@ -88,6 +89,37 @@ StrictOption = Annotated[
         "--strict_fp32", "--deterministic", help="No kernels that transform sums, such as Winograd."
     ),
 ]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="N",
+        help="NUMA node to pin the run to; 0 is this CPU where there is one node.",
+    ),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="Settings of a run: sgat_config.json, or an aoe.ini."
+    ),
+]
+
+
+def given_configuration(context: typer.Context, config: Path | None) -> RunConfiguration:
+    """Return every setting of a command line, its file, the environment and the defaults.
+
+    Raises:
+        OptionError: a file cannot be read.
+    """
+    from aoe.tuning.configuration.resolving import configure
+    from aoe.tuning.configuration.rows import SETTINGS
+
+    given: dict[str, object] = {}
+    for name in SETTINGS:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            given[name] = context.params[name]
+    return configure(given, env=environment(), cwd=Path.cwd(), config=config)
 
 
 def given_precision(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,6 +31,14 @@ class Device(Protocol):
 
     def serves(self, soc_version: str) -> bool:
         """Return whether a target is of this kind, on this machine or on another."""
+        ...
+
+    def pinned(self, number: int) -> AbstractContextManager[None]:
+        """Return a `with` block in which this process, and what it starts, uses one device only.
+
+        Raises:
+            OptionError: there is no such device, or it may not be used.
+        """
         ...
 
     def missing_features(self, needed: tuple[str, ...]) -> tuple[str, ...]:

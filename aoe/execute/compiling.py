@@ -1,4 +1,4 @@
-"""Compiles kernels in several processes at once, one a core; Halide itself uses one."""
+"""Compiles kernels in several processes at once; Halide itself uses one."""
 
 from __future__ import annotations
 
@@ -31,11 +31,15 @@ class KernelCompilers:
     Args:
         runner: The measuring worker, which compiles too: it has nothing else to do meanwhile.
         worth: Kernels in a batch for each sibling that takes part.
+        processes: Most of them, the worker included; None for one a core, at most 8.
     """
 
-    def __init__(self, runner: Runner, *, worth: int = FEW_AT_ONCE) -> None:
+    def __init__(
+        self, runner: Runner, *, worth: int = FEW_AT_ONCE, processes: int | None = None
+    ) -> None:
         self._runner = runner
         self._worth = worth
+        self._processes = processes or min(runner.target.core_num, _PROCESSES_MAX)
         self._siblings: list[Runner] = []
         self._scratch = ScratchFolder("compile")
         self._batches = 0
@@ -72,8 +76,7 @@ class KernelCompilers:
             return {name: error for found in results for name, error in found.items()}
 
     def _helpers(self, kernels: int) -> list[Runner]:
-        cores = min(self._runner.target.core_num, _PROCESSES_MAX)
-        wanted = min(kernels // self._worth, cores - 1)
+        wanted = min(kernels // self._worth, self._processes - 1)
         while len(self._siblings) < wanted:
             self._siblings.append(self._runner.sibling())
         return self._siblings[: max(0, wanted)]

@@ -63,10 +63,16 @@ class TuneSettings:
         repeat_tune: True to tune what the bank already has (`REPEAT_TUNE`).
         accept_busy: True to believe figures taken on a busy machine (`AOE_ACCEPT_BUSY`).
         trials: Most candidates measured for one workload.
+        max_tuning_count: Most candidates measured in the whole run; None for no limit.
         search: Name of the search algorithm.
         seed: Of inputs and of the search.
         tuning_time_limit_s: Seconds for searching and judging; None for no limit.
         precision: What the model may be computed in, and how accurate it has to stay.
+        device_id: NUMA node the run is pinned to; None for the whole machine.
+        compile_processes: Processes that compile candidates; None for one a core, at most 8.
+        batch: Candidates that are proposed and compiled at once.
+        run_loop: Least runs that figures stand on; None for what the policies say.
+        work_path: Where results go that have no other place; None for the working directory.
     """
 
     model: Path | TrainingProgram
@@ -81,10 +87,16 @@ class TuneSettings:
     repeat_tune: bool = False
     accept_busy: bool = False
     trials: int = 24
+    max_tuning_count: int | None = None
     search: str = "bayesian"
     seed: int = 0
     tuning_time_limit_s: float | None = None
     precision: PrecisionSettings = KEEP_FLOAT32
+    device_id: int | None = None
+    compile_processes: int | None = None
+    batch: int = 4
+    run_loop: int | None = None
+    work_path: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from aoe.measurement import QUIET_SHARE, MeasurePolicy, RacePolicy
 
 _SCREEN_S = 0.5
@@ -10,6 +12,9 @@ _VARIANT_S = 1.5
 """For one order of loading, with and without some kernels: of calls of 80 ms, eight pairs."""
 _ENOUGH_S = 4.0
 """For figures that decide: sixty pairs of calls up to 30 ms, six of those of 300 ms and more."""
+
+_FINAL_PAIRS = (20, 60)
+"""Least and most pairs for those."""
 
 _JUDGING_RUNS = 700
 """Runs of a model until it is judged: 180 for the record, 52 for each of ten variants."""
@@ -39,19 +44,22 @@ def variant_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
     )
 
 
-def final_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
+def final_policy(
+    threads: int, *, accept_busy: bool = False, run_loop: int | None = None
+) -> MeasurePolicy:
     """Return the policy for figures that are kept: fresh pairs for a winner, whole models.
 
     Args:
         threads: Threads of both sides.
         accept_busy: True to believe figures that were taken on a busy machine.
+        run_loop: Pairs there are at least, however long they take; fewer than 20 prove too little.
     """
     return MeasurePolicy(
-        pairs_min=20,
-        pairs_max=60,
+        pairs_min=max(_FINAL_PAIRS[0], run_loop or 0),
+        pairs_max=max(_FINAL_PAIRS[1], run_loop or 0),
         warmup=3,
         target_half_width=0.005,
-        enough_s=_ENOUGH_S,
+        enough_s=_ENOUGH_S if run_loop is None else math.inf,
         threads=threads,
         least_quiet=_least_quiet(accept_busy),
         tries=3,

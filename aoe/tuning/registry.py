@@ -18,6 +18,7 @@ _JOB_TYPES = {
     **{str(job.number): job for job in JobType},
     "3": JobType.GDAT,
     **{job.value: job for job in JobType},
+    **{job.subject: job for job in JobType},
 }
 
 
@@ -26,25 +27,29 @@ def get_mode(job: JobType) -> Mode:
     return cast(Mode, import_module(MODES[job]))
 
 
-def parse_job_types(text: str) -> tuple[JobType, ...]:
-    """Return the modes of a `--job_type` value: numbers or names, a comma list.
+def parse_job_types(text: str, where: str = "--job_type") -> tuple[JobType, ...]:
+    """Return the modes of a `--job_type` value: numbers, names or subjects, a comma list.
+
+    Args:
+        text: The value.
+        where: What an error is about.
 
     Raises:
         OptionError: a part is unknown, or names a mode this version does not have.
     """
     jobs = []
     for part in (piece.strip().lower() for piece in text.split(",")):
-        job = _JOB_TYPES.get(part)
+        job = _JOB_TYPES.get(part.removesuffix(" tuning"))
         if job is None:
             raise OptionError(
-                "--job_type",
+                where,
                 "unknown job type",
                 got=repr(part),
                 expected=" or ".join(f"{known.number} (or {known})" for known in MODES),
             )
         if job not in MODES:
             raise OptionError(
-                "--job_type",
+                where,
                 f"{job.words} is not in this version",
                 got=part,
                 expected=", or ".join(f"{known.number}, {known.words}" for known in MODES),

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from aoe.device.registry import device_of
 from aoe.folders.scratch import ScratchFolder
-from aoe.settings import accept_busy as accept_busy_of
 from aoe.settings import environment, with_bank
-from aoe.settings import repeat_tune as repeat_tune_of
+from aoe.tuning.configuration.resolving import configure, configured
 from aoe.tuning.mode import ModeResult, TuneContext, TuneSettings
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.progress import Progress, SilentProgress
-from aoe.tuning.registry import get_mode, parse_job_types
+from aoe.tuning.registry import get_mode
 
 if TYPE_CHECKING:
     import onnx
@@ -72,7 +72,7 @@ class TuneResult:
 def tune(
     model: str | os.PathLike[str] | onnx.ModelProto | TrainingProgram,
     *,
-    job_type: int | str = "opat",
+    job_type: int | str | None = None,
     framework: int | None = 5,
     weight: str | os.PathLike[str] | None = None,
     input_shape: str | Mapping[str, Sequence[int]] | None = None,
@@ -81,17 +81,23 @@ def tune(
     output: str | os.PathLike[str] | None = None,
     soc_version: str | None = None,
     core_num: int | None = None,
+    device_id: int | None = None,
     repeat_tune: bool | None = None,
     accept_busy: bool | None = None,
-    trials: int = 24,
-    search: str = "bayesian",
-    seed: int = 0,
+    trials: int | None = None,
+    max_tuning_count: int | None = None,
+    search: str | None = None,
+    seed: int | None = None,
     tuning_time_limit_s: float | None = None,
     precision_mode: str | None = None,
     modify_mixlist: str | os.PathLike[str] | None = None,
     accuracy: str | None = None,
     calibration: GivenInputs | None = None,
     strict_fp32: bool = False,
+    compile_processes: int | None = None,
+    batch: int | None = None,
+    run_loop: int | None = None,
+    config: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> TuneResult:
     """Tune a model for the machine it runs on, as the command `aoe` does.
@@ -99,7 +105,8 @@ def tune(
     Args:
         model: Model file, an ONNX model in memory, or, for gradient tuning, the program that
             trains it (`aoe.torch.TrainingScript`).
-        job_type: AOE's number or name of a mode, or a comma list of them, run in order.
+        job_type: AOE's number or name of a mode, or a comma list of them, run in order; None,
+            here and below, for what `config`, a variable or the default says.
         framework: AOE's framework number of a file, 5 is ONNX; None for a directory, which
             says itself what it is.
         weight: Second file, for frameworks that keep the weights apart.
@@ -112,12 +119,14 @@ def tune(
         output: Directory or `.om` file for the results; None for the workspace.
         soc_version: Target; None for this machine.
         core_num: Threads to tune for; None for every usable core.
+        device_id: NUMA node the run is pinned to; None for what `ASCEND_DEVICE_ID` says.
         repeat_tune: Whether what the bank has is tuned again; None for what `REPEAT_TUNE` says.
         accept_busy: Whether figures taken on a busy machine are believed, with a warning; None for
             what `AOE_ACCEPT_BUSY` says.
-        trials: Most candidates measured for one operator.
+        trials: Most candidates measured for one operator; 24 if nothing says otherwise.
+        max_tuning_count: Most candidates measured in the whole run.
         search: Name of the search algorithm: bayesian, random or exhaustive.
-        seed: Of inputs and of the search.
+        seed: Of inputs and of the search; 0 if nothing says otherwise.
         tuning_time_limit_s: Seconds for searching and judging; None for no limit.
         precision_mode: must_keep_origin_dtype (None stands for it), allow_fp32_to_bf16,
             allow_mix_precision_bf16, which takes bfloat16 only where it is faster,
@@ -128,6 +137,10 @@ def tune(
             `"max_relative<=0.01"` or `"metric.py:function>=0.76"`.
         calibration: What accuracy is checked on, like `inputs`; None for those.
         strict_fp32: Whether kernels that transform sums are left out (Winograd).
+        compile_processes: Processes that compile candidates, 1 to 32.
+        batch: Candidates that are proposed and compiled at once, 1 to 64.
+        run_loop: Least pairs of runs the final figures stand on, 1 to 2048.
+        config: File of settings, `sgat_config.json` or an `aoe.ini`; arguments count more.
         progress: Is told what happens; None for silence.
 
     Returns:
@@ -138,24 +151,32 @@ def tune(
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
     """
-    env = environment()
+    env, cwd = environment(), Path.cwd()
+    given = {
+        "job_type": job_type,
+        "soc_version": soc_version,
+        "aicore_num": core_num,
+        "device": device_id,
+        "repeat_tune": repeat_tune,
+        "accept_busy": accept_busy,
+        "trials": trials,
+        "max_tuning_count": max_tuning_count,
+        "compile_processes": compile_processes,
+        "tuning_parallel_num": batch,
+        "run_loop": run_loop,
+        "search": search,
+        "seed": seed,
+        "tuning_time_limit": tuning_time_limit_s,
+    }
+    found = configure(given, env=env, cwd=cwd, config=None if config is None else Path(config))
     with ExitStack() as scratch:
         settings = TuneSettings(
             model=_subject(model, scratch),
             framework=framework,
             weight=Path(weight) if weight is not None else None,
-            job_types=parse_job_types(str(job_type)),
             input_shape=_shape_text(input_shape),
             inputs=_input_sets(inputs, scratch),
             output=Path(output) if output is not None else None,
-            soc_version=soc_version,
-            core_num=core_num,
-            repeat_tune=repeat_tune_of(env) if repeat_tune is None else repeat_tune,
-            accept_busy=accept_busy_of(env) if accept_busy is None else accept_busy,
-            trials=trials,
-            search=search,
-            seed=seed,
-            tuning_time_limit_s=tuning_time_limit_s,
             precision=parse_precision(
                 precision_mode,
                 Path(modify_mixlist) if modify_mixlist is not None else None,
@@ -165,9 +186,9 @@ def tune(
             ),
         )
         return tune_with(
-            settings,
+            configured(settings, found),
             env=env if bank is None else with_bank(env, Path(bank)),
-            cwd=Path.cwd(),
+            cwd=cwd,
             progress=progress or SilentProgress(),
             now=datetime.now(UTC),
         )
@@ -189,9 +210,11 @@ def tune_with(
     """
     context = TuneContext(settings=settings, env=env, cwd=cwd, progress=progress, now=now)
     modes = [get_mode(job) for job in settings.job_types]
-    for mode in modes:
-        mode.check(context)
-    return TuneResult(modes=tuple(mode.run(context) for mode in modes))
+    device, number = device_of(settings.soc_version or ""), settings.device_id
+    with nullcontext() if number is None else device.pinned(number):
+        for mode in modes:
+            mode.check(context)
+        return TuneResult(modes=tuple(mode.run(context) for mode in modes))
 
 
 def _subject(

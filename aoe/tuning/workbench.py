@@ -192,9 +192,10 @@ def _journal(
 def _places(context: TuneContext, model_name: str, job: JobType) -> ResultPlaces:
     """Return AOE's workspace, or what `--output` says; it can be written afterwards."""
     output, stamp = context.settings.output, timestamp_of(context.now)
+    here = context.cwd / (context.settings.work_path or "")
     name, bank = f"{model_name}_{stamp}", None
     if output is None:
-        log = work_path(context.env, context.cwd)
+        log = work_path(context.env, here)
         results = log / "aoe_workspace" / name / "tunespace" / "result"
         om_file = results / f"{name}_tune.om"
     else:

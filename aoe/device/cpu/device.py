@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.device.cpu.host import describe_host, missing_features
 from aoe.device.cpu.memory import MemoryGrowth
+from aoe.device.cpu.numa import pinned_to_node
 from aoe.device.cpu.usage import read_usage
 from aoe.measurement import CpuUse
 from aoe.measurement.memory import MemoryUse
@@ -41,6 +43,10 @@ class Cpu:
     def missing_features(self, needed: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of the CPU features `needed` which this CPU lacks."""
         return missing_features(needed)
+
+    def pinned(self, number: int) -> AbstractContextManager[None]:
+        """Keep a run on one NUMA node."""
+        return pinned_to_node(number)
 
     def channel_block(self) -> int:
         """Return the block of ONNX Runtime's NCHWc layout."""

@@ -22,7 +22,7 @@ from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
 from aoe.execute.accuracy import compare_model_results
 from aoe.folders.scratch import ScratchFolder
 from aoe.ort.inputs import read_input_sets, save_input_sets
-from aoe.settings import accept_busy, environment, repeat_tune, with_bank
+from aoe.settings import environment, with_bank
 from aoe.torch.modules.calls import CallConvention, FlatCall
 from aoe.torch.modules.compiled import OptimizedModule
 from aoe.torch.modules.export import (
@@ -34,6 +34,7 @@ from aoe.torch.modules.export import (
 )
 from aoe.torch.modules.export_errors import module_place
 from aoe.torch.modules.served import ServedModel
+from aoe.tuning.configuration.resolving import configure, configured
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.precision.settings import PrecisionSettings, parse_precision
 from aoe.tuning.progress import Progress, SilentProgress
@@ -303,17 +304,16 @@ def _tune(
 
 def _settings(run: _Run, file: Path, output: Path) -> TuneSettings:
     options = run.options
-    return TuneSettings(
-        model=file,
-        job_types=parse_job_types(str(options.job_type)),
-        output=output,
-        core_num=options.core_num,
-        repeat_tune=repeat_tune(run.env),
-        accept_busy=accept_busy(run.env),
-        trials=options.trials,
-        search=options.search,
-        seed=options.seed,
-        tuning_time_limit_s=run.left_s(),
+    given = {
+        "job_type": options.job_type,
+        "aicore_num": options.core_num,
+        "trials": options.trials,
+        "search": options.search,
+        "seed": options.seed,
+        "tuning_time_limit": run.left_s(),
+    }
+    return configured(
+        TuneSettings(model=file, output=output), configure(given, env=run.env, cwd=Path.cwd())
     )
 
 

@@ -34,7 +34,7 @@ from aoe.tuning.gdat.candidates import gdat_candidates
 from aoe.tuning.gdat.fitting import FitCheck
 from aoe.tuning.gdat.measuring import GdatSearch, search, show_timelines
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
-from aoe.tuning.gdat.settings import GdatSettings
+from aoe.tuning.gdat.settings import GdatSettings, checked_loops
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
 from aoe.tuning.mode import TuneContext
 from aoe.tuning.progress import Progress
@@ -44,13 +44,15 @@ _MIB = 1 << 20
 
 
 def check(context: TuneContext) -> None:
-    """Refuse a model file; see `Mode.check`."""
+    """Refuse a model file, and too few loops; see `Mode.check`."""
     _program(context)
+    checked_loops(context.settings.run_loop)
 
 
 def run(context: TuneContext) -> TunedGradients:
     """Run a training program and tune its gradients on the way; see `Mode.run`."""
     settings = GdatSettings(
+        loops=checked_loops(context.settings.run_loop),
         repeat_tune=context.settings.repeat_tune,
         tuning_time_limit_s=context.settings.tuning_time_limit_s,
     )
@@ -59,7 +61,7 @@ def run(context: TuneContext) -> TunedGradients:
         return tune_training(
             training,
             settings,
-            output=context.settings.output,
+            output=context.settings.output or context.settings.work_path,
             env=context.env,
             cwd=context.cwd,
             progress=context.progress,

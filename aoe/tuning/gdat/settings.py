@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from aoe.errors import OptionError
 from aoe.measurement import MeasurePolicy, RacePolicy
 from aoe.tuning.policies import step_final_policy, step_race_policy
 
@@ -15,6 +16,22 @@ ACCEPT_STEP_SPEEDUP = 1.01
 """Lower bound of the speed-up of a training step. Source: DESIGN D7, as for a whole model."""
 _FEWEST_LOOPS = 4
 """Of each gradient the three slowest times do not count."""
+
+
+def checked_loops(run_loop: int | None) -> int:
+    """Return how many backward passes are recorded.
+
+    Raises:
+        OptionError: `RUN_LOOP` leaves nothing to take a mean of.
+    """
+    if run_loop is not None and run_loop < _FEWEST_LOOPS:
+        raise OptionError(
+            "RUN_LOOP",
+            "too few for gradient tuning, which leaves the three slowest out",
+            got=run_loop,
+            expected=f"{_FEWEST_LOOPS} or more",
+        )
+    return run_loop or DEFAULT_LOOPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

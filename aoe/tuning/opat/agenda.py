@@ -219,7 +219,7 @@ def tune_found(
             tools.progress.plan(planned)
         operator, budget = agenda.next(waiting)
         began_s = time.monotonic()
-        tuned = tune_operator(operator, tools, budget)
+        tuned = tune_operator(operator, replace(tools, trials_left=_left(tools, done)), budget)
         agenda.learn(tuned, time.monotonic() - began_s)
         done[operator.key] = tuned
         tell(tuned)
@@ -232,6 +232,13 @@ def tune_found(
     ]
     tuned_operators.sort(key=lambda item: (-item.operator.share, item.operator.key))
     return TunedOperators(operators=tuple(tuned_operators), refusals=left.refusals)
+
+
+def _left(tools: OperatorTools, done: Mapping[str, TunedOperator]) -> float:
+    """Return how many candidates the run may still measure."""
+    most = tools.settings.max_tuning_count
+    spent = sum(len(one.search.trials) for one in done.values() if one.search is not None)
+    return math.inf if most is None else most - spent
 
 
 def _lost(fused: Sequence[Operator], done: Mapping[str, TunedOperator]) -> list[Region]:

@@ -66,21 +66,32 @@ class Assembly:
         original: The model as it was imported.
         graph: ONNX Runtime's optimised form of it, as written by `Device.optimize`.
         runner: A worker to compile in.
+        processes: Most processes that compile; None for what `KernelCompilers` takes.
     """
 
     def __init__(
-        self, directory: Path, original: onnx.ModelProto, graph: ModelGraph, runner: Runner
+        self,
+        directory: Path,
+        original: onnx.ModelProto,
+        graph: ModelGraph,
+        runner: Runner,
+        *,
+        processes: int | None = None,
     ) -> None:
         directory.mkdir()
         self.directory = directory
         self._graph = graph
         self._runner = runner
+        self._processes = processes
         self._store = WeightStore(directory / WEIGHTS)
         self._write(original, FALLBACK)
 
     def close(self) -> None:
         """Finish the weights file; the parts are complete then, and no model can be added."""
         self._store.close()
+
+    def _compilers(self) -> KernelCompilers:
+        return KernelCompilers(self._runner, worth=MANY_AT_ONCE, processes=self._processes)
 
     @property
     def untuned(self) -> ModelPart:
@@ -102,7 +113,7 @@ class Assembly:
             return {}
         # Halide numbers the names it makes up: only a fresh worker gives the same bytes again
         self._runner.restart()
-        with closing(KernelCompilers(self._runner, worth=MANY_AT_ONCE)) as compilers:
+        with closing(self._compilers()) as compilers:
             errors = compilers.compile([kernel.source for kernel in kernels], self.directory)
         good = [kernel.source for kernel in kernels if not errors[kernel.source.name]]
         if good:

@@ -25,8 +25,6 @@ from aoe.tuning.search.protocol import Trial
 from aoe.tuning.search.registry import make_search
 from aoe.workload import Workload, workload_to_json
 
-_BATCH = 4
-"""Candidates compiled into one library: linking is paid once."""
 _CALL_TIMEOUT_S = 60.0
 _CANDIDATE_TIMEOUT_S = 20.0
 _HOPELESS = ((4, 0.7), (8, 0.88))
@@ -44,6 +42,7 @@ class SearchSettings:
         seed: Of the search and of the inputs.
         screen: Policy for candidates.
         final: Policy for the fresh measurement of the winner.
+        batch: Candidates compiled into one library: linking is paid once.
         warm_starts: Configurations that were best for similar workloads.
         refusal: Says why a candidate must not even be run, None if it may: the quarantine.
     """
@@ -53,6 +52,7 @@ class SearchSettings:
     seed: int
     screen: MeasurePolicy
     final: MeasurePolicy
+    batch: int = 4
     warm_starts: tuple[Configuration, ...] = ()
     refusal: Callable[[Schedule, Configuration], str | None] = lambda schedule, configuration: None
 
@@ -137,7 +137,7 @@ def search_workload(
     )
     trials: list[TrialRecord] = []
     while len(trials) < settings.budget and not out_of_time():
-        asked = search.ask(min(_BATCH, settings.budget - len(trials)))
+        asked = search.ask(min(settings.batch, settings.budget - len(trials)))
         if not asked:
             break
         for trial in _measured(task, asked, _best(trials)):

@@ -83,6 +83,7 @@ class OperatorTools:
         out_of_time: True when the run's time limit is reached.
         bytes_touched: What one inference of the model reads and writes.
         compilers: Compile candidates; without them the measuring worker does.
+        trials_left: Candidates the run may still measure.
     """
 
     settings: TuneSettings
@@ -92,6 +93,7 @@ class OperatorTools:
     out_of_time: Callable[[], bool]
     bytes_touched: int = 0
     compilers: KernelCompilers | None = None
+    trials_left: float = math.inf
 
 
 def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> TunedOperator:
@@ -117,8 +119,9 @@ def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> Tune
         tools.progress.warn(f"{operator.op_name}: its record counts as a miss, {lookup.flaw}")
     if not lookup.tune:
         return _from_bank(operator, lookup.stored, lookup.reason)
-    if tools.out_of_time():
-        return _from_bank(operator, lookup.stored, "the time limit was reached")
+    if tools.out_of_time() or tools.trials_left < 1:
+        limit = "the time limit" if tools.out_of_time() else "max_tuning_count"
+        return _from_bank(operator, lookup.stored, f"{limit} was reached")
     task = _search_task(operator, tools, budget)
     result = search_workload(
         task,
@@ -132,7 +135,8 @@ def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> Tune
         if found is not None and not found.is_quiet:
             return _undecided(operator, lookup.stored, result, found, tools.progress)
     outcome = settle(lookup.stored, result.estimate, _estimate_of(again))
-    verdict = _verdict(operator, result, outcome, tools)
+    is_cut = tools.out_of_time() or tools.trials_left < budget
+    verdict = _verdict(operator, result, outcome, tools.settings, is_cut=is_cut)
     if outcome in (RepoOutcome.ADD, RepoOutcome.UPDATE):
         return _won(operator, result, verdict, tools.bank)
     tools.bank.note([(operator.workload, verdict)])
@@ -159,6 +163,7 @@ def _flaw_of(operator: Operator, runner: Runner, schedule: Schedule) -> str:
 def _search_task(operator: Operator, tools: OperatorTools, budget: int) -> SearchTask:
     target, settings = tools.runner.target, tools.settings
     warm = tools.bank.nearest(operator.workload)
+    budget = int(min(budget, tools.trials_left))
     if warm:
         budget = min(math.ceil(budget * _WARM_SHARE), _WARM_TRIALS)
     return SearchTask(
@@ -176,6 +181,7 @@ def _search_task(operator: Operator, tools: OperatorTools, budget: int) -> Searc
             seed=settings.seed,
             screen=screen_policy(target.core_num),
             final=final_policy(target.core_num, accept_busy=settings.accept_busy),
+            batch=settings.batch,
             warm_starts=warm,
             refusal=partial(tools.bank.refusal, operator.workload),
         ),
@@ -198,9 +204,13 @@ def _estimate_of(again: Measurement | None) -> SpeedupEstimate | None:
 
 
 def _verdict(
-    operator: Operator, result: SearchResult, outcome: RepoOutcome, tools: OperatorTools
+    operator: Operator,
+    result: SearchResult,
+    outcome: RepoOutcome,
+    settings: TuneSettings,
+    *,
+    is_cut: bool,
 ) -> OperatorVerdict:
-    settings = tools.settings
     return OperatorVerdict(
         event=Event(outcome.value),
         op_names=operator.op_names,
@@ -209,8 +219,8 @@ def _verdict(
         search={
             "method": settings.search,
             "seed": settings.seed,
-            # a search the time limit has cut short proves no more than it tried
-            "limit": len(result.trials) if tools.out_of_time() else settings.trials,
+            # a search that a limit has cut short proves no more than it tried
+            "limit": len(result.trials) if is_cut else settings.trials,
             "trials": len(result.trials),
         },
     )

@@ -90,7 +90,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     take_apart = partial(part_operators, graph, profile, plan=plan)
     with closing(_assembly(bench, graph)) as assembly:
         check_accuracy(bench, assembly)
-        with closing(KernelCompilers(bench.runner)) as compilers:
+        with closing(_compilers(bench)) as compilers:
             tools = OperatorTools(
                 settings=bench.settings,
                 runner=bench.runner,
@@ -185,11 +185,21 @@ def _tell(tuned: TunedOperator, progress: Progress, report: LiveReport[OpatRepor
     progress.operator(tuned.operator.op_name, f"{speedup}{tuned.outcome.value}: {tuned.reason}")
 
 
+def _compilers(bench: Workbench) -> KernelCompilers:
+    return KernelCompilers(bench.runner, processes=bench.settings.compile_processes)
+
+
 # ---- the whole model ----
 
 
 def _assembly(bench: Workbench, graph: ModelGraph) -> Assembly:
-    return Assembly(bench.scratch / "parts", bench.model.proto, graph, bench.runner)
+    return Assembly(
+        bench.scratch / "parts",
+        bench.model.proto,
+        graph,
+        bench.runner,
+        processes=bench.settings.compile_processes,
+    )
 
 
 def _profile_tuned(

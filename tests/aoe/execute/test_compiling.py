@@ -82,10 +82,13 @@ class Worker:
 
 
 @contextmanager
-def _compilers(cores: int) -> Iterator[tuple[KernelCompilers, Workers]]:
+def _compilers(
+    cores: int, processes: int | None = None
+) -> Iterator[tuple[KernelCompilers, Workers]]:
     workers = Workers(make_target(core_num=cores))
     first = workers.start()
-    with closing(KernelCompilers(first)) as compilers:  # type: ignore[arg-type]
+    made = KernelCompilers(first, processes=processes)  # type: ignore[arg-type]
+    with closing(made) as compilers:
         yield compilers, workers
 
 
@@ -110,6 +113,13 @@ def test_as_many_workers_as_cores_and_kernels_are_worth(
 ) -> None:
     names = [f"k{number}" for number in range(kernels)]
     with _compilers(cores) as (compilers, workers), compilers.compiled(_sources(*names)):
+        assert len({number for number, _ in workers.batches}) == workers_used == workers.started
+
+
+@pytest.mark.parametrize(("processes", "workers_used"), [(1, 1), (2, 2), (32, 5)])
+def test_as_many_processes_as_asked_for(processes: int, workers_used: int) -> None:
+    names = [f"k{number}" for number in range(8)]
+    with _compilers(2, processes) as (compilers, workers), compilers.compiled(_sources(*names)):
         assert len({number for number, _ in workers.batches}) == workers_used == workers.started
 
 

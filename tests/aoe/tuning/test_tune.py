@@ -62,8 +62,8 @@ def test_every_setting_of_a_run_is_a_parameter() -> None:
     parameters = set(inspect.signature(aoe.tune).parameters)
     settings = {field.name for field in fields(TuneSettings)}
     precision = {"precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32"}
-    own = {"job_type", "bank", "progress"} | precision
-    assert parameters == (settings - {"job_types", "precision"}) | own
+    own = {"job_type", "bank", "config", "progress"} | precision
+    assert parameters == (settings - {"job_types", "precision", "work_path"}) | own
 
 
 def test_options_of_precision_reach_the_mode(
@@ -184,7 +184,8 @@ def test_arrays_in_memory_are_files_while_the_run_goes_on(
 def test_all_modes_are_asked_before_the_first_one_runs(
     log: list[tuple[str, TuneContext]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aoe.tuning.run.parse_job_types", lambda text: (JobType.SGAT, JobType.OPAT))
+    asked = lambda *_: (JobType.SGAT, JobType.OPAT)  # noqa: E731
+    monkeypatch.setattr("aoe.tuning.configuration.rows.parse_job_types", asked)
     tuned = aoe.tune(chain_model(["Exp"]), job_type="sgat,opat")
     assert [step for step, _ in log] == ["check sgat", "check opat", "run sgat", "run opat"]
     assert [mode.tuning_name for mode in tuned.modes] == ["sgat", "opat"]

@@ -118,12 +118,12 @@ def _still_accurate(
 
 
 def _comparer(bench: Workbench, assembly: Assembly) -> ModelComparer[ChosenKernel]:
-    threads, accept_busy = bench.runner.target.core_num, bench.settings.accept_busy
+    threads, settings = bench.runner.target.core_num, bench.settings
     return ModelComparer(
         assembly,
         bench.runner,
-        screen=variant_policy(threads, accept_busy=accept_busy),
-        final=final_policy(threads, accept_busy=accept_busy),
+        screen=variant_policy(threads, accept_busy=settings.accept_busy),
+        final=final_policy(threads, accept_busy=settings.accept_busy, run_loop=settings.run_loop),
         inputs=bench.inputs,
     )
 

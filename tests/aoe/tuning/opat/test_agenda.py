@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.engine.families import chain_workload
@@ -215,10 +216,11 @@ def _told(
     found: FoundOperators,
     runner: ScriptedRunner,
     apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators] | None = None,
+    **chosen: Any,
 ) -> tuple[TunedOperators, list[str]]:
     """Return what became of the operators, and their types in the order they were tuned in."""
     told: list[str] = []
-    settings = TuneSettings(model=Path("net.onnx"), trials=4, search="random")
+    settings = TuneSettings(model=Path("net.onnx"), trials=4, search="random", **chosen)
     tools = OperatorTools(
         settings=settings,
         runner=runner,  # type: ignore[arg-type]
@@ -297,3 +299,23 @@ def test_operator_that_gets_more_places_later_has_them_all(tmp_path: Path) -> No
     )
     assert told == ["Tanh", "Sin"]
     assert sorted(len(one.operator.regions) for one in tuned.operators) == [1, 2]
+
+
+@pytest.mark.parametrize("most", [0, 1, 5, 6, 100])
+def test_candidates_of_the_whole_run_are_counted(most: int, tmp_path: Path) -> None:
+    found = _found(*(_operator(_chain(name), us) for name, us in _TIMES.items()))
+    tuned, told = _told(tmp_path, found, ScriptedRunner(), max_tuning_count=most)
+    trials = [len(one.search.trials) if one.search else 0 for one in tuned.operators]
+    assert sum(trials) <= most and len(told) == 3
+    assert most > 12 or sum(trials) == most  # three operators with four candidates each
+    for one, count in zip(tuned.operators, trials, strict=True):
+        assert count or one.reason == "max_tuning_count was reached"
+
+
+def test_search_cut_by_the_count_proves_no_more_than_it_tried(tmp_path: Path) -> None:
+    found = _found(_operator(_chain("Tanh"), 9000))
+    slow = ScriptedRunner(candidate=lambda _: 1.0)
+    _told(tmp_path, found, slow, max_tuning_count=2)
+    again, _ = _told(tmp_path, found, slow)
+    (operator,) = again.operators
+    assert operator.search is not None and len(operator.search.trials) > 2

@@ -1,0 +1,80 @@
+"""Nodes of memory: a device number names one, and a run on it stays with its cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from aoe.errors import OptionError
+
+_NODES = Path("/sys/devices/system/node")
+
+
+def numa_nodes(root: Path = _NODES) -> Mapping[int, frozenset[int]]:
+    """Return the cores of every node that has some; one node of all where the kernel says none.
+
+    Source: kernel documentation, ABI/stable/sysfs-devices-node (cpulist).
+    """
+    nodes = {}
+    for folder in sorted(root.glob("node[0-9]*")):
+        try:
+            cores = parse_cores((folder / "cpulist").read_text())
+        except (OSError, ValueError):
+            continue
+        if cores:
+            nodes[int(folder.name.removeprefix("node"))] = cores
+    return nodes or {0: frozenset(range(os.cpu_count() or 1))}
+
+
+def parse_cores(text: str) -> frozenset[int]:
+    """Return the cores of a list as the kernel writes it.
+
+    >>> sorted(parse_cores("0-2,8"))
+    [0, 1, 2, 8]
+    """
+    cores: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        cores.update(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
+
+
+@contextmanager
+def pinned_to_node(
+    number: int, nodes: Mapping[int, frozenset[int]] | None = None
+) -> Iterator[None]:
+    """Keep this thread, and what it starts, on the cores of a node for the time of a `with` block.
+
+    Raises:
+        OptionError: there is no such node, or this process may use none of its cores.
+    """
+    nodes = numa_nodes() if nodes is None else nodes
+    if number not in nodes:
+        known = ", ".join(map(str, sorted(nodes)))
+        raise OptionError(
+            "--device",
+            "no such device",
+            got=number,
+            expected=f"{known}, this CPU" if len(nodes) == 1 else f"{known}, a NUMA node each",
+            hint="leave out --device and ASCEND_DEVICE_ID to tune for the whole machine",
+        )
+    before = os.sched_getaffinity(0)
+    if not (cores := before & nodes[number]):
+        raise OptionError(
+            "--device",
+            "this process may use none of the cores of that node",
+            got=f"{number}, cores {_listed(nodes[number])}",
+            expected=f"one of cores {_listed(before)}",
+            hint="start it without taskset, or name another node",
+        )
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _listed(cores: set[int] | frozenset[int]) -> str:
+    return ",".join(map(str, sorted(cores)))

@@ -1,0 +1,1 @@
+"""Where the settings of a run come from: options, files, variables, defaults."""

@@ -1,0 +1,76 @@
+"""What a setting may be, wherever it was written: text of an option, or a value of a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from aoe.errors import OptionError
+from aoe.settings import parse_switch
+
+Parser = Callable[[str, object], object]
+"""Takes where a value was written and the value; returns what it means, or raises OptionError."""
+
+
+def words(where: str, value: object) -> str:
+    """Return a text as it is; numbers of a file are taken for what they look like."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise OptionError(where, "neither a text nor a number", got=repr(value))
+    return str(value).strip()
+
+
+def switch(where: str, value: object) -> bool:
+    """Return True for on, true and 1, False for off, false and 0."""
+    return value if isinstance(value, bool) else parse_switch(where, str(value), default=False)
+
+
+def whole(least: int, most: int | None = None) -> Parser:
+    """Return a parser of whole numbers from `least` to `most`."""
+    expected = f"{least} to {most}" if most is not None else f"{least} or more"
+
+    def parse(where: str, value: object) -> int:
+        try:
+            number = int(words(where, value))
+        except ValueError:
+            raise OptionError(
+                where, "not a whole number", got=repr(value), expected=expected
+            ) from None
+        if number < least or (most is not None and number > most):
+            raise OptionError(where, "out of range", got=number, expected=expected)
+        return number
+
+    return parse
+
+
+def seconds(where: str, value: object) -> float:
+    """Return a number of seconds that is not negative."""
+    try:
+        number = float(words(where, value))
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise OptionError(where, "not a number of seconds", got=repr(value), expected="0 or more")
+    return number
+
+
+def one_of(*known: str, instead: Callable[[str], str] = lambda _: "") -> Parser:
+    """Return a parser of a few words, in any case.
+
+    Args:
+        known: The words.
+        instead: Gives the way out for a word that is none of them.
+    """
+
+    def parse(where: str, value: object) -> str:
+        word = words(where, value).lower()
+        if word not in known:
+            raise OptionError(
+                where,
+                "not one of its values",
+                got=repr(value),
+                expected=" or ".join(known),
+                hint=instead(word) or None,
+            )
+        return word
+
+    return parse

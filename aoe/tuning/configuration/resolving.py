@@ -1,0 +1,165 @@
+"""The one precedence: option > file > environment > default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+from aoe.errors import OptionError
+from aoe.tuning.configuration.files import SettingsFile, find_ini, read_config
+from aoe.tuning.configuration.rows import SETTINGS, Setting
+from aoe.tuning.mode import TuneSettings
+
+T = TypeVar("T")
+
+
+class SettingSource(StrEnum):
+    """Where a value came from."""
+
+    OPTION = "option"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedSetting:
+    """A setting and its value.
+
+    Attributes:
+        setting: Its row.
+        value: What was said, parsed; the default where nothing was.
+        source: Where.
+        place: The option, the file and its key, or the variable; empty for the default.
+        error: What is wrong with what was said, None if nothing is.
+    """
+
+    setting: Setting
+    value: object
+    source: SettingSource = SettingSource.DEFAULT
+    place: str = ""
+    error: OptionError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfiguration:
+    """All settings of a run, by name."""
+
+    settings: Mapping[str, ResolvedSetting]
+
+    def check(self) -> RunConfiguration:
+        """Return itself if every value can be meant.
+
+        Raises:
+            OptionError: one cannot.
+        """
+        for found in self.settings.values():
+            if found.error is not None:
+                raise found.error
+        return self
+
+    def find(self, name: str, kind: type[T]) -> T | None:
+        """Return the value of a setting, None where the program is to find one."""
+        value = self.settings[name].value
+        assert value is None or isinstance(value, kind)
+        return value
+
+    def get(self, name: str, kind: type[T]) -> T:
+        """Return the value of a setting that has a default."""
+        value = self.find(name, kind)
+        assert value is not None
+        return value
+
+
+def configure(
+    options: Mapping[str, object],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    config: Path | None = None,
+) -> RunConfiguration:
+    """Return every setting with its value, and where that came from.
+
+    Args:
+        options: What was given on the command line or in a call, by name of the setting.
+        env: Environment variables; an empty one is one that is not set.
+        cwd: Where relative paths start, and the first place `aoe.ini` is looked for.
+        config: File of `--config`.
+
+    Raises:
+        OptionError: a file cannot be read. A value that cannot be meant is in its place, and
+            raised by `RunConfiguration.check`.
+    """
+    files = [read_config(cwd / config)] if config is not None else []
+    ini = find_ini(env, cwd)
+    files += [ini] if ini is not None else []
+    return RunConfiguration(
+        settings={name: _resolved(row, options, files, env) for name, row in SETTINGS.items()}
+    )
+
+
+def configured(base: TuneSettings, found: RunConfiguration) -> TuneSettings:
+    """Return the settings of a run with what its configuration says.
+
+    Raises:
+        OptionError: a value cannot be meant.
+    """
+    found.check()
+    work_path = found.settings["work_path"]
+    # the variable is read where results are placed
+    is_of_file = work_path.source is SettingSource.FILE
+    return replace(
+        base,
+        job_types=found.get("job_type", tuple),
+        soc_version=found.find("soc_version", str),
+        core_num=found.find("aicore_num", int),
+        repeat_tune=found.get("repeat_tune", bool),
+        accept_busy=found.get("accept_busy", bool),
+        trials=found.get("trials", int),
+        max_tuning_count=found.find("max_tuning_count", int),
+        search=found.get("search", str),
+        seed=found.get("seed", int),
+        tuning_time_limit_s=found.find("tuning_time_limit", float),
+        device_id=found.find("device", int),
+        compile_processes=found.find("compile_processes", int),
+        batch=found.get("tuning_parallel_num", int),
+        run_loop=found.find("run_loop", int),
+        work_path=Path(found.get("work_path", str)) if is_of_file else None,
+    )
+
+
+def _resolved(
+    row: Setting,
+    options: Mapping[str, object],
+    files: Sequence[SettingsFile],
+    env: Mapping[str, str],
+) -> ResolvedSetting:
+    for source, place, said in _said(row, options, files, env):
+        try:
+            value, error = row.parse(place, said), None
+        except OptionError as found:
+            value, error = said, found
+        return ResolvedSetting(setting=row, value=value, source=source, place=place, error=error)
+    return ResolvedSetting(setting=row, value=row.default)
+
+
+def _said(
+    row: Setting,
+    options: Mapping[str, object],
+    files: Sequence[SettingsFile],
+    env: Mapping[str, str],
+) -> Iterator[tuple[SettingSource, str, object]]:
+    """Yield what was said about a setting, what counts most first."""
+    if options.get(row.name) is not None:
+        yield SettingSource.OPTION, row.option or row.name, options[row.name]
+    in_files = [
+        (SettingSource.FILE, f"{file.path}: {file.keys[row.name]}", file.values[row.name])
+        for file in files
+        if row.name in file.values
+    ]
+    said = env.get(row.variable)
+    in_env = [(SettingSource.ENVIRONMENT, row.variable, said)] if said else []
+    yield from (*in_env, *in_files) if row.variable_first else (*in_files, *in_env)

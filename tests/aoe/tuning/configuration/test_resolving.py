@@ -1,0 +1,177 @@
+"""One precedence for every setting, and one table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aoe.errors import OptionError
+from aoe.tuning.configuration.resolving import SettingSource, configure, configured
+from aoe.tuning.configuration.rows import SETTINGS
+from aoe.tuning.mode import JobType, TuneSettings
+
+_TWO_VALUES: Mapping[str, tuple[str, str]] = {
+    "job_type": ("2", "4"),
+    "tuning_time_limit": ("5", "6"),
+    "max_tuning_count": ("7", "8"),
+    "trials": ("3", "4"),
+    "search": ("random", "exhaustive"),
+    "target_metric": ("latency", "latency"),
+    "seed": ("1", "2"),
+    "soc_version": ("host", "x86-64-zen5"),
+    "aicore_num": ("1", "2"),
+    "device": ("0", "1"),
+    "compile_processes": ("1", "32"),
+    "tuning_parallel_num": ("1", "64"),
+    "run_loop": ("1", "2048"),
+    "work_path": ("here", "there"),
+    "repeat_tune": ("True", "False"),
+    "accept_busy": ("True", "False"),
+    "bank": ("a", "b"),
+    "c_compiler": ("cc", "gcc"),
+    "cache_size": ("1G", "2G"),
+    "scratch": ("/a", "/b"),
+}
+
+
+def test_every_row_is_tried_here() -> None:
+    assert list(_TWO_VALUES) == list(SETTINGS)
+    names = [row.variable for row in SETTINGS.values() if row.variable]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_option_counts_more_than_file_than_variable_than_default(name: str, tmp_path: Path) -> None:
+    row = SETTINGS[name]
+    first, second = _TWO_VALUES[name]
+    env = {row.variable: second} if row.variable else {}
+    config = _file(tmp_path, name, second)
+
+    def source(options: Mapping[str, object], env: Mapping[str, str], file: bool) -> SettingSource:
+        found = configure(options, env=env, cwd=tmp_path, config=config if file else None)
+        return found.check().settings[name].source
+
+    assert source({}, {}, file=False) is SettingSource.DEFAULT
+    if env:
+        assert source({}, env, file=False) is SettingSource.ENVIRONMENT
+        assert source({}, {row.variable: ""}, file=False) is SettingSource.DEFAULT
+    if config is not None:
+        stronger = SettingSource.ENVIRONMENT if row.variable_first else SettingSource.FILE
+        assert source({}, env, file=True) is stronger
+    chosen = configure({name: first}, env=env, cwd=tmp_path, config=config).check().settings[name]
+    assert chosen.source is SettingSource.OPTION
+    assert chosen.value == row.parse("test", first)
+
+
+def _file(folder: Path, name: str, value: str) -> Path | None:
+    row = SETTINGS[name]
+    if row.key:
+        (folder / "sgat_config.json").write_text(f'{{"{row.key}": "{value}"}}')
+        return folder / "sgat_config.json"
+    if row.ini_key:
+        (folder / "own.ini").write_text(f"[COMMON]\n{row.ini_key}={value}\n")
+        return folder / "own.ini"
+    return None
+
+
+def test_only_the_work_path_is_an_exception() -> None:
+    assert [row.name for row in SETTINGS.values() if row.variable_first] == ["work_path"]
+
+
+def test_config_counts_more_than_aoe_ini(tmp_path: Path) -> None:
+    (tmp_path / "aoe.ini").write_text("[COMMON]\nRUN_LOOP=30\nTUNING_PARALLEL_NUM=2\n")
+    (tmp_path / "own.ini").write_text("[COMMON]\nRUN_LOOP=40\n")
+    found = configure({}, env={}, cwd=tmp_path, config=Path("own.ini"))
+    assert found.get("run_loop", int) == 40
+    assert found.get("tuning_parallel_num", int) == 2
+    assert found.settings["run_loop"].place == f"{tmp_path / 'own.ini'}: RUN_LOOP"
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({"TE_PARALLEL_COMPILER": "0"}, "TE_PARALLEL_COMPILER: out of range (got 0, expected 1 to"),
+        ({"TE_PARALLEL_COMPILER": "33"}, "expected 1 to 32"),
+        ({"TE_PARALLEL_COMPILER": "many"}, "TE_PARALLEL_COMPILER: not a whole number"),
+        ({"ASCEND_DEVICE_ID": "-1"}, "ASCEND_DEVICE_ID: out of range"),
+        ({"REPEAT_TUNE": "yes"}, "REPEAT_TUNE: not a switch"),
+        ({"AOE_CACHE_SIZE": "much"}, "AOE_CACHE_SIZE: not a size"),
+    ],
+)
+def test_value_out_of_range_is_in_its_place_and_raised_by_check(
+    env: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    found = configure({}, env=env, cwd=tmp_path)
+    assert [one.error is not None for one in found.settings.values()].count(True) == 1
+    with pytest.raises(OptionError) as caught:
+        found.check()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_tuning_count", True),
+        ("max_tuning_count", 1.5),
+        ("max_tuning_count", [1]),
+        ("tuning_time_limit", "nan"),
+        ("tuning_time_limit", -1),
+        ("job_type", {"a": 1}),
+        ("search", "annealing"),
+    ],
+)
+def test_value_of_another_kind_is_refused(name: str, value: object, tmp_path: Path) -> None:
+    with pytest.raises(OptionError):
+        configure({name: value}, env={}, cwd=tmp_path).check()
+
+
+def test_throughput_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('{"target_metric": "throughput"}')
+    with pytest.raises(OptionError, match="target_metric") as caught:
+        configure({}, env={}, cwd=tmp_path, config=Path("c.json")).check()
+    assert "--aicore_num=1" in (caught.value.hint or "")
+
+
+def test_settings_of_a_run_are_those_of_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "aoe.ini").write_text("[COMMON]\nRUN_LOOP=30\nWORK_PATH=w\nTUNING_PARALLEL_NUM=6\n")
+    (tmp_path / "c.json").write_text(
+        '{"job_type": "operator", "tuning_time_limit": 60, "max_tuning_count": 9, '
+        '"search_algorithm": "random", "target_metric": "latency"}'
+    )
+    env = {"TE_PARALLEL_COMPILER": "3", "ASCEND_DEVICE_ID": "0", "REPEAT_TUNE": "True"}
+    found = configure({"seed": 5}, env=env, cwd=tmp_path, config=Path("c.json"))
+    settings = configured(TuneSettings(model=Path("m.onnx")), found)
+    expected: dict[str, Any] = {
+        "job_types": (JobType.OPAT,),
+        "tuning_time_limit_s": 60.0,
+        "max_tuning_count": 9,
+        "search": "random",
+        "trials": 24,
+        "seed": 5,
+        "batch": 6,
+        "run_loop": 30,
+        "work_path": Path("w"),
+        "compile_processes": 3,
+        "device_id": 0,
+        "repeat_tune": True,
+        "accept_busy": False,
+        "core_num": None,
+    }
+    assert {name: getattr(settings, name) for name in expected} == expected
+
+
+def test_defaults_are_those_of_the_settings_themselves(tmp_path: Path) -> None:
+    plain = TuneSettings(model=Path("m.onnx"))
+    assert configured(plain, configure({}, env={}, cwd=tmp_path)) == plain
+
+
+@pytest.mark.parametrize("text", ["subgraph", "operator", "gradient", "operator tuning", 2, "2"])
+def test_job_types_are_numbers_or_words(text: object, tmp_path: Path) -> None:
+    found = configure({"job_type": text}, env={}, cwd=tmp_path).settings["job_type"]
+    if text == "subgraph" and found.error is not None:
+        assert "subgraph tuning (SGAT) is not in this version" in str(found.error)
+        return
+    assert isinstance(found.value, tuple) and isinstance(found.value[0], JobType)
