@@ -89,7 +89,10 @@ def tune(
         ),
     ] = None,
     framework: Annotated[
-        int, typer.Option("--framework", "-f", help="Kind of the model: 5 = ONNX.", metavar="N")
+        int,
+        typer.Option(
+            "--framework", "-f", help="Kind of the model: 0 = Caffe, 5 = ONNX.", metavar="N"
+        ),
     ] = 5,
     job_type: Annotated[
         str,
@@ -102,7 +105,9 @@ def tune(
     ] = "2",
     weight: Annotated[
         Path | None,
-        typer.Option("--weight", "-w", metavar="FILE", help="Caffe weights; no use for ONNX."),
+        typer.Option(
+            "--weight", "-w", metavar="FILE", help="Weights of a Caffe model (caffemodel)."
+        ),
     ] = None,
     output: Annotated[
         Path | None,

@@ -62,7 +62,7 @@ OPTIONS: Mapping[str, NotHere] = {
     "--host_env_cpu": _ignored("the model is tuned for this machine"),
     "--host_env_os": _ignored("the model is tuned for this machine"),
     "--input_format": NotHere(
-        why="the layout is that of the ONNX model",
+        why="the layout is that of the model",
         instead="leave it out",
         harmless=frozenset({"NCHW", "ND"}),
     ),

@@ -391,7 +391,11 @@ def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--model=open.onnx", "--input_shape=y:1,4"), 3, "no such input"),
         (("--model=open.onnx", "--input_shape=x:1,4,4"), 3, "another rank"),
         (("--model=open.onnx", "--input_shape=x"), 2, "--input_shape"),
-        (("--model=net.onnx", "--framework=0"), 2, "Caffe"),
+        (("--model=net.onnx", "--framework=3"), 2, "TensorFlow models cannot be read"),
+        (("--model=net.onnx", "--framework=0"), 3, "an ONNX model"),
+        (("--model=text.onnx", "-f", "0", "-w", "w.caffemodel"), 3, "not a prototxt"),
+        (("--model=net.prototxt", "--framework=0"), 2, "--weight: a Caffe model has its weights"),
+        (("--model=net.prototxt", "-f", "0", "-w", "gone"), 3, "--weight=gone: no such file"),
         (("--model=net.onnx", "--weight=w.caffemodel"), 2, "only Caffe models have a weight file"),
         (("--model=net.onnx", "-w", "w.caffemodel"), 2, "only Caffe models have a weight file"),
         (("--model=net.onnx", "--soc_version=Ascend310P3"), 3, "set_env.sh"),
@@ -406,6 +410,10 @@ def test_bad_input_gives_one_clear_message(
     run: Run, tmp_path: Path, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     (tmp_path / "text.onnx").write_text("hello")
+    (tmp_path / "net.prototxt").write_text(
+        'input: "x" input_shape { dim: [1, 4] } layer { name: "f" type: "InnerProduct" '
+        'bottom: "x" top: "y" inner_product_param { num_output: 2 } }'
+    )
     save_model(chain_model(["Exp"], ("n", 4)), tmp_path / "open.onnx")
     save_model(chain_model(["Exp"]), tmp_path / "net.onnx")
     done = run(*arguments, "--quiet")

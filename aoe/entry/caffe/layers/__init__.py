@@ -1,0 +1,1 @@
+"""One file for each group of Caffe layers; `registry.LAYERS` lists them all."""

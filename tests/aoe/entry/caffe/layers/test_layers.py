@@ -1,0 +1,391 @@
+"""Every layer against its definition in NumPy, on odd sizes, pads and strides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from support.caffe.model_files import Array, Param, TestLayer, TestNet, Word, caffemodel, prototxt
+from support.caffe.reference import REFERENCE, run_layer
+
+from aoe.entry.caffe.conversion import convert_network
+from aoe.entry.caffe.layers.registry import LAYERS
+from aoe.entry.caffe.network import parse_network
+from aoe.entry.caffe.weights import parse_weights
+
+Shape = tuple[int, ...]
+_RNG = np.random.default_rng(7)
+_IMAGE: Shape = (2, 6, 7, 9)
+
+
+def _computed(layer: TestLayer, shapes: dict[str, Shape], feed: dict[str, Array]) -> list[Array]:
+    net = TestNet(inputs=shapes, layers=(layer,))
+    stored = parse_weights(caffemodel(net), "w") if layer.blobs else {}
+    model = convert_network(parse_network(prototxt(net), "p"), shapes, stored, "p")
+    onnx.checker.check_model(model, full_check=True)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = {value.name for value in model.graph.input}
+    results = session.run(None, {name: feed[name] for name in names})
+    said = [tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in model.graph.output]
+    assert [result.shape for result in results] == said
+    by_name = dict(zip([v.name for v in model.graph.output], results, strict=True))
+    return [by_name[top] for top in layer.tops]
+
+
+def _check(
+    kind: str,
+    param: Param | None = None,
+    *,
+    shapes: tuple[Shape, ...] = (_IMAGE,),
+    weights: tuple[Shape, ...] = (),
+    tops: int = 1,
+    positive: bool = False,
+    feed: list[Array] | None = None,
+    tolerance: float = 2e-5,
+) -> list[Array]:
+    """Compare a layer with its definition; return what it computes."""
+    blobs = tuple(_RNG.standard_normal(shape).astype(np.float32) for shape in weights)
+    if kind == "BatchNorm":
+        blobs = (blobs[0], np.abs(blobs[1]) + np.float32(0.1), blobs[2])
+    layer = TestLayer(
+        type=kind,
+        name="tested",
+        bottoms=tuple(f"x{n}" for n in range(len(shapes))),
+        tops=tuple(f"y{n}" for n in range(tops)),
+        param_name=LAYERS[kind].param if param else "",
+        param=param or {},
+        blobs=blobs,
+    )
+    arrays = feed or [_RNG.standard_normal(shape).astype(np.float32) for shape in shapes]
+    if positive:
+        arrays = [np.abs(array) + np.float32(0.1) for array in arrays]
+    named = dict(zip(layer.bottoms, arrays, strict=True))
+    found = _computed(layer, dict(zip(layer.bottoms, shapes, strict=True)), named)
+    wanted = run_layer(layer, [array.astype(np.float64) for array in arrays])
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+    return found
+
+
+def test_every_layer_has_a_definition_to_be_held_to() -> None:
+    assert set(REFERENCE) == set(LAYERS)
+
+
+_CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("AbsVal", {}, {}),
+    ("ArgMax", {}, {}),
+    ("ArgMax", {"top_k": 3}, {}),
+    ("ArgMax", {"top_k": 3, "out_max_val": True}, {}),
+    ("ArgMax", {"top_k": 2, "axis": 1}, {}),
+    ("ArgMax", {"top_k": 2, "axis": -1, "out_max_val": True}, {}),
+    ("Axpy", {}, {"shapes": ((2, 6), _IMAGE, _IMAGE)}),
+    ("Axpy", {}, {"shapes": ((2, 6, 1, 1), _IMAGE, _IMAGE)}),
+    ("BNLL", {}, {}),
+    ("BatchNorm", {}, {"weights": ((6,), (6,), (1,))}),
+    ("BatchNorm", {"eps": 0.01, "use_global_stats": True}, {"weights": ((6,), (6,), (1,))}),
+    ("BatchNorm", {}, {"weights": ((6,), (6,), (1,)), "shapes": ((3, 6),)}),
+    ("Bias", {}, {"weights": ((6,),)}),
+    ("Bias", {"axis": 0, "num_axes": 2}, {"weights": ((2, 6),)}),
+    ("Bias", {}, {"shapes": (_IMAGE, (6, 7))}),
+    ("Clip", {"min": -0.5, "max": 1.0}, {}),
+    ("Concat", {}, {"shapes": (_IMAGE, (2, 1, 7, 9), (2, 3, 7, 9))}),
+    ("Concat", {"axis": -1}, {"shapes": (_IMAGE, (2, 6, 7, 1))}),
+    ("Concat", {"concat_dim": 0}, {"shapes": (_IMAGE, _IMAGE)}),
+    (
+        "Convolution",
+        {"num_output": 4, "kernel_size": 3, "group": 2, "pad": 1, "stride": 2},
+        {"weights": ((4, 3, 3, 3), (4,))},
+    ),
+    (
+        "Convolution",
+        {"num_output": 5, "kernel_h": 1, "kernel_w": 4, "pad_h": 0, "pad_w": 2, "bias_term": False},
+        {"weights": ((5, 6, 1, 4),)},
+    ),
+    (
+        "Convolution",
+        {"num_output": 2, "kernel_size": [3, 2], "dilation": [2, 3], "stride_h": 1, "stride_w": 2},
+        {"weights": ((2, 6, 3, 2), (2,)), "shapes": (_IMAGE, _IMAGE), "tops": 2},
+    ),
+    (
+        "Convolution",
+        {"num_output": 3, "kernel_size": 3, "pad": 1, "stride": 2},
+        {"weights": ((3, 2, 3), (3,)), "shapes": ((2, 2, 11),)},
+    ),
+    (
+        "Convolution",
+        {"num_output": 3, "kernel_size": 2, "pad": [0, 1, 1]},
+        {"weights": ((3, 2, 2, 2, 2), (3,)), "shapes": ((1, 2, 3, 4, 5),)},
+    ),
+    (
+        "ConvolutionDepthwise",
+        {"num_output": 6, "kernel_size": 3, "pad": 1},
+        {"weights": ((6, 1, 3, 3), (6,))},
+    ),
+    ("Crop", {}, {"shapes": (_IMAGE, (2, 6, 4, 5))}),
+    ("Crop", {"axis": 1, "offset": [2, 1, 3]}, {"shapes": (_IMAGE, (1, 3, 4, 5))}),
+    ("Crop", {"axis": -2, "offset": 2}, {"shapes": (_IMAGE, (2, 6, 4, 5))}),
+    (
+        "Deconvolution",
+        {"num_output": 4, "kernel_size": 4, "stride": 2, "pad": 1, "group": 2},
+        {"weights": ((6, 2, 4, 4), (4,))},
+    ),
+    (
+        "Deconvolution",
+        {"num_output": 3, "kernel_size": 3, "stride": 3, "dilation": 2, "bias_term": False},
+        {"weights": ((6, 3, 3, 3),)},
+    ),
+    ("DepthwiseConvolution", {"kernel_size": 3}, {"weights": ((6, 1, 3, 3), (6,))}),
+    ("Dropout", {"dropout_ratio": 0.7}, {}),
+    ("ELU", {}, {}),
+    ("ELU", {"alpha": 0.3}, {}),
+    ("Eltwise", {}, {"shapes": (_IMAGE,) * 3}),
+    ("Eltwise", {"coeff": [1.0, -0.5, 2.0]}, {"shapes": (_IMAGE,) * 3}),
+    ("Eltwise", {"operation": Word("PROD")}, {"shapes": (_IMAGE,) * 3}),
+    ("Eltwise", {"operation": Word("MAX")}, {"shapes": (_IMAGE,) * 2}),
+    ("Eltwise", {"operation": Word("MIN")}, {"shapes": (_IMAGE,) * 2}),
+    ("Exp", {}, {}),
+    ("Exp", {"base": 2.0, "scale": -0.5, "shift": 0.25}, {}),
+    ("Exp", {"base": 1.0}, {}),
+    ("Flatten", {}, {}),
+    ("Flatten", {"axis": -3, "end_axis": 2}, {}),
+    ("InnerProduct", {"num_output": 5}, {"weights": ((5, 378), (5,))}),
+    (
+        "InnerProduct",
+        {"num_output": 5, "axis": -2, "transpose": True, "bias_term": False},
+        {"weights": ((63, 5),)},
+    ),
+    ("InnerProduct", {"num_output": 1}, {"weights": ((1, 4), (1,)), "shapes": ((3, 4),)}),
+    ("Interp", {"height": 15, "width": 5}, {}),
+    ("Interp", {"zoom_factor": 3}, {}),
+    ("Interp", {"shrink_factor": 2, "zoom_factor": 4, "pad_beg": -1, "pad_end": -1}, {}),
+    ("LRN", {}, {}),
+    ("LRN", {"local_size": 3, "alpha": 0.01, "beta": 0.5, "k": 2.0}, {}),
+    ("LRN", {"local_size": 3, "norm_region": Word("WITHIN_CHANNEL"), "k": 3.0}, {}),
+    ("LRN", {"local_size": 5, "norm_region": Word("WITHIN_CHANNEL"), "alpha": 0.1}, {}),
+    ("Log", {}, {"positive": True}),
+    ("Log", {"base": 10.0, "scale": 2.0, "shift": 1.0}, {"positive": True}),
+    ("MVN", {}, {}),
+    ("MVN", {"across_channels": True, "eps": 0.1}, {}),
+    ("MVN", {"normalize_variance": False}, {}),
+    ("Normalize", {}, {"weights": ((),)}),
+    ("Normalize", {"across_spatial": False, "channel_shared": False}, {"weights": ((6,),)}),
+    ("PReLU", {}, {"weights": ((6,),)}),
+    ("PReLU", {"channel_shared": True}, {"weights": ((1,),)}),
+    ("PReLU", {}, {"weights": ((6,),), "shapes": ((3, 6),)}),
+    ("Permute", {"order": [0, 2, 3, 1]}, {}),
+    ("Permute", {"order": [2]}, {}),
+    ("Pooling", {"kernel_size": 2, "stride": 2, "round_mode": Word("FLOOR")}, {}),
+    ("Pooling", {"global_pooling": True}, {}),
+    ("Pooling", {"global_pooling": True, "pool": Word("AVE")}, {}),
+    ("Power", {"power": 2.0, "scale": 0.5, "shift": 1.0}, {}),
+    ("Power", {"power": -0.75}, {"positive": True}),
+    ("Power", {"scale": 0.0, "shift": 3.0, "power": 2.0}, {}),
+    ("Power", {"power": 0.0}, {}),
+    (
+        "PriorBox",
+        {
+            "min_size": 30,
+            "max_size": 60,
+            "aspect_ratio": [2.0, 3.0],
+            "step": 16.0,
+            "variance": [0.1, 0.1, 0.2, 0.2],
+        },
+        {"shapes": ((1, 3, 5, 4), (1, 3, 70, 90))},
+    ),
+    (
+        "PriorBox",
+        {
+            "min_size": [9, 20],
+            "aspect_ratio": 2.0,
+            "flip": False,
+            "clip": True,
+            "img_h": 40,
+            "img_w": 60,
+            "offset": 0.25,
+        },
+        {"shapes": ((1, 3, 5, 4), (1, 3, 70, 90))},
+    ),
+    ("ReLU", {}, {}),
+    ("ReLU", {"negative_slope": 0.1}, {}),
+    ("ReLU6", {}, {}),
+    ("Reduction", {}, {}),
+    ("Reduction", {"operation": Word("ASUM"), "axis": 2, "coeff": 0.5}, {}),
+    ("Reduction", {"operation": Word("SUMSQ"), "axis": 1}, {}),
+    ("Reduction", {"operation": Word("MEAN"), "axis": -1, "coeff": 2.0}, {}),
+    ("Reshape", {"shape": {"dim": [0, -1, 9]}}, {}),
+    ("Reshape", {"shape": {"dim": [3, -1]}, "axis": 1, "num_axes": 2}, {}),
+    ("Reshape", {"shape": {"dim": [1]}, "axis": -1, "num_axes": 0}, {}),
+    ("Reshape", {"shape": {"dim": [0, 21, 3]}, "axis": 1}, {}),
+    ("Scale", {"bias_term": True}, {"weights": ((6,), (6,))}),
+    ("Scale", {"axis": 2, "num_axes": -1}, {"weights": ((7, 9),)}),
+    ("Scale", {"num_axes": 0}, {"weights": ((),)}),
+    ("Scale", {"axis": 0}, {"shapes": (_IMAGE, (2, 6))}),
+    ("Scale", {"bias_term": True}, {"shapes": (_IMAGE, (6,)), "weights": ((6,),)}),
+    ("ShuffleChannel", {"group": 3}, {}),
+    ("Sigmoid", {}, {}),
+    ("Slice", {"slice_point": [1, 4]}, {"tops": 3}),
+    ("Slice", {}, {"tops": 3}),
+    ("Slice", {"slice_dim": 3}, {"tops": 3}),
+    ("Slice", {"axis": -2, "slice_point": 2}, {"tops": 2}),
+    ("Softmax", {}, {}),
+    ("Softmax", {"axis": -1}, {}),
+    ("Split", {}, {"tops": 3}),
+    ("Swish", {}, {}),
+    ("Swish", {"beta": 2.0}, {}),
+    ("TanH", {}, {}),
+    ("Threshold", {"threshold": 0.25}, {}),
+    ("Tile", {"tiles": 3}, {}),
+    ("Tile", {"tiles": 2, "axis": -1}, {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "param", "more"), _CASES, ids=[f"{n}-{kind}" for n, (kind, _, _) in enumerate(_CASES)]
+)
+def test_layer_computes_what_its_definition_says(
+    kind: str, param: dict[str, Any], more: dict[str, Any]
+) -> None:
+    _check(kind, param, **more)
+
+
+def test_every_layer_is_tried_here() -> None:
+    assert {kind for kind, _, _ in _CASES} == set(LAYERS)
+
+
+def test_batch_norm_with_a_factor_of_nought_has_no_statistics(tmp_path: Path) -> None:
+    x = _RNG.standard_normal(_IMAGE).astype(np.float32)
+    blobs = (np.ones(6, np.float32), np.ones(6, np.float32), np.zeros(1, np.float32))
+    layer = TestLayer(type="BatchNorm", name="b", bottoms=("x",), tops=("y",), blobs=blobs)
+    (found,) = _computed(layer, {"x": _IMAGE}, {"x": x})
+    np.testing.assert_allclose(found, x / np.sqrt(1e-5), rtol=1e-5)
+
+
+def test_arg_max_takes_the_last_of_equals_as_caffe_does() -> None:
+    equal = np.zeros((2, 5, 1, 1), np.float32)
+    (found,) = _check("ArgMax", {"top_k": 2}, shapes=((2, 5, 1, 1),), feed=[equal])
+    assert found.tolist() == [[[4.0, 3.0]]] * 2
+
+
+def test_prior_boxes_are_cut_to_whole_pixels() -> None:
+    shapes = ((1, 3, 2, 2), (1, 3, 30, 30))
+    layer = TestLayer(
+        type="PriorBox",
+        name="p",
+        bottoms=("x0", "x1"),
+        tops=("y",),
+        param_name="prior_box_param",
+        param={"min_size": 9.9},
+    )
+    feed = {"x0": np.zeros(shapes[0], np.float32), "x1": np.zeros(shapes[1], np.float32)}
+    (found,) = _computed(layer, {"x0": shapes[0], "x1": shapes[1]}, feed)
+    assert found[0, 0, 2] - found[0, 0, 0] == pytest.approx(9 / 30)
+
+
+# ---- Caffe's rules for windows ----
+
+_EXTENT, _KERNEL, _STRIDE = st.integers(1, 12), st.integers(1, 5), st.integers(1, 4)
+
+
+@given(
+    st.tuples(_EXTENT, _EXTENT),
+    st.tuples(_KERNEL, _KERNEL),
+    st.tuples(_STRIDE, _STRIDE),
+    st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    st.sampled_from([Word("MAX"), Word("AVE")]),
+)
+def test_pooling_follows_the_ceil_rule(
+    extents: Shape, kernel: Shape, stride: Shape, pad: Shape, how: Word
+) -> None:
+    for n, k, s, p in zip(extents, kernel, stride, pad, strict=True):
+        assume(p < k <= n + 2 * p)
+        last = -(-(n + 2 * p - k) // s) * s
+        assume(any(pad) or last < n)  # Caffe reads beyond the image there
+        assume(last - s * (last >= n + p) < n + p)
+    param = {
+        "pool": how,
+        "kernel_h": kernel[0],
+        "kernel_w": kernel[1],
+        "stride_h": stride[0],
+        "stride_w": stride[1],
+        "pad_h": pad[0],
+        "pad_w": pad[1],
+    }
+    _check("Pooling", param, shapes=((1, 2, *extents),))
+
+
+@pytest.mark.parametrize(
+    ("extent", "kernel", "stride", "pad", "windows"),
+    [
+        (5, 2, 2, 0, 3),  # ceil((5 - 2) / 2) + 1
+        (6, 3, 2, 0, 3),
+        (7, 3, 2, 0, 3),
+        (4, 2, 2, 1, 3),  # ceil gives 3, the last begins at 3 < 4 + 1
+        (3, 2, 2, 1, 2),  # ceil gives 3, the last would begin at 3 >= 3 in the padding
+        (112, 3, 2, 0, 56),
+    ],
+)
+def test_pooling_windows_are_counted_as_published(
+    extent: int, kernel: int, stride: int, pad: int, windows: int
+) -> None:
+    param = {"kernel_size": kernel, "stride": stride, "pad": pad}
+    (found,) = _check("Pooling", param, shapes=((1, 1, extent, extent),))
+    assert found.shape[2:] == (windows, windows)
+
+
+def test_average_does_not_count_what_lies_beyond_the_padding() -> None:
+    ones = np.ones((1, 1, 4, 4), np.float32)
+    param = {"pool": Word("AVE"), "kernel_size": 3, "stride": 2, "pad": 1}
+    (found,) = _check("Pooling", param, shapes=((1, 1, 4, 4),), feed=[ones])
+    # the last window begins at 3 and ends at 5, the end of the padding: 1 of 2 x 2 is inside
+    assert found[0, 0, 0, 0] == pytest.approx(4 / 9)
+    assert found[0, 0, 2, 2] == pytest.approx(1 / 4)
+
+
+@given(
+    st.tuples(_EXTENT, _EXTENT),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    st.tuples(_STRIDE, _STRIDE),
+    st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.integers(1, 3),
+    st.sampled_from(["Convolution", "Deconvolution"]),
+)
+def test_convolutions_of_any_geometry(
+    extents: Shape,
+    kernel: Shape,
+    stride: Shape,
+    pad: Shape,
+    dilation: Shape,
+    group: int,
+    kind: str,
+) -> None:
+    for n, k, s, p, d in zip(extents, kernel, stride, pad, dilation, strict=True):
+        reach = d * (k - 1) + 1
+        assume(reach <= n + 2 * p if kind == "Convolution" else s * (n - 1) + reach > 2 * p)
+    ins, outs = 2 * group, 3 * group
+    shape = (outs, 2, *kernel) if kind == "Convolution" else (ins, 3, *kernel)
+    param = {
+        "num_output": outs,
+        "kernel_size": list(kernel),
+        "stride": list(stride),
+        "pad": list(pad),
+        "dilation": list(dilation),
+        "group": group,
+    }
+    _check(kind, param, shapes=((1, ins, *extents),), weights=(shape, (outs,)), tolerance=1e-4)
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
+def test_flatten_and_permute_of_any_rank(shape: list[int], data: st.DataObject) -> None:
+    axes = st.integers(0, len(shape) - 1)
+    first = data.draw(axes)
+    last = data.draw(st.integers(first, len(shape) - 1))
+    _check("Flatten", {"axis": first, "end_axis": last}, shapes=(tuple(shape),))
+    order = data.draw(st.lists(axes, unique=True))
+    _check("Permute", {"order": order} if order else {}, shapes=(tuple(shape),))

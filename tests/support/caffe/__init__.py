@@ -1,0 +1,1 @@
+"""Caffe models for tests: written without the reader, and computed without ONNX."""
