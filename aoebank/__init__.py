@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aoebank.api.merging import merge, settle
     from aoebank.api.quarantine import quarantine_add, quarantine_list, quarantine_remove
     from aoebank.api.reading import list_bank, resolve, show
+    from aoebank.api.shipping import pack, unpack
     from aoebank.api.versions import blame, log, restore, revert, snapshot, tag, verify_history
     from aoebank.cli.errors import Program, run_program
     from aoebank.cli.loading import CommandGroup
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from aoebank.ops.ls import ListResult
     from aoebank.ops.merge.run import MergeResult
     from aoebank.ops.merge.settle import Settlement
+    from aoebank.ops.pack.run import PackResult
+    from aoebank.ops.pack.unpack import UnpackResult
     from aoebank.ops.quarantine import ListedEntry, QuarantineResult
     from aoebank.ops.resolve.run import ResolveResult
     from aoebank.ops.show import ShowResult
@@ -107,6 +110,7 @@ __all__ = [
     "LogResult",
     "MergeResult",
     "MergeVerdict",
+    "PackResult",
     "Program",
     "Provenance",
     "Quarantine",
@@ -127,6 +131,7 @@ __all__ = [
     "TagResult",
     "Text",
     "Tier",
+    "UnpackResult",
     "UsageError",
     "ValidateResult",
     "VerifyResult",
@@ -153,6 +158,7 @@ __all__ = [
     "merge",
     "merge_driver",
     "old_soc_versions",
+    "pack",
     "quarantine_add",
     "quarantine_list",
     "quarantine_remove",
@@ -169,6 +175,7 @@ __all__ = [
     "snapshot",
     "tag",
     "textconv",
+    "unpack",
     "validate",
     "verify_history",
     "workload_key",
@@ -208,6 +215,7 @@ _HOMES = {
         "resolve",
         "show",
     ),
+    "api.shipping": ("pack", "unpack"),
     "api.versions": (
         "blame",
         "log",
@@ -273,6 +281,8 @@ _HOMES = {
     "ops.ls": ("ListResult",),
     "ops.merge.run": ("MergeResult",),
     "ops.merge.settle": ("Settlement",),
+    "ops.pack.run": ("PackResult",),
+    "ops.pack.unpack": ("UnpackResult",),
     "ops.quarantine": (
         "ListedEntry",
         "QuarantineResult",

@@ -124,6 +124,13 @@ ALTERNATIVE = {
     "strategy": "any",
     "extra": "any",
 }
+PACK = {
+    "message": "text",
+    "source": "text",
+    "made_by": "text",
+    "soc_versions": ["text"],
+    "files": [{"name": "text", "sha256": "text", "size_bytes": "count", "records": "count"}],
+}
 DOCUMENTS: Mapping[str, Mapping[str, object]] = {
     "blame/1": {
         "root": "text",
@@ -448,6 +455,15 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         ],
         "misses": [{"selector": "text", "reason": "text", "keys": ["text"]}],
     },
+    "pack/1": PACK
+    | {
+        "pack": "text",
+        "size_bytes": "count",
+        "sha256": "text",
+        "signed": "flag",
+        "records": "count",
+    },
+    "pack_manifest/1": PACK,
     "snapshot/1": {
         "root": "text",
         "dry_run": "flag",
@@ -467,6 +483,14 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         "removed": "flag",
     },
     "textconv/1": {"format": "text", "records": "count", "text": "text"},
+    "unpack/1": PACK
+    | {
+        "pack": "text",
+        "root": "text?",
+        "signed": "flag",
+        "signer": "text?",
+        "records": "count",
+    },
     "validate/1": {
         "files": "count",
         "records": "count",
@@ -492,4 +516,4 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
     },
 }
 LINES = {"quarantine_entry/1": QUARANTINE_ENTRY}
-FILES = ("merge-conflicts/1", "merge-decisions/1", "schema-import/1")
+FILES = ("merge-conflicts/1", "merge-decisions/1", "pack_manifest/1", "schema-import/1")

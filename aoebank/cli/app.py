@@ -35,6 +35,8 @@ COMMANDS: dict[str, str] = {
     "restore": "Put a bank, or a part of it, back to how a version has it.",
     "revert": "Take back what one version changed, record by record; later changes stay.",
     "blame": "Tell which version brought a record, who made it, and what was there before.",
+    "pack": "Put a bank into one file, with a manifest and a digest of everything in it.",
+    "unpack": "Take a bank out of a pack, after every byte of it was checked.",
     "git": "Let git merge and show banks record by record, and check merges it made.",
     "quarantine": "Keep known-bad records out of a bank, whoever brings them back.",
 }

@@ -10,6 +10,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Compare": ("diff", "textconv"),
     "Merge and change": ("merge", "merge-driver", "edit"),
     "Version": ("snapshot", "log", "tag", "blame", "restore", "revert"),
+    "Ship": ("pack", "unpack"),
     "Git": ("git",),
 }
 EXAMPLES: Mapping[str, Sequence[str]] = {
@@ -52,6 +53,14 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "restore": ("aoebank restore v1 banks/ --dry-run", "aoebank restore v1 banks/ --op 'MatMul*'"),
     "revert": ("aoebank revert v2 banks/ --dry-run",),
     "blame": ("aoebank blame 2f1c banks/",),
+    "pack": (
+        "aoebank pack banks/ -o bank-1.0.tar.gz",
+        "aoebank pack git:v1.0 -o bank-1.0.tar.gz --soc 'Ascend910B*' --sign ~/.ssh/id_ed25519",
+    ),
+    "unpack": (
+        "aoebank unpack bank-1.0.tar.gz banks/",
+        "aoebank unpack bank-1.0.tar.gz --check --allowed-signers signers",
+    ),
     "git install": ("aoebank git install", "aoebank git install --global"),
     "git uninstall": ("aoebank git uninstall",),
     "git check": ("aoebank git check",),

@@ -1,0 +1,96 @@
+"""Ship a bank: into one file, and out of it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aoebank.api.surroundings import AnyPath, Names, bank_in_use, default_root, make_filter
+from aoebank.errors import UsageError
+
+if TYPE_CHECKING:
+    from aoebank.ops.pack.run import PackResult
+    from aoebank.ops.pack.unpack import UnpackResult
+
+
+def pack(
+    bank: AnyPath | None = None,
+    *,
+    output: AnyPath,
+    soc: Names = (),
+    provenance: bool = True,
+    message: str = "",
+    sign: AnyPath | None = None,
+    force: bool = False,
+) -> PackResult:
+    """Write a bank into one file, with a manifest of what is in it and a digest of every file.
+
+    Args:
+        bank: A tree, `git:REV`, `git:REV:PATH`, `snapshot:REF` or `snapshot:REF:ROOT`; by default
+            the bank the environment names.
+        output: The archive to write, a compressed tar.
+        soc: Only files of these soc_versions; `*` and `?` are wild.
+        provenance: Whether the side-cars go along; they tell of models and machines.
+        message: What the pack is for.
+        sign: OpenSSH key to sign the manifest with.
+        force: Replace an archive that is there.
+
+    Returns:
+        What was written; the same bank gives the same bytes.
+
+    Raises:
+        UsageError: `bank` is a file, or the key cannot sign.
+        BankNotFoundError: there is no such bank, key, or nothing of these targets in it.
+        BankFormatError: a bank file is broken.
+        BankPathError: the archive is there already, or cannot be written.
+        HistoryError: there is no such revision or snapshot.
+    """
+    from aoebank import __version__
+    from aoebank.ops.pack import run
+    from aoebank.storage.sides.open import open_side
+
+    place = bank if bank is not None else default_root()
+    side = open_side(str(place), cwd=Path(), default_root=partial(bank_in_use, None))
+    request = run.PackRequest(
+        output=Path(output),
+        wanted=make_filter(soc, ()),
+        with_provenance=provenance,
+        message=message,
+        key=Path(sign) if sign is not None else None,
+        force=force,
+    )
+    return run.pack(side, request, made_by=f"aoebank {__version__}")
+
+
+def unpack(
+    pack: AnyPath,
+    root: AnyPath | None = None,
+    *,
+    check: bool = False,
+    allowed_signers: AnyPath | None = None,
+) -> UnpackResult:
+    """Take a bank out of a pack; every file has to be what the manifest says.
+
+    Args:
+        pack: The archive.
+        root: Folder for the bank, which must not be there yet.
+        check: Look at the pack only; nothing is written.
+        allowed_signers: File of allowed signers, as git and ssh have it: a pack that none of them
+            signed is refused.
+
+    Raises:
+        UsageError: neither `root` nor `check` is given, or both.
+        BankNotFoundError: there is no such pack, or no such file of signers.
+        BankFormatError: the pack is damaged, or nobody allowed has signed it.
+        BankPathError: the folder is there already, or cannot be made.
+    """
+    from aoebank.ops.pack import unpack as verb
+
+    if (root is None) is not check:
+        raise UsageError(
+            "where to unpack it" if root is None else "DIR and --check: both given",
+            expected="a DIR, or --check to look at it only",
+        )
+    allowed = Path(allowed_signers) if allowed_signers is not None else None
+    return verb.unpack(Path(pack), Path(root) if root is not None else None, allowed=allowed)

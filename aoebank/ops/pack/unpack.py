@@ -1,0 +1,91 @@
+"""Take a bank out of a pack: every byte is checked before anything of it has its name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.errors import BankFormatError, BankPathError, shell_word
+from aoebank.storage.packs.archive import Pack, open_pack
+from aoebank.storage.packs.manifest import PackManifest
+from aoebank.storage.packs.signing import demand_signers, verify
+from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
+from aoebank.storage.writing.staged import staged_changes
+
+_MOST_CHARACTERS = 200  # of a name; file systems take 255 bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpackResult:
+    """A pack whose files all are what its manifest says.
+
+    Attributes:
+        root: Where the bank lies now; None if it was only looked at.
+        is_signed: Whether the pack has a signature.
+        signer: Who signed it; empty if nobody was asked to be allowed.
+    """
+
+    pack: Path
+    root: Path | None
+    manifest: PackManifest
+    is_signed: bool
+    signer: str = ""
+
+
+def unpack(pack: Path, root: Path | None, *, allowed: Path | None = None) -> UnpackResult:
+    """Take a bank out of a pack, whole or not at all.
+
+    Args:
+        pack: The archive.
+        root: Folder for the bank, which must not be there yet; None to check the pack only.
+        allowed: File of allowed signers, in OpenSSH's form: a pack none of them signed is refused.
+
+    Raises:
+        BankNotFoundError: there is no such pack, or no such file of signers.
+        BankFormatError: it is damaged, or nobody allowed has signed it.
+        BankPathError: the folder is there already, or cannot be made.
+    """
+    if root is not None and os.path.lexists(root):
+        raise BankPathError(
+            "is there already, and a pack becomes a folder of its own",
+            path=root,
+            hint="unpack it beside, then: aoebank merge "
+            f"{shell_word(root)} UNPACKED -o {shell_word(root)}",
+        )
+    with open_pack(pack) as opened:
+        signer = _signer(opened, pack, allowed)
+        if root is None:
+            for _ in opened.iter_files():
+                pass
+        else:
+            _write(opened, root)
+        return UnpackResult(
+            pack=pack,
+            root=root,
+            manifest=opened.manifest,
+            is_signed=opened.signature is not None,
+            signer=signer,
+        )
+
+
+def _signer(opened: Pack, pack: Path, allowed: Path | None) -> str:
+    if allowed is None:
+        return ""
+    demand_signers(allowed)
+    if opened.signature is None:
+        raise BankFormatError(
+            "is not signed",
+            path=pack,
+            expected=f"a signature of one of {allowed}",
+            hint="ask for a signed pack, or leave out --allowed-signers",
+        )
+    return verify(opened.signed, opened.signature, allowed, pack)
+
+
+def _write(opened: Pack, root: Path) -> None:
+    journal = root.with_name(f".{root.name[:_MOST_CHARACTERS]}.unpack{TEMPORARY_SUFFIX}")
+    with staged_changes(journal, root=root, is_new_tree=True) as changes:
+        for file, data in opened.iter_files():
+            changes.write(root / file.name, data, old_sha256=None)
+        changes.commit()

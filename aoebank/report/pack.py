@@ -1,0 +1,122 @@
+"""Tell what is in a pack, after it was made and after it was opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aoebank.errors import AoebankError
+from aoebank.ops.pack.run import PackResult
+from aoebank.ops.pack.unpack import UnpackResult
+from aoebank.report.output import Text, plural
+from aoebank.storage.packs.manifest import PackManifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackReport:
+    """A pack that was written."""
+
+    result: PackResult
+    schema: str = "aoebank.pack/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return the archive and its manifest."""
+        result = self.result
+        return {
+            "pack": str(result.pack),
+            "size_bytes": result.size_bytes,
+            "sha256": result.sha256,
+            "signed": result.is_signed,
+            **_manifest(result.manifest),
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the files and the totals."""
+        _write_files(self.result.manifest, text)
+        signed = ", signed" if self.result.is_signed else ""
+        text.line(f"{self.result.pack}: {_size(self.result.size_bytes)}{signed}")
+        text.line(f"sha256 {self.result.sha256}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpackReport:
+    """A pack that was opened, and found to be what it says."""
+
+    result: UnpackResult
+    schema: str = "aoebank.unpack/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return the manifest, and where its bank lies now."""
+        result = self.result
+        return {
+            "pack": str(result.pack),
+            "root": str(result.root) if result.root is not None else None,
+            "signed": result.is_signed,
+            "signer": result.signer or None,
+            **_manifest(result.manifest),
+        }
+
+    def write(self, text: Text) -> None:
+        """Write what it is for, the files, and how far it can be trusted."""
+        result, manifest = self.result, self.result.manifest
+        _write_files(manifest, text)
+        if manifest.message:
+            text.line(f"for: {manifest.message}")
+        text.line(f"packed from {manifest.source} by {manifest.made_by}")
+        if result.signer:
+            text.line(f"signed by {result.signer}")
+        elif result.is_signed:
+            text.line("signed; --allowed-signers FILE tells by whom")
+        else:
+            text.line("not signed")
+        where = f", unpacked into {result.root}" if result.root is not None else ""
+        text.line(f"every file is what the manifest says{where}")
+
+
+def _write_files(manifest: PackManifest, text: Text) -> None:
+    rows = [
+        (str(file.records) if file.records else "-", _size(file.size_bytes), file.name)
+        for file in manifest.files
+    ]
+    text.table(("records", "size", "file"), rows, kinds="rrp")
+    text.line(
+        f"{plural(len(manifest.files), 'file')}, {plural(manifest.records, 'record')} for "
+        f"{', '.join(manifest.soc_versions) or 'no target'}"
+    )
+
+
+def _manifest(manifest: PackManifest) -> dict[str, object]:
+    return {
+        "message": manifest.message,
+        "source": manifest.source,
+        "made_by": manifest.made_by,
+        "soc_versions": list(manifest.soc_versions),
+        "records": manifest.records,
+        "files": [
+            {
+                "name": file.name,
+                "sha256": file.sha256,
+                "size_bytes": file.size_bytes,
+                "records": file.records,
+            }
+            for file in manifest.files
+        ],
+    }
+
+
+def _size(size_bytes: int) -> str:
+    """Return a size as people read it.
+
+    >>> _size(512), _size(2048), _size(3 << 20)
+    ('512 B', '2.0 KiB', '3.0 MiB')
+    """
+    size, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

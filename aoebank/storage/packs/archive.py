@@ -1,0 +1,174 @@
+"""The archive of a pack: a compressed tar whose bytes depend on nothing but the bank.
+
+manifest.json        first, so that it can be read without the rest
+manifest.json.sig    only in a signed pack
+bank/<name>          each file, in the order of the manifest
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.errors import AoebankError, BankFormatError, BankNotFoundError, BankPermissionError
+from aoebank.model.digest import sha256_of
+from aoebank.storage.packs.manifest import (
+    PackedFile,
+    PackManifest,
+    parse_manifest,
+    serialize_manifest,
+)
+from aoebank.storage.packs.signing import MOST_SIGNATURE_BYTES
+
+MANIFEST = "manifest.json"
+SIGNATURE = "manifest.json.sig"
+_FOLDER = "bank/"
+_MODE = 0o644
+_LEVEL = 9
+_MOST_MANIFEST_BYTES = 64 << 20
+_MOST_FILE_BYTES = 2 << 30
+
+
+@dataclass(slots=True, kw_only=True)
+class Pack:
+    """A pack that is being read, from its beginning to its end.
+
+    Attributes:
+        manifest: Read and checked.
+        signed: The bytes of the manifest, which a signature is about.
+        signature: In OpenSSH's form; None in a pack that is not signed.
+    """
+
+    manifest: PackManifest
+    signed: bytes
+    signature: bytes | None
+    _path: Path
+    _archive: tarfile.TarFile
+    _following: tarfile.TarInfo | None
+
+    def iter_files(self) -> Iterator[tuple[PackedFile, bytes]]:
+        """Yield the files with their bytes, once, each checked against the manifest.
+
+        Raises:
+            BankFormatError: a file is missing, unknown, of another length or content.
+        """
+        for file in self.manifest.files:
+            member = self._following
+            if member is None or member.name != f"{_FOLDER}{file.name}":
+                raise _damaged(self._path, f"{file.name} is not where its manifest says")
+            if member.size != file.size_bytes:
+                raise _damaged(
+                    self._path,
+                    f"{file.name} has another length than its manifest says",
+                    got=f"{member.size} bytes",
+                    expected=f"{file.size_bytes} bytes",
+                )
+            data = _content(self._archive, member, self._path)
+            if sha256_of(data) != file.sha256:
+                raise _damaged(self._path, f"{file.name} is not what its manifest says")
+            self._following = self._archive.next()
+            yield file, data
+        if self._following is not None:
+            raise _damaged(self._path, "holds files its manifest does not name")
+
+
+def make_archive(
+    manifest: PackManifest, contents: Mapping[str, bytes], signature: bytes | None
+) -> bytes:
+    """Return the bytes of a pack.
+
+    Args:
+        contents: Bytes of every file of the manifest, by its name.
+        signature: Of the manifest.
+    """
+    target = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=target, mode="wb", compresslevel=_LEVEL, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        _add(archive, MANIFEST, serialize_manifest(manifest))
+        if signature is not None:
+            _add(archive, SIGNATURE, signature)
+        for file in manifest.files:
+            _add(archive, f"{_FOLDER}{file.name}", contents[file.name])
+    return target.getvalue()
+
+
+@contextmanager
+def open_pack(pack: Path) -> Iterator[Pack]:
+    """Give a pack with its manifest read; the files in it are read as they are asked for.
+
+    Raises:
+        BankNotFoundError: there is no such file.
+        BankFormatError: it is no pack, or what is read of it is damaged.
+    """
+    try:
+        with tarfile.open(pack, mode="r|gz") as archive:
+            yield _begin(archive, pack)
+    except AoebankError:
+        raise  # some of them are errors of the system too
+    except FileNotFoundError as error:
+        raise BankNotFoundError("no such file", path=pack) from error
+    except (PermissionError, IsADirectoryError) as error:
+        raise BankPermissionError(f"cannot be read: {error.strerror}", path=pack) from error
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _damaged(pack, f"is no pack, or not all of one: {error}") from error
+
+
+def _begin(archive: tarfile.TarFile, pack: Path) -> Pack:
+    first = archive.next()
+    if first is None or first.name != MANIFEST or not first.isreg():
+        raise BankFormatError(
+            "is no pack: it does not begin with a manifest",
+            path=pack,
+            expected="a file `aoebank pack` wrote",
+        )
+    signed = _content(archive, first, pack, most=_MOST_MANIFEST_BYTES)
+    manifest = parse_manifest(signed, pack)
+    following, signature = archive.next(), None
+    if following is not None and following.name == SIGNATURE:
+        signature = _content(archive, following, pack, most=MOST_SIGNATURE_BYTES)
+        following = archive.next()
+    return Pack(
+        manifest=manifest,
+        signed=signed,
+        signature=signature,
+        _path=pack,
+        _archive=archive,
+        _following=following,
+    )
+
+
+def _content(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, pack: Path, *, most: int = _MOST_FILE_BYTES
+) -> bytes:
+    if not member.isreg() or member.issparse():
+        raise _damaged(pack, f"{member.name} is no plain file")
+    if member.size > most:
+        raise _damaged(
+            pack, f"{member.name} is too large", got=f"{member.size} bytes", expected=f"{most}"
+        )
+    stream = archive.extractfile(member)
+    return stream.read() if stream is not None else b""
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)  # no owner, no time: the same bank gives the same bytes
+    member.size, member.mode = len(data), _MODE
+    archive.addfile(member, io.BytesIO(data))
+
+
+def _damaged(pack: Path, problem: str, *, got: str = "", expected: str = "") -> BankFormatError:
+    return BankFormatError(
+        problem,
+        path=pack,
+        got=got or None,
+        expected=expected or None,
+        hint="get the pack again from where it was made",
+    )
