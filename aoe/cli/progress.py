@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from aoe.settings import environment
 from aoe.tuning.progress import Progress, SilentProgress
 from aoebank import make_console, say
+
+_WIDE = 70
+"""Columns from which on there is room for words."""
+_ECHO = 3
 
 
 class QuietProgress(SilentProgress):
@@ -50,30 +55,59 @@ class LineProgress(QuietProgress):
 
 
 class BarProgress:
-    """A bar that moves with every trial, on a terminal."""
+    """A bar that moves with every trial, on a terminal; on a narrow one it says less."""
 
     def __init__(self) -> None:
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.constrain import Constrain
+        from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Display
+        from rich.table import Column
 
-        self._done = 0
+        console = make_console(stderr=True)
+
+        class RoomyDisplay(Display):
+            """Leaves room for the `^C` a terminal echoes: it must not make a line of its own."""
+
+            def get_renderables(self) -> Iterator[Constrain]:
+                width = max(1, console.width - _ECHO)
+                yield Constrain(self.make_tasks_table(self.tasks), width)
+
+        self._start = time.monotonic()
+        self._planned_at = self._start
         self._total = 0
-        self.display = Display(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[note]}", markup=False),
-            TimeElapsedColumn(),
-            console=make_console(stderr=True),
+        self._done = 0
+        self._trials: _Trials | None = None
+        self._is_wide = console.width >= _WIDE
+        self.display = RoomyDisplay(
+            TextColumn(
+                "{task.description}",
+                markup=False,
+                table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            ),
+            BarColumn(bar_width=20 if self._is_wide else 6),
+            *(
+                TextColumn(
+                    f"{{task.fields[{name}]}}", markup=False, table_column=Column(no_wrap=True)
+                )
+                for name in ("note", "end")
+            ),
+            console=console,
             transient=True,
+            expand=True,
         )
-        self._task = self.display.add_task("starting", total=1, note="")
+        self._task = self.display.add_task(
+            "starting", total=1, note=_LateText(self._note), end=_LateText(self._end)
+        )
 
     def step(self, text: str) -> None:
         """Show the step beside the bar."""
-        self.display.update(self._task, description=text, note="")
+        self._trials = None
+        self.display.update(self._task, description=text)
 
     def plan(self, operators: int) -> None:
         """Set the length of the bar; judging the whole model is its last unit."""
+        if not self._total:
+            self._planned_at = time.monotonic()
         self._total = operators
         self.display.update(
             self._task, description="tuning", total=operators + 1, completed=self._done
@@ -81,24 +115,71 @@ class BarProgress:
 
     def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:
         """Move the bar by a part of an operator."""
-        note = f"{self._done + 1}/{self._total}, trial {done}"
-        note += f", best {best:.2f}x" if best else ""
+        self._trials = _Trials(done=done, budget=budget, best=best)
         self.display.update(
             self._task,
             description=f"tuning {op_name}",
-            completed=self._done + done / max(budget, 1),
-            note=note,
+            completed=self._done + min(1.0, done / max(budget, 1)),
         )
 
     def operator(self, op_name: str, text: str) -> None:
         """Print what became of an operator above the bar, and move on."""
         self._done += 1
+        self._trials = None
         self.display.console.print(f"[{self._done}/{self._total}] {op_name}: {text}", markup=False)
-        self.display.update(self._task, completed=self._done, note="")
+        self.display.update(self._task, completed=self._done)
 
     def warn(self, text: str) -> None:
         """Print a warning above the bar."""
         self.display.console.print(f"warning: {text}", markup=False, style="yellow")
+
+    def _note(self) -> str:
+        """Return which operator it is, its trials and the best speed-up of them."""
+        if not self._total:
+            return ""
+        parts = [f"{min(self._done + 1, self._total)}/{self._total}"]
+        if self._trials is not None:
+            found = self._trials
+            parts += [f"trial {found.done}/{found.budget}"] if self._is_wide else []
+            best = f"{found.best:.2f}x" if found.best else "none"
+            parts += [f"best {best}" if self._is_wide else best]
+        return (", " if self._is_wide else " ").join(parts)
+
+    def _end(self) -> str:
+        """Return the time so far, and what is left if the rest goes on like what is done."""
+        task = self.display.tasks[0]
+        now = time.monotonic()
+        passed = _clock(now - self._start)
+        if not self._total or task.completed <= 0 or task.total is None:
+            return passed
+        left_s = (now - self._planned_at) * (task.total - task.completed) / task.completed
+        left = f"{_clock(left_s)} left"
+        return f"{passed}, {left}" if self._is_wide else left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trials:
+    """How far the search of an operator is."""
+
+    done: int
+    budget: int
+    best: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _LateText:
+    """A text that is made when it is drawn, so that it goes with the time."""
+
+    make: Callable[[], str]
+
+    def __str__(self) -> str:
+        return self.make()
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 @contextmanager
@@ -106,9 +187,13 @@ def shown_progress(*, shown: bool) -> Iterator[Progress]:
     """Give the progress display that fits standard error; a bar is made of escapes."""
     if not shown:
         yield QuietProgress()
-    elif not sys.stderr.isatty() or environment().get("NO_COLOR"):
+    elif not sys.stderr.isatty() or not _takes_escapes(environment()):
         yield LineProgress()
     else:
         bar = BarProgress()
         with bar.display:
             yield bar
+
+
+def _takes_escapes(env: Mapping[str, str]) -> bool:
+    return not env.get("NO_COLOR") and env.get("TERM") not in ("dumb", "unknown")
