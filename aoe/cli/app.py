@@ -85,7 +85,7 @@ def tune(
         typer.Option(
             "--model_path",
             metavar="DIR",
-            help="Dump of aoe.torch.set_aoe, instead of a model file.",
+            help="Directory of models, or a dump of aoe.torch.set_aoe: all are tuned.",
         ),
     ] = None,
     framework: Annotated[
@@ -157,7 +157,7 @@ def tune(
         typer.Option(
             "--search",
             metavar="METHOD",
-            help="How candidates are chosen: bayesian, random or exhaustive.",
+            help="How candidates are chosen: bayesian, genetic, random or exhaustive.",
         ),
     ] = "bayesian",
     precision_mode: PrecisionModeOption = None,
@@ -219,27 +219,26 @@ def tune(
             shown=shown,
         )
         return
-    number: int | None = framework
-    if model_path is not None:
-        if model is not None:
-            raise OptionError("--model_path", "given together with --model", got=model_path)
-        model, number = model_path, None
-    if model is None:
+    if model_path is not None and model is not None:
+        raise OptionError("--model_path", "given together with --model", got=model_path)
+    chosen = model_path if model is None else model
+    if chosen is None:
         raise OptionError(
             "aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help"
         )
-    from aoe.cli.tune_command import run_tuning
+    from aoe.cli.tune_command import run_folder, run_tuning
 
     settings = TuneSettings(
-        model=model,
-        framework=number,
+        model=chosen,
+        framework=framework if model_path is None else None,
         weight=weight,
         input_shape=input_shape,
         inputs=given_inputs(inputs, input_sets),
         output=output,
         precision=precision,
     )
-    run_tuning(configured(settings, found), as_json=as_json, shown=shown)
+    run = run_tuning if model_path is None else run_folder
+    run(configured(settings, found), as_json=as_json, shown=shown)
 
 
 def _print_versions(*, as_json: bool) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import typer
 
 from aoe.cli.options import finish
 from aoe.settings import environment
@@ -37,3 +40,35 @@ def run_tuning(
         )
     finish(TuningReport(modes=tuple(map(report_of, tuned.modes))), as_json=as_json)
     return tuned
+
+
+def run_folder(settings: TuneSettings, *, as_json: bool, shown: bool) -> None:
+    """Tune every model of a directory, show progress, print what became of each.
+
+    A directory that is a dump is one model, and tuned as one.
+
+    Raises:
+        ModelNotFoundError: no such directory, or no model in it.
+    """
+    from aoe.cli.progress import shown_progress
+    from aoe.entry.folder import find_models
+    from aoe.report.folder import FolderReport
+    from aoe.tuning.folder import tune_folder
+
+    folder = settings.model
+    assert isinstance(folder, Path)
+    models = find_models(folder)
+    if models[0].path == folder:
+        run_tuning(settings, as_json=as_json, shown=shown)
+        return
+    done = tune_folder(
+        settings,
+        models,
+        env=environment(),
+        cwd=Path.cwd(),
+        progress=partial(shown_progress, shown=shown and not as_json),
+        now=datetime.now(UTC),
+    )
+    code = finish(FolderReport(folder=folder, models=tuple(done)), as_json=as_json)
+    if code:
+        raise typer.Exit(code)

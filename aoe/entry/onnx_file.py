@@ -149,5 +149,7 @@ def _undecoded_text(message: Message) -> str:
 
 
 ONNX = Entry(
-    framework="ONNX", load=lambda source: load_onnx(source.path, source.shapes, source.given)
+    framework="ONNX",
+    load=lambda source: load_onnx(source.path, source.shapes, source.given),
+    suffixes=(".onnx",),
 )

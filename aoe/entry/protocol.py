@@ -42,9 +42,13 @@ class Entry:
         load: Returns the model as ONNX; raises `ModelImportError` on what it cannot read.
         takes_weight: Whether it reads a second file.
         takes_output_nodes: Whether it can be told which nodes are the outputs.
+        suffixes: How its files end, in lower case: by these they are found in a directory.
+        weight_suffix: How the second file ends, whose name is that of the first otherwise.
     """
 
     framework: str
     load: Callable[[ModelSource], ImportedModel]
     takes_weight: bool = False
     takes_output_nodes: bool = False
+    suffixes: tuple[str, ...] = ()
+    weight_suffix: str = ""

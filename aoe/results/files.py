@@ -146,6 +146,30 @@ def write_json(file: Path, value: Any) -> None:
     write_text(file, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def write_report(file: Path, report: Sequence[Any], key: str = "") -> None:
+    """Write the report of a model: the whole result file, or one member of it.
+
+    Args:
+        file: AOE's result file.
+        report: The sections.
+        key: Of the model in the file of a run that tunes several, `report_<timestamp>_<tid>`;
+            the others of that run stay.
+
+    Raises:
+        OutputError: no permission, no space, not a directory.
+    """
+    if not key:
+        write_json(file, report)
+        return
+    write_json(file, {**read_reports(file), key: report})
+
+
+def read_reports(file: Path) -> dict[str, Any]:
+    """Return the reports this run has written so far, by key; none if there is no file yet."""
+    reports: dict[str, Any] = json.loads(file.read_bytes()) if file.exists() else {}
+    return reports
+
+
 def write_table(file: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a CSV file whole or not at all.
 

@@ -100,6 +100,19 @@ class TuneSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OneOfMany:
+    """A model's place in a run that tunes several.
+
+    Attributes:
+        report: Its key in the result file of the run, `report_<timestamp>_<tid>`.
+        folder: Its own folder in the directory of the results.
+    """
+
+    report: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TuneContext:
     """What every mode is given.
 
@@ -110,6 +123,7 @@ class TuneContext:
         progress: Is told what happens.
         now: Time the run is named after.
         clock: Monotonic seconds.
+        one_of_many: Where the model stands among those of the run; None if it is the only one.
     """
 
     settings: TuneSettings
@@ -118,6 +132,7 @@ class TuneContext:
     progress: Progress
     now: datetime
     clock: Callable[[], float] = time.monotonic
+    one_of_many: OneOfMany | None = None
 
 
 class ModeResult(Protocol):

@@ -14,7 +14,7 @@ from aoe.device.registry import device_of
 from aoe.folders.scratch import ScratchFolder
 from aoe.settings import environment, with_bank
 from aoe.tuning.configuration.resolving import configure, configured
-from aoe.tuning.mode import ModeResult, TuneContext, TuneSettings
+from aoe.tuning.mode import ModeResult, OneOfMany, TuneContext, TuneSettings
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.progress import Progress, SilentProgress
 from aoe.tuning.registry import get_mode
@@ -125,7 +125,7 @@ def tune(
             what `AOE_ACCEPT_BUSY` says.
         trials: Most candidates measured for one operator; 24 if nothing says otherwise.
         max_tuning_count: Most candidates measured in the whole run.
-        search: Name of the search algorithm: bayesian, random or exhaustive.
+        search: Name of the search algorithm: bayesian, genetic, random or exhaustive.
         seed: Of inputs and of the search; 0 if nothing says otherwise.
         tuning_time_limit_s: Seconds for searching and judging; None for no limit.
         precision_mode: must_keep_origin_dtype (None stands for it), allow_fp32_to_bf16,
@@ -201,14 +201,30 @@ def tune_with(
     cwd: Path,
     progress: Progress,
     now: datetime,
+    one_of_many: OneOfMany | None = None,
 ) -> TuneResult:
     """Run the modes of `settings`; each one refuses what it cannot tune before the first begins.
+
+    Args:
+        settings: Options of the run.
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        progress: Is told what happens.
+        now: Time the run is named after.
+        one_of_many: Where the model stands among those of the run; None if it is the only one.
 
     Raises:
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
     """
-    context = TuneContext(settings=settings, env=env, cwd=cwd, progress=progress, now=now)
+    context = TuneContext(
+        settings=settings,
+        env=env,
+        cwd=cwd,
+        progress=progress,
+        now=now,
+        one_of_many=one_of_many,
+    )
     modes = [get_mode(job) for job in settings.job_types]
     device, number = device_of(settings.soc_version or ""), settings.device_id
     with nullcontext() if number is None else device.pinned(number):

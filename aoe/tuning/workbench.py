@@ -46,6 +46,7 @@ class ResultPlaces:
         results: Directory of the reports.
         result_file: AOE's result file of the mode.
         bank: Root of the bank that goes with the results; None without `--output`.
+        report: Key of the model in the result file, empty if the whole file is its own.
     """
 
     tuning_name: str
@@ -53,6 +54,7 @@ class ResultPlaces:
     results: Path
     result_file: Path
     bank: Path | None = None
+    report: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +195,7 @@ def _places(context: TuneContext, model_name: str, job: JobType) -> ResultPlaces
     """Return AOE's workspace, or what `--output` says; it can be written afterwards."""
     output, stamp = context.settings.output, timestamp_of(context.now)
     here = context.cwd / (context.settings.work_path or "")
+    among = context.one_of_many
     name, bank = f"{model_name}_{stamp}", None
     if output is None:
         log = work_path(context.env, here)
@@ -210,14 +213,17 @@ def _places(context: TuneContext, model_name: str, job: JobType) -> ResultPlaces
                 hint=f"--output={output.with_suffix('.om').name}",
             )
         results = output.parent if is_file else output
-        om_file = output if is_file else output / f"{model_name}_tune.om"
         log, bank = work_path(context.env, context.cwd, results), results / "bank"
+        if among is not None:
+            results = results / among.folder
+        om_file = output if is_file else results / f"{model_name}_tune.om"
     return ResultPlaces(
         tuning_name=name,
         om_file=om_file,
         results=_writable(results),
         result_file=log / result_name(job, stamp, os.getpid()),
         bank=bank,
+        report=among.report if among is not None else "",
     )
 
 

@@ -131,14 +131,14 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tuned]:
 def _tune_and_watch(patch: pytest.MonkeyPatch, place: Place, published: list[Any]) -> OpatResult:
     from aoe.tuning.opat import run as page
 
-    write = page.write_json
+    write = page.write_report
 
-    def watched(file: Path, value: Any) -> None:
-        write(file, value)
+    def watched(file: Path, value: Any, key: str) -> None:
+        write(file, value, key)
         if file.name.startswith("aoe_result_opat_"):
             published.append(json.loads(file.read_text()))
 
-    patch.setattr(page, "write_json", watched)
+    patch.setattr(page, "write_report", watched)
     return place.tune("first")
 
 

@@ -24,7 +24,7 @@ from aoe.kernels.registry import FUSIBLE
 from aoe.om.file import KernelUse, Manifest, write_offline_model
 from aoe.ort.profile import ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
-from aoe.results.files import TuningResult, write_json
+from aoe.results.files import TuningResult, write_report
 from aoe.results.opat import OpatReport, opat_report_to_json
 from aoe.settings import LARGEST_SEED
 from aoe.tuning.live_report import LiveReport, Stopwatch
@@ -69,7 +69,9 @@ def run(context: TuneContext) -> OpatResult:
         places = bench.places
         report = LiveReport(
             OpatReport(tuning_name=places.tuning_name),
-            lambda report: write_json(places.result_file, opat_report_to_json(report)),
+            lambda report: write_report(
+                places.result_file, opat_report_to_json(report), places.report
+            ),
             bench.stopwatch,
         )
         report.update()

@@ -1,0 +1,103 @@
+"""What tuning a directory of models did: each model's own report, and a table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aoe.report.tuning import report_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aoe.tuning.folder import ModelOfFolder
+    from aoe.tuning.opat.result import OpatResult
+    from aoebank import AoebankError, Text
+
+_COLUMNS = ("model", "before ms", "after ms", "speed-up", "added", "from bank", "result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderReport:
+    """What became of every model of a directory.
+
+    Attributes:
+        folder: The directory.
+        models: In the order they were tuned.
+    """
+
+    folder: Path
+    models: tuple[ModelOfFolder, ...]
+    schema: str = "aoe.folder/1"
+
+    @property
+    def error(self) -> AoebankError | None:
+        """The first one, if no model could be tuned."""
+        failed = [model.error for model in self.models if model.error is not None]
+        return failed[0] if len(failed) == len(self.models) else None
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all are tuned, 1 if some are not, that of the error if none is."""
+        if self.error is not None:
+            return self.error.exit_code
+        return 1 if any(model.error is not None for model in self.models) else 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return what became of each model, and where its results are."""
+        return {
+            "folder": str(self.folder),
+            "models": [_model_to_json(model) for model in self.models],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write each model's own report, then the table, then what failed and why."""
+        for model in self.models:
+            if model.result is not None:
+                text.line((f"{model.path.name} ({model.report})", "bold"))
+                for mode in model.result.modes:
+                    report_of(mode).write(text)
+                text.line("")
+        text.table(_COLUMNS, map(_row, self.models), "nrrrrr-")
+        for model in self.models:
+            if model.error is not None:
+                text.line(f"{model.path.name} is not tuned: {model.error}")
+        tuned = sum(model.error is None for model in self.models)
+        text.line(f"{tuned} of {len(self.models)} models tuned")
+        text.line("Aoe process finished")
+
+
+def _model_to_json(model: ModelOfFolder) -> Mapping[str, object]:
+    document: dict[str, object] = {"model": str(model.path), "report": model.report}
+    if model.error is not None:
+        return {**document, "error": {"code": model.error.code, "message": str(model.error)}}
+    assert model.result is not None
+    modes = {mode.result_file.name: report_of(mode).document() for mode in model.result.modes}
+    return {**document, "speedup": model.result.speedup, "modes": modes}
+
+
+def _row(model: ModelOfFolder) -> Sequence[str]:
+    if model.result is None:
+        return (model.path.name, *["-"] * (len(_COLUMNS) - 2), "failed")
+    found = _operator_result(model)
+    if found is None:
+        figures = ["-", "-", f"{model.result.speedup:.3f}x", "-", "-"]
+    else:
+        counts = [tuned.outcome for tuned in found.operators]
+        figures = [
+            f"{found.baseline_ms:.3f}",
+            f"{found.tuned_ms:.3f}",
+            f"{found.speedup:.3f}x",
+            str(sum(outcome.value == "add" for outcome in counts)),
+            str(sum(outcome.value in ("reserved", "update") for outcome in counts)),
+        ]
+    return (model.path.name, *figures, "tuned" if model.result.speedup != 1 else "unchanged")
+
+
+def _operator_result(model: ModelOfFolder) -> OpatResult | None:
+    from aoe.tuning.opat.result import OpatResult
+
+    assert model.result is not None
+    found = [mode for mode in model.result.modes if isinstance(mode, OpatResult)]
+    return found[-1] if found else None

@@ -1,0 +1,151 @@
+"""Tune every model of a directory: one bank, one report each, and what is broken stops no other."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from aoe.entry.folder import FoundModel
+from aoe.errors import (
+    AccuracyError,
+    AoeError,
+    MeasurementError,
+    ModelImportError,
+    OptionError,
+    RunError,
+)
+from aoe.results.files import (
+    TuningResult,
+    basic_section,
+    read_reports,
+    result_name,
+    timestamp_of,
+    write_report,
+)
+from aoe.settings import work_path
+from aoe.tuning.mode import OneOfMany, TuneSettings
+from aoe.tuning.progress import Progress
+from aoe.tuning.run import TuneResult, tune_with
+
+OpenProgress = Callable[[], AbstractContextManager[Progress]]
+_OF_A_MODEL = (ModelImportError, RunError, AccuracyError, MeasurementError)
+"""Errors that say something about one model; all others would meet the next one too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOfFolder:
+    """What became of one model of a directory.
+
+    Attributes:
+        path: Its file, or its own directory.
+        report: Its key in the result file.
+        result: What tuning gave, None if it failed.
+        error: Why it failed, None if it did not.
+        seconds: How long it took.
+    """
+
+    path: Path
+    report: str
+    result: TuneResult | None
+    error: AoeError | None
+    seconds: float
+
+
+def tune_folder(
+    settings: TuneSettings,
+    models: Sequence[FoundModel],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    progress: OpenProgress,
+    now: datetime,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[ModelOfFolder]:
+    """Tune models one after another, and yield what became of each when it is done.
+
+    A workload that several of them compute is tuned for the first and found in the bank by the
+    others. The time limit is for all: a model gets its part of what the ones before left.
+
+    Args:
+        settings: Options of the run; the model, its framework and its weights are replaced.
+        models: What to tune, in this order.
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        progress: Opens the display of one model.
+        now: Time the run is named after.
+        clock: Monotonic seconds.
+
+    Raises:
+        AoeError: about more than one model: an option, the target, a place to write.
+        AoebankError: the bank cannot be used.
+    """
+    if settings.output is not None and settings.output.suffix == ".om":
+        raise OptionError(
+            "--output",
+            "one file cannot take several tuned models",
+            got=settings.output,
+            expected="a directory",
+        )
+    stamp, folders = timestamp_of(now), _folders(models)
+    limit_s, start = settings.tuning_time_limit_s, clock()
+    for number, model in enumerate(models):
+        among = OneOfMany(report=f"report_{stamp}_{number + 1}", folder=folders[number])
+        begun = clock()
+        left_s = None if limit_s is None else max(0.0, limit_s - (begun - start))
+        own = replace(
+            settings,
+            model=model.path,
+            framework=model.framework,
+            weight=model.weight,
+            tuning_time_limit_s=None if left_s is None else left_s / (len(models) - number),
+        )
+        result, error = None, None
+        with progress() as shown:
+            shown.step(f"model {number + 1} of {len(models)}: {model.path.name}")
+            try:
+                result = tune_with(
+                    own, env=env, cwd=cwd, progress=shown, now=now, one_of_many=among
+                )
+            except _OF_A_MODEL as failure:
+                error = failure
+                shown.warn(f"{model.path.name} is not tuned: {failure}")
+        seconds = clock() - begun
+        if error is not None:
+            _report_failure(own, env, cwd, among, f"{model.path.stem}_{stamp}", seconds)
+        yield ModelOfFolder(
+            path=model.path, report=among.report, result=result, error=error, seconds=seconds
+        )
+
+
+def _folders(models: Sequence[FoundModel]) -> list[str]:
+    """Return a name for each model's own folder: the stem, or the whole name where two share it."""
+    stems = [model.path.stem for model in models]
+    return [
+        stem if stems.count(stem) == 1 else model.path.name
+        for stem, model in zip(stems, models, strict=True)
+    ]
+
+
+def _report_failure(
+    settings: TuneSettings,
+    env: Mapping[str, str],
+    cwd: Path,
+    among: OneOfMany,
+    tuning_name: str,
+    seconds: float,
+) -> None:
+    """Give a model that failed before it could be reported the report of a failed tuning."""
+    stamp = among.report.split("_")[1]
+    output = None if settings.output is None else cwd / settings.output
+    for job in settings.job_types:
+        file = work_path(env, cwd, output) / result_name(job, stamp, os.getpid())
+        if among.report in read_reports(file):
+            continue
+        failed = {f"{job.value}_tuning_result": TuningResult.FAILED.value}
+        basic = basic_section(tuning_name, seconds, TuningResult.FAILED)
+        write_report(file, [basic, {job.value.upper(): failed}], among.report)

@@ -1,0 +1,171 @@
+"""A directory of models is tuned for real: one bank, one result file, one broken model."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.engine.models import save_model, slow_chain_net
+
+from aoe.entry.folder import FoundModel, find_models
+from aoe.errors import OptionError, TargetError
+from aoe.tuning.folder import ModelOfFolder, tune_folder
+from aoe.tuning.mode import TuneSettings
+from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.progress import Progress, SilentProgress
+from aoe.tuning.run import TuneResult
+
+_NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+_STAMP = "20260102030405678"
+
+
+@contextmanager
+def _silent() -> Iterator[Progress]:
+    yield SilentProgress()
+
+
+def _tune(root: Path, models: Sequence[FoundModel], **settings: Any) -> list[ModelOfFolder]:
+    (root / "bank").mkdir(exist_ok=True)
+    found: dict[str, Any] = {
+        "model": root / "models",
+        "output": root / "out",
+        "core_num": 2,
+        "accept_busy": True,
+        "trials": 2,
+    }
+    done = tune_folder(
+        TuneSettings(**(found | settings)),
+        models,
+        env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(root / "bank")},
+        cwd=root,
+        progress=_silent,
+        now=_NOW,
+    )
+    return list(done)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A directory that was tuned."""
+
+    root: Path
+    models: list[ModelOfFolder]
+
+    @property
+    def reports(self) -> dict[str, Any]:
+        """What the result file says."""
+        (file,) = (self.root / "out").glob("aoe_result_opat_*.json")
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """Return a directory with the same network twice, and something broken between them."""
+    root = tmp_path_factory.mktemp("folder")
+    folder = root / "models"
+    folder.mkdir()
+    for name in ("a", "c"):
+        save_model(slow_chain_net(channels=16, extent=96), folder / f"{name}.onnx")
+    (folder / "b.onnx").write_text("no model")
+    return Tuned(root, _tune(root, find_models(folder), input_shape="x:1,16,96,96"))
+
+
+def test_a_broken_model_stops_no_other(tuned: Tuned) -> None:
+    assert [model.error is None for model in tuned.models] == [True, False, True]
+    assert "not an ONNX model" in str(tuned.models[1].error)
+
+
+def test_equal_workloads_are_tuned_once(tuned: Tuned) -> None:
+    first, second = (
+        model.result.get(OpatResult) for model in tuned.models if model.result is not None
+    )
+    assert [one.outcome.value for one in first.operators] == ["add"]
+    assert [one.outcome.value for one in second.operators] == ["reserved"]
+    assert first.bank == second.bank
+
+
+def test_one_result_file_has_a_report_for_each_model(tuned: Tuned) -> None:
+    assert list(tuned.reports) == [f"report_{_STAMP}_{number}" for number in (1, 2, 3)]
+    first, broken, last = tuned.reports.values()
+    assert [section["basic"]["tuning_name"] for section in (first[0], broken[0], last[0])] == [
+        f"{name}_{_STAMP}" for name in "abc"
+    ]
+    assert first[1]["OPAT"]["repo_summary"]["repo_add_num"] == 1
+    assert last[1]["OPAT"]["repo_summary"]["repo_hit_num"] == 1
+    assert broken[1] == {"OPAT": {"opat_tuning_result": "tuning failed"}}
+
+
+def test_each_model_has_a_folder_and_all_share_a_bank(tuned: Tuned) -> None:
+    output = tuned.root / "out"
+    assert (output / "a" / "a_tune.om").is_file() and (output / "c" / "summary.json").is_file()
+    assert [path.name for path in output.rglob("bank")] == ["bank"]
+    assert not (output / "b").exists()
+
+
+def _fake(monkeypatch: pytest.MonkeyPatch, seen: list[TuneSettings]) -> None:
+    def tune_with(settings: TuneSettings, **_: object) -> TuneResult:
+        seen.append(settings)
+        return TuneResult(modes=())
+
+    monkeypatch.setattr("aoe.tuning.folder.tune_with", tune_with)
+
+
+def test_time_limit_is_for_all_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[TuneSettings] = []
+    _fake(monkeypatch, seen)
+    models = [FoundModel(path=tmp_path / f"{name}.onnx", framework=5) for name in "abcd"]
+    ticks = iter(range(0, 10_000, 10))
+    list(
+        tune_folder(
+            TuneSettings(model=tmp_path, tuning_time_limit_s=100.0),
+            models,
+            env={},
+            cwd=tmp_path,
+            progress=_silent,
+            now=_NOW,
+            clock=lambda: float(next(ticks)),
+        )
+    )
+    # the clock is read once before all, and before and behind each model: 10 s each time
+    limits = [settings.tuning_time_limit_s for settings in seen]
+    assert limits == [90 / 4, 70 / 3, 50 / 2, 30.0]
+
+
+def test_models_of_one_name_do_not_share_a_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folders = []
+
+    def tune_with(settings: TuneSettings, *, one_of_many: Any, **_: object) -> TuneResult:
+        folders.append(one_of_many.folder)
+        return TuneResult(modes=())
+
+    monkeypatch.setattr("aoe.tuning.folder.tune_with", tune_with)
+    models = [FoundModel(path=tmp_path / name, framework=5) for name in ("a.onnx", "a.pb", "b")]
+    _tune(tmp_path, models)
+    assert folders == ["a.onnx", "a.pb", "b"]
+
+
+@pytest.mark.parametrize("error", [TargetError("--soc_version", "no"), OptionError("--x", "no")])
+def test_what_no_model_can_help_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    calls = []
+
+    def tune_with(settings: TuneSettings, **_: object) -> TuneResult:
+        calls.append(settings)
+        raise error
+
+    monkeypatch.setattr("aoe.tuning.folder.tune_with", tune_with)
+    models = [FoundModel(path=tmp_path / name, framework=5) for name in ("a.onnx", "b.onnx")]
+    with pytest.raises(type(error)):
+        _tune(tmp_path, models)
+    assert len(calls) == 1
