@@ -9,7 +9,9 @@ import typer
 from aoe.errors import EngineNotInstalledError, RunError
 from aoebank import AoebankError, Program, run_program
 
-ENGINE_MODULES = frozenset({"archspec", "halide", "numpy", "onnx", "onnxruntime", "sklearn"})
+ENGINE_MODULES = frozenset(
+    {"archspec", "halide", "numpy", "onnx", "onnxruntime", "optuna", "sklearn"}
+)
 
 
 def run_app(app: typer.Typer, arguments: Sequence[str]) -> int:

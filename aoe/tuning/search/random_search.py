@@ -29,7 +29,7 @@ class RandomSearch:
         warm_starts: Iterable[Mapping[str, Choice]] = (),
     ) -> None:
         self._book = TrialBook(space, budget)
-        self._order = _order(space, random.Random(seed), opening(space, warm_starts))
+        self._order = random_order(space, random.Random(seed), opening(space, warm_starts))
 
     @property
     def best(self) -> BestTrial | None:
@@ -57,9 +57,10 @@ class RandomSearch:
         self._book.record(configuration, trial)
 
 
-def _order(
+def random_order(
     space: Space, rng: random.Random, first: tuple[Configuration, ...]
 ) -> Iterator[Configuration]:
+    """Yield `first`, then every legal configuration with equal chance, those in `first` again."""
     yield from first
     if space.is_enumerable:
         shuffled = list(space.configurations())

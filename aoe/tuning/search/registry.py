@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from aoe.schedule import Choice, Space
 from aoe.tuning.search.bayesian import BayesianSearch
 from aoe.tuning.search.exhaustive import ExhaustiveSearch
+from aoe.tuning.search.genetic import GeneticSearch
 from aoe.tuning.search.protocol import Search
 from aoe.tuning.search.random_search import RandomSearch
 
 SEARCHES: dict[str, Callable[..., Search]] = {
     "bayesian": BayesianSearch,
+    "genetic": GeneticSearch,
     "random": RandomSearch,
     "exhaustive": ExhaustiveSearch,
 }

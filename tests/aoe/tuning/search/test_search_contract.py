@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 
 import pytest
 
 pytest.register_assert_rewrite("aoe.testing.search")
 
+from aoe.measurement import Outcome  # noqa: E402
 from aoe.schedule import Choice, Knob, Space  # noqa: E402
 from aoe.testing.search import SearchTests, small_space  # noqa: E402
-from aoe.tuning.search import SEARCHES, Search, make_search  # noqa: E402
+from aoe.tuning.search import SEARCHES, Search, Trial, make_search  # noqa: E402
 from aoe.tuning.search.bayesian import BayesianSearch  # noqa: E402
 from aoe.tuning.search.exhaustive import ExhaustiveSearch  # noqa: E402
+from aoe.tuning.search.genetic import GeneticSearch  # noqa: E402
 from aoe.tuning.search.random_search import RandomSearch  # noqa: E402
 
 
@@ -34,6 +38,50 @@ class TestBayesianSearch(SearchTests):
         warm_starts: Iterable[Mapping[str, Choice]] = (),
     ) -> Search:
         return BayesianSearch(space, budget=budget, seed=seed, warm_starts=warm_starts)
+
+
+class TestGeneticSearch(SearchTests):
+    def make_search(
+        self,
+        space: Space,
+        *,
+        budget: int,
+        seed: int = 0,
+        warm_starts: Iterable[Mapping[str, Choice]] = (),
+    ) -> Search:
+        return GeneticSearch(space, budget=budget, seed=seed, warm_starts=warm_starts)
+
+    def test_a_space_too_large_to_list_is_evolved_in(self) -> None:
+        space = huge_space()
+        asked = GeneticSearch(space, budget=60, seed=1).ask(60)
+        assert len(set(asked)) == 60
+        assert all(map(space.is_legal, asked))
+
+    def test_offspring_gather_around_the_fastest(self) -> None:
+        space = Space(knobs=tuple(Knob(f"knob{at}", tuple(range(10))) for at in range(8)))
+        search = GeneticSearch(space, budget=120, seed=1)
+        sums = []
+        for _ in range(120):
+            (configuration,) = search.ask()
+            sums.append(sum(map(int, configuration.values())))
+            search.tell(configuration, Trial(outcome=Outcome.CORRECT, speedup=1.0 + sums[-1]))
+        assert sum(sums[-30:]) > 1.2 * sum(sums[:30])
+
+    def test_optuna_says_nothing_and_keeps_its_verbosity(
+        self, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        optuna = pytest.importorskip("optuna")
+        before = optuna.logging.get_verbosity()
+        GeneticSearch(small_space(), budget=9).ask(9)
+        assert optuna.logging.get_verbosity() == before
+        assert capfd.readouterr() == ("", "")
+
+    def test_optuna_is_loaded_by_this_search_only(self) -> None:
+        code = (
+            "import sys; from aoe.tuning.search import make_search; "
+            "assert 'optuna' not in sys.modules"
+        )
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 class TestRandomSearch(SearchTests):
@@ -88,7 +136,7 @@ def test_a_smaller_budget_makes_the_named_search(name: str) -> None:
 
 
 def test_an_unknown_search_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"bayesian\|random\|exhaustive"):
+    with pytest.raises(ValueError, match=r"bayesian\|genetic\|random\|exhaustive"):
         make_search("magic", small_space(), budget=5)
 
 
