@@ -142,8 +142,10 @@ def _report_failure(
     """Give a model that failed before it could be reported the report of a failed tuning."""
     stamp = among.report.split("_")[1]
     output = None if settings.output is None else cwd / settings.output
+    here = cwd / (settings.work_path or "") if output is None else cwd
+    folder = work_path(env, here, output)
     for job in settings.job_types:
-        file = work_path(env, cwd, output) / result_name(job, stamp, os.getpid())
+        file = folder / result_name(job, stamp, os.getpid())
         if among.report in read_reports(file):
             continue
         failed = {f"{job.value}_tuning_result": TuningResult.FAILED.value}

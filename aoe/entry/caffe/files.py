@@ -182,4 +182,10 @@ def _written(shape: tuple[int, ...]) -> str:
     return ",".join(map(str, shape))
 
 
-CAFFE = Entry(framework="Caffe", load=load_caffe, takes_weight=True)
+CAFFE = Entry(
+    framework="Caffe",
+    load=load_caffe,
+    takes_weight=True,
+    suffixes=(".prototxt",),
+    weight_suffix=".caffemodel",
+)

@@ -20,10 +20,12 @@ def _files(folder: Path, *names: str) -> None:
 
 def test_files_of_an_entry_and_dumps_are_models_and_nothing_else_is(tmp_path: Path) -> None:
     names = ("b.onnx", "A.ONNX", "a.onnx.data", "notes.txt", ".hidden.onnx", "sub/inner.onnx")
+    names += ("c.prototxt", "c.caffemodel")
     _files(tmp_path, *names, "collected/dump.json")
     assert find_models(tmp_path) == (
         FoundModel(path=tmp_path / "A.ONNX", framework=5),
         FoundModel(path=tmp_path / "b.onnx", framework=5),
+        FoundModel(path=tmp_path / "c.prototxt", framework=0, weight=tmp_path / "c.caffemodel"),
         FoundModel(path=tmp_path / "collected", framework=None),
     )
 
