@@ -82,3 +82,11 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("real banks are not here")
     return folder
+
+
+@pytest.fixture(scope="session")
+def aoe_runs(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """Return a folder in which small models were tuned: `support.aoe_contract.Runs`."""
+    from support.aoe_contract import tune_models
+
+    return tune_models(tmp_path_factory.mktemp("aoe"))

@@ -304,4 +304,6 @@ def _hint(place: Place, path: Path) -> str:
         return "set HOME to your home directory, or TUNE_BANK_PATH to an existing one"
     if place.source.startswith("--"):
         return f"create it (mkdir -m 750 {path}), or leave {place.source} out"
+    if path.exists():
+        return f"name a directory, or unset {place.source}"
     return f"create it (mkdir -m 750 {path}), or unset {place.source}"

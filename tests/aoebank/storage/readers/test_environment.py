@@ -87,8 +87,9 @@ def test_path_that_does_not_exist_is_an_error_and_not_passed_over(
 
 def test_file_in_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(BankNotFoundError, match="is not a directory"):
+    with pytest.raises(BankNotFoundError, match="is not a directory") as caught:
         resolve_bank(env={"TUNE_BANK_PATH": "file"}, cwd=tmp_path)
+    assert caught.value.hint == "name a directory, or unset TUNE_BANK_PATH"
 
 
 def test_link_that_loops_is_an_error(tmp_path: Path) -> None:
