@@ -158,7 +158,11 @@ def _check(proto: onnx.ModelProto, place: str) -> None:
             got=f"{proto.ByteSize()} bytes",
             expected=f"at most {MAX_BYTES} bytes",
         )
-    onnx.checker.check_model(proto)
+    try:
+        onnx.checker.check_model(proto)
+    except onnx.checker.ValidationError as error:
+        first = (str(error).strip().splitlines() or ["the checker does not say why"])[0]
+        raise ModelImportError(place, f"no valid model comes of it: {first}") from error
 
 
 def _doubts(

@@ -199,13 +199,11 @@ def _layer(fields: Fields, kind: str, place: str) -> CaffeLayer:
     where = f"{place}, line {fields.line}, layer {name or '?'}"
     if not kind:
         raise ModelImportError(where, "a layer without a type")
+    bottoms, tops = fields.every("bottom", text), fields.every("top", text)
+    if not all((*bottoms, *tops)):
+        raise ModelImportError(f"{where} ({kind})", "a blob without a name")
     return CaffeLayer(
-        name=name,
-        type=kind,
-        place=f"{where} ({kind})",
-        bottoms=fields.every("bottom", text),
-        tops=fields.every("top", text),
-        fields=fields,
+        name=name, type=kind, place=f"{where} ({kind})", bottoms=bottoms, tops=tops, fields=fields
     )
 
 

@@ -115,7 +115,8 @@ class LayerScope:
 
     def numbers(self, value: float | Sequence[float], name: str = "constant") -> CaffeBlob:
         """Add a constant number, or a list of such (float32), and return it."""
-        return self.constant(np.asarray(value, np.float32), name)
+        with np.errstate(over="ignore"):  # infinite, as in Caffe
+            return self.constant(np.asarray(value, np.float32), name)
 
     def weights(self, *shapes: tuple[int, ...]) -> tuple[Array, ...]:
         """Return the trained arrays of this layer, exactly of these shapes.

@@ -6,7 +6,6 @@ default, as `caffe.proto` says it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ T = TypeVar("T")
 
 _MOST_NESTED = 100  # protobuf's own limit
 _MOST_WHOLE = 2**32 - 1
+_LARGEST = 3.4028234e38  # of float32
 _CLOSES = {"{": "}", "<": ">"}
 
 
@@ -155,15 +155,15 @@ def integer(value: Scalar) -> int:
 
 
 def number(value: Scalar) -> float:
-    """Return a finite number."""
+    """Return a number that float32 can hold."""
     try:
         if value.quoted or "_" in value.text:
             raise ValueError
         found = float(value.text.rstrip("fF") if "f" in value.text[-1:].lower() else value.text)
     except ValueError:
         raise ValueError("a number") from None
-    if not math.isfinite(found):
-        raise ValueError("a finite number")
+    if not abs(found) <= _LARGEST:  # nor is NaN
+        raise ValueError("a finite number of 32 bits")
     return found
 
 

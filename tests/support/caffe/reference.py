@@ -74,7 +74,9 @@ def _convolution(
             for g in range(group):
                 seen = padded[(slice(None), slice(g * ins, (g + 1) * ins), *window)]
                 part = w[(slice(g * outs, (g + 1) * outs), slice(None), *place)]
-                y[:, g * outs : (g + 1) * outs] += np.einsum("nc...,oc->no...", seen, part)
+                y[:, g * outs : (g + 1) * outs] += np.moveaxis(
+                    np.tensordot(part, seen, (1, 1)), 0, 1
+                )
         if len(weights) > 1:
             y += weights[1].reshape(1, -1, *[1] * axes)
         tops.append(y)
@@ -265,11 +267,10 @@ def _prior_box(bottoms: list[Array], param: Param, _: list[Array], __: int) -> l
         for number, least in enumerate(_each(param["min_size"], 1)):
             most = _each(param.get("max_size", []), 1)
             sizes = [(least, least)]
-            middle = math.sqrt(least * most[number]) if most else least
-            sizes += [(middle, middle)] if most else []
+            sizes += [(math.sqrt(least * most[number]),) * 2] if most else []
             for ratio in _each(param.get("aspect_ratio", []), 1):
                 for r in [ratio, 1 / ratio] if param.get("flip", True) else [ratio]:
-                    sizes.append((middle * math.sqrt(r), middle / math.sqrt(r)))
+                    sizes.append((least * math.sqrt(r), least / math.sqrt(r)))
             for w, h in sizes:
                 boxes += [(x - w / 2) / image_w, (y - h / 2) / image_h]
                 boxes += [(x + w / 2) / image_w, (y + h / 2) / image_h]

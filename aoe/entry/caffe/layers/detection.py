@@ -10,7 +10,7 @@ from aoe.entry.caffe.scope import CaffeBlob, LayerScope
 from aoe.entry.caffe.text import flag, number, positive
 from aoe.entry.caffe.weights import Array
 
-_MOST_PRIORS = 2**24
+_MOST_PRIORS = 2**20
 """SSD 512 has 24,564 boxes; a file that asks for more than this is damaged."""
 
 
@@ -79,12 +79,10 @@ def _box_sizes(layer: LayerScope) -> list[tuple[float, float]]:
     sizes = []
     for position, least in enumerate(smallest):
         sizes.append((float(least), float(least)))
-        middle = float(least)
         if largest:
-            middle = math.sqrt(least * largest[position])
-            sizes.append((middle, middle))
+            sizes.append((math.sqrt(least * largest[position]),) * 2)
         for ratio in _ratios(layer):
-            sizes.append((middle * math.sqrt(ratio), middle / math.sqrt(ratio)))
+            sizes.append((least * math.sqrt(ratio), least / math.sqrt(ratio)))
     return sizes
 
 

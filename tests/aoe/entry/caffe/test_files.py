@@ -331,6 +331,7 @@ _REFUSED = [
         _layer('type: "ROIPooling" bottom: "data" top: "y" } layer { type: "Proposal"'),
         r"line 2, layer x \(ROIPooling\): layers of this type .* converted, nor can Proposal",
     ),
+    (_layer('type: "ReLU" bottom: "data" top: ""'), r"x \(ReLU\): a blob without a name"),
     (_layer('type: "relu" bottom: "data" top: "y"'), r"\(relu\): layers of this type cannot"),
     (
         _layer(
@@ -371,7 +372,7 @@ _REFUSED = [
     ),
     (
         _layer('type: "ReLU" bottom: "data" top: "y" relu_param { negative_slope: nan }'),
-        "expected a finite number",
+        "expected a finite number of 32 bits",
     ),
     (
         _layer('type: "Softmax" bottom: "data" top: "y" softmax_param { axis: 4 }'),

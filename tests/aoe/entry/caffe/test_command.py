@@ -1,0 +1,138 @@
+"""`aoe --framework=0`: a Caffe model is tuned, found again in the bank, and run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.caffe.model_files import TestLayer, TestNet, caffemodel, write_net
+from support.caffe.reference import run_reference
+
+import aoe
+
+_SHAPE = (1, 16, 72, 72)
+
+
+def _net() -> TestNet:
+    """Return LRN and chains of element-wise layers around a small convolution."""
+    rng = np.random.default_rng(11)
+    weights = rng.normal(0, 0.2, (16, 16, 1, 1)).astype(np.float32)
+
+    def layer(kind: str, name: str, bottom: str, top: str, *blobs: np.ndarray) -> TestLayer:
+        param_name, param = {
+            "Convolution": ("convolution_param", {"num_output": 16, "kernel_size": 1}),
+            "LRN": ("lrn_param", {"local_size": 5, "alpha": 0.1}),
+            "Power": ("power_param", {"power": 3.0, "scale": 0.5, "shift": 0.25}),
+        }.get(kind, ("", {}))
+        return TestLayer(
+            type=kind,
+            name=name,
+            bottoms=(bottom,),
+            tops=(top,),
+            param_name=param_name,
+            param=param,
+            blobs=blobs,
+        )
+
+    layers = (
+        layer("LRN", "norm", "data", "norm"),
+        layer("ELU", "elu", "norm", "norm"),
+        layer("Power", "cube", "norm", "cube"),
+        layer("BNLL", "soft", "cube", "soft"),
+        layer("Convolution", "conv", "soft", "conv", weights, weights[:, 0, 0, 0]),
+        layer("TanH", "tanh", "conv", "conv"),
+        layer("AbsVal", "result", "conv", "result"),
+    )
+    return TestNet(inputs={"data": _SHAPE}, layers=layers)
+
+
+def _aoe(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "TUNE_BANK_PATH": str(folder / "bank"), "AOE_ACCEPT_BUSY": "True"}
+    command = [sys.executable, "-m", "aoe", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=570
+    )
+
+
+_TUNE = (
+    *("--framework=0", "--model=net.prototxt", "--weight=net.caffemodel", "--job_type=2"),
+    *("--trials=2", "--json"),
+)
+
+
+def test_caffe_model_is_tuned_found_again_and_run(tmp_path: Path) -> None:
+    net = _net()
+    write_net(net, tmp_path)
+    (tmp_path / "bank").mkdir()
+    first = _aoe(tmp_path, *_TUNE, "--output=first")
+    assert first.returncode == 0, first.stderr
+    again = _aoe(tmp_path, *_TUNE, "--output=again")
+    assert again.returncode == 0, again.stderr
+    (tuned,), (found,) = (tmp_path.glob(f"{name}/*.om") for name in ("first", "again"))
+    assert tuned.name.startswith("net")
+    assert tuned.read_bytes() == found.read_bytes()
+    report = json.loads(next((tmp_path / "first").glob("aoe_result_opat_*.json")).read_text())
+    names = {name for part in report for name in _names(part)}
+    assert names & {layer.name for layer in net.layers}, names
+
+    x = np.random.default_rng(0).standard_normal(_SHAPE).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    done = _aoe(tmp_path, "run", str(tuned), "--input=data:x.npy", "--output=out")
+    assert done.returncode == 0, done.stderr
+    (result,) = (tmp_path / "out").glob("*.npy")
+    wanted = run_reference(net, {"data": x})["result"]
+    np.testing.assert_allclose(np.load(result), wanted, rtol=1e-3, atol=1e-4)
+
+
+def _names(value: object) -> set[str]:
+    """Return the words of all texts in a JSON value."""
+    if isinstance(value, str):
+        return set(value.replace("/", " ").replace(",", " ").split())
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    keys = set(value) if isinstance(value, dict) else set()
+    return keys.union(*map(_names, inside))
+
+
+@pytest.mark.parametrize(
+    ("weights", "code", "words"),
+    [
+        (caffemodel(_net())[:-9], 3, "not a caffemodel, or a truncated one"),
+        (b"", 3, "not a caffemodel: no layer in it"),
+        (None, 2, "--weight=FILE.caffemodel"),
+    ],
+)
+def test_refusal_leaves_nothing_behind(
+    tmp_path: Path, weights: bytes | None, code: int, words: str
+) -> None:
+    write_net(_net(), tmp_path)
+    (tmp_path / "bank").mkdir()
+    arguments = ["--framework=0", "--model=net.prototxt", "--output=result", "--quiet"]
+    if weights is not None:
+        (tmp_path / "net.caffemodel").write_bytes(weights)
+        arguments.append("--weight=net.caffemodel")
+    before = sorted(tmp_path.rglob("*"))
+    done = _aoe(tmp_path, *arguments)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_caffe_model_is_tuned_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, weights = write_net(_net(), tmp_path)
+    monkeypatch.setenv("AOE_ACCEPT_BUSY", "True")
+    tuned = aoe.tune(
+        text,
+        framework=0,
+        weight=weights,
+        bank=tmp_path / "bank",
+        output=tmp_path / "out",
+        input_shape={"data": (2, 16, 24, 24)},
+        trials=1,
+    )
+    assert tuned.om_file.is_file()
