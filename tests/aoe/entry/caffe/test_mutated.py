@@ -9,9 +9,10 @@ import os
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.caffe.layer_cases import IMAGE, LAYER_CASES, case_layer
-from support.caffe.model_files import TestNet, caffemodel, prototxt
+from support.caffe.model_files import TestNet, prototxt, stored
 
 from aoe.entry.caffe.files import load_caffe
 from aoe.entry.protocol import ModelSource
@@ -51,7 +52,9 @@ def _files(rng: random.Random) -> tuple[bytes, bytes]:
     net = TestNet(inputs=dict(zip(layer.bottoms, shapes, strict=True)), layers=(layer,))
     options = {name: rng.random() < 0.3 for name in ("old_layers", "old_shapes", "doubles")}
     options["old_shapes"] &= all(blob.ndim <= 4 for blob in layer.blobs)
-    return prototxt(net).encode(), caffemodel(net, **options)
+    blobs = {"tested": layer.blobs} if layer.blobs else {}
+    blobs["other"] = (np.ones(3, np.float32),)  # a caffemodel without any layer is none
+    return prototxt(net).encode(), stored(blobs, **options)
 
 
 def _mutated(content: bytes, rng: random.Random, *, is_text: bool) -> bytes:
