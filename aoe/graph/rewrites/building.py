@@ -92,6 +92,12 @@ class Rewriting:
         """Let a constant take the place of a result."""
         self._constants.append(numpy_helper.from_array(value.copy(order="C"), name))
 
+    def rename(self, made: str, wanted: str) -> None:
+        """Give what an added node makes, and other added nodes may read, another name."""
+        for node in self._added:
+            node.input[:] = [wanted if name == made else name for name in node.input]
+            node.output[:] = [wanted if name == made else name for name in node.output]
+
     def alias(self, name: str, other: str) -> None:
         """Let whatever reads `name` read `other`."""
         self._aliases.append((name, other))

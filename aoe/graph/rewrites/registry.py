@@ -7,11 +7,29 @@ from types import MappingProxyType
 
 from aoe.graph.rewrites.arithmetic.means import MEAN_RULE
 from aoe.graph.rewrites.convolution.divided import SPLIT_RULE
+from aoe.graph.rewrites.convolution.gates import GATE_RULE
+from aoe.graph.rewrites.convolution.joined import JOINED_RULE
+from aoe.graph.rewrites.convolution.normalized import BEFORE_RULE, BEHIND_RULE
+from aoe.graph.rewrites.convolution.shuffled import SHUFFLE_RULE
+from aoe.graph.rewrites.convolution.transposed import TRANSPOSED_RULE
+from aoe.graph.rewrites.convolution.widened import WIDEN_RULE
+from aoe.graph.rewrites.layout.lifted import LIFT_RULE
+from aoe.graph.rewrites.layout.padded import MIRRORED_PAD_RULE, ZERO_PAD_RULE
 from aoe.graph.rewrites.protocol import RewriteRule
 
 _ALL = (
     SPLIT_RULE,
+    JOINED_RULE,
+    BEFORE_RULE,
+    BEHIND_RULE,
+    GATE_RULE,
     MEAN_RULE,
+    SHUFFLE_RULE,
+    WIDEN_RULE,
+    LIFT_RULE,
+    TRANSPOSED_RULE,
+    ZERO_PAD_RULE,
+    MIRRORED_PAD_RULE,
 )
 
 RULES: Mapping[str, RewriteRule] = MappingProxyType({rule.name: rule for rule in _ALL})

@@ -16,8 +16,9 @@ import numpy as np
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.chains import ChannelChain, chain_behind
+from aoe.graph.rewrites.convolution.weights import known_conv
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
-from aoe.graph.rewrites.reading import any_shape_of, attribute, is_op, nodes_of, value_of
+from aoe.graph.rewrites.reading import any_shape_of, attribute, is_op, nodes_of
 
 _NAME = "convolution-split"
 
@@ -38,28 +39,23 @@ def find_divided(graph: ModelGraph) -> Iterator[Finding]:
 def _divided(graph: ModelGraph, index: int, chain: ChannelChain) -> Finding:
     split = graph.nodes[index]
     made_by = graph.producer[chain.source]
-    conv = graph.nodes[made_by]
-    weight, bias = value_of(graph, conv.input[1]), None
-    if len(conv.input) > 2 and conv.input[2]:
-        bias = value_of(graph, conv.input[2])
     nodes = [made_by, *chain.nodes, index]
-    if weight is None or (bias is None and len(conv.input) > 2 and conv.input[2]):
-        return refuse(graph, _NAME, nodes, "the weights are not constant")
+    conv = known_conv(graph, graph.nodes[made_by])
+    if isinstance(conv, str):
+        return refuse(graph, _NAME, nodes, conv)
     shapes = [any_shape_of(graph, name) for name in split.output]
     extents = [shape[1] for shape in shapes if shape is not None]
     if len(extents) < len(shapes) or 0 in extents:
         return refuse(graph, _NAME, nodes, "the parts have no known shape")
-    bounds = [0, *np.cumsum(extents).tolist()]
-    groups = attribute(conv, "group", 1)
-    if groups != 1:
-        return refuse(graph, _NAME, nodes, f"its {groups} groups read parts of the input each")
+    if conv.groups != 1:
+        why = f"its {conv.groups} groups read parts of the input each"
+        return refuse(graph, _NAME, nodes, why)
     rewriting = Rewriting(graph, _NAME, nodes)
+    bounds = [0, *np.cumsum(extents).tolist()]
     for (start, end), output in zip(pairwise(bounds), split.output, strict=True):
-        inputs = [conv.input[0], rewriting.constant(weight[start:end], "weight")]
-        if bias is not None:
-            inputs.append(rewriting.constant(bias[start:end], "bias"))
+        bias = None if conv.bias is None else conv.bias[start:end]
         name = "" if chain.nodes else output
-        part = rewriting.copy(conv, inputs, name)
+        part = conv.add_to(rewriting, conv.node.input[0], conv.weight[start:end], bias, name)
         if chain.nodes:
             chain.replay(graph, rewriting, part, itemgetter(slice(start, end)), output)
     return rewriting.finish()

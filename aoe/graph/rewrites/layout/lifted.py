@@ -1,0 +1,160 @@
+"""One-dimensional convolutions as two-dimensional ones of height 1, over whole chains.
+
+ONNX Runtime has its blocked layout, and the fusions that go with it, for two dimensions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from aoe.graph.model_graph import ModelGraph, attributes_of, subgraphs
+from aoe.graph.rewrites.building import Rewriting, refuse
+from aoe.graph.rewrites.protocol import Finding, RewriteRule
+from aoe.graph.rewrites.reading import UNARY, attribute, is_op, nodes_of, shape_of, value_of
+
+_NAME = "convolution-1d-as-2d"
+_WINDOWED = ("Conv", "ConvTranspose")
+_POOLS = ("MaxPool", "AveragePool")
+_BROADCASTING = ("Add", "Sub", "Mul", "Div", "PRelu", "Max", "Min", "Clip")
+_PER_CHANNEL = ("BatchNormalization", "InstanceNormalization")
+_PER_AXIS = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0}
+
+
+def find_flat(graph: ModelGraph) -> Iterator[Finding]:
+    """Yield the connected pieces of a graph that compute on (batch, channels, time)."""
+    members = {index for index, node in enumerate(graph.nodes) if _fits(graph, node)}
+    for index, node in nodes_of(graph, "Conv"):
+        shape = shape_of(graph, node.input[0])
+        if index not in members and shape is not None and len(shape) == 3:
+            yield refuse(graph, _NAME, [index], "its weights are not constant")
+    while members:
+        piece = _connected(graph, members)
+        members -= piece
+        if any(is_op(graph.nodes[index], "Conv") for index in piece):
+            yield _lifted(graph, sorted(piece))
+
+
+def _fits(graph: ModelGraph, node: onnx.NodeProto) -> bool:
+    shape = shape_of(graph, node.output[0]) if len(node.output) == 1 else None
+    if shape is None or len(shape) != 3 or any(True for _ in subgraphs(node)):
+        return False
+    if is_op(node, *_WINDOWED):
+        return value_of(graph, node.input[1]) is not None and not _lacks_window(node)
+    if is_op(node, *_POOLS):
+        return shape_of(graph, node.input[0]) is not None
+    if is_op(node, *_PER_CHANNEL):
+        return not attribute(node, "training_mode", 0)
+    if is_op(node, "Concat"):
+        return all(len(shape_of(graph, name) or ()) == 3 for name in node.input)
+    if is_op(node, *_BROADCASTING):
+        return all(_is_readable(graph, name) for name in node.input if name)
+    return is_op(node, *UNARY)
+
+
+def _lacks_window(node: onnx.NodeProto) -> bool:
+    return is_op(node, "ConvTranspose") and bool(attribute(node, "output_shape", ()))
+
+
+def _is_readable(graph: ModelGraph, name: str) -> bool:
+    if value_of(graph, name) is not None:
+        return True
+    shape = shape_of(graph, name)
+    return shape is not None and len(shape) in (0, 3)
+
+
+def _connected(graph: ModelGraph, members: set[int]) -> set[int]:
+    found, waiting = set(), [min(members)]
+    while waiting:
+        index = waiting.pop()
+        if index in found:
+            continue
+        found.add(index)
+        node = graph.nodes[index]
+        near = [graph.producer.get(name) for name in node.input if name]
+        near += [at for name in node.output for at in graph.consumers.get(name, ())]
+        waiting += [at for at in near if at is not None and at in members]
+    return found
+
+
+def _lifted(graph: ModelGraph, piece: list[int]) -> Finding:
+    rewriting = Rewriting(graph, _NAME, piece)
+    lifting = _Lifting(graph, rewriting, set(piece))
+    for index in piece:
+        lifting.lift(graph.nodes[index])
+    return rewriting.finish()
+
+
+class _Lifting:
+    """The piece while it is written again."""
+
+    def __init__(self, graph: ModelGraph, rewriting: Rewriting, piece: set[int]) -> None:
+        self._graph = graph
+        self._rewriting = rewriting
+        self._piece = piece
+        self._lifted: dict[str, str] = {}
+
+    def lift(self, node: onnx.NodeProto) -> None:
+        """Add a node in four dimensions, and what brings its result back if others read it."""
+        wide = onnx.NodeProto()
+        wide.CopyFrom(node)
+        if is_op(node, *_WINDOWED, *_POOLS):
+            self._widen_window(wide)
+        if is_op(node, "Concat") and attribute(node, "axis", 0) == 2:
+            _set(wide, "axis", 3)
+        inputs = [self._read(node, at) for at in range(len(node.input))]
+        made = self._rewriting.copy(wide, inputs)
+        name = node.output[0]
+        self._lifted[name] = made
+        outside = set(self._graph.consumers.get(name, ())) - self._piece
+        if outside or name in self._graph.output_names:
+            shape = shape_of(self._graph, name)
+            target = self._rewriting.constant(np.array(shape, np.int64), "shape")
+            self._rewriting.add("Reshape", [made, target], name)
+
+    def _read(self, node: onnx.NodeProto, at: int) -> str:
+        name = str(node.input[at])
+        is_parameter = is_op(node, *_PER_CHANNEL) or is_op(node, "Clip")
+        if not name or name in self._lifted or (at and is_parameter):
+            return self._lifted.get(name, name)
+        value = value_of(self._graph, name)
+        if value is not None:
+            if value.ndim < 2:
+                return name
+            return self._rewriting.constant(np.expand_dims(value, -2), "lifted")
+        shape = shape_of(self._graph, name)
+        if not shape:
+            return name
+        target = np.array((*shape[:2], 1, shape[2]), np.int64)
+        made = self._rewriting.add("Reshape", [name, self._rewriting.constant(target, "shape")])
+        self._lifted[name] = made
+        return made
+
+    def _widen_window(self, wide: onnx.NodeProto) -> None:
+        given = attributes_of(wide)
+        for name, neutral in _PER_AXIS.items():
+            if name in given:
+                _set(wide, name, [neutral, *given[name]])
+        if "pads" in given:
+            before, behind = given["pads"]
+            _set(wide, "pads", [0, before, 0, behind])
+
+
+def _set(node: onnx.NodeProto, name: str, value: int | list[int]) -> None:
+    kept = [attribute for attribute in node.attribute if attribute.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*kept, helper.make_attribute(name, value)])
+
+
+LIFT_RULE = RewriteRule(
+    name=_NAME,
+    what="Chains of Convs over (batch, channels, time) are computed as images of height 1",
+    needs="constant weights; known shapes; what a MaxPool makes of NaN may change",
+    exact=False,
+    tolerance=1e-4,
+    version=1,
+    find=find_flat,
+)
