@@ -1,0 +1,210 @@
+"""Measure every rewrite rule alone: on a block it is about, and on whole networks.
+
+    python benchmarks/rewrites.py [--rules NAME ...] [--networks FILE.onnx ...] [--seconds 3]
+                                  [--threads 2] [--write]
+
+Each figure is the speed-up of ONNX Runtime by the rewritten graph, both with every optimisation, in
+one process on one thread pool: pairs of samples in ABBA order, the median ratio and its interval.
+A network is named after its file, or after the folder of a `model.onnx`. --write puts the
+figures into `benchmarks/results/rewrites.json`, from which `docs/generate_rewrites.py` makes the
+table; what was measured before and is not measured again stays there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from rewrite_blocks import BLOCKS
+
+from aoe.device.registry import default_device
+from aoe.entry.onnx_file import load_onnx
+from aoe.folders.scratch import ScratchFolder
+from aoe.graph.rewrites.protocol import RewriteRule
+from aoe.graph.rewrites.registry import RULES
+from aoe.measurement.estimates import estimate_speedup
+from aoe.measurement.pairs import MeasurePolicy, run_pairs
+from aoe.measurement.samples import PairedSamples
+from aoe.ort.sessions import session_options, use_shared_pool
+from aoe.testing.rewrites import Feed, feed_of, matches_of, rewritten, view
+
+RESULTS = Path(__file__).resolve().parent / "results" / "rewrites.json"
+_SAMPLE_S = 2e-3
+_LEAST_PAIRS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """What a rule brought: `speedup` with its 95 % interval, times in us."""
+
+    rule: str
+    version: int
+    model: str
+    matches: int
+    speedup: float
+    low: float
+    high: float
+    before_us: float
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A model a rule finds something in, before and after."""
+
+    rule: RewriteRule
+    model: str
+    matches: int
+    before: Path
+    after: Path
+    feed: Feed
+
+
+def prepare(rule: RewriteRule, name: str, proto: onnx.ModelProto, folder: Path) -> Job | None:
+    """Return what is to be measured of a rule, None if it finds nothing in a model."""
+    found = matches_of(view(proto), rule)
+    if not found:
+        return None
+    changed, _ = rewritten(proto, rule)
+    number = len(list(folder.iterdir()))
+    files = folder / f"{number}_before.onnx", folder / f"{number}_after.onnx"
+    for file, model in zip(files, (proto, changed), strict=True):
+        file.write_bytes(model.SerializeToString())
+    return Job(
+        rule=rule,
+        model=name,
+        matches=len(found),
+        before=files[0],
+        after=files[1],
+        feed=feed_of(proto),
+    )
+
+
+def measure(job: Job, *, seconds: float, threads: int) -> Figure:
+    """Return what a rule brings for a model, on the shared thread pool."""
+    before, after = (_caller(file, job.feed, threads) for file in (job.before, job.after))
+    calls = max(1, round(_SAMPLE_S / _seconds(before)))
+    deadline = time.perf_counter() + seconds
+
+    def sample(call: Callable[[], None]) -> float:
+        started = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return (time.perf_counter() - started) / calls * 1e6
+
+    before_us: list[float] = []
+    after_us: list[float] = []
+    policy = MeasurePolicy(pairs_min=2, pairs_max=10, target_half_width=0.0)
+    while time.perf_counter() < deadline or len(before_us) < _LEAST_PAIRS:
+        samples = run_pairs(lambda: sample(before), lambda: sample(after), policy)
+        before_us += samples.baseline_us
+        after_us += samples.tuned_us
+    estimate = estimate_speedup(PairedSamples(tuple(before_us), tuple(after_us)))
+    return Figure(
+        rule=job.rule.name,
+        version=job.rule.version,
+        model=job.model,
+        matches=job.matches,
+        speedup=round(estimate.median, 3),
+        low=round(estimate.low, 3),
+        high=round(estimate.high, 3),
+        before_us=round(float(np.median(before_us)), 1),
+        pairs=len(before_us),
+    )
+
+
+def _caller(file: Path, feed: Feed, threads: int) -> Callable[[], None]:
+    options = session_options(threads=threads, optimize=True, shared_pool=True)
+    session = default_device().open_session(file, options)
+
+    def call() -> None:
+        session.run(None, feed)
+
+    for _ in range(3):
+        call()
+    return call
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def models(options: argparse.Namespace) -> Iterator[tuple[str, onnx.ModelProto, Sequence[str]]]:
+    """Yield every model with its name and the rules to measure on it."""
+    for rule in options.rules:
+        for label, make in BLOCKS.get(rule, {}).items():
+            yield f"block: {label}", make(), [rule]
+    for path in options.networks:
+        name = path.parent.name if path.stem == "model" else path.stem
+        yield name, load_onnx(path, {}).proto, options.rules
+
+
+def _jobs(options: argparse.Namespace, folder: Path) -> Iterator[Job]:
+    for name, proto, rules in models(options):
+        for rule in rules:
+            try:
+                job = prepare(RULES[rule], name, proto, folder)
+            except Exception as error:  # one model does not end the measurement of the others
+                print(f"{rule} on {name}: {type(error).__name__}: {error}", file=sys.stderr)
+                continue
+            if job is not None:
+                yield job
+
+
+def main() -> None:
+    """Measure and print; see the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
+    parser.add_argument("--networks", nargs="*", type=Path, default=[])
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    with ScratchFolder("rewrites") as folder:
+        jobs = list(_jobs(options, folder))
+        use_shared_pool(options.threads)  # from here on no session has threads of its own
+        figures = []
+        for job in jobs:
+            figure = measure(job, seconds=options.seconds, threads=options.threads)
+            figures.append(figure)
+            interval = f"{figure.low:.3f} to {figure.high:.3f}"
+            print(
+                f"{figure.rule:32} {figure.model:32} {figure.speedup:.3f}x ({interval}),"
+                f" {figure.matches} matches, {figure.before_us / 1000:.2f} ms",
+                flush=True,
+            )
+    if options.write:
+        write(figures, options.threads)
+
+
+def write(figures: Sequence[Figure], threads: int) -> None:
+    """Put figures into the file of results; those of other rules and models stay."""
+    old = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    key = ("rule", "model")
+    kept = {tuple(figure[name] for name in key): figure for figure in old.get("figures", [])}
+    kept |= {(figure.rule, figure.model): asdict(figure) for figure in figures}
+    document = {
+        "measured": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "onnxruntime": onnxruntime.__version__,
+        "cpu": default_device().describe(threads).soc_version,
+        "threads": threads,
+        "load": round(os.getloadavg()[0], 1),
+        "figures": [kept[name] for name in sorted(kept)],
+    }
+    RESULTS.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
