@@ -15,6 +15,20 @@ from aoe.graph.rewrites.convolution.transposed import TRANSPOSED_RULE
 from aoe.graph.rewrites.convolution.widened import WIDEN_RULE
 from aoe.graph.rewrites.layout.lifted import LIFT_RULE
 from aoe.graph.rewrites.layout.padded import MIRRORED_PAD_RULE, ZERO_PAD_RULE
+from aoe.graph.rewrites.patterns.activations import (
+    GELU_RULE,
+    HARD_SIGMOID_RULE,
+    HARD_SWISH_RULE,
+    MISH_RULE,
+    SILU_RULE,
+    TANH_GELU_RULE,
+)
+from aoe.graph.rewrites.patterns.normalization import (
+    CHANNELS_RULE,
+    GROUPS_RULE,
+    LAYER_RULE,
+    RMS_RULE,
+)
 from aoe.graph.rewrites.protocol import RewriteRule
 
 _ALL = (
@@ -30,6 +44,16 @@ _ALL = (
     TRANSPOSED_RULE,
     ZERO_PAD_RULE,
     MIRRORED_PAD_RULE,
+    GELU_RULE,
+    TANH_GELU_RULE,
+    SILU_RULE,
+    MISH_RULE,
+    HARD_SWISH_RULE,
+    HARD_SIGMOID_RULE,
+    LAYER_RULE,
+    CHANNELS_RULE,
+    RMS_RULE,
+    GROUPS_RULE,
 )
 
 RULES: Mapping[str, RewriteRule] = MappingProxyType({rule.name: rule for rule in _ALL})
