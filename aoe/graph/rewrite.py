@@ -40,7 +40,7 @@ def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.Mode
         for index, node in enumerate(graph.nodes)
     ]
     del tuned.graph.node[:]
-    tuned.graph.node.extend(_live_nodes(nodes, graph.output_names))
+    tuned.graph.node.extend(live_nodes(nodes, graph.output_names))
     drop_unused_initializers(tuned.graph)
     functions = {r.kernel: _function(graph, r) for r in replacements}
     tuned.functions.extend(functions.values())
@@ -123,7 +123,8 @@ def _folded(graph: ModelGraph, region: Region) -> list[str]:
     return [n for n in dict.fromkeys(names) if n in graph.initializers and n not in known]
 
 
-def _live_nodes(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:
+def live_nodes(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:
+    """Return the nodes, in topological order, that results of the model need."""
     needed = set(outputs)
     live = []
     for node in reversed(nodes):

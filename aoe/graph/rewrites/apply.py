@@ -8,7 +8,7 @@ import onnx
 from onnx import helper
 
 from aoe.graph.model_graph import names_read, own_names, subgraphs
-from aoe.graph.rewrite import drop_unused_initializers, prune_opsets
+from aoe.graph.rewrite import drop_unused_initializers, live_nodes, prune_opsets
 from aoe.graph.rewrites.protocol import Edit, RewriteMatch
 
 _VERSIONS = {"com.microsoft": 1}
@@ -17,8 +17,8 @@ _VERSIONS = {"com.microsoft": 1}
 def apply_edits(proto: onnx.ModelProto, edits: Sequence[Edit]) -> onnx.ModelProto:
     """Return a model with edits that share no node; `proto` stays as it is.
 
-    Nodes stand in topological order, in their old order where that is one. Constants nobody
-    reads any more are left out, and so are claims about tensors there are no more.
+    Nodes stand in topological order, in their old order where that is one. Nodes and constants
+    nobody needs any more are left out, and so are claims about tensors there are no more.
 
     Args:
         proto: The model the edits were found in.
@@ -44,7 +44,7 @@ def apply_edits(proto: onnx.ModelProto, edits: Sequence[Edit]) -> onnx.ModelProt
     ordered = _sorted(nodes, known | {tensor.name for tensor in constants})
     _check_results(model.graph, ordered)
     del model.graph.node[:]
-    model.graph.node.extend(ordered)
+    model.graph.node.extend(live_nodes(ordered, [value.name for value in model.graph.output]))
     drop_unused_initializers(model.graph)
     _drop_claims(
         model.graph, {name for edit in edits for node in edit.added for name in node.output}

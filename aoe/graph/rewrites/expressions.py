@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.rewrites.reading import attribute, integers_of, is_op, maker, number_of, value_of
+from aoe.graph.rewrites.reading import attribute, integers_of, is_op, maker, number_of
 
 _COMMUTATIVE = ("Add", "Mul")
 _TOLERANCE = 2e-3
@@ -23,35 +23,28 @@ precision."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class AnyTensor:
     """Any tensor; the same name is the same one."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class ThatNumber:
     """A constant with one element of that value."""
 
     value: float
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class AnyNumber:
     """A constant with one element of any value, looked up under its name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
-    """Any constant, looked up under its name."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Applied:
     """An operator on patterns.
 
     Attributes:
@@ -68,17 +61,17 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class OneOf:
     """The first of several patterns that is there."""
 
     patterns: tuple[Pattern, ...]
 
 
-Pattern = Tensor | Number | Scalar | Constant | Apply | Either
+Pattern = AnyTensor | ThatNumber | AnyNumber | Applied | OneOf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Occurrence:
     """Where a pattern is.
 
     Attributes:
@@ -92,41 +85,42 @@ class Found:
     labels: Mapping[str, int]
 
 
-def op(op_type: str, *arguments: Pattern | float, label: str = "", **attributes: Any) -> Apply:
+def op(op_type: str, *arguments: Pattern | float, label: str = "", **attributes: Any) -> Applied:
     """Return a pattern of an operator; numbers are constants of that value."""
-    patterns = tuple(Number(float(a)) if isinstance(a, float | int) else a for a in arguments)
-    return Apply(op_type, patterns, attributes, label)
+    patterns = tuple(ThatNumber(float(a)) if isinstance(a, float | int) else a for a in arguments)
+    return Applied(op_type, patterns, attributes, label)
 
 
-def find_pattern(graph: ModelGraph, name: str, pattern: Pattern) -> Found | None:
+def find_pattern(graph: ModelGraph, name: str, pattern: Pattern) -> Occurrence | None:
     """Return where a pattern makes the tensor `name`, None if it does not."""
-    empty = Found(names={}, nodes=frozenset(), labels={})
+    empty = Occurrence(names={}, nodes=frozenset(), labels={})
     return next(_match(graph, name, pattern, empty), None)
 
 
-def _match(graph: ModelGraph, name: str, pattern: Pattern, found: Found) -> Iterator[Found]:
+def _match(
+    graph: ModelGraph, name: str, pattern: Pattern, found: Occurrence
+) -> Iterator[Occurrence]:
     match pattern:
-        case Tensor(wanted):
+        case AnyTensor(wanted):
             if name and found.names.get(wanted, name) == name:
                 yield _named(found, wanted, name)
-        case Number(value):
+        case ThatNumber(value):
             number = number_of(graph, name)
             if number is not None and math.isclose(number, value, rel_tol=_TOLERANCE):
                 yield found
-        case Scalar(wanted):
+        case AnyNumber(wanted):
             if number_of(graph, name) is not None:
                 yield _named(found, wanted, name)
-        case Constant(wanted):
-            if value_of(graph, name) is not None:
-                yield _named(found, wanted, name)
-        case Either(patterns):
+        case OneOf(patterns):
             for one in patterns:
                 yield from _match(graph, name, one, found)
-        case Apply():
+        case Applied():
             yield from _match_node(graph, name, pattern, found)
 
 
-def _match_node(graph: ModelGraph, name: str, pattern: Apply, found: Found) -> Iterator[Found]:
+def _match_node(
+    graph: ModelGraph, name: str, pattern: Applied, found: Occurrence
+) -> Iterator[Occurrence]:
     node = maker(graph, name)
     if node is None or not is_op(node, pattern.op_type) or node.output[0] != name:
         return
@@ -142,7 +136,7 @@ def _match_node(graph: ModelGraph, name: str, pattern: Apply, found: Found) -> I
         return
     index = graph.producer[name]
     labels = {**found.labels, pattern.label: index} if pattern.label else found.labels
-    start = Found(names=found.names, nodes=found.nodes | {index}, labels=labels)
+    start = Occurrence(names=found.names, nodes=found.nodes | {index}, labels=labels)
     orders = [inputs]
     if pattern.op_type in _COMMUTATIVE:
         orders.append(inputs[::-1])
@@ -151,8 +145,8 @@ def _match_node(graph: ModelGraph, name: str, pattern: Apply, found: Found) -> I
 
 
 def _match_all(
-    graph: ModelGraph, names: list[str], patterns: tuple[Pattern, ...], found: Found
-) -> Iterator[Found]:
+    graph: ModelGraph, names: list[str], patterns: tuple[Pattern, ...], found: Occurrence
+) -> Iterator[Occurrence]:
     if not names:
         yield found
         return
@@ -160,8 +154,8 @@ def _match_all(
         yield from _match_all(graph, names[1:], patterns[1:], one)
 
 
-def _named(found: Found, wanted: str, name: str) -> Found:
-    return Found(names={**found.names, wanted: name}, nodes=found.nodes, labels=found.labels)
+def _named(found: Occurrence, wanted: str, name: str) -> Occurrence:
+    return Occurrence(names={**found.names, wanted: name}, nodes=found.nodes, labels=found.labels)
 
 
 def _has(graph: ModelGraph, node: onnx.NodeProto, key: str, value: Any) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from aoe.graph.rewrites.arithmetic.means import MEAN_RULE
+from aoe.graph.rewrites.attention.fused import APART_RULE, MULTI_HEAD_RULE, OPERATOR_RULE
+from aoe.graph.rewrites.attention.projections import MERGED_RULE, TAKEN_RULE
 from aoe.graph.rewrites.convolution.divided import SPLIT_RULE
 from aoe.graph.rewrites.convolution.gates import GATE_RULE
 from aoe.graph.rewrites.convolution.joined import JOINED_RULE
@@ -44,6 +46,11 @@ _ALL = (
     TRANSPOSED_RULE,
     ZERO_PAD_RULE,
     MIRRORED_PAD_RULE,
+    MULTI_HEAD_RULE,
+    OPERATOR_RULE,
+    APART_RULE,
+    MERGED_RULE,
+    TAKEN_RULE,
     GELU_RULE,
     TANH_GELU_RULE,
     SILU_RULE,

@@ -9,16 +9,16 @@ from functools import partial
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.expressions import (
-    Either,
+    AnyTensor,
+    OneOf,
     Pattern,
-    Tensor,
     find_pattern,
     op,
 )
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
 from aoe.graph.rewrites.reading import nodes_of, shape_of
 
-_X = Tensor("x")
+_X = AnyTensor("x")
 _ROOT_2 = math.sqrt(2)
 _RESULTS = ("Mul", "Div", "Add")
 """Operators that come last in one of the patterns."""
@@ -27,14 +27,14 @@ Write = Callable[[Rewriting, str, str], None]
 """Adds what makes the result (third) of the argument (second)."""
 
 
-def _either(*patterns: Pattern) -> Either:
-    return Either(patterns)
+def _either(*patterns: Pattern) -> OneOf:
+    return OneOf(patterns)
 
 
-def _times(a: Pattern, b: Pattern, c: float) -> Either:
+def _times(a: Pattern, b: Pattern, c: float) -> OneOf:
     """Return a product of three in any order and grouping."""
     pairs = ((a, b, c), (a, c, b), (b, c, a))
-    return Either(tuple(op("Mul", op("Mul", one, two), three) for one, two, three in pairs))
+    return OneOf(tuple(op("Mul", op("Mul", one, two), three) for one, two, three in pairs))
 
 
 _INNER = _either(op("Div", _X, _ROOT_2), op("Mul", _X, 1 / _ROOT_2))

@@ -9,7 +9,15 @@ import numpy as np
 
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.building import Rewriting, refuse
-from aoe.graph.rewrites.expressions import Either, Found, Pattern, Scalar, Tensor, find_pattern, op
+from aoe.graph.rewrites.expressions import (
+    AnyNumber,
+    AnyTensor,
+    Occurrence,
+    OneOf,
+    Pattern,
+    find_pattern,
+    op,
+)
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
 from aoe.graph.rewrites.reading import (
     Array,
@@ -28,17 +36,17 @@ _CHANNELS = "layer-norm-of-channels"
 _RMS = "rms-norm"
 _GROUPS = "group-norm"
 _LAYER_SINCE, _RMS_SINCE = 17, 23
-_X, _EPSILON = Tensor("x"), Scalar("epsilon")
+_X, _EPSILON = AnyTensor("x"), AnyNumber("epsilon")
 
 
-def _square(pattern: Pattern) -> Either:
-    return Either((op("Pow", pattern, 2), op("Mul", pattern, pattern)))
+def _square(pattern: Pattern) -> OneOf:
+    return OneOf((op("Pow", pattern, 2), op("Mul", pattern, pattern)))
 
 
-def _over_root(dividend: Pattern, variance: Pattern) -> Either:
+def _over_root(dividend: Pattern, variance: Pattern) -> OneOf:
     """Return `dividend / sqrt(variance + epsilon)` as exporters write it."""
     total = op("Add", variance, _EPSILON)
-    return Either(
+    return OneOf(
         (
             op("Div", dividend, op("Sqrt", total)),
             op("Mul", dividend, op("Reciprocal", op("Sqrt", total))),
@@ -48,7 +56,7 @@ def _over_root(dividend: Pattern, variance: Pattern) -> Either:
     )
 
 
-def _centred(axis: int) -> Either:
+def _centred(axis: int) -> OneOf:
     distance = op("Sub", _X, op("ReduceMean", _X, axes=(axis,), keepdims=1))
     variance = op("ReduceMean", _square(distance), axes=(axis,), keepdims=1)
     return _over_root(distance, variance)
@@ -80,7 +88,7 @@ def find_layers(graph: ModelGraph) -> Iterator[Finding]:
             yield _layer(graph, found, scaled, shape)
 
 
-def _layer(graph: ModelGraph, found: Found, scaled: _Scaled, shape: Shape) -> Finding:
+def _layer(graph: ModelGraph, found: Occurrence, scaled: _Scaled, shape: Shape) -> Finding:
     rewriting = Rewriting(graph, _LAYER, [*found.nodes, *scaled.nodes])
     inputs = [found.names["x"], *_parameters(rewriting, scaled, shape[-1])]
     rewriting.add(
@@ -146,7 +154,7 @@ def find_groups(graph: ModelGraph) -> Iterator[Finding]:
         yield rewriting.finish()
 
 
-def _cores(graph: ModelGraph, pattern: Pattern) -> Iterator[tuple[Found, str, Shape]]:
+def _cores(graph: ModelGraph, pattern: Pattern) -> Iterator[tuple[Occurrence, str, Shape]]:
     """Yield where a normalisation is, what it makes and of which shape."""
     for _, node in nodes_of(graph, "Div", "Mul"):
         found = find_pattern(graph, node.output[0], pattern)
@@ -194,7 +202,7 @@ def _parameters(rewriting: Rewriting, scaled: _Scaled, length: int) -> list[str]
     return parameters
 
 
-def _epsilon(graph: ModelGraph, found: Found) -> float:
+def _epsilon(graph: ModelGraph, found: Occurrence) -> float:
     epsilon = number_of(graph, found.names["epsilon"])
     assert epsilon is not None
     return epsilon
