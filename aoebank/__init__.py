@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from aoebank.api.merging import merge, settle
     from aoebank.api.quarantine import quarantine_add, quarantine_list, quarantine_remove
-    from aoebank.api.reading import list_bank, resolve, show
+    from aoebank.api.reading import list_bank, query, resolve, show
     from aoebank.api.shipping import pack, unpack
     from aoebank.api.versions import blame, log, restore, revert, snapshot, tag, verify_history
     from aoebank.cli.errors import Program, run_program
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from aoebank.ops.pack.run import PackResult
     from aoebank.ops.pack.unpack import UnpackResult
     from aoebank.ops.quarantine import ListedEntry, QuarantineResult
+    from aoebank.ops.query.run import QueryResult
     from aoebank.ops.resolve.run import ResolveResult
     from aoebank.ops.show import ShowResult
     from aoebank.ops.validate.explain import Explanation
@@ -115,6 +116,7 @@ __all__ = [
     "Provenance",
     "Quarantine",
     "QuarantineResult",
+    "QueryResult",
     "Reader",
     "Record",
     "RecordError",
@@ -162,6 +164,7 @@ __all__ = [
     "quarantine_add",
     "quarantine_list",
     "quarantine_remove",
+    "query",
     "resolve",
     "resolve_bank",
     "restore",
@@ -212,6 +215,7 @@ _HOMES = {
     ),
     "api.reading": (
         "list_bank",
+        "query",
         "resolve",
         "show",
     ),
@@ -287,6 +291,7 @@ _HOMES = {
         "ListedEntry",
         "QuarantineResult",
     ),
+    "ops.query.run": ("QueryResult",),
     "ops.resolve.run": ("ResolveResult",),
     "ops.show": ("ShowResult",),
     "ops.validate.explain": ("Explanation",),

@@ -364,6 +364,11 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         "open": ["text"],
         "written": ["text"],
     },
+    "query/1": {
+        "columns": ["text"],
+        "rows": [["any"]],
+        "unreadable": [{"path": "text", "problem": "text"}],
+    },
     "quarantine-add/1": QUARANTINED,
     "quarantine-list/1": {
         "root": "text",

@@ -7,13 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, bank_in_use, default_root
+from aoebank.api.surroundings import AnyPath, bank_in_use, current_day, default_root
 from aoebank.errors import BankNotFoundError, UsageError
 from aoebank.model.resolution import Query, Reader
 from aoebank.storage.readers.environment import current_environment, surroundings
 
 if TYPE_CHECKING:
     from aoebank.ops.ls import ListResult
+    from aoebank.ops.query.run import QueryResult
     from aoebank.ops.resolve.records import WantedWorkload
     from aoebank.ops.resolve.run import ResolveResult
     from aoebank.ops.show import ShowResult
@@ -156,3 +157,23 @@ def _open(path: AnyPath) -> Side:
     from aoebank.storage.sides.open import open_side
 
     return open_side(str(path), cwd=Path(), default_root=partial(bank_in_use, None))
+
+
+def query(sql: str | None = None, *banks: AnyPath) -> QueryResult:
+    """Return what an SQL query finds in banks, as `aoebank query` does.
+
+    Args:
+        sql: One SELECT over the tables `files`, `records` and `provenance`, in SQLite's words; None
+            for the tables and their columns.
+        banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank of the environment.
+
+    Raises:
+        UsageError: it is no query, names what is not there, or would write.
+        BankNotFoundError: there is no such bank.
+        HistoryError: there is no such revision or snapshot.
+    """
+    from aoebank.ops.query import run
+
+    if sql is None:
+        return run.describe_tables()
+    return run.query(sql, [_open(bank) for bank in banks or (default_root(),)], today=current_day())

@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "schema": "What releases of the toolkit read from runtime banks.",
     "ls": "List the files of a bank; without PATH, of the bank the environment names.",
     "show": "Print records with their workload, strategy, time and provenance.",
+    "query": "Ask banks in SQL; without SQL, list the tables there are.",
     "diff": "Compare two bank files or trees, record by record.",
     "textconv": "Print a bank file as text, one line per member, as git shows it in diffs.",
     "merge": "Merge banks record by record, with a base or without.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Find": ("resolve", "ls", "show"),
+    "Find": ("resolve", "ls", "show", "query"),
     "Check": ("validate", "explain", "schema", "quarantine"),
     "Compare": ("diff", "textconv"),
     "Merge and change": ("merge", "merge-driver", "edit"),
@@ -31,6 +31,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "schema import": ("aoebank schema import git:v9.1.0 --json > cann-9.1.0.json",),
     "ls": ("aoebank ls", "aoebank ls git:v1.0"),
     "show": ("aoebank show 2f1c banks/", "aoebank show 4115235782 banks/"),
+    "query": (
+        "aoebank query 'SELECT op_type, count(*), max(speedup) FROM records GROUP BY op_type'",
+        "aoebank query 'SELECT key, file FROM records WHERE speedup < 1.05' banks/",
+    ),
     "diff": (
         "aoebank diff old/ new/",
         "aoebank diff git:HEAD~1 . --fail-on-regression 5%",

@@ -22,6 +22,6 @@ def command(
 ) -> int:
     """Print records with their workload, strategy, time and provenance."""
     from aoebank.api.reading import show
-    from aoebank.report.show import ShowReport
+    from aoebank.report.reading.show import ShowReport
 
     return finish(context, ShowReport(result=show(*targets)), as_json=as_json)

@@ -13,7 +13,7 @@ from aoebank.ops.history.blame import BlamedRecord, BlameResult, RecordVersion
 from aoebank.report.history.log import version_document
 from aoebank.report.history.moves import STYLES
 from aoebank.report.output import Text
-from aoebank.report.show import provenance_document, write_provenance
+from aoebank.report.reading.show import provenance_document, write_provenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

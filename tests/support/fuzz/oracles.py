@@ -28,9 +28,9 @@ from aoebank.ops.validate.fix import plan_fixes
 from aoebank.ops.validate.run import validate
 from aoebank.report.diff.run import DiffReport
 from aoebank.report.git.textconv import textconv
-from aoebank.report.ls import ListReport
 from aoebank.report.output import Report, emit
-from aoebank.report.show import ShowReport
+from aoebank.report.reading.ls import ListReport
+from aoebank.report.reading.show import ShowReport
 from aoebank.report.validate.run import ValidateReport
 from aoebank.storage.sides.side import SideKind, StoredSide
 from support.fuzz.inputs import FuzzInput

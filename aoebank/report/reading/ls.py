@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError, BankPermissionError
+from aoebank.errors import AoebankError
 from aoebank.ops.ls import FileSummary, ListResult
 from aoebank.report.output import Text, plural
+from aoebank.report.reading.closed import closed_document, closed_error, write_closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,14 +21,7 @@ class ListReport:
     @property
     def error(self) -> AoebankError | None:
         """Return why files may be missing."""
-        closed = self.result.closed
-        if len(closed) <= 1:
-            return closed[0] if closed else None
-        return BankPermissionError(
-            f"{len(closed)} files and folders cannot be read",
-            where=self.result.root,
-            hint=closed[0].hint,
-        )
+        return closed_error(self.result.closed, self.result.root)
 
     @property
     def exit_code(self) -> int:
@@ -40,9 +34,7 @@ class ListReport:
             "root": self.result.root,
             "records": sum(file.records for file in self.result.files),
             "files": [_document(file) for file in self.result.files],
-            "unreadable": [
-                {"path": str(error.path), "problem": error.problem} for error in self.result.closed
-            ],
+            "unreadable": closed_document(self.result.closed),
         }
 
     def write(self, text: Text) -> None:
@@ -63,8 +55,7 @@ class ListReport:
         for file in self.result.files:
             if file.problem:
                 text.line(("broken: ", "red"), _place(file))
-        for error in self.result.closed:
-            text.line(("unreadable: ", "red"), error.headline)
+        write_closed(text, self.result.closed)
         records = sum(file.records for file in self.result.files)
         text.line(f"{plural(len(self.result.files), 'file')}, {plural(records, 'record')}")
 

@@ -1,0 +1,1 @@
+"""Tell what banks hold: files, records, answers to queries."""

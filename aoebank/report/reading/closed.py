@@ -1,0 +1,33 @@
+"""Tell what of a bank the system does not let us read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aoebank.errors import AoebankError, BankPathError, BankPermissionError
+from aoebank.report.output import Text
+
+
+def closed_error(closed: Sequence[BankPathError], where: str = "") -> AoebankError | None:
+    """Return one error for everything that cannot be read, None if all can.
+
+    Args:
+        closed: An error for each file or folder.
+        where: The bank, for several of them.
+    """
+    if len(closed) <= 1:
+        return closed[0] if closed else None
+    return BankPermissionError(
+        f"{len(closed)} files and folders cannot be read", where=where, hint=closed[0].hint
+    )
+
+
+def write_closed(text: Text, closed: Sequence[BankPathError]) -> None:
+    """Write a line for each."""
+    for error in closed:
+        text.line(("unreadable: ", "red"), error.headline)
+
+
+def closed_document(closed: Sequence[BankPathError]) -> list[dict[str, str]]:
+    """Return each as members."""
+    return [{"path": str(error.path), "problem": error.problem} for error in closed]
