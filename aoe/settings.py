@@ -12,6 +12,8 @@ from aoe.errors import OptionError, OutputError
 LARGEST_SEED = 2**32 - 1
 """Source: `random_state` of scikit-learn, a 32-bit unsigned integer."""
 _CACHE_SIZE = "10G"
+LOCKS = "/tmp/aoe-locks"
+"""Not in TMPDIR, which may be another one for other users."""
 _TELEMETRY_SWITCH = "ORT_DISABLE_TELEMETRY"
 
 
@@ -97,6 +99,11 @@ def work_path(env: Mapping[str, str], cwd: Path, output: Path | None = None) -> 
             hint="give a directory you may write to, or unset it",
         ) from error
     return path
+
+
+def lock_path(env: Mapping[str, str]) -> Path:
+    """Return where runs on this machine take turns: `AOE_LOCK_PATH`, whoever they belong to."""
+    return Path(env.get("AOE_LOCK_PATH") or LOCKS)
 
 
 def cache_path(env: Mapping[str, str]) -> Path | None:

@@ -55,12 +55,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True, scope="session")
 def _no_real_bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Point HOME at an empty folder, forget where banks are, believe figures of a busy machine."""
-    changed = ("HOME", "AOE_ACCEPT_BUSY", *BANK_VARIABLES)
+    changed = ("HOME", "AOE_ACCEPT_BUSY", "AOE_LOCK_PATH", *BANK_VARIABLES)
     saved = {name: os.environ.get(name) for name in changed}
     for name in BANK_VARIABLES:
         os.environ.pop(name, None)
     os.environ["HOME"] = str(tmp_path_factory.mktemp("home"))
     os.environ["AOE_ACCEPT_BUSY"] = "True"  # tests have busy neighbours
+    os.environ["AOE_LOCK_PATH"] = str(tmp_path_factory.mktemp("locks"))  # and do not wait for them
     yield
     for name, value in saved.items():
         if value is None:

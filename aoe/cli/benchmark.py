@@ -17,7 +17,7 @@ from aoe.cli.options import (
     given_inputs,
 )
 from aoe.errors import OptionError, RunError
-from aoe.settings import accept_busy, environment
+from aoe.settings import accept_busy, environment, lock_path
 from aoebank import say
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def command(
     from aoe.device.toolchain import Toolchain
     from aoe.execute.runner import Runner
     from aoe.folders.scratch import ScratchFolder, sweep_scratch
+    from aoe.folders.turns import Turns
     from aoe.measurement import QUIET_SHARE, MeasurePolicy
     from aoe.ort.inputs import ModelInputs
     from aoe.report.answers import BenchmarkReport
@@ -93,7 +94,9 @@ def command(
             least_quiet=0.0 if accept_busy(environment()) else QUIET_SHARE,
             tries=3,
         )
-        with Runner(device, target, Toolchain(command=())) as runner:
+        locks = lock_path(environment())
+        turns = Turns(locks, device.cores(), lambda text: say(f"warning: {text}"))
+        with Runner(device, target, Toolchain(command=()), turns) as runner:
             comparison: ModelComparison = runner.call(
                 "compare_models",
                 timeout_s=_TIMEOUT_S,

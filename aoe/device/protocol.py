@@ -33,6 +33,10 @@ class Device(Protocol):
         """Return whether a target is of this kind, on this machine or on another."""
         ...
 
+    def cores(self, *, all_of_them: bool = False) -> tuple[str, ...]:
+        """Return names of the cores this process may use, or of all there are."""
+        ...
+
     def pinned(self, number: int) -> AbstractContextManager[None]:
         """Return a `with` block in which this process, and what it starts, uses one device only.
 

@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -18,9 +20,12 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import Reply, Request, WorkerSetup
 from aoe.folders.scratch import ScratchFolder
+from aoe.folders.turns import Turns
 from aoe.target import Target
 
 _LOG_BYTES = 2000
+_MEASURING = frozenset({"measure_candidates", "compare_models", "machine_rates"})
+_COMPILING = frozenset({"compile_kernels"})
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
     "from aoe.execute.worker import main; main(int(sys.argv[1]), int(sys.argv[3]))"
@@ -36,12 +41,16 @@ class Runner:
         device: What to measure on.
         target: What to compile and measure for.
         toolchain: C compiler for the worker.
+        turns: Taken for tasks that measure or compile; None takes none.
     """
 
-    def __init__(self, device: Device, target: Target, toolchain: Toolchain) -> None:
+    def __init__(
+        self, device: Device, target: Target, toolchain: Toolchain, turns: Turns | None = None
+    ) -> None:
         self.device = device
         self.target = target
         self.toolchain = toolchain
+        self.turns = turns if turns is not None else Turns(None, ())
         self._scratch = ScratchFolder("worker")
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -67,6 +76,17 @@ class Runner:
             RunTimeoutError: no answer in time; the worker was killed.
             RunError: the worker died, or the task failed.
         """
+        with self._turn(task):
+            return self._call(task, timeout_s, arguments)
+
+    def _turn(self, task: str) -> AbstractContextManager[None]:
+        if task in _MEASURING:
+            return self.turns.measuring(lambda: self._is_abandoned)
+        if task in _COMPILING:
+            return self.turns.compiling(lambda: self._is_abandoned)
+        return contextlib.nullcontext()
+
+    def _call(self, task: str, timeout_s: float, arguments: Mapping[str, Any]) -> Any:
         try:
             connection = self._ready()
             self._refuse_if_abandoned(task)
@@ -100,7 +120,7 @@ class Runner:
 
     def sibling(self) -> Runner:
         """Return another runner for the same target, to compile in parallel."""
-        return Runner(self.device, self.target, self.toolchain)
+        return Runner(self.device, self.target, self.toolchain, self.turns)
 
     def restart(self) -> None:
         """End the worker; the next call starts a fresh one."""

@@ -34,6 +34,13 @@ class FileLock:
         """Give the lock back; again is no mistake."""
         self._close()
 
+    def note(self, text: bytes) -> None:
+        """Make a text all there is in the locked file, where that is allowed."""
+        if self._close.alive:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, text, 0)
+
     def touch(self) -> None:
         """Note the time in the locked file, where that is allowed."""
         if self._close.alive:

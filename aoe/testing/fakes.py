@@ -16,6 +16,7 @@ from aoe.errors import RunError
 from aoe.execute.accuracy import Deviation
 from aoe.execute.messages import CompiledKernels, ModelPart
 from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms, ModelComparison
+from aoe.folders.turns import Turns
 from aoe.kernels.roofline import MachineRates
 from aoe.measurement import (
     CpuUse,
@@ -92,6 +93,7 @@ class ScriptedRunner:
         device: Optimises graphs and opens sessions for real.
         target: What is tuned for.
         toolchain: Never run.
+        turns: Taken by what measures beside it.
         jitter: Noise of one sample, see `FakeRunner`.
         drift: Drift of the machine's load between two samples, see `FakeRunner`.
         given_share: Share of the CPU time asked for that the machine gives.
@@ -109,6 +111,7 @@ class ScriptedRunner:
     device: Device = field(default_factory=default_device)
     target: Target = field(default_factory=make_target)
     toolchain: Toolchain = field(default_factory=lambda: Toolchain(command=("cc",)))
+    turns: Turns = field(default_factory=lambda: Turns(None, ()))
     jitter: float = 0.002
     drift: float = 0.02
     given_share: float = 1.0

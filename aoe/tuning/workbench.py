@@ -21,9 +21,10 @@ from aoe.entry.registry import find_entry
 from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
+from aoe.folders.turns import Turns
 from aoe.ort.inputs import ModelInputs
 from aoe.results.files import result_name, timestamp_of
-from aoe.settings import work_path
+from aoe.settings import lock_path, work_path
 from aoe.target import Target, unmet_cores
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
 from aoe.tuning.mode import JobType, TuneContext, TuneSettings
@@ -137,13 +138,14 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
         context.progress.step(f"named {target.soc_version} after its features: {target.doubt}")
     if model.doubt:
         context.progress.warn(model.doubt)
+    turns = Turns(lock_path(env), device.cores(), context.progress.warn)
     versions = library_versions()
     places = _places(context, model.name, job)
     for folder in sweep_scratch():
         context.progress.step(f"removed {folder}, left by a run that was killed")
     with (
         ScratchFolder("run") as scratch,
-        Runner(device, target, toolchain) as runner,
+        Runner(device, target, toolchain, turns) as runner,
     ):
         yield Workbench(
             settings=settings,

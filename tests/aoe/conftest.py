@@ -32,6 +32,14 @@ def _no_real_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         os.environ["XDG_CACHE_HOME"] = saved
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let runs with an environment of their own not wait for those of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aoe.settings.LOCKS", str(tmp_path_factory.mktemp("locks")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def target() -> Target:
     """Return this machine with two threads at most."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -43,6 +44,11 @@ class Cpu:
     def missing_features(self, needed: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of the CPU features `needed` which this CPU lacks."""
         return missing_features(needed)
+
+    def cores(self, *, all_of_them: bool = False) -> tuple[str, ...]:
+        """Return the names of CPU cores."""
+        numbers = range(os.cpu_count() or 1) if all_of_them else sorted(os.sched_getaffinity(0))
+        return tuple(f"cpu{number}" for number in numbers)
 
     def pinned(self, number: int) -> AbstractContextManager[None]:
         """Keep a run on one NUMA node."""

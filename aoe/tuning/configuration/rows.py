@@ -219,5 +219,11 @@ _ROWS = (
         variable="TMPDIR",
         stands_for="`/tmp`",
     ),
+    Setting(
+        name="locks",
+        meaning="where runs on a machine take turns at measuring; the same for all of them",
+        variable="AOE_LOCK_PATH",
+        stands_for="`/tmp/aoe-locks`",
+    ),
 )
 SETTINGS: Mapping[str, Setting] = {row.name: row for row in _ROWS}

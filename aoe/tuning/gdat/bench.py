@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
@@ -12,7 +13,9 @@ from typing import TypeVar
 
 from aoe.bank.gradients import GradientBank, gradient_bank_folder
 from aoe.bank.journal import BankJournal
-from aoe.errors import AoeError
+from aoe.device.registry import default_device
+from aoe.errors import AoeError, LeftAloneError
+from aoe.folders.turns import Turns, join_turn
 from aoe.gradients.training import Training
 from aoe.results.files import result_name, timestamp_of, write_json
 from aoe.results.gradients import GdatReport, gdat_report_to_json
@@ -24,6 +27,9 @@ from aoe.tuning.progress import Progress, SilentProgress
 from aoebank import AoebankError
 
 T = TypeVar("T")
+
+_TRIES, _TRY_S = 360, 5.0
+"""How often, and how long each time, a training waits for another run on the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +128,38 @@ def open_bench(
         progress=progress if training.is_first else SilentProgress(),
         stopwatch=stopwatch,
     )
+
+
+@contextmanager
+def measuring_together(
+    training: Training, locks: Path, tell: Callable[[str], None]
+) -> Iterator[None]:
+    """Have the machine for a `with` block: the first process takes the turn for all.
+
+    Args:
+        training: The run; every process of its group calls this.
+        locks: Where runs on this machine take turns.
+        tell: Is told whom the run waits for.
+
+    Raises:
+        LeftAloneError: another run has not ended its turn in time; every process raises.
+    """
+    turns = Turns(locks, default_device().cores(all_of_them=True), tell)
+    with ExitStack() as held:
+        for _ in range(_TRIES):  # short ones: the others wait in a collective, which has its limit
+            if on_first(training, lambda: turns.take(held, wait_s=_TRY_S)):
+                break
+        else:
+            raise LeftAloneError(
+                "gradient tuning",
+                "another run measures on this machine, the script goes on as it is",
+                got=on_first(training, turns.owner),
+                expected=f"it to end its turn within {_TRIES * _TRY_S / 60:.0f} min",
+                hint="tune again once that run is done",
+            )
+        if not training.is_first:
+            join_turn(held)
+        yield
 
 
 def on_first(training: Training, action: Callable[[], T]) -> T:

@@ -29,7 +29,14 @@ from aoe.gradients.trace import GradientTrace
 from aoe.gradients.training import Training, TrainingProgram
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome, TuningResult
-from aoe.tuning.gdat.bench import TrainingBench, find_places, on_first, open_bench
+from aoe.settings import lock_path
+from aoe.tuning.gdat.bench import (
+    TrainingBench,
+    find_places,
+    measuring_together,
+    on_first,
+    open_bench,
+)
 from aoe.tuning.gdat.candidates import gdat_candidates
 from aoe.tuning.gdat.fitting import FitCheck
 from aoe.tuning.gdat.measuring import GdatSearch, search, show_timelines
@@ -102,8 +109,10 @@ def tune_training(
     """
     places = on_first(training, lambda: find_places(training, output, env=env, cwd=cwd, now=now))
     bench = open_bench(training, settings, places, progress=progress, stopwatch=stopwatch)
+    with measuring_together(training, lock_path(env), bench.progress.warn):
+        result = group_gradients(bench)
     return TunedGradients(
-        result=group_gradients(bench),
+        result=result,
         bank_file=bench.bank.file,
         result_file=places.result_file,
         is_first=training.is_first,

@@ -147,9 +147,10 @@ def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     file.unlink(missing_ok=True)
     tensors = sink_reshapes(proto, infer_tensors(proto, device.open_session), fusible=FUSIBLE)
     bench.progress.step("measuring the default, node by node")
-    profile = profile_model(
-        proto, bench.scratch, device.open_session, threads=threads, inputs=bench.inputs
-    )
+    with bench.runner.turns.measuring():
+        profile = profile_model(
+            proto, bench.scratch, device.open_session, threads=threads, inputs=bench.inputs
+        )
     return ModelGraph(proto, tensors, block=device.channel_block()), profile
 
 
@@ -210,14 +211,15 @@ def _profile_tuned(
     if not judgement.kept:
         return untuned
     part = assembly.write_model(judgement.kept)
-    return profile_model(
-        part.model,
-        bench.scratch,
-        bench.runner.device.open_session,
-        threads=bench.runner.target.core_num,
-        inputs=bench.inputs,
-        library=part.library,
-    )
+    with bench.runner.turns.measuring():
+        return profile_model(
+            part.model,
+            bench.scratch,
+            bench.runner.device.open_session,
+            threads=bench.runner.target.core_num,
+            inputs=bench.inputs,
+            library=part.library,
+        )
 
 
 # ---- writing ----

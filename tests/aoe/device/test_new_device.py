@@ -20,6 +20,7 @@ from aoe.device.compiler import KernelSource
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import TargetError
+from aoe.folders.turns import Turns
 from aoe.measurement import CpuUse
 from aoe.measurement.memory import MemoryUse
 from aoe.om.file import read_manifest
@@ -43,6 +44,9 @@ class Abacus:
 
     def serves(self, soc_version: str) -> bool:
         return soc_version.startswith("abacus-")
+
+    def cores(self, *, all_of_them: bool = False) -> tuple[str, ...]:
+        return ("wire0",)
 
     def pinned(self, number: int) -> AbstractContextManager[None]:
         raise AssertionError("nobody asked for one")
@@ -105,8 +109,8 @@ def abacus(monkeypatch: pytest.MonkeyPatch) -> Abacus:
     """Register the device; its worker is a script."""
     device = Abacus()
 
-    def start(device: Device, target: Target, toolchain: Toolchain) -> ScriptedRunner:
-        return ScriptedRunner(device=device, target=target, toolchain=toolchain)
+    def start(device: Device, target: Target, toolchain: Toolchain, turns: Turns) -> ScriptedRunner:
+        return ScriptedRunner(device=device, target=target, toolchain=toolchain, turns=turns)
 
     monkeypatch.setitem(registry.DEVICES, "abacus", device)
     monkeypatch.setattr("aoe.tuning.workbench.Runner", start)

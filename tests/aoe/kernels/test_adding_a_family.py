@@ -156,11 +156,12 @@ def test_model_is_tuned_with_the_new_family(
     save_model(model, tmp_path / "net.onnx")
     (tmp_path / "bank").mkdir()
 
-    def scripted(device: Any, target: Any, toolchain: Any) -> ScriptedRunner:
+    def scripted(device: Any, target: Any, toolchain: Any, turns: Any) -> ScriptedRunner:
         return _CompilingRunner(
             device=device,
             target=target,
             toolchain=toolchain,
+            turns=turns,
             model=lambda baseline, tuned: 1.5,
         )
 

@@ -34,6 +34,7 @@ _TWO_VALUES: Mapping[str, tuple[str, str]] = {
     "c_compiler": ("cc", "gcc"),
     "cache_size": ("1G", "2G"),
     "scratch": ("/a", "/b"),
+    "locks": ("/a", "/b"),
 }
 
 

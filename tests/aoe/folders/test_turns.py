@@ -1,0 +1,233 @@
+"""Of all runs on the same cores one measures at a time, and no dead one holds the others up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from aoe.errors import RunError
+from aoe.folders.turns import Turns, join_turn
+
+_RUN = """
+import sys, time
+from contextlib import ExitStack
+from pathlib import Path
+from aoe.folders.turns import Turns
+turns = Turns(Path(sys.argv[1]), sys.argv[3].split(","), lambda text: print(text, flush=True))
+with getattr(turns, sys.argv[2])():
+    print("has it", flush=True)
+    sys.stdin.readline()
+print("gave it back", flush=True)
+sys.stdin.readline()
+"""
+_COUNTING = """
+import sys, time
+from pathlib import Path
+from aoe.folders.turns import Turns
+turns = Turns(Path(sys.argv[1]), ["cpu0", "cpu1"])
+marks, name = Path(sys.argv[2]), sys.argv[3]
+for _ in range(20):
+    with turns.measuring():
+        (marks / "inside").mkdir()  # fails if somebody is
+        with (marks / "order").open("a") as order:
+            order.write(name)
+        time.sleep(0.01)
+        (marks / "inside").rmdir()
+"""
+
+
+class Run:
+    """Another run on this machine."""
+
+    def __init__(self, folder: Path, kind: str, cores: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _RUN, str(folder), kind, cores],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def said(self) -> str:
+        """Return its next line."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def go_on(self) -> None:
+        """Let it end its turn."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+
+@contextmanager
+def _other(folder: Path, kind: str = "measuring", cores: str = "cpu0,cpu1") -> Iterator[Run]:
+    run = Run(folder, kind, cores)
+    try:
+        yield run
+    finally:
+        run.process.kill()
+        run.process.communicate()
+
+
+def _is_free(turns: Turns, wait_s: float = 0.0) -> bool:
+    with ExitStack() as held:
+        return turns.take(held, wait_s=wait_s)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cores", "free"),
+    [
+        ("measuring", "cpu0,cpu1", False),
+        ("measuring", "cpu1", False),
+        ("measuring", "cpu2,cpu3", True),
+        ("compiling", "cpu0,cpu1", False),
+    ],
+)
+def test_nobody_measures_beside_another_run_on_the_same_cores(
+    kind: str, cores: str, free: bool, tmp_path: Path
+) -> None:
+    turns = Turns(tmp_path, ["cpu0", "cpu1"])
+    with _other(tmp_path, kind, cores) as run:
+        assert run.said() == "has it"
+        assert _is_free(turns) is free
+        run.go_on()
+        assert run.said() == "gave it back"
+        assert _is_free(turns)
+
+
+def test_compilers_share_the_cores(tmp_path: Path) -> None:
+    with _other(tmp_path, "compiling") as run:
+        assert run.said() == "has it"
+        with Turns(tmp_path, ["cpu0"]).compiling():
+            pass
+
+
+def test_owner_is_named_on_the_screen_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    turns = Turns(tmp_path, ["cpu0"], told.append)
+    with _other(tmp_path) as run:
+        assert run.said() == "has it"
+        owner = turns.owner()
+        assert owner is not None and owner.pid == run.process.pid
+        assert not _is_free(turns, 1.5)
+        assert not _is_free(turns, 1.5)
+    (text,) = told
+    assert text.startswith(f"waiting: another run measures (pid {run.process.pid} since ")
+    assert text.endswith("on cpu0; one measures at a time") and "measuring cpu0,cpu1" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
+def test_turn_ends_with_its_process_however_that_ends(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    turns = Turns(tmp_path, ["cpu0", "cpu1"])
+    with _other(tmp_path) as run:
+        assert run.said() == "has it"
+        run.process.send_signal(number)
+        run.process.wait()
+        assert _is_free(turns)
+
+
+def test_turns_of_two_runs_never_overlap_and_alternate(tmp_path: Path) -> None:
+    locks, marks = tmp_path / "locks", tmp_path / "marks"
+    marks.mkdir()
+    commands = [[sys.executable, "-c", _COUNTING, str(locks), str(marks), name] for name in "ab"]
+    runs = [subprocess.Popen(command) for command in commands]
+    assert [run.wait() for run in runs] == [0, 0]
+    order = (marks / "order").read_text()
+    assert sorted(order) == sorted("ab" * 20)
+    both = order[max(order.index("a"), order.index("b")) :]
+    assert "aaaaa" not in both[: min(both.rindex("a"), both.rindex("b"))]  # nobody is left waiting
+
+
+def test_own_compilers_do_not_wait_for_the_run_that_measures(tmp_path: Path) -> None:
+    turns = Turns(tmp_path, ["cpu0"])
+    done = threading.Event()
+
+    def compile_meanwhile() -> None:
+        with turns.compiling():
+            done.set()
+
+    with turns.measuring():
+        thread = threading.Thread(target=compile_meanwhile)
+        thread.start()
+        assert done.wait(20)
+        thread.join()
+        with turns.measuring():
+            pass
+    assert _is_free(Turns(tmp_path, ["cpu0"]))
+
+
+def test_what_is_tuned_inside_a_turn_does_not_wait_for_it(tmp_path: Path) -> None:
+    outer = Turns(tmp_path, ["cpu0"])
+    with ExitStack() as held:
+        assert outer.take(held, wait_s=0)
+        with Turns(tmp_path, ["cpu0"]).measuring(), Turns(tmp_path, ["cpu0"]).compiling():
+            pass
+    with ExitStack() as held:
+        join_turn(held)  # as the other processes of a group
+        with _other(tmp_path) as run:
+            assert run.said() == "has it"
+            with Turns(tmp_path, ["cpu0"]).measuring():
+                pass
+    assert _is_free(outer)
+
+
+def test_two_runs_in_threads_of_one_process_take_turns_too(tmp_path: Path) -> None:
+    found: list[bool] = []
+    with Turns(tmp_path, ["cpu0"]).measuring():
+        other = Turns(tmp_path, ["cpu0"])
+        thread = threading.Thread(target=lambda: found.append(_is_free(other)))
+        thread.start()
+        thread.join()
+    assert found == [False]
+
+
+def test_run_that_is_given_up_stops_waiting(tmp_path: Path) -> None:
+    with _other(tmp_path) as run:
+        assert run.said() == "has it"
+        with (
+            pytest.raises(RunError, match="given up"),
+            Turns(tmp_path, ["cpu0"]).compiling(lambda: True),
+        ):
+            raise AssertionError("it got a turn")
+
+
+def test_place_without_locks_is_told_and_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told: list[str] = []
+    turns = Turns(tmp_path / "file" / "locks", ["cpu0"], told.append)
+    for _ in range(2):
+        with turns.measuring():
+            pass
+    (text,) = told
+    assert text.startswith("measuring without a lock, other runs may disturb")
+
+
+def test_locks_are_for_every_user_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        assert _is_free(Turns(tmp_path / "locks", ["cpu0"]))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o777
+    modes = {file.stat().st_mode & 0o777 for file in (tmp_path / "locks").iterdir()}
+    assert modes == {0o666}
+
+
+def test_note_of_a_stranger_is_no_owner(tmp_path: Path) -> None:
+    (tmp_path / "cpu0.lock").write_text("[1]")
+    turns = Turns(tmp_path, ["cpu0"])
+    assert turns.owner() is None
+    with turns.measuring():
+        owner = turns.owner()
+        assert owner is not None and owner.pid == os.getpid()
+    assert turns.owner() is None
