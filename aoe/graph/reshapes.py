@@ -9,7 +9,7 @@ behind is reshaped. Reshapes move no data.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -36,19 +36,30 @@ def sink_reshapes(
     Returns:
         Type and shape of the results there are now.
     """
-    sinking = _Sinking(proto, tensors)
-    for node in list(proto.graph.node):
-        facts = OPERATORS.get(op_key(node))
-        if facts and op_key(node) in fusible and not facts.per_channel and len(node.output) == 1:
-            sinking.try_node(node)
+    chained = [node for node in proto.graph.node if _is_chained(node, fusible)]
+    sinking = _Sinking(proto, tensors, chained)
+    for node in chained:
+        sinking.try_node(node)
     sinking.write()
     return sinking.tensors
+
+
+def _is_chained(node: onnx.NodeProto, fusible: Container[OperatorKey]) -> bool:
+    """Return True if a node computes each element by itself, whatever the shape."""
+    facts = OPERATORS.get(op_key(node))
+    is_known = facts is not None and not facts.per_channel
+    return is_known and op_key(node) in fusible and len(node.output) == 1
 
 
 class _Sinking:
     """The graph while it is changed."""
 
-    def __init__(self, proto: onnx.ModelProto, tensors: Mapping[str, TensorInfo]) -> None:
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        tensors: Mapping[str, TensorInfo],
+        chained: Sequence[onnx.NodeProto],
+    ) -> None:
         graph = proto.graph
         self.tensors = dict(tensors)
         self._graph = graph
@@ -57,6 +68,7 @@ class _Sinking:
         self._producer = {name: node for node in graph.node for name in node.output if name}
         self._reads = Counter(name for node in graph.node for name in names_read(node))
         self._reads.update(value.name for value in graph.output)
+        self._chain_reads = Counter(name for node in chained for name in names_read(node))
         self._taken = {*self._reads, *self._producer, *(node.name for node in graph.node)}
         self._on_rows = {
             name
@@ -88,13 +100,13 @@ class _Sinking:
         self.tensors = {name: info for name, info in self.tensors.items() if name in made}
 
     def _is_view(self, name: str) -> bool:
-        """Return True for rows of a product and its chain that are reshaped for one reader."""
+        """Return True for rows of a product that are reshaped for nothing but its chain."""
         made_by = self._producer.get(name)
         return (
             made_by is not None
             and op_key(made_by) == RESHAPE
             and made_by.input[0] in self._on_rows
-            and self._reads[name] == 1
+            and self._reads[name] <= self._chain_reads[name]
         )
 
     def _shape(self, name: str) -> Shape | None:
@@ -134,18 +146,22 @@ class _Sinking:
     def _swap(
         self, node: onnx.NodeProto, reshape: onnx.NodeProto, inputs: list[str], result: TensorInfo
     ) -> None:
-        """Let `node` read `inputs`, and `reshape` its result."""
+        """Let `node` read `inputs`, and reshape its result as `reshape` does.
+
+        What else reads `reshape` still does; nobody else, and it is left out in the end.
+        """
         whole, made = node.output[0], self._new(f"{node.output[0]}_rows")
         self._reads.subtract(node.input)
-        self._reads.subtract([reshape.input[0]])
         node.input[:], node.output[:] = inputs, [made]
-        reshape.input[0], reshape.output[0] = made, whole
-        self._reads.update([*inputs, made])
-        self._producer |= {made: node, whole: reshape}
+        behind = helper.make_node(
+            "Reshape", [made, reshape.input[1]], [whole], self._new(f"Reshape_{whole}")
+        )
+        behind.attribute.extend(reshape.attribute)
+        self._reads.update([*inputs, *behind.input])
+        self._producer |= {made: node, whole: behind}
         self.tensors[made] = result
         self._on_rows.add(made)
-        self._nodes.remove(reshape)
-        self._nodes.insert(self._nodes.index(node) + 1, reshape)
+        self._nodes.insert(self._nodes.index(node) + 1, behind)
 
     def _new(self, wanted: str) -> str:
         name, number = wanted, 1

@@ -84,6 +84,20 @@ def test_activation_joins_its_product() -> None:
     assert ["Gemm", "Sigmoid", "Mul"] in _region_types(_moved(model))
 
 
+def test_activation_of_several_nodes_that_read_the_product_joins_it() -> None:
+    """As exporters write GELU and SiLU: one part of it is multiplied with what it is made of."""
+    model = _model(
+        ("Reshape", "p cube", "r"),
+        ("Erf", "r", "e"),
+        ("Mul", "e half", "h"),
+        ("Mul", "r h", "y"),
+    )
+    assert ["Gemm"] in _region_types(model)
+    moved = _moved(model)
+    assert ["Gemm", "Erf", "Mul", "Mul"] in _region_types(moved)
+    assert [node.op_type for node in moved.graph.node].count("Reshape") == 2
+
+
 def test_residual_is_read_on_rows() -> None:
     model = _moved(_model(("Reshape", "p cube", "r"), ("Add", "z r", "y")))
     assert ["Gemm", "Add"] in _region_types(model)
@@ -127,7 +141,11 @@ def test_row_added_by_name_stays_a_row() -> None:
     ("behind", "outputs", "op_type"),
     [
         ([("Reshape", "p cube", "r"), ("Sigmoid", "r", "y")], "y r", "Sigmoid"),
-        ([("Reshape", "p cube", "r"), ("Sigmoid", "r", "a"), ("Add", "a r", "y")], "y", "Sigmoid"),
+        (
+            [("Reshape", "p cube", "r"), ("Sigmoid", "r", "a"), ("Softmax", "r", "y")],
+            "y a",
+            "Sigmoid",
+        ),
         ([("Reshape", "p cube", "r"), ("Add", "r lifted", "y")], "y", "Add"),
         ([("Reshape", "p cube", "r"), ("Add", "r table", "y")], "y", "Add"),
         ([("Reshape", "x turned8", "r"), ("Sigmoid", "r", "y")], "y", "Sigmoid"),
