@@ -17,12 +17,12 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError, BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, worse_of
 from aoe.execute.messages import CompiledKernels
+from aoe.execute.nan_reach import reached_by_nan
 from aoe.execute.quiet import QuietPairs
 from aoe.execute.samplers import paired_samplers
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
-from aoe.operators import facts_of
 from aoe.ort.sessions import run_session, session_options
 from aoe.ort.surroundings import CacheSurroundings
 from aoe.schedule import Schedule
@@ -229,32 +229,6 @@ def _worst(workload: Workload, baseline: _Baseline, session: ort.InferenceSessio
     for feed, reference in zip(baseline.feeds, baseline.results, strict=True):
         actual = run_session(session, feed)[0]
         tolerance = kernel_tolerance(workload, reference)
-        undefined = _nan_inputs(workload, feed)
+        undefined = reached_by_nan(workload, feed)
         worst = worse_of(worst, compare(reference, actual, tolerance, undefined=undefined))
     return worst
-
-
-def _nan_inputs(workload: Workload, feed: Mapping[str, Array]) -> Array:
-    """Return where a result depends on a NaN; everywhere if that cannot be told."""
-    shape = workload.output.shape
-    per_channel = any(facts_of(operation).per_channel for operation in workload.operations)
-    mask = np.zeros(shape, bool)
-    for array in feed.values():
-        nan = np.isnan(array)
-        if array.shape == shape:
-            mask |= nan
-        elif workload.blocked or per_channel:  # not aligned with the last dims
-            mask |= nan.any()
-        else:
-            mask |= _reached(nan, shape)
-    return mask
-
-
-def _reached(nan: Array, shape: tuple[int, ...]) -> Array:
-    """Return which results a NaN reaches: elements, rows of a matrix product, or else all."""
-    for part in (nan, nan.any(axis=-1, keepdims=True)):
-        try:
-            return np.broadcast_to(part, shape)
-        except ValueError:
-            continue
-    return np.full(shape, nan.any())
