@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from aoebank.storage.quarantine import load_quarantine
     from aoebank.storage.readers.environment import current_environment, resolve_bank
     from aoebank.storage.readers.soc_versions import old_soc_versions
-    from aoebank.storage.readers.toolkit import find_toolkit
+    from aoebank.storage.readers.toolkit import CannSearch, find_cann_aoe, find_toolkit
 
     __version__: str
 
@@ -93,6 +93,7 @@ __all__ = [
     "BankPathError",
     "BankPermissionError",
     "BlameResult",
+    "CannSearch",
     "CheckResult",
     "CommandGroup",
     "DiffResult",
@@ -144,6 +145,7 @@ __all__ = [
     "edit",
     "emit",
     "explain",
+    "find_cann_aoe",
     "find_toolkit",
     "fix",
     "git_check",
@@ -305,7 +307,7 @@ _HOMES = {
         "resolve_bank",
     ),
     "storage.readers.soc_versions": ("old_soc_versions",),
-    "storage.readers.toolkit": ("find_toolkit",),
+    "storage.readers.toolkit": ("CannSearch", "find_cann_aoe", "find_toolkit"),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from aoe.cli.cann import ascend_target, hand_over
 from aoe.cli.elsewhere import warnings_of, without_elsewhere
 from aoe.cli.errors import run_app
 from aoe.cli.gdat_command import run_script, split_script
@@ -47,8 +48,14 @@ class _Commands(CommandGroup):
     notes = NOTES
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take options of CANN's AOE out, and give `--json` to the command it stands before."""
+        """Take options of CANN's AOE out, and give `--json` to the command it stands before.
+
+        A job for an Ascend processor is CANN's as a whole.
+        """
         place = next((at for at, word in enumerate(args) if word in COMMANDS), len(args))
+        soc_version = ascend_target(args[:place])
+        if soc_version is not None and place == len(args):
+            ctx.exit(hand_over(args, soc_version))
         own, warnings = without_elsewhere(args[:place])
         for text in warnings:
             say(f"warning: {text}")

@@ -1,13 +1,19 @@
-"""Whether a machine has a CANN toolkit: where its programs and their set-up would be."""
+"""Whether a machine has a CANN toolkit, and its own `aoe`: where its programs would be."""
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 _VARIABLES = ("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH", "ASCEND_OPP_PATH")
+_HOMES = ("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH")
 _PROGRAM = "atc"
+_AOE = "aoe"
+_AOE_BELOW = ("bin/aoe", "tools/aoe/bin/aoe")
+_SCRIPT_BYTES = 4096
 _PLACES = ("/usr/local/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest")
 _BELOW_HOME = ("Ascend/cann", "Ascend/ascend-toolkit/latest")
 """Source: CANN documentation, installation as root and as another user."""
@@ -30,6 +36,72 @@ def find_toolkit(env: Mapping[str, str]) -> str:
         if place.is_dir() and not _is_bank_only(place):
             return str(place)
     return shutil.which(_PROGRAM, path=env.get("PATH")) or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CannSearch:
+    """Where CANN's own `aoe` was looked for.
+
+    Attributes:
+        program: What was found, None if it was not.
+        tried: Each place in order, with what was there instead.
+    """
+
+    program: Path | None
+    tried: tuple[str, ...]
+
+
+def find_cann_aoe(env: Mapping[str, str]) -> CannSearch:
+    """Look for the `aoe` of a CANN toolkit; this engine's own, of the same name, is passed over.
+
+    Args:
+        env: Environment to go by.
+    """
+    tried = []
+    for place, program in _cann_programs(env):
+        if program is None:
+            tried.append(place)
+        elif not os.access(program, os.X_OK) or not program.is_file():
+            tried.append(f"{place}: none")
+        elif _is_this_engine(program):
+            tried.append(f"{place}: that is this program")
+        else:
+            return CannSearch(program=program, tried=tuple(tried))
+    return CannSearch(program=None, tried=tuple(dict.fromkeys(tried)))
+
+
+def _cann_programs(env: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:
+    """Yield each place to look at with the program that would be there, None if there is none."""
+    for name in _HOMES:
+        if not env.get(name):
+            yield f"{name} is not set", None
+        for below in _AOE_BELOW if env.get(name) else ():
+            yield f"{name}={env[name]}", Path(env[name]) / below
+    home = env.get("HOME")
+    roots = [*map(Path, _PLACES), *(Path(home) / place for place in _BELOW_HOME if home)]
+    for root in roots:
+        for below in _AOE_BELOW:
+            yield str(root), root / below
+    folders = [folder for folder in env.get("PATH", "").split(os.pathsep) if folder]
+    for folder in folders:
+        if (Path(folder) / _AOE).exists():
+            yield f"PATH, {folder}", Path(folder) / _AOE
+    compiler = shutil.which(_PROGRAM, path=env.get("PATH", ""))
+    if compiler is None:
+        yield f"no {_PROGRAM} in PATH", None
+        return
+    for below in _AOE_BELOW:
+        yield f"beside {compiler}", Path(compiler).resolve().parent.parent / below
+
+
+def _is_this_engine(program: Path) -> bool:
+    """True for a script that starts this engine, wherever pip or somebody else has put it."""
+    try:
+        with program.open("rb") as file:
+            start = file.read(_SCRIPT_BYTES)
+    except OSError:
+        return False
+    return b"aoe.cli" in start or b"-m aoe" in start
 
 
 def _is_bank_only(place: Path) -> bool:

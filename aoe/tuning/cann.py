@@ -1,0 +1,93 @@
+"""A job for an Ascend processor: handed to the `aoe` of CANN, whose banks are taken in."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from aoe.bank.operators import bank_root
+from aoe.bank.taking_in import WrittenBank, look_at_banks, take_in
+from aoe.errors import RunError, TargetError
+from aoebank import find_cann_aoe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CannRun:
+    """What became of a job that was handed over.
+
+    Attributes:
+        program: CANN's `aoe`.
+        command_lines: Options of each call, one for each mode.
+        exit_code: Of the last call; those behind one that failed were not made.
+        banks: Bank files it has written.
+    """
+
+    program: Path
+    command_lines: tuple[tuple[str, ...], ...]
+    exit_code: int
+    banks: tuple[WrittenBank, ...]
+
+
+def find_program(soc_version: str, env: Mapping[str, str]) -> Path:
+    """Return CANN's `aoe`.
+
+    Raises:
+        TargetError: there is none; the message says where was looked.
+    """
+    search = find_cann_aoe(env)
+    if search.program is None:
+        raise TargetError(
+            "--soc_version",
+            "tuning for an Ascend processor needs the aoe of a CANN toolkit, and none was found: "
+            + "; ".join(search.tried),
+            got=soc_version,
+            hint="install CANN and source its set_env.sh, or leave --soc_version out to tune for "
+            "this CPU; Ascend banks can be managed with aoebank alone",
+        )
+    return search.program
+
+
+def run_cann(
+    command_lines: Sequence[Sequence[str]],
+    soc_version: str,
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    output: IO[str] | None = None,
+) -> CannRun:
+    """Call CANN's `aoe` for each command line, and take in what it wrote.
+
+    Args:
+        command_lines: Options, without the program; a call that fails is the last one.
+        soc_version: What is tuned for.
+        env: Environment variables, passed on as they are.
+        cwd: Directory it runs in.
+        output: Where its standard output goes; None for that of this process.
+
+    Raises:
+        TargetError: there is no such program.
+        RunError: it cannot be started.
+        AoebankError: the bank cannot be used.
+    """
+    program = find_program(soc_version, env)
+    root = bank_root(env, cwd)
+    before = look_at_banks(soc_version)
+    done: list[tuple[str, ...]] = []
+    exit_code = 0
+    for options in command_lines:
+        done.append(tuple(options))
+        try:
+            exit_code = subprocess.call([program, *options], env=env, cwd=cwd, stdout=output)
+        except OSError as error:
+            raise RunError(str(program), f"cannot be started: {error.strerror or error}") from error
+        if exit_code:
+            break
+    return CannRun(
+        program=program,
+        command_lines=tuple(done),
+        exit_code=exit_code,
+        banks=take_in(soc_version, before, root),
+    )

@@ -1,0 +1,203 @@
+"""Jobs for Ascend processors go to CANN's own `aoe`; a script stands in for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aoe.cli import app
+
+SAMPLES = Path(__file__).resolve().parents[3] / "sample_banks" / "ascend" / "Ascend910B2"
+RUNTIME = "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json"
+UNIFIED = "Ascend910B2_24_AiCore_matmul.json"
+_SCRIPT = """#!{python}
+import json, os, shutil, sys
+from pathlib import Path
+with open({log!r}, "a") as log:
+    log.write(json.dumps(sys.argv[1:]) + "\\n")
+print("stand-in at work")
+for source, target in {files!r}:
+    Path(target).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, target)
+sys.exit({exit_code})
+"""
+
+Run = Callable[..., int]
+
+
+class Toolkit:
+    """A stand-in for an installed CANN, in a home of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.log = root / "calls"
+        self.install()
+
+    def install(self, *files: tuple[Path, Path], exit_code: int = 0) -> None:
+        """Write the program; `files` are what it copies into banks."""
+        program = self.root / "toolkit" / "bin" / "aoe"
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(
+            _SCRIPT.format(
+                python=sys.executable,
+                log=str(self.log),
+                files=[(str(source), str(target)) for source, target in files],
+                exit_code=exit_code,
+            )
+        )
+        program.chmod(0o755)
+
+    @property
+    def calls(self) -> list[list[str]]:
+        """Options of each call."""
+        if not self.log.exists():
+            return []
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolkit:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ASCEND_TOOLKIT_HOME", str(tmp_path / "toolkit"))
+    for name in ("TUNE_BANK_PATH", "ASCEND_CACHE_PATH", "ASCEND_HOME_PATH", "ASCEND_OPP_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return Toolkit(tmp_path)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["aoe", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code
+
+    return run
+
+
+SOC = "--soc_version=Ascend910B2"
+
+
+def test_options_are_handed_over_and_the_target_is_not(toolkit: Toolkit, run: Run) -> None:
+    code = run(
+        *("--model", "net.onnx", "-f", "5", "-j", "1", SOC, "--output=out", "--device=3"),
+        *("--dynamic_batch_size=1,2", "--reload", "--Fdeeper_opat", "--input_shape=x:-1,3"),
+    )
+    assert code == 0
+    assert toolkit.calls == [
+        [
+            *("--model=net.onnx", "--framework=5", "--output=out", "--device=3"),
+            *("--dynamic_batch_size=1,2", "--reload", "--Fdeeper_opat", "--input_shape=x:-1,3"),
+            "--job_type=1",
+        ]
+    ]
+
+
+def test_several_modes_are_several_calls(toolkit: Toolkit, run: Run) -> None:
+    assert run("--model=net.onnx", SOC, "--job_type=sgat,2") == 0
+    assert [call[-1] for call in toolkit.calls] == ["--job_type=1", "--job_type=2"]
+
+
+def test_options_of_this_engine_stay_here_with_a_warning(
+    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--model=net.onnx", SOC, "--trials", "9", "--json") == 0
+    assert toolkit.calls == [["--model=net.onnx", "--job_type=2"]]
+    shown = capfd.readouterr()
+    assert "--trials is of this engine" in shown.err and "stand-in at work" in shown.err
+    document: dict[str, Any] = json.loads(shown.out)
+    assert document["schema"] == "aoe.cann/1" and document["banks"] == []
+
+
+def test_records_in_the_shared_bank_are_found_where_they_are(
+    toolkit: Toolkit,
+    run: Run,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bank = toolkit.root / "bank"
+    old, new = (bank / "Ascend910B2" / "unified_bank" / name for name in (RUNTIME, UNIFIED))
+    old.parent.mkdir(parents=True)
+    shutil.copy(SAMPLES / "unified_bank" / RUNTIME, old)
+    monkeypatch.setenv("TUNE_BANK_PATH", str(bank))
+    toolkit.install((SAMPLES / "unified_bank" / UNIFIED, new))
+    assert run("--model=net.onnx", SOC) == 0
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("bank: ")]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"bank: {new} (new, ") and "taken to" not in lines[0]
+
+
+def test_records_of_the_other_default_place_are_taken_in(
+    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    below = Path("Ascend910B2") / "unified_bank" / RUNTIME
+    theirs = toolkit.root / "Ascend/cann/data/aoe/custom/op" / below
+    ours = toolkit.root / "Ascend/latest/data/aoe/custom/op" / below
+    toolkit.install((SAMPLES / "unified_bank" / RUNTIME, theirs))
+    assert run("--model=net.onnx", SOC, "--json") == 0
+    (bank,) = json.loads(capfd.readouterr().out)["banks"]
+    assert (bank["file"], bank["taken_to"]) == (str(theirs), str(ours))
+    assert bank["records"] > 0 and bank["problem"] is None
+    kept = ours.read_text().splitlines()
+    assert sorted(kept) == sorted(theirs.read_text().splitlines())
+
+
+def test_broken_bank_is_told_and_stays(
+    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broken = toolkit.root / "broken"
+    broken.write_text("[")
+    below = Path("Ascend910B2") / "unified_bank" / UNIFIED
+    toolkit.install((broken, toolkit.root / "Ascend/latest/data/aoe/custom/op" / below))
+    assert run("--model=net.onnx", SOC) == 0
+    assert ", stays there: " in capfd.readouterr().out
+
+
+def test_failure_of_the_program_is_an_error_after_what_it_left(
+    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    toolkit.install(exit_code=7)
+    assert run("--model=net.onnx", SOC, "--job_type=1,2") == 3
+    shown = capfd.readouterr()
+    assert len(toolkit.calls) == 1
+    assert "CANN's aoe has failed" in shown.err and "exit code 7" in shown.err
+    assert "bank: no file was written" in shown.out
+
+
+def test_without_a_toolkit_one_error_says_where_was_looked(
+    toolkit: Toolkit,
+    run: Run,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ASCEND_TOOLKIT_HOME")
+    monkeypatch.setenv("PATH", str(toolkit.root))
+    assert run("--model=net.onnx", SOC) == 3
+    message = capfd.readouterr().err
+    assert message.count("error:") == 1
+    for place in ("ASCEND_TOOLKIT_HOME is not set", "/usr/local/Ascend", "no atc in PATH"):
+        assert place in message
+    assert "hint: install CANN" in message and "Ascend910B2" in message
+
+
+def test_gradients_are_no_job_of_the_program(
+    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--model=net.onnx", SOC, "--job_type=4") == 2
+    assert "AOE_MODE=4" in capfd.readouterr().err
+    assert not toolkit.calls
+
+
+def test_help_stays_the_help_of_this_program(
+    toolkit: Toolkit, run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(SOC, "--help") == 0
+    assert "Tune a model" in capfd.readouterr().out and not toolkit.calls
