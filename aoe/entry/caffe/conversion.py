@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx
 from onnx import TensorProto, helper
@@ -20,6 +20,7 @@ _WITHOUT_EFFECT = frozenset(
     {
         *("engine", "weight_filler", "bias_filler", "filler", "scale_filler", "force_nd_im2col"),
         *("stable_prod_grad", "cudnn_convolution_algo_seeker", "moving_average_fraction"),
+        *("save_output_param", "visualize", "visualize_threshold", "save_file"),
     }
 )
 """Parameters that say how a layer is trained or which code computes it, not what."""
@@ -157,6 +158,13 @@ def _bottom(layer: CaffeLayer, name: str, blobs: _Blobs) -> CaffeBlob:
     found = blobs.made.get(name)
     if found is None:
         raise ModelImportError(layer.place, "no layer before it makes its bottom", got=name)
+    if found.open_axis is not None:
+        raise ModelImportError(
+            layer.place,
+            "its bottom has a size that depends on the data",
+            got=name,
+            hint="leave the layer out",
+        )
     return found
 
 
@@ -184,14 +192,14 @@ def _named(
     maker = makers.pop(result.name, None)
     name = unused(wanted, names)
     if maker is None:
-        passed = scope.add("Identity", (result,), result.shape)
+        passed = scope.add("Identity", (result,), result.shape, open_axis=result.open_axis)
         maker, result = scope.parts.nodes[-1], passed
     maker.output[[*maker.output].index(result.name)] = name
     for reader in makers.values():
         for position, read in enumerate(reader.input):
             if read == result.name:
                 reader.input[position] = name
-    return CaffeBlob(name=name, shape=result.shape)
+    return replace(result, name=name)
 
 
 def _model(
@@ -212,7 +220,8 @@ def _model(
 
 
 def _value(blob: CaffeBlob) -> onnx.ValueInfoProto:
-    value: onnx.ValueInfoProto = helper.make_tensor_value_info(
-        blob.name, TensorProto.FLOAT, blob.shape
-    )
+    shape: list[int | str] = list(blob.shape)
+    if blob.open_axis is not None:
+        shape[blob.open_axis] = "found"
+    value: onnx.ValueInfoProto = helper.make_tensor_value_info(blob.name, TensorProto.FLOAT, shape)
     return value

@@ -19,10 +19,17 @@ from aoe.errors import ModelImportError, OptionError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaffeBlob:
-    """A value of the graph with its shape, all extents known; float32 unless a node says else."""
+    """A value of the graph; float32 unless a node says else.
+
+    Attributes:
+        name: Of the value.
+        shape: Its extents; 1 stands where the data decides.
+        open_axis: The axis whose extent depends on the data, None if there is none.
+    """
 
     name: str
     shape: tuple[int, ...]
+    open_axis: int | None = None
 
     @property
     def rank(self) -> int:
@@ -89,6 +96,7 @@ class LayerScope:
         shape: Sequence[int],
         *,
         outputs: int = 1,
+        open_axis: int | None = None,
         **attributes: Any,
     ) -> CaffeBlob:
         """Add a node and return its first result, which has `shape`.
@@ -101,16 +109,16 @@ class LayerScope:
         results = [unused(f"{name}:{number}", self.parts.names) for number in range(outputs)]
         names = [blob.name for blob in inputs]
         self.parts.nodes.append(helper.make_node(op_type, names, results, name, **attributes))
-        return CaffeBlob(name=results[0], shape=found)
+        return CaffeBlob(name=results[0], shape=found, open_axis=open_axis)
 
     def constant(self, values: Array, name: str = "constant") -> CaffeBlob:
         """Add a constant tensor and return it."""
         known = unused(f"{self.layer.name}/{name}", self.parts.names)
-        self.parts.constants[known] = numpy_helper.from_array(np.ascontiguousarray(values), known)
+        self.parts.constants[known] = numpy_helper.from_array(np.asarray(values, order="C"), known)
         return CaffeBlob(name=known, shape=values.shape)
 
-    def integers(self, values: Sequence[int], name: str = "constant") -> CaffeBlob:
-        """Add a constant list of integers (int64) and return it."""
+    def integers(self, values: int | Sequence[int], name: str = "constant") -> CaffeBlob:
+        """Add a constant integer, or a list of such (int64), and return it."""
         return self.constant(np.asarray(values, np.int64), name)
 
     def numbers(self, value: float | Sequence[float], name: str = "constant") -> CaffeBlob:

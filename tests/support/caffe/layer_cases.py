@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from aoe.entry.caffe.layers.registry import LAYERS
-from support.caffe.model_files import Param, TestLayer, Word
+from support.caffe.model_files import Array, Param, TestLayer, Word
 
 Shape = tuple[int, ...]
 IMAGE: Shape = (2, 6, 7, 9)
@@ -22,8 +23,9 @@ def case_layer(
     weights: tuple[Shape, ...] = (),
     tops: int = 1,
     positive: bool = False,
+    feed: Sequence[Array] | None = None,
 ) -> TestLayer:
-    """Return a layer that reads x0, x1, ... and makes y0, y1, ...; `positive` is of its input."""
+    """Return a layer that reads x0, x1, ... and makes y0, y1, ...; the rest is about its input."""
     rng = np.random.default_rng(7)
     blobs = tuple(rng.standard_normal(shape).astype(np.float32) for shape in weights)
     if kind == "BatchNorm":
@@ -37,6 +39,21 @@ def case_layer(
         param=param,
         blobs=blobs,
     )
+
+
+_CODES = ("CORNER", "CENTER_SIZE", "CORNER_SIZE")
+_SSD_SHAPES = ((2, 48), (2, 36, 1, 1), (1, 2, 48))
+
+
+def detections(seed: int, shapes: Sequence[Shape] = _SSD_SHAPES) -> list[Array]:
+    """Return locations, confidences and prior boxes of a detector with overlapping boxes."""
+    rng = np.random.default_rng(seed)
+    priors = shapes[2][-1] // 4
+    least = rng.uniform(0, 0.6, (priors, 2))
+    corners = np.concatenate((least, least + rng.uniform(0.1, 0.4, (priors, 2))), axis=1)
+    prior = np.stack((corners.ravel(), np.tile([0.1, 0.1, 0.2, 0.2], priors)))[None]
+    found = (rng.normal(0, 0.1, shapes[0]), rng.uniform(0, 1, shapes[1]), prior)
+    return [array.astype(np.float32) for array in found]
 
 
 LAYER_CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
@@ -103,6 +120,20 @@ LAYER_CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"weights": ((6, 3, 3, 3),)},
     ),
     ("DepthwiseConvolution", {"kernel_size": 3}, {"weights": ((6, 1, 3, 3), (6,))}),
+    *(
+        (
+            "DetectionOutput",
+            {
+                "num_classes": 3,
+                "code_type": Word(code),
+                "nms_param": {"nms_threshold": 0.3, "top_k": 5},
+                "keep_top_k": 6,
+                "confidence_threshold": 0.2,
+            },
+            {"shapes": _SSD_SHAPES, "feed": detections(number)},
+        )
+        for number, code in enumerate(_CODES)
+    ),
     ("Dropout", {"dropout_ratio": 0.7}, {}),
     ("ELU", {}, {}),
     ("ELU", {"alpha": 0.3}, {}),

@@ -266,7 +266,7 @@ def squeezenet() -> KnownNet:
 
 
 def mobilenet_ssd() -> KnownNet:
-    """Return MobileNet-SSD up to its locations, confidences and prior boxes.
+    """Return MobileNet-SSD, with its detections.
 
     Source: Howard et al., arXiv 1704.04861, table 1; Liu et al., ECCV 2016; the names and the extra
     layers as in chuanqi305's network.
@@ -329,6 +329,16 @@ def _mbox(net: _Maker, heads: Sequence[tuple[str, str]], classes: int) -> None:
     net.add("Softmax", "mbox_conf_softmax", axis=2)
     net.add("Flatten", "mbox_conf_flatten", axis=1)
     net.add("Concat", "mbox_priorbox", *parts["priorbox"], axis=2)
+    net.add(
+        *("DetectionOutput", "detection_out", "mbox_loc", "mbox_conf_flatten", "mbox_priorbox"),
+        num_classes=classes,
+        share_location=True,
+        background_label_id=0,
+        nms_param={"nms_threshold": 0.45, "top_k": 100},
+        code_type=Word("CENTER_SIZE"),
+        keep_top_k=100,
+        confidence_threshold=0.25,
+    )
 
 
 NETWORKS: Mapping[str, Callable[[], KnownNet]] = {

@@ -281,6 +281,57 @@ def _prior_box(bottoms: list[Array], param: Param, _: list[Array], __: int) -> l
     return [np.stack([found, np.tile(variance, len(found) // 4)])[None]]
 
 
+def _detection_output(bottoms: list[Array], param: Param, _: list[Array], __: int) -> list[Array]:
+    locations, confidences, priors = bottoms
+    corners, variances = priors.reshape(2, -1, 4)
+    nms = param.get("nms_param", {})
+    rows = []
+    for image, (flat, sure) in enumerate(zip(locations, confidences, strict=True)):
+        scores = sure.reshape(len(corners), param["num_classes"])
+        moves = flat.reshape(-1, 4)
+        if not param.get("variance_encoded_in_target"):
+            moves = moves * variances
+        code = str(param.get("code_type", "CORNER"))
+        boxes = [_box(code, c, m) for c, m in zip(corners, moves, strict=True)]
+        found = []
+        for label in range(param["num_classes"]):
+            if label == param.get("background_label_id", 0):
+                continue
+            order = sorted(range(len(boxes)), key=lambda n: (-scores[n, label], n))
+            order = [n for n in order if scores[n, label] > param.get("confidence_threshold", -9e9)]
+            kept: list[int] = []
+            for n in order[: nms.get("top_k", len(order))]:
+                if all(_overlap(boxes[n], boxes[k]) <= nms.get("nms_threshold", 0.3) for k in kept):
+                    kept.append(n)
+            found += [(label, scores[n, label], boxes[n]) for n in kept]
+        best = sorted(found, key=lambda one: -one[1])[: param.get("keep_top_k", len(found))]
+        least = best[-1][1] if best else 0
+        rows += [[image, label, s, *box] for label, s, box in found if best and s >= least]
+    fakes = [[image, *[-1] * 6] for image in range(len(locations))]
+    return [np.asarray(rows or fakes)[None, None]]
+
+
+def _box(code: str, prior: Array, move: Array) -> list[float]:
+    left, top, right, bottom = prior
+    width, height = right - left, bottom - top
+    if code == "CORNER":
+        return [*(prior + move)]
+    if code == "CORNER_SIZE":
+        return [*(prior + move * [width, height, width, height])]
+    x, y = (left + right) / 2 + move[0] * width, (top + bottom) / 2 + move[1] * height
+    w, h = math.exp(move[2]) * width, math.exp(move[3]) * height
+    return [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
+
+
+def _overlap(one: list[float], other: list[float]) -> float:
+    """Return the Jaccard overlap of two boxes."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    shared = max(width, 0) * max(height, 0)
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
+    return shared / (sum(areas) - shared)
+
+
 def _reduction(bottoms: list[Array], param: Param, _: list[Array], __: int) -> list[Array]:
     x, axis = bottoms[0], param.get("axis", 0) % bottoms[0].ndim
     rows = x.reshape(*x.shape[:axis], -1)
@@ -393,6 +444,7 @@ REFERENCE: dict[str, Layer] = {
     "Crop": _crop,
     "Deconvolution": _deconvolution,
     "DepthwiseConvolution": lambda b, p, w, n: _convolution(b, p, w, n, own=True),
+    "DetectionOutput": _detection_output,
     "Dropout": _element(lambda x, _: x),
     "ELU": _element(lambda x, p: np.where(x > 0, x, p.get("alpha", 1.0) * (np.exp(x) - 1))),
     "Eltwise": _eltwise,

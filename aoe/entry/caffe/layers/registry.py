@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from aoe.entry.caffe.layers import activations, detection, joining, normalization, shaping, windows
+from aoe.entry.caffe.layers import (
+    activations,
+    detection,
+    detection_output,
+    joining,
+    normalization,
+    shaping,
+    windows,
+)
 from aoe.entry.caffe.scope import CaffeBlob, LayerScope
 
 _MANY = 2**31
@@ -66,6 +74,12 @@ LAYERS: Mapping[str, LayerRule] = {
     "DepthwiseConvolution": LayerRule(
         convert=windows.depthwise_convolution, param=_CONVOLUTION, note=_FORK
     ),
+    "DetectionOutput": LayerRule(
+        convert=detection_output.detection_output,
+        param="detection_output_param",
+        bottoms=(3, 3),
+        note="SSD's, with shared locations",
+    ),
     "Dropout": LayerRule(convert=activations.dropout, param="dropout_param", note="passes on"),
     "ELU": LayerRule(convert=activations.elu, param="elu_param"),
     "Eltwise": LayerRule(convert=joining.eltwise, param="eltwise_param", bottoms=(2, _MANY)),
@@ -107,8 +121,7 @@ LAYERS: Mapping[str, LayerRule] = {
 }
 
 WAYS_OUT: Mapping[str, str] = {
-    "DetectionOutput": "leave the layer out: its bottoms become the outputs, and the boxes are "
-    "sorted out by the program that calls the model",
+    "Proposal": "cut the net before it: what it reads becomes outputs",
     "Python": "only the program that trained the net knows what it does: cut the net before it",
 }
 """What to do about layers that are not converted, where there is something to say."""

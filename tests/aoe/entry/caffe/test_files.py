@@ -401,7 +401,7 @@ _REFUSED = [
     ),
     (
         _layer('type: "DetectionOutput" bottom: "data" top: "y"'),
-        "cannot be converted",
+        r"number of bottoms \(got 1, expected 3",
     ),
     (
         _layer('type: "Slice" bottom: "data" top: "a" top: "b" slice_param { slice_point: 9 }'),

@@ -57,4 +57,11 @@ def test_network_computes_what_opencv_reads_from_the_same_files(
     names = [*found]
     for name, wanted in zip(names, net.forward(names), strict=True):
         spread = np.abs(wanted).max()
-        np.testing.assert_allclose(found[name], wanted, rtol=1e-3, atol=2e-5 * spread)
+        ours = found[name]
+        if name == "detection_out":  # OpenCV has the surest first, whatever its label
+            ours, wanted = _surest_first(ours), _surest_first(wanted)
+        np.testing.assert_allclose(ours, wanted, rtol=1e-3, atol=2e-5 * spread)
+
+
+def _surest_first(rows: Array) -> Array:
+    return rows[0, 0][np.argsort(-rows[0, 0, :, 2])]

@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support.caffe.layer_cases import IMAGE, LAYER_CASES, case_layer
+from support.caffe.layer_cases import IMAGE, LAYER_CASES, case_layer, detections
 from support.caffe.model_files import Array, Param, TestLayer, TestNet, Word, caffemodel, prototxt
 from support.caffe.reference import REFERENCE, run_layer
 
@@ -33,7 +33,8 @@ def _computed(layer: TestLayer, shapes: dict[str, Shape], feed: dict[str, Array]
     names = {value.name for value in model.graph.input}
     results = session.run(None, {name: feed[name] for name in names})
     said = [tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in model.graph.output]
-    assert [result.shape for result in results] == said
+    for result, shape in zip(results, said, strict=True):  # 0 where the data decides
+        assert result.shape == tuple(map(lambda f, s: s or f, result.shape, shape))
     by_name = dict(zip([v.name for v in model.graph.output], results, strict=True))
     return [by_name[top] for top in layer.tops]
 
@@ -108,6 +109,37 @@ def test_prior_boxes_are_cut_to_whole_pixels() -> None:
     feed = {"x0": np.zeros(shapes[0], np.float32), "x1": np.zeros(shapes[1], np.float32)}
     (found,) = _computed(layer, {"x0": shapes[0], "x1": shapes[1]}, feed)
     assert found[0, 0, 2] - found[0, 0, 0] == pytest.approx(9 / 30)
+
+
+_DETECTION = {"num_classes": 3, "code_type": Word("CENTER_SIZE")}
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"keep_top_k": 4},
+        {"nms_param": {"nms_threshold": 0.45, "top_k": 3}},
+        {"nms_param": {"nms_threshold": 0.0}, "background_label_id": 2},
+        {"background_label_id": -1, "keep_top_k": 100, "confidence_threshold": 0.7},
+        {"variance_encoded_in_target": True, "nms_param": {"top_k": 400}, "keep_top_k": 1},
+    ],
+)
+@pytest.mark.parametrize("images", [1, 3])
+def test_detections_are_those_of_the_definition(
+    seed: int, more: dict[str, Any], images: int
+) -> None:
+    shapes = ((images, 4 * 17), (images, 3 * 17), (1, 2, 4 * 17))
+    _check("DetectionOutput", _DETECTION | more, shapes=shapes, feed=detections(seed, shapes))
+
+
+@pytest.mark.parametrize("images", [1, 2])
+def test_no_detection_is_a_row_of_its_own(images: int) -> None:
+    param = _DETECTION | {"confidence_threshold": 2.0, "keep_top_k": 5}
+    shapes = ((images, 8), (images, 6), (1, 2, 8))
+    (found,) = _check("DetectionOutput", param, shapes=shapes, feed=detections(1, shapes))
+    assert found.tolist() == [[[[float(image), *[-1.0] * 6] for image in range(images)]]]
 
 
 # ---- Caffe's rules for windows ----
