@@ -107,7 +107,8 @@ def tune(
             "--job_type",
             "-j",
             metavar="MODE",
-            help="2 (or opat) = operator, 4 (or gdat) = gradient tuning.",
+            help="1 (or sgat) = subgraph, 2 (or opat) = operator, 4 (or gdat) = gradient tuning; "
+            "a comma list runs them in order.",
         ),
     ] = "2",
     weight: Annotated[

@@ -104,6 +104,9 @@ class BarProgress:
         self._trials = None
         self.display.update(self._task, description=text)
 
+    def detail(self, text: str) -> None:
+        """Ignore: there is no room for it beside a bar."""
+
     def plan(self, operators: int) -> None:
         """Set the length of the bar; judging the whole model is its last unit."""
         if not self._total:

@@ -56,8 +56,15 @@ _KERNEL_TYPES = _object(
     {"precision": _PRECISION},
     {"name": _TEXT, "op_type": _TEXT, "key": _TEXT, "bank_file": _TEXT, "op_names": _TEXTS},
 )
+_SUBGRAPH_TYPES = _object(
+    {}, {"graph_id": _TEXT, "strategy": _TEXT, "bank_file": _TEXT, "op_names": _TEXTS}
+)
 _MANIFEST_TYPES = _object(
-    {"precision": _PRECISION, "accuracy": _TEXT},
+    {
+        "precision": _PRECISION,
+        "accuracy": _TEXT,
+        "subgraphs": {"type": "array", "items": _SUBGRAPH_TYPES},
+    },
     {
         "name": _TEXT,
         "model_sha256": _TEXT,
@@ -86,6 +93,16 @@ class KernelUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubgraphUse:
+    """A subgraph in another form: identity, what was done, bank record, the nodes at its ends."""
+
+    graph_id: str
+    strategy: str
+    bank_file: str
+    op_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """What an `.om` file says about itself.
 
@@ -101,6 +118,7 @@ class Manifest:
         parts: sha256 of each part, by name.
         precision: The lowest of its kernels.
         accuracy: What the model was held to and what it reached, empty if nothing was asked.
+        subgraphs: Those in another form than the imported model has.
     """
 
     name: str
@@ -114,6 +132,7 @@ class Manifest:
     parts: Mapping[str, str]
     precision: Precision = Precision.FLOAT32
     accuracy: str = ""
+    subgraphs: tuple[SubgraphUse, ...] = ()
 
 
 def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None:
@@ -173,8 +192,13 @@ def _parse_manifest(file: Path, value: Mapping[str, Any]) -> Manifest:
         )
         for kernel in value["kernels"]
     )
+    subgraphs = tuple(
+        SubgraphUse(**{**_known(SubgraphUse, item), "op_names": tuple(item["op_names"])})
+        for item in value.get("subgraphs", ())
+    )
     parsed = {
         "kernels": kernels,
+        "subgraphs": subgraphs,
         "cpu_features": tuple(value["cpu_features"]),
         "core_num": int(value["core_num"]),  # 2.0 is an integer in JSON
         "nchwc_block": int(value["nchwc_block"]),

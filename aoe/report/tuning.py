@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from aoe.measurement import QUIET_SHARE
 from aoe.report.accuracy import write_accuracy
+from aoe.report.last_line import finished_line
 from aoe.report.operator_table import write_operators
 from aoe.report.quantities import bytes_text
+from aoe.report.subgraph_table import SubgraphTuningReport
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +53,7 @@ class OperatorTuningReport:
             text.line("nothing in this model is tunable: ONNX Runtime is left to it as it is")
         text.line(_whole_model(result))
         memory = result.judgement.memory
-        if memory is not None and result.judgement.kept:
+        if memory is not None and result.judgement.is_changed:
             text.line(_memory(memory))
         load = result.judgement.comparison.measurement.load
         if load is not None and load.use.given_share < QUIET_SHARE:
@@ -64,7 +66,7 @@ class OperatorTuningReport:
         text.line(f"tuned model: {result.om_file}")
         text.line(_bank(result.bank / result.target.soc_version))
         lower = f" ({result.precision.value})" if result.precision.is_lower else ""
-        text.line(_finished(result, _reason_for_nothing(result)) + lower)
+        text.line(finished_line(result, _reason_for_nothing(result)) + lower)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,7 @@ class GradientTuningReport:
         text.line(f"result: {self.tuned.result_file}")
         text.line(f"bank: {self.tuned.bank_file}")
         if result.stored_speedup is None:
-            text.line(_finished(self.tuned, result.reason))
+            text.line(finished_line(self.tuned, result.reason))
         else:  # what this run did not measure is no improvement of this run
             text.line(_stored_line(self.tuned, result.stored_speedup))
 
@@ -153,7 +155,7 @@ class ModeReport:
             text.line(f"tuned model: {self.result.om_file}")
         text.line(f"result: {self.result.result_file}")
         text.line(f"bank: {self.result.bank}")
-        text.line(_finished(self.result))
+        text.line(finished_line(self.result))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,28 +198,15 @@ def report_of(result: ModeResult) -> Report:
     """Return the report of what a mode gave."""
     from aoe.tuning.gdat.result import TunedGradients
     from aoe.tuning.opat.result import OpatResult
+    from aoe.tuning.sgat.result import SgatResult
 
     if isinstance(result, OpatResult):
         return OperatorTuningReport(result=result)
+    if isinstance(result, SgatResult):
+        return SubgraphTuningReport(result=result)
     if isinstance(result, TunedGradients):
         return GradientTuningReport(tuned=result)
     return ModeReport(result=result)
-
-
-def _finished(result: ModeResult, reason: str = "") -> str:
-    """Return AOE's line about what came of it, the same for every mode.
-
-    Args:
-        result: Of the mode.
-        reason: Why nothing was gained, if nothing was.
-    """
-    from aoe.results.files import improvement_text
-
-    name = result.tuning_name
-    if result.speedup == 1.0:
-        why = f": {reason}" if reason else ""
-        return f"{name} process finished. Performance not improved{why}"
-    return f"{name} process finished. Performance improved by {improvement_text(result.speedup)}"
 
 
 def _bank(folder: Path) -> str:
@@ -249,7 +238,7 @@ def _whole_model(result: OpatResult) -> str:
     """Return how fast the model is; where it is left as it is, a ratio would only be noise."""
     estimate = result.judgement.estimate
     conditions = f"{result.target.core_num} threads"
-    if not result.judgement.kept:
+    if not result.judgement.is_changed:
         return (
             f"whole model: unchanged, no kernel is kept ({result.baseline_ms:.3f} ms, "
             f"{conditions}, ONNX Runtime with all optimisations)"

@@ -273,6 +273,10 @@ class RecordingProgress:
         """Remember a step."""
         self.events.append(("step", text))
 
+    def detail(self, text: str) -> None:
+        """Remember a detail."""
+        self.events.append(("detail", text))
+
     def plan(self, operators: int) -> None:
         """Remember the number of operators."""
         self.events.append(("plan", str(operators)))

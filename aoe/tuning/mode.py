@@ -124,6 +124,7 @@ class TuneContext:
         now: Time the run is named after.
         clock: Monotonic seconds.
         one_of_many: Where the model stands among those of the run; None if it is the only one.
+        earlier: What the modes before this one gave.
     """
 
     settings: TuneSettings
@@ -133,6 +134,7 @@ class TuneContext:
     now: datetime
     clock: Callable[[], float] = time.monotonic
     one_of_many: OneOfMany | None = None
+    earlier: tuple[ModeResult, ...] = ()
 
 
 class ModeResult(Protocol):

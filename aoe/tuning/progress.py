@@ -11,6 +11,9 @@ class Progress(Protocol):
     def step(self, text: str) -> None:
         """Report a finished or a starting step of the whole run."""
 
+    def detail(self, text: str) -> None:
+        """Report what only somebody who wants to know why cares for."""
+
     def plan(self, operators: int) -> None:
         """Say how many operators will be tuned."""
 
@@ -28,6 +31,9 @@ class SilentProgress:
     """Tells nobody."""
 
     def step(self, text: str) -> None:
+        """Ignore."""
+
+    def detail(self, text: str) -> None:
         """Ignore."""
 
     def plan(self, operators: int) -> None:

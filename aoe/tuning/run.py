@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -230,7 +230,9 @@ def tune_with(
     with nullcontext() if number is None else device.pinned(number):
         for mode in modes:
             mode.check(context)
-        return TuneResult(modes=tuple(mode.run(context) for mode in modes))
+        for mode in modes:
+            context = replace(context, earlier=(*context.earlier, mode.run(context)))
+    return TuneResult(modes=context.earlier)
 
 
 def _subject(

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
+import onnx
+
 from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.bank.operators import bank_root
 from aoe.device.compiler import check_toolchain
@@ -26,6 +28,7 @@ from aoe.ort.inputs import ModelInputs
 from aoe.results.files import result_name, timestamp_of
 from aoe.settings import lock_path, work_path
 from aoe.target import Target, unmet_cores
+from aoe.tuning.chosen_graph import ChosenGraph, chosen_before
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
 from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.progress import Progress
@@ -74,6 +77,7 @@ class Workbench:
         scratch: Empty directory that goes with the workbench.
         progress: Is told what happens.
         stopwatch: Of the run.
+        chosen: The graph an earlier mode of the run has chosen, None if none did.
     """
 
     settings: TuneSettings
@@ -87,6 +91,12 @@ class Workbench:
     scratch: Path
     progress: Progress
     stopwatch: Stopwatch
+    chosen: ChosenGraph | None = None
+
+    @property
+    def start(self) -> onnx.ModelProto:
+        """The graph this mode begins with: the imported one, if no earlier mode chose another."""
+        return self.model.proto if self.chosen is None else self.chosen.proto
 
 
 def model_path(context: TuneContext, job: JobType) -> Path:
@@ -159,6 +169,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             scratch=scratch,
             progress=context.progress,
             stopwatch=start_stopwatch(context.clock, settings.tuning_time_limit_s),
+            chosen=chosen_before(context.earlier),
         )
 
 

@@ -21,6 +21,8 @@ from aoe.graph.weights import WeightStore
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS
 from aoe.workload import Precision
 
+_CHOSEN = "chosen.onnx"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenKernel:
@@ -67,6 +69,7 @@ class Assembly:
         graph: ONNX Runtime's optimised form of it, as written by `Device.optimize`.
         runner: A worker to compile in.
         processes: Most processes that compile; None for what `KernelCompilers` takes.
+        chosen: The model kernels go into, where an earlier mode has made another one of it.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Assembly:
         runner: Runner,
         *,
         processes: int | None = None,
+        chosen: onnx.ModelProto | None = None,
     ) -> None:
         directory.mkdir()
         self.directory = directory
@@ -85,6 +89,9 @@ class Assembly:
         self._processes = processes
         self._store = WeightStore(directory / WEIGHTS)
         self._write(original, FALLBACK)
+        self._start = FALLBACK if chosen is None else _CHOSEN
+        if chosen is not None:
+            self._write(chosen, _CHOSEN)
 
     def close(self) -> None:
         """Finish the weights file; the parts are complete then, and no model can be added."""
@@ -94,9 +101,14 @@ class Assembly:
         return KernelCompilers(self._runner, worth=MANY_AT_ONCE, processes=self._processes)
 
     @property
-    def untuned(self) -> ModelPart:
+    def imported(self) -> ModelPart:
         """The imported model, for ONNX Runtime to optimise as it likes."""
         return ModelPart(model=self.directory / FALLBACK, optimize=True)
+
+    @property
+    def untuned(self) -> ModelPart:
+        """The model without kernels: the imported one, or what an earlier mode made of it."""
+        return ModelPart(model=self.directory / self._start, optimize=True)
 
     def build(self, kernels: Sequence[ChosenKernel]) -> dict[str, str]:
         """Compile kernels and link them into a new library; without kernels there is none.
@@ -129,11 +141,11 @@ class Assembly:
     def write_model(self, kernels: Sequence[ChosenKernel], name: str = MODEL) -> ModelPart:
         """Write the model with these kernels in it; the library may hold more.
 
-        Without kernels that is the imported model: ONNX Runtime's optimised form of it, read
-        back from a file, is no better and was measured up to 3 % slower.
+        Without kernels that is the one they would go into: ONNX Runtime's optimised form of it,
+        read back from a file, is no better and was measured up to 3 % slower.
         """
         if not kernels:
-            shutil.copyfile(self.directory / FALLBACK, self.directory / name)
+            shutil.copyfile(self.directory / self._start, self.directory / name)
             return ModelPart(model=self.directory / name, optimize=True)
         replacements = [
             Replacement(region=region, kernel=kernel.source.name)

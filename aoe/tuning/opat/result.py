@@ -95,8 +95,8 @@ class OpatResult:
 
     @property
     def speedup(self) -> float:
-        """Of the whole model; 1 if it keeps no kernel."""
-        return self.judgement.estimate.median if self.judgement.kept else 1.0
+        """Of the whole model over the imported one; 1 if it is that."""
+        return self.judgement.estimate.median if self.judgement.is_changed else 1.0
 
     @property
     def baseline_ms(self) -> float:
@@ -175,7 +175,7 @@ def summary(result: OpatResult) -> dict[str, Any]:
 
 def _speed(result: OpatResult) -> dict[str, float | bool]:
     """Return the figures of the whole model; one that keeps no kernel is the one it was."""
-    estimate, unchanged = result.judgement.estimate, not result.judgement.kept
+    estimate, unchanged = result.judgement.estimate, not result.judgement.is_changed
     return {
         "unchanged": unchanged,
         "baseline_ms": round(result.baseline_ms, 4),

@@ -143,7 +143,7 @@ def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     device, threads = bench.runner.device, bench.runner.target.core_num
     bench.progress.step("optimising the graph with ONNX Runtime")
     file = bench.scratch / "optimized.onnx"
-    proto = device.optimize(bench.model.proto, file, threads=threads)
+    proto = device.optimize(bench.start, file, threads=threads)
     file.unlink(missing_ok=True)
     tensors = sink_reshapes(proto, infer_tensors(proto, device.open_session), fusible=FUSIBLE)
     bench.progress.step("measuring the default, node by node")
@@ -158,7 +158,7 @@ def _plan(bench: Workbench) -> PrecisionPlan:
     return PrecisionPlan(
         settings=bench.settings.precision,
         target=KernelTarget.of(bench.runner.target),
-        imported=bench.model.proto,
+        imported=bench.start,
     )
 
 
@@ -202,6 +202,7 @@ def _assembly(bench: Workbench, graph: ModelGraph) -> Assembly:
         graph,
         bench.runner,
         processes=bench.settings.compile_processes,
+        chosen=bench.chosen.proto if bench.chosen is not None else None,
     )
 
 
@@ -240,6 +241,7 @@ def _write_model(
         kernels=tuple(_use(kernel, bank) for kernel in judgement.kept),
         parts={},
         precision=lowest_precision(judgement.kept),
+        subgraphs=bench.chosen.uses if bench.chosen is not None else (),
         accuracy=str(judgement.accuracy or ""),
     )
     bench.progress.step(f"writing {om_file}")
@@ -263,7 +265,7 @@ def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:
 def _finished(report: LiveReport[OpatReport], judgement: Judgement[ChosenKernel]) -> OpatReport:
     report.update(
         baseline_ms=judgement.comparison.measurement.baseline_latency_us / 1e3,
-        speedup=judgement.estimate.median if judgement.kept else 1.0,
+        speedup=judgement.estimate.median if judgement.is_changed else 1.0,
         result=TuningResult.SUCCESSFUL,
         precision=lowest_precision(judgement.kept),
         memory=judgement.memory,

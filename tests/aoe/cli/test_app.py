@@ -189,7 +189,7 @@ _USAGE = [
     ("--model=m", "--aicore_num=0"),
     ("--model=m", "--tuning_time_limit=-1"),
     ("--model=m", "--job_type=7"),
-    ("--model=m", "--job_type=1"),
+    ("--model=m", "--job_type=5"),
     ("--model=m", "--progress_bar=maybe"),
     ("--model=m", "--precision_mode=allow_mix_precision_fp16"),
     ("--model=m", "--modify_mixlist=lists.json"),

@@ -29,6 +29,7 @@ class FakeAssembly:
 
     contents: dict[str, frozenset[str]] = field(default_factory=dict)
     untuned: ModelPart = field(default_factory=lambda: ModelPart(model=Path("fallback.onnx")))
+    imported: ModelPart = field(default_factory=lambda: ModelPart(model=Path("fallback.onnx")))
 
     def write_model(self, kernels: Sequence[ChosenKernel], name: str = "model.onnx") -> ModelPart:
         self.contents[name] = frozenset(kernel.source.name for kernel in kernels)

@@ -43,10 +43,10 @@ FINGERPRINT: Mapping[str, Any] = {
 }
 
 
-def make_bank(root: Path, *, model: str = "net", **fingerprint: Any) -> OperatorBank:
-    """Return a bank at `root`; `fingerprint` changes the environment it is used in."""
+def make_journal(root: Path, *, model: str = "net", **fingerprint: Any) -> BankJournal:
+    """Return a journal at `root`; `fingerprint` changes the environment it is used in."""
     facts = {**FINGERPRINT, **fingerprint}
-    journal = BankJournal(
+    return BankJournal(
         root,
         facts["soc_version"],
         fingerprint=facts,
@@ -54,7 +54,12 @@ def make_bank(root: Path, *, model: str = "net", **fingerprint: Any) -> Operator
         engine_version="0.1.0",
         clock=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     )
-    return OperatorBank(journal, core_num=facts["core_num"])
+
+
+def make_bank(root: Path, *, model: str = "net", **fingerprint: Any) -> OperatorBank:
+    """Return a bank at `root`; `fingerprint` changes the environment it is used in."""
+    journal = make_journal(root, model=model, **fingerprint)
+    return OperatorBank(journal, core_num={**FINGERPRINT, **fingerprint}["core_num"])
 
 
 def make_measurement(speedup: float, pairs: int = 20) -> Measurement:

@@ -155,7 +155,7 @@ class AccuracyKeeper:
 
     def _untuned(self) -> Results:
         if self._reference is None:
-            self._reference = self._results(self._assembly.untuned)
+            self._reference = self._results(self._assembly.imported)
         return self._reference
 
     def _results(self, part: ModelPart) -> Results:

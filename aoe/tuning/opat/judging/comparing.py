@@ -104,12 +104,16 @@ class ModelComparer(Generic[P]):
         estimate = estimate_speedup(found.measurement)
         return ModelGain(comparison=found, estimate=estimate, surely=estimate.low)
 
-    def for_the_record(self, kept: Sequence[P]) -> ModelGain:
+    def for_the_record(self, kept: Sequence[P], baseline: ModelPart | None = None) -> ModelGain:
         """Write the model with `kept` and measure it in several processes, one after another.
 
         Pairs of one process share where its memory came to lie, which decides a few percent, so
         what counts as a sample is a process: the interval is Student's, of the logarithms of
         their medians.
+
+        Args:
+            kept: Parts the model has.
+            baseline: What it is held against; None for the model without any.
 
         Source: the method of independent replications (A. M. Law, Simulation Modeling and
             Analysis, 5th ed., section 9.5.2).
@@ -118,7 +122,7 @@ class ModelComparer(Generic[P]):
         found = []
         for _ in range(PROCESSES):
             self._runner.restart()
-            found.append(self._compare(self._assembly.untuned, tuned, self._final))
+            found.append(self._compare(baseline or self._assembly.untuned, tuned, self._final))
         logs = [math.log(comparison.measurement.speedup) for comparison in found]
         middle, spread = fmean(logs), stdev(logs) / math.sqrt(PROCESSES)
         low, high = (math.exp(middle + sign * _QUANTILES[_PRINTED] * spread) for sign in (-1, 1))

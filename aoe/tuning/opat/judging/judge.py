@@ -27,6 +27,8 @@ class Judgement(Generic[P]):
         comparison: Untuned against final model, pairs that chose nothing.
         estimate: The speed-up they prove.
         accuracy: What the model was held to, None where nothing was asked.
+        graph_chosen: True if even without any part the model is not the imported one: an earlier
+            mode of the run has chosen its graph.
     """
 
     kept: tuple[P, ...]
@@ -34,12 +36,18 @@ class Judgement(Generic[P]):
     comparison: ModelComparison
     estimate: SpeedupEstimate
     accuracy: HeldAccuracy | None = None
+    graph_chosen: bool = False
+
+    @property
+    def is_changed(self) -> bool:
+        """True if the final model is another one than the imported."""
+        return bool(self.kept) or self.graph_chosen
 
     @property
     def memory(self) -> ModelMemory | None:
         """What sessions take, None if not known; that of a model without kernels is as it was."""
         found = self.comparison.memory
-        if found is None or self.kept:
+        if found is None or self.is_changed:
             return found
         return replace(found, tuned=found.baseline)
 

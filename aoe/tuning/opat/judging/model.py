@@ -61,9 +61,23 @@ def judge_model(
     bank.note([(kernel.source.workload, _model_verdict(kernel, judgement)) for kernel in news])
     if keeper is not None and accuracy is not None:
         judgement = _still_accurate(keeper, accuracy, judge, judgement)
+    if bench.chosen is not None:
+        judgement = _against_imported(bench, assembly, judgement)
     if len(judgement.kept) < len(in_library):
         assembly.build(judgement.kept)  # the library a second run will build
     return judgement
+
+
+def _against_imported(
+    bench: Workbench, assembly: Assembly, judgement: Judgement[ChosenKernel]
+) -> Judgement[ChosenKernel]:
+    """Return the judgement with the figures that count: over the imported model.
+
+    Kernels were judged in the graph an earlier mode has chosen, for that one's gain is not theirs.
+    """
+    bench.progress.step("measuring the whole model against the imported one")
+    gain = _comparer(bench, assembly).for_the_record(judgement.kept, assembly.imported)
+    return replace(judgement, comparison=gain.comparison, estimate=gain.estimate, graph_chosen=True)
 
 
 def _accuracy_keeper(

@@ -128,8 +128,12 @@ class Model:
         )
         bench = SimpleNamespace(
             settings=SimpleNamespace(
-                repeat_tune=repeat_tune, accept_busy=self.accept_busy, precision=self.precision
+                repeat_tune=repeat_tune,
+                accept_busy=self.accept_busy,
+                precision=self.precision,
+                run_loop=None,
             ),
+            chosen=None,
             runner=runner,
             inputs=MADE_UP,
             calibration=MADE_UP,

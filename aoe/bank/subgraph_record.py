@@ -1,0 +1,185 @@
+"""The record of a subgraph (format E), to and fro: our meaning of its fields.
+
+`docs/formats.md` has the table. In short: `cut` is the number of pieces of the batch a node runs
+in, `scopeId` says which nodes are written anew together, `fusionType` whether a node is, and
+`ubPass` names what was done: a rule with its version and the nodes it took, or a layout.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aoebank import JsonObject, JsonValue, Record
+
+_RULE = re.compile(r"(?P<rule>[A-Za-z0-9_.-]+)@(?P<version>[0-9]{1,6})(?:#[0-9]{1,6})?")
+_PLAIN = "layout.plain"
+_CHUNKS = "chunks"
+_NS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedRule:
+    """A rewrite rule at one place of a subgraph.
+
+    Attributes:
+        rule: Its name.
+        version: Its version.
+        nodes: Positions of the nodes that go, in the order of the subgraph.
+    """
+
+    rule: str
+    version: int
+    nodes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.rule}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubgraphStrategy:
+    """What is done with a subgraph; nothing is the default.
+
+    Attributes:
+        rewrites: Rules that are applied, none of them to a node of another.
+        blocked: False to keep ONNX Runtime's blocked layout out of it.
+        chunks: Pieces the batch is cut into; empty for the whole batch at once.
+    """
+
+    rewrites: tuple[AppliedRule, ...] = ()
+    blocked: bool = True
+    chunks: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        words = [str(applied) for applied in self.rewrites]
+        counted = [
+            word if (count := words.count(word)) == 1 else f"{count} x {word}"
+            for word in dict.fromkeys(words)
+        ]
+        if not self.blocked:
+            counted.append("plain layout")
+        if self.chunks:
+            counted.append(f"batch in {'+'.join(map(str, self.chunks))}")
+        return ", ".join(counted) or "as it is"
+
+    @property
+    def is_default(self) -> bool:
+        """True if nothing is done."""
+        return self == SubgraphStrategy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFeature:
+    """What a record tells of a node.
+
+    Attributes:
+        op_type: Its operator.
+        shapes: Of its inputs; empty for one that is not there or not known.
+        item_bytes: Bytes of an element of each input, 0 where not known.
+    """
+
+    op_type: str
+    shapes: tuple[tuple[int, ...], ...]
+    item_bytes: tuple[int, ...]
+
+
+def feature_to_json(nodes: Sequence[NodeFeature]) -> list[JsonObject]:
+    """Return the only part a subgraph of ours has."""
+    struct: list[JsonValue] = [
+        {
+            "op": node.op_type,
+            "in": [list(shape) or [-1] for shape in node.shapes],
+            "dsize": list(node.item_bytes),
+        }
+        for node in nodes
+    ]
+    return [{"struct": struct}]
+
+
+def group_to_json(strategy: SubgraphStrategy, count: int) -> JsonObject:
+    """Return the group of a subgraph with so many nodes."""
+    scopes = list(range(-1, -count - 1, -1))
+    fused = [False] * count
+    passes: dict[str, JsonValue] = {}
+    for applied in strategy.rewrites:
+        name, number = str(applied), 1
+        while name in passes:
+            number += 1
+            name = f"{applied}#{number}"
+        passes[name] = list(applied.nodes)
+        for at in applied.nodes:
+            scopes[at], fused[at] = scopes[applied.nodes[0]], True
+    if not strategy.blocked:
+        passes[_PLAIN] = list(range(count))
+    if strategy.chunks:
+        passes[_CHUNKS] = list(strategy.chunks)
+    cut = [max(1, len(strategy.chunks))] * count
+    return {
+        "cut": list[JsonValue](cut),
+        "fusionType": list[JsonValue](fused),
+        "scopeId": list[JsonValue](scopes),
+        "ubPass": passes,
+    }
+
+
+def strategy_of(record: Record) -> SubgraphStrategy:
+    """Return the strategy of a record.
+
+    Raises:
+        ValueError: it is not one of ours, or was edited into something that makes no sense.
+    """
+    strategy: Any = record.strategy
+    groups = strategy.get("group") if isinstance(strategy, Mapping) else None
+    if not isinstance(groups, list) or len(groups) != 1 or not isinstance(groups[0], Mapping):
+        raise ValueError("a subgraph of this engine has one group")
+    group = groups[0]
+    passes, cut = group.get("ubPass"), group.get("cut")
+    if not isinstance(passes, Mapping) or not isinstance(cut, list) or not cut:
+        raise ValueError("ubPass: must be an object, cut: a list")
+    count = len(cut)
+    chunks = _positions(passes.get(_CHUNKS, []), _CHUNKS, None)
+    if any(item != max(1, len(chunks)) for item in cut):
+        raise ValueError(f"cut: does not fit chunks (got {cut!r:.60} and {list(chunks)})")
+    if any(chunk < 1 for chunk in chunks):
+        raise ValueError(f"{_CHUNKS}: must be positive (got {list(chunks)})")
+    rewrites = tuple(_rules(passes, count))
+    taken = [at for applied in rewrites for at in applied.nodes]
+    if len(set(taken)) < len(taken):
+        raise ValueError("ubPass: two rules take the same node")
+    return SubgraphStrategy(rewrites=rewrites, blocked=_PLAIN not in passes, chunks=chunks)
+
+
+def _rules(passes: Mapping[str, Any], count: int) -> Iterator[AppliedRule]:
+    for name, nodes in passes.items():
+        if name in (_PLAIN, _CHUNKS):
+            continue
+        match = _RULE.fullmatch(name)
+        if match is None:
+            raise ValueError(f"ubPass: no rule of this engine (got {name[:40]!r})")
+        positions = _positions(nodes, name, count)
+        if not positions:
+            raise ValueError(f"ubPass: {name} takes no node")
+        yield AppliedRule(rule=match["rule"], version=int(match["version"]), nodes=positions)
+
+
+def _positions(value: Any, name: str, count: int | None) -> tuple[int, ...]:
+    is_list = isinstance(value, list) and all(type(item) is int for item in value)
+    if not is_list or any(at < 0 or (count is not None and at >= count) for at in value):
+        raise ValueError(f"{name}: must be a list of nodes (got {value!r:.60})")
+    return tuple(value)
+
+
+def cost_us_of(record: Record) -> float | None:
+    """Return the measured time of a record, None if it has none."""
+    strategy: Any = record.strategy
+    time = strategy.get("end2EndTime")
+    if isinstance(time, bool) or not isinstance(time, int | float) or time <= 0:
+        return None
+    return float(time) / _NS
+
+
+def nanoseconds(time_us: float) -> int:
+    """Return a time as records have it."""
+    return max(1, round(time_us * _NS))

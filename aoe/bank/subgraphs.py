@@ -1,0 +1,198 @@
+"""What the engine knows about subgraph banks: strategies by graphID, what earlier runs proved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aoe.bank.journal import CHANGES, BankJournal, Note
+from aoe.bank.subgraph_record import (
+    NodeFeature,
+    SubgraphStrategy,
+    cost_us_of,
+    feature_to_json,
+    group_to_json,
+    nanoseconds,
+    strategy_of,
+)
+from aoe.measurement import Measurement, SpeedupEstimate
+from aoebank import Bank, Event, Provenance, RecordError, make_graph_record
+
+_COMPARED = ("cpu_model", "onnxruntime", "core_num")
+"""Parts of the fingerprint that must agree before an earlier verdict is believed."""
+_IN_MODEL = (Event.KEPT, Event.DROPPED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSubgraph:
+    """What a bank knows about a subgraph.
+
+    Attributes:
+        graph_id: Its identity.
+        strategy: What to do with it; None if that makes no sense to this version.
+        flaw: Why not, empty if it does.
+        cost_us: Its time when it was measured.
+        speedup: Its measured speed-up over the default then, or None.
+        speedup_low: Lower end of the interval of that.
+    """
+
+    graph_id: str
+    strategy: SubgraphStrategy | None
+    flaw: str = ""
+    cost_us: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubgraphNote:
+    """A note to be kept about one subgraph of one model.
+
+    Attributes:
+        event: What happened.
+        op_names: Nodes of the model, those of its first place.
+        estimate: Speed-up with its interval, if anything was measured.
+        measurement: The samples behind it.
+        search: Method, options, trials, reason: JSON values.
+    """
+
+    event: Event
+    op_names: tuple[str, ...] = ()
+    estimate: SpeedupEstimate | None = None
+    measurement: Measurement | None = None
+    search: Mapping[str, Any] = field(default_factory=dict)
+
+
+class SubgraphBank:
+    """The subgraph bank of one target below one root.
+
+    Args:
+        journal: The run's hand in the bank.
+        anonymous: True to leave the name of the model out of records.
+    """
+
+    def __init__(self, journal: BankJournal, *, anonymous: bool = False) -> None:
+        self.file: Path = journal.bank.graph_file(journal.soc_version)
+        self._journal = journal
+        self._anonymous = anonymous
+
+    def find(self, graph_id: str) -> StoredSubgraph | None:
+        """Return what the bank knows about a subgraph, None on a miss.
+
+        Raises:
+            BankFormatError: the bank file or the quarantine is corrupt.
+        """
+        try:
+            record = self._journal.bank.find(self.file, graph_id)
+        except RecordError as error:
+            return StoredSubgraph(graph_id=graph_id, strategy=None, flaw=str(error))
+        if record is None:
+            return None
+        reason = self._journal.quarantine_reason(record)
+        if reason is not None:
+            return StoredSubgraph(graph_id=graph_id, strategy=None, flaw=reason)
+        try:
+            strategy = strategy_of(record)
+        except ValueError as error:
+            return StoredSubgraph(graph_id=graph_id, strategy=None, flaw=str(error))
+        last = self._journal.last_change(self.file, graph_id)
+        return StoredSubgraph(
+            graph_id=graph_id,
+            strategy=strategy,
+            cost_us=cost_us_of(record),
+            speedup=last.speedup if last is not None else None,
+            speedup_low=last.speedup_low if last is not None else None,
+        )
+
+    def save(
+        self,
+        graph_id: str,
+        nodes: Sequence[NodeFeature],
+        strategy: SubgraphStrategy,
+        note: SubgraphNote,
+    ) -> str:
+        """Write the record of a subgraph and its provenance.
+
+        Returns:
+            Why that must not be: the quarantine; the empty string if it was done.
+
+        Raises:
+            AoebankError: the bank cannot be written.
+        """
+        assert note.measurement is not None
+        record = make_graph_record(
+            graph_id=graph_id,
+            feature=feature_to_json(nodes),
+            groups=[group_to_json(strategy, len(nodes))],
+            end_to_end_ns=nanoseconds(note.measurement.latency_us),
+            model_name=None if self._anonymous else self._journal.model["name"],
+        )
+        reason = self._journal.quarantine_reason(record)
+        if reason is not None:
+            return reason
+        self._journal.bank.put(self.file, [record])
+        self.note([(graph_id, note)])
+        return ""
+
+    def note(self, notes: Sequence[tuple[str, SubgraphNote]]) -> None:
+        """Append provenance without touching the records."""
+        self._journal.append(
+            self.file,
+            [
+                Note(
+                    key=graph_id,
+                    event=note.event,
+                    op_names=note.op_names,
+                    estimate=note.estimate,
+                    baseline_us=note.measurement.baseline_us if note.measurement else (),
+                    tuned_us=note.measurement.tuned_us if note.measurement else (),
+                    search=note.search,
+                )
+                for graph_id, note in notes
+            ],
+        )
+
+    def is_hopeless(self, graph_id: str, options: Sequence[str]) -> bool:
+        """Return whether an earlier search among the same options found nothing here."""
+        entry = self._journal.last_failure(self.file, graph_id, where=self._here())
+        return entry is not None and entry.search.get("options") == list(options)
+
+    def model_verdict(self, graph_id: str) -> Event | None:
+        """Return whether this very model kept or dropped the strategy of a record, None if open."""
+        verdict = None
+        for entry in self._journal.entries(self.file, graph_id, where=self._here()):
+            if entry.event in CHANGES:
+                verdict = None
+            elif entry.event in _IN_MODEL and self._is_this_model(entry):
+                verdict = entry.event
+        return verdict
+
+    def copy_to(self, root: Path, graph_ids: Iterable[str]) -> None:
+        """Put records, with their lines of the side-car, into another bank.
+
+        Args:
+            root: Its root, which is made if need be; what it has besides stays.
+            graph_ids: Those without a record are passed over.
+        """
+        bank = self._journal.bank
+        if root.resolve() == bank.root.resolve():
+            return
+        found = [bank.find(self.file, graph_id) for graph_id in sorted(set(graph_ids))]
+        records = [record for record in found if record is not None]
+        if not records:
+            return
+        other = Bank(root)
+        file = root / self.file.relative_to(bank.root)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        other.put(file, records)
+        known = list(other.iter_provenance(file))
+        noted = [n for r in records for n in bank.iter_provenance(self.file, r.key)]
+        other.append_provenance(file, [entry for entry in noted if entry not in known])
+
+    def _here(self) -> Mapping[str, Any]:
+        return {name: self._journal.fingerprint.get(name) for name in _COMPARED}
+
+    def _is_this_model(self, entry: Provenance) -> bool:
+        return entry.model.get("sha256") == self._journal.model["sha256"]

@@ -1,0 +1,173 @@
+"""A subgraph that takes its batch in pieces, so that what flows inside it stays in the caches.
+
+Only where every node treats the rows of a batch alike, and names the batch nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from aoe.graph.model_graph import ModelGraph, attributes_of
+from aoe.graph.subgraphs.piece import Piece
+
+_ROW_BY_ROW = frozenset(
+    (
+        *("Abs", "Add", "AveragePool", "BatchNormalization", "Ceil", "Clip", "Concat", "Conv"),
+        *("ConvTranspose", "DepthToSpace", "Div", "Elu", "Erf", "Exp", "Flatten", "Floor", "Gelu"),
+        *("Gemm", "GlobalAveragePool", "GlobalMaxPool", "GroupNormalization", "HardSigmoid"),
+        *("HardSwish", "Identity", "InstanceNormalization", "LRN", "LayerNormalization"),
+        *("LeakyRelu", "Log", "MatMul", "Max", "MaxPool", "Min", "Mish", "Mul", "Neg", "PRelu"),
+        *("Pow", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sign", "Softmax", "Softplus", "Split"),
+        *("Softsign", "SpaceToDepth", "Sqrt", "Sub", "Tanh", "Transpose"),
+    )
+)
+_WEIGHTS = frozenset({("Conv", 1), ("ConvTranspose", 1), ("Gemm", 1), ("MatMul", 1)})
+_CHUNKS_MAX = 4
+
+
+def chunkings(piece: Piece, *, uneven: bool) -> tuple[tuple[int, ...], ...]:
+    """Return the ways the batch of a subgraph can be cut, none if it cannot be.
+
+    Args:
+        piece: The subgraph.
+        uneven: True for pieces of different size too, where they cannot all be alike.
+    """
+    batch = batch_of(piece)
+    if batch is None:
+        return ()
+    ways = []
+    for count in range(2, min(batch, _CHUNKS_MAX) + 1):
+        small, more = divmod(batch, count)
+        if not more or uneven:
+            ways.append((small + 1,) * more + (small,) * (count - more))
+    return tuple(ways)
+
+
+def batch_of(piece: Piece) -> int | None:
+    """Return the batch of a subgraph that may be cut, else None.
+
+    Every tensor that is no constant has it as its first extent, and so no node makes another
+    axis of it.
+    """
+    graph = piece.graph
+    made = [name for node in graph.nodes for name in node.output if name]
+    first = set()
+    for name in (*piece.inputs, *made):
+        info = graph.find_info(name)
+        first.add(info.shape[0] if info is not None and info.shape else None)
+    batch = first.pop() if len(first) == 1 else None
+    if batch is None or batch < 2 or not piece.inputs:
+        return None
+    return batch if all(_is_row_by_row(graph, node, batch) for node in graph.nodes) else None
+
+
+def _is_row_by_row(graph: ModelGraph, node: onnx.NodeProto, batch: int) -> bool:
+    """Return whether a node computes each row of its batch from that row alone."""
+    if node.domain or node.op_type not in _ROW_BY_ROW:
+        return False
+    rank, attributes = _rank(graph, node), attributes_of(node)
+    match node.op_type:
+        case "Concat" | "Split" | "Softmax" | "LayerNormalization":
+            axis = attributes.get("axis", 0 if node.op_type == "Split" else -1)
+            if axis % rank == 0:
+                return False
+        case "Flatten":
+            if attributes.get("axis", 1) % rank != 1:
+                return False
+        case "Transpose":
+            if attributes.get("perm", (rank,))[0] != 0:
+                return False
+        case "Gemm":
+            if attributes.get("transA", 0):
+                return False
+        case "BatchNormalization":
+            if attributes.get("training_mode", 0):
+                return False
+        case "MatMul":
+            return _is_row_by_row_product(graph, node)
+    # a constant with the extent of the batch has a value for each of its rows
+    return not any(
+        name in graph.initializers and _spans_batch(graph, name, rank, batch)
+        for at, name in enumerate(node.input)
+        if (node.op_type, at) not in _WEIGHTS
+    )
+
+
+def _is_row_by_row_product(graph: ModelGraph, node: onnx.NodeProto) -> bool:
+    left, right = (graph.find_info(name) for name in node.input)
+    if left is None or right is None or node.input[0] in graph.initializers:
+        return False
+    if node.input[1] in graph.initializers:
+        return len(left.shape) >= 2 and len(right.shape) <= 2
+    return len(left.shape) == len(right.shape) > 2
+
+
+def _spans_batch(graph: ModelGraph, name: str, rank: int, batch: int) -> bool:
+    shape = graph.initializers[name].dims
+    return len(shape) >= rank and shape[0] == batch
+
+
+def _rank(graph: ModelGraph, node: onnx.NodeProto) -> int:
+    infos = (graph.find_info(name) for name in (*node.output, *node.input) if name)
+    return max((len(info.shape) for info in infos if info is not None), default=1)
+
+
+def in_chunks(piece: Piece, form: onnx.ModelProto, chunks: Sequence[int]) -> onnx.ModelProto | str:
+    """Return a form of a subgraph that runs on one piece of the batch after another.
+
+    Args:
+        piece: The subgraph.
+        form: What is computed for each piece, with the inputs and outputs of the subgraph.
+        chunks: Extents of the pieces.
+    """
+    batch = batch_of(piece)
+    if batch is None or sum(chunks) != batch:
+        return f"its batch cannot be cut into {'+'.join(map(str, chunks))}"
+    odd = [node.op_type for node in form.graph.node if node.op_type not in _ROW_BY_ROW]
+    if odd:
+        return f"a rewrite made a {odd[0]} of it, which may name the batch"
+    model = onnx.ModelProto()
+    model.CopyFrom(form)
+    graph = model.graph
+    bodies = list(graph.node)
+    del graph.node[:], graph.value_info[:]
+    sizes = f"{piece.outputs[0]}/chunks"
+    graph.initializer.append(numpy_helper.from_array(np.array(chunks, np.int64), sizes))
+    version = piece.graph.opset("")
+    for name in piece.inputs:
+        parts = [_part(name, at) for at in range(len(chunks))]
+        graph.node.append(_split(name, parts, sizes, chunks, version))
+    for at in range(len(chunks)):
+        graph.node.extend(_body(bodies, at, piece))
+    for name in piece.outputs:
+        parts = [_part(name, at) for at in range(len(chunks))]
+        graph.node.append(helper.make_node("Concat", parts, [name], f"{name}/joined", axis=0))
+    return model
+
+
+def _split(
+    name: str, parts: Sequence[str], sizes: str, chunks: Sequence[int], version: int
+) -> onnx.NodeProto:
+    if version < 13:  # the sizes were an attribute
+        return helper.make_node("Split", [name], parts, f"{name}/cut", axis=0, split=list(chunks))
+    return helper.make_node("Split", [name, sizes], parts, f"{name}/cut", axis=0)
+
+
+def _body(nodes: Sequence[onnx.NodeProto], at: int, piece: Piece) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes for one piece, its tensors called after it."""
+    own = {*piece.inputs, *(name for node in nodes for name in node.output if name)}
+    for node in nodes:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.name = _part(node.name, at)
+        copy.input[:] = [_part(name, at) if name in own else name for name in node.input]
+        copy.output[:] = [_part(name, at) if name else name for name in node.output]
+        yield copy
+
+
+def _part(name: str, at: int) -> str:
+    return f"{name}/part{at}"

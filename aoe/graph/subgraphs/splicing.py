@@ -1,0 +1,126 @@
+"""Puts another form of subgraphs into the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from aoe.graph.model_graph import ModelGraph, names_read
+from aoe.graph.rewrite import prune_opsets
+from aoe.graph.subgraphs.piece import Piece
+from aoe.graph.weights import without_initializers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splice:
+    """A subgraph, and a model with the same inputs and outputs that takes its place."""
+
+    piece: Piece
+    form: onnx.ModelProto
+
+
+def splice(whole: ModelGraph, splices: Sequence[Splice]) -> onnx.ModelProto:
+    """Return the model with other forms of some of its subgraphs.
+
+    Every subgraph is a run of neighbours (see `partition`), so its other form stands where it
+    stood and the order stays topological. What a form names newly gets names of its own.
+
+    Args:
+        whole: The imported model.
+        splices: Subgraphs without a node in common.
+    """
+    taken = set(whole.producer) | set(whole.initializers) | set(whole.consumers)
+    taken |= {value.name for value in whole.proto.graph.input} | whole.output_names
+    at_start = {min(one.piece.nodes): one for one in splices}
+    gone = {at for one in splices for at in one.piece.nodes}
+    nodes: list[onnx.NodeProto] = []
+    constants: dict[str, onnx.TensorProto] = {
+        tensor.name: tensor for tensor in whole.proto.graph.initializer
+    }
+    opsets = {entry.domain: entry.version for entry in whole.proto.opset_import}
+    for at, node in enumerate(whole.nodes):
+        if at in at_start:
+            form = at_start[at].form
+            names = _fresh_names(at_start[at], taken)
+            nodes += [_renamed(node, names) for node in form.graph.node]
+            constants |= _constants(form, names, constants)
+            for entry in form.opset_import:
+                opsets.setdefault(entry.domain, entry.version)
+        if at not in gone:
+            nodes.append(node)
+    return _model(whole.proto, nodes, constants, opsets)
+
+
+def _fresh_names(one: Splice, taken: set[str]) -> dict[str, str]:
+    """Return other names for what only the form has and somebody else has too."""
+    own = {*one.piece.inputs, *one.piece.graph.producer, *one.piece.graph.initializers}
+    graph = one.form.graph
+    made = [tensor.name for tensor in graph.initializer]
+    made += [name for node in graph.node for name in node.output if name]
+    names: dict[str, str] = {}
+    for name in made:
+        if name in own:
+            continue
+        wanted, number = name, 1
+        while wanted in taken:
+            number += 1
+            wanted = f"{name}_{number}"
+        names[name] = wanted
+        taken.add(wanted)
+    return names
+
+
+def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+    found = onnx.NodeProto()
+    found.CopyFrom(node)
+    found.input[:] = [names.get(name, name) for name in node.input]
+    found.output[:] = [names.get(name, name) for name in node.output]
+    return found
+
+
+def _constants(
+    form: onnx.ModelProto, names: Mapping[str, str], known: Mapping[str, onnx.TensorProto]
+) -> dict[str, onnx.TensorProto]:
+    found = {}
+    for tensor in form.graph.initializer:
+        name = names.get(tensor.name, tensor.name)
+        if name not in known:
+            copy = onnx.TensorProto()
+            copy.CopyFrom(tensor)
+            copy.name = name
+            found[name] = copy
+    return found
+
+
+def _model(
+    proto: onnx.ModelProto,
+    nodes: Sequence[onnx.NodeProto],
+    constants: Mapping[str, onnx.TensorProto],
+    opsets: Mapping[str, int],
+) -> onnx.ModelProto:
+    model = without_initializers(proto)
+    del model.graph.node[:], model.graph.value_info[:], model.opset_import[:]
+    model.graph.node.extend(nodes)
+    used = {name for node in nodes for name in names_read(node)}
+    used |= {value.name for value in (*proto.graph.output, *proto.graph.input)}
+    model.graph.initializer.extend(tensor for name, tensor in constants.items() if name in used)
+    for domain, version in opsets.items():
+        model.opset_import.add(domain=domain, version=version)
+    _name_nodes(model.graph)
+    prune_opsets(model)
+    return model
+
+
+def _name_nodes(graph: onnx.GraphProto) -> None:
+    """Give nodes that share a name, or have none, one of their own."""
+    seen: set[str] = set()
+    for node in graph.node:
+        wanted = node.name or f"{node.op_type}_{node.output[0]}"
+        name, number = wanted, 1
+        while name in seen:
+            number += 1
+            name = f"{wanted}_{number}"
+        seen.add(name)
+        node.name = name

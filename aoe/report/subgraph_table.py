@@ -1,0 +1,100 @@
+"""What subgraph tuning did, for people and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aoe.measurement import QUIET_SHARE
+from aoe.report.last_line import finished_line
+
+if TYPE_CHECKING:
+    from aoe.tuning.sgat.loop import TunedSubgraph
+    from aoe.tuning.sgat.result import SgatResult
+    from aoebank import AoebankError, Text
+
+_COLUMNS = ("subgraph", "places", "nodes", "before us", "after us", "speed-up", "bank", "form")
+_KINDS = "nrrrrr--"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubgraphTuningReport:
+    """What subgraph tuning made of a model."""
+
+    result: SgatResult
+    schema: str = "aoe.sgat/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return where everything is, and the summary."""
+        from aoe.tuning.sgat.result import sgat_summary
+
+        return {
+            "om": str(self.result.om_file),
+            "results": str(self.result.places.results),
+            "result_file": str(self.result.result_file),
+            "bank": str(self.result.bank),
+            "summary": sgat_summary(self.result),
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the table of subgraphs, the whole model, and where it is."""
+        result = self.result
+        if result.subgraphs:
+            text.line("subgraphs, times for one place in the model:")
+            text.table(_COLUMNS, [_cells(tuned, result) for tuned in result.subgraphs], _KINDS)
+        else:
+            text.line("no rule matches anything in this model")
+        text.line(_whole_model(result))
+        load = result.judgement.comparison.measurement.load
+        if load is not None and load.use.given_share < QUIET_SHARE:
+            text.line(f"do not believe these figures, the machine was busy: {load}")
+        for name, reason in result.judgement.dropped.items():
+            text.line(f"dropped {name}: {reason}")
+        text.line(f"tuned model: {result.om_file}")
+        has_records = result.bank_file.exists()
+        text.line(f"bank: {result.bank_file}" + ("" if has_records else " (no record yet)"))
+        text.line(finished_line(result, _reason_for_nothing(result)))
+
+
+def _reason_for_nothing(result: SgatResult) -> str:
+    """Return in one line why the model stays as it is."""
+    if not result.subgraphs:
+        return "no rule matches anything in this model"
+    if undecided := result.judgement.undecided:
+        return undecided
+    if not any(tuned.strategy is not None for tuned in result.subgraphs):
+        return "every subgraph is fastest as it is"
+    return "the whole model is not faster with the forms that win alone"
+
+
+def _cells(tuned: TunedSubgraph, result: SgatResult) -> tuple[str, ...]:
+    subgraph = tuned.subgraph
+    is_used = subgraph.graph_id in result.used_ids
+    form = str(tuned.strategy) if tuned.strategy is not None else "as it is"
+    return (
+        subgraph.op_name,
+        str(len(subgraph.places)),
+        str(len(subgraph.piece.nodes)),
+        f"{tuned.before_us:.1f}" if tuned.before_us else "-",
+        f"{tuned.after_us:.1f}" if tuned.after_us else "-",
+        f"{tuned.speedup:.2f}x" if tuned.speedup else "-",
+        tuned.outcome.value,
+        form if is_used or tuned.strategy is None else f"{form} (not in the model)",
+    )
+
+
+def _whole_model(result: SgatResult) -> str:
+    estimate, conditions = result.judgement.estimate, f"{result.target.core_num} threads"
+    if not result.judgement.kept:
+        return (
+            f"whole model: unchanged, no other form is kept ({result.baseline_ms:.3f} ms, "
+            f"{conditions}, ONNX Runtime with all optimisations)"
+        )
+    return (
+        f"whole model: {result.baseline_ms:.3f} ms -> {result.tuned_ms:.3f} ms, "
+        f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
+        f"{estimate.pairs} pairs, {conditions}, against ONNX Runtime with all optimisations)"
+    )

@@ -1,0 +1,107 @@
+"""Puts a model together from other forms of its subgraphs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from aoe.bank.subgraph_record import SubgraphStrategy
+from aoe.execute.messages import ModelPart
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.subgraphs.splicing import Splice, splice
+from aoe.graph.weights import WeightStore
+from aoe.om.file import FALLBACK, MODEL, WEIGHTS
+from aoe.tuning.sgat.subgraphs import Subgraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenForm:
+    """A subgraph in the form its strategy makes of it, at every place of the model.
+
+    Attributes:
+        subgraph: The subgraph.
+        strategy: What is done with it.
+        splices: Its form at each place where the strategy fits.
+        gain_us: Time it has proven, alone, to save in one run of the model, all places together.
+    """
+
+    subgraph: Subgraph
+    strategy: SubgraphStrategy
+    splices: tuple[Splice, ...]
+    gain_us: float
+
+    @property
+    def name(self) -> str:
+        """Its identity and its first place."""
+        return f"subgraph {self.subgraph.graph_id} ({self.subgraph.op_name})"
+
+    @property
+    def kind(self) -> str:
+        """What is done: the same done to others loses for the same reason."""
+        return str(self.strategy)
+
+
+class SubgraphAssembly:
+    """The parts of a model with other forms of its subgraphs, in one directory.
+
+    Args:
+        directory: Directory to be made for the parts.
+        original: The model as it was imported.
+        graph: The same in the form rules read.
+    """
+
+    def __init__(self, directory: Path, original: onnx.ModelProto, graph: ModelGraph) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self._original = original
+        self._graph = graph
+        self._store = WeightStore(directory / WEIGHTS)
+        _write(self._store, original, directory / FALLBACK)
+
+    def close(self) -> None:
+        """Finish the weights file; no model can be added then."""
+        self._store.close()
+
+    @property
+    def untuned(self) -> ModelPart:
+        """The imported model, for ONNX Runtime to optimise as it likes."""
+        return ModelPart(model=self.directory / FALLBACK, optimize=True)
+
+    def proto_with(self, forms: Sequence[ChosenForm]) -> onnx.ModelProto:
+        """Return the model with these forms; without any it is the imported one."""
+        if not forms:
+            return self._original
+        return splice(self._graph, [one for form in forms for one in form.splices])
+
+    def write_model(self, kernels: Sequence[ChosenForm], name: str = MODEL) -> ModelPart:
+        """Write the model with these forms; its weights join those that are there."""
+        if kernels:
+            _write(self._store, self.proto_with(kernels), self.directory / name)
+        else:
+            shutil.copyfile(self.directory / FALLBACK, self.directory / name)
+        return ModelPart(model=self.directory / name, optimize=True)
+
+
+def write_parts(directory: Path, original: onnx.ModelProto, form: onnx.ModelProto | None) -> None:
+    """Write the parts of a tuned model into a directory, which is made.
+
+    Args:
+        directory: The directory.
+        original: The model as it was imported.
+        form: The tuned one; None for the imported one.
+    """
+    directory.mkdir()
+    with WeightStore(directory / WEIGHTS) as store:
+        _write(store, original, directory / FALLBACK)
+        if form is not None:
+            _write(store, form, directory / MODEL)
+    if form is None:
+        shutil.copyfile(directory / FALLBACK, directory / MODEL)
+
+
+def _write(store: WeightStore, proto: onnx.ModelProto, file: Path) -> None:
+    file.write_bytes(store.externalize(proto).SerializeToString(deterministic=True))

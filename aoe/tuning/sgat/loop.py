@@ -1,0 +1,292 @@
+"""The closed loop for one subgraph: look up, propose, measure, learn, settle, remember."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from aoe.bank.subgraph_record import SubgraphStrategy
+from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank, SubgraphNote
+from aoe.graph.rewrites.protocol import RewriteRule
+from aoe.graph.subgraphs.forms import form_of
+from aoe.measurement import (
+    Measurement,
+    MeasurePolicy,
+    Outcome,
+    SpeedupEstimate,
+    accepts,
+    estimate_speedup,
+)
+from aoe.results.files import RepoOutcome
+from aoe.tuning.search.protocol import Trial
+from aoe.tuning.search.registry import make_search
+from aoe.tuning.sgat.measuring import FormMeasurer
+from aoe.tuning.sgat.space import strategy_space
+from aoe.tuning.sgat.subgraphs import DEFAULT, Subgraph, features_of
+from aoebank import Event
+
+ACCEPT_SPEEDUP = 1.01
+"""Lower bound of the speed-up a subgraph needs: it is larger than an operator, and what changes is
+a part of it."""
+_DEFAULT_TRIAL = Trial(outcome=Outcome.CORRECT, speedup=1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyTrial:
+    """A strategy and what measuring it gave."""
+
+    strategy: SubgraphStrategy
+    measurement: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedSubgraph:
+    """What became of a subgraph.
+
+    Attributes:
+        subgraph: The subgraph.
+        outcome: What a run did about it in the bank.
+        reason: Why, in words.
+        strategy: What is done with it, None for the default.
+        before_us: Time of the default in this run, None if it was not measured.
+        speedup: Of the strategy, measured now or when its record was written.
+        proven_speedup: What of it is beyond noise, 1 if unknown.
+        trials: Everything measured on the way.
+    """
+
+    subgraph: Subgraph
+    outcome: RepoOutcome
+    reason: str
+    strategy: SubgraphStrategy | None = None
+    before_us: float | None = None
+    speedup: float | None = None
+    proven_speedup: float = 1.0
+    trials: tuple[StrategyTrial, ...] = ()
+
+    @property
+    def after_us(self) -> float | None:
+        """Time of the strategy, None if it was not measured in this run."""
+        if self.before_us is None or self.speedup is None:
+            return None
+        return self.before_us / self.speedup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubgraphTools:
+    """What subgraphs are tuned with.
+
+    Attributes:
+        bank: Where they are looked up and stored.
+        rules: By name.
+        measurer: Makes what measures the forms of a subgraph.
+        screen: Policy for candidates.
+        final: Policy for the winner.
+        method: Name of the search.
+        budget: Most trials for one subgraph.
+        seed: Of the search.
+        repeat_tune: True to tune what the bank has.
+        out_of_time: True when no more is to be searched.
+        tell_trial: Is told the subgraph, trials done, how many there may be, the best speed-up.
+    """
+
+    bank: SubgraphBank
+    rules: Mapping[str, RewriteRule]
+    measurer: Callable[[Subgraph], FormMeasurer]
+    screen: MeasurePolicy
+    final: MeasurePolicy
+    method: str
+    budget: int
+    seed: int
+    repeat_tune: bool = False
+    out_of_time: Callable[[], bool] = lambda: False
+    tell_trial: Callable[[Subgraph, int, int, float | None], None] = field(
+        default=lambda subgraph, done, budget, best: None
+    )
+
+
+def tune_subgraph(subgraph: Subgraph, tools: SubgraphTools) -> TunedSubgraph:
+    """Return what becomes of a subgraph; what is learned is in the bank when this returns.
+
+    bank   REPEAT_TUNE   tuned better than   -> outcome       record
+    hit    no            (not tuned)            reserved      used as it is
+    hit    yes           the record             update        replaced
+    hit    yes           -                      reserved      used as it is
+    stale  any           the default            update        replaced
+    miss   any           the default            add           written
+    miss   any           -                      unsatisfied   nothing
+
+    A stale record (its rule is gone or changed, or does not match any more) is a miss with a
+    reason; one that stays because nothing better is found is noted as unsatisfied.
+
+    Raises:
+        AoebankError: the bank cannot be used.
+    """
+    stored = tools.bank.find(subgraph.graph_id)
+    flaw = _flaw(subgraph, stored, tools)
+    usable = stored if stored is not None and not flaw else None
+    if usable is not None and not tools.repeat_tune:
+        return _from_bank(subgraph, usable)
+    if not tools.repeat_tune and tools.bank.is_hopeless(subgraph.graph_id, subgraph.options):
+        reason = "default was best in an earlier search"
+        return TunedSubgraph(subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason=reason)
+    found = _search(subgraph, tools, usable)
+    why = f"its record is stale: {flaw}" if flaw else "not in the bank"
+    return _settled(subgraph, tools, stored, usable, found, "REPEAT_TUNE" if usable else why)
+
+
+def _flaw(subgraph: Subgraph, stored: StoredSubgraph | None, tools: SubgraphTools) -> str:
+    """Return why a record cannot be used, the empty string if it can or there is none."""
+    if stored is None:
+        return ""
+    if stored.strategy is None:
+        return stored.flaw
+    form = form_of(subgraph.piece, stored.strategy, tools.rules)
+    return form if isinstance(form, str) else ""
+
+
+def _from_bank(subgraph: Subgraph, stored: StoredSubgraph) -> TunedSubgraph:
+    speedup = stored.speedup
+    return TunedSubgraph(
+        subgraph=subgraph,
+        outcome=RepoOutcome.RESERVED,
+        reason="in the bank",
+        strategy=stored.strategy,
+        speedup=speedup,
+        before_us=stored.cost_us * speedup if stored.cost_us and speedup else None,
+        proven_speedup=stored.speedup_low or 1.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What a search found: its best strategy with fresh pairs."""
+
+    trials: tuple[StrategyTrial, ...]
+    strategy: SubgraphStrategy | None = None
+    measurement: Measurement | None = None
+    estimate: SpeedupEstimate | None = None
+    stored_now: SpeedupEstimate | None = None
+    is_cut: bool = False
+
+
+def _search(subgraph: Subgraph, tools: SubgraphTools, usable: StoredSubgraph | None) -> _Found:
+    choices = strategy_space(subgraph)
+    measurer = tools.measurer(subgraph)
+    search = make_search(tools.method, choices.space, budget=tools.budget, seed=tools.seed)
+    known: dict[SubgraphStrategy, Measurement] = {}
+    is_cut = False
+    while not (is_cut := tools.out_of_time()):
+        asked = search.ask(1)
+        if not asked or search.is_converged:
+            break
+        strategy = choices.strategy(asked[0])
+        if not strategy.is_default and strategy not in known:
+            known[strategy] = measurer.measure(strategy, tools.screen)
+            tools.tell_trial(subgraph, len(known), tools.budget, _best_speedup(known))
+        measured = known.get(strategy)
+        search.tell(asked[0], Trial.of(measured) if measured else _DEFAULT_TRIAL)
+    trials = tuple(StrategyTrial(strategy=s, measurement=m) for s, m in known.items())
+    good = {strategy: m for strategy, m in known.items() if m.is_correct}
+    if not good:
+        return _Found(trials=trials, is_cut=is_cut)
+    best = max(good, key=lambda strategy: good[strategy].speedup)
+    fresh = measurer.measure(best, tools.final)
+    stored_now = None
+    if usable is not None and usable.strategy is not None and usable.strategy != best:
+        again = measurer.measure(usable.strategy, tools.final)
+        stored_now = estimate_speedup(again) if again.is_correct else None
+    return _Found(
+        trials=trials,
+        strategy=best,
+        measurement=fresh if fresh.is_correct else None,
+        estimate=estimate_speedup(fresh) if fresh.is_correct else None,
+        stored_now=stored_now,
+        is_cut=is_cut,
+    )
+
+
+def _best_speedup(known: Mapping[SubgraphStrategy, Measurement]) -> float | None:
+    return max((m.speedup for m in known.values() if m.is_correct), default=None)
+
+
+def _settled(
+    subgraph: Subgraph,
+    tools: SubgraphTools,
+    stored: StoredSubgraph | None,
+    usable: StoredSubgraph | None,
+    found: _Found,
+    why: str,
+) -> TunedSubgraph:
+    busy = found.measurement is not None and not found.measurement.is_quiet
+    good = not busy and found.estimate is not None and accepts(found.estimate, ACCEPT_SPEEDUP)
+    if usable is not None and not (good and _beats(found, usable)):
+        return replace(_from_bank(subgraph, usable), trials=found.trials)
+    result = TunedSubgraph(
+        subgraph=subgraph,
+        outcome=RepoOutcome.UNSATISFIED,
+        reason=f"{why}; {_nothing(found, busy=busy)}",
+        before_us=found.measurement.baseline_latency_us if found.measurement else None,
+        trials=found.trials,
+    )
+    if not good or found.strategy is None or found.estimate is None:
+        if not busy and not found.is_cut:  # else a later run has to decide
+            tools.bank.note([(subgraph.graph_id, _note(subgraph, tools, found))])
+        return result
+    outcome = RepoOutcome.ADD if stored is None else RepoOutcome.UPDATE
+    refusal = tools.bank.save(
+        subgraph.graph_id,
+        features_of(subgraph.piece),
+        found.strategy,
+        replace(_note(subgraph, tools, found), event=Event(outcome.value)),
+    )
+    if refusal:
+        return replace(result, reason=refusal)
+    return replace(
+        result,
+        outcome=outcome,
+        reason=str(found.strategy),
+        strategy=found.strategy,
+        speedup=found.estimate.median,
+        proven_speedup=max(1.0, found.estimate.low),
+    )
+
+
+def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> SubgraphNote:
+    """Return what is remembered of a search that found nothing better."""
+    return SubgraphNote(
+        event=Event.UNSATISFIED,
+        op_names=subgraph.piece.op_names,
+        estimate=found.estimate,
+        measurement=found.measurement,
+        search={
+            "method": tools.method,
+            "seed": tools.seed,
+            "trials": len(found.trials),
+            "options": list(subgraph.options),
+            "strategy": str(found.strategy or DEFAULT),
+        },
+    )
+
+
+def _beats(found: _Found, usable: StoredSubgraph) -> bool:
+    """Return whether what was found is another strategy, surely faster than the record's."""
+    if found.estimate is None or found.strategy == usable.strategy:
+        return False
+    now = found.stored_now
+    return now is None or found.estimate.low > now.median * ACCEPT_SPEEDUP
+
+
+def _nothing(found: _Found, *, busy: bool) -> str:
+    """Return why nothing is done, in words."""
+    if not found.trials:
+        return "no time was left" if found.is_cut else "nothing to try"
+    if found.strategy is None:
+        return f"no form works: {found.trials[0].measurement.detail}"
+    if busy:
+        return "not decided, the machine was busy"
+    if found.estimate is None:
+        return f"{found.strategy}: failed when it was measured again"
+    return (
+        f"{found.strategy} is no {ACCEPT_SPEEDUP}x: {found.estimate.median:.3f}x "
+        f"({found.estimate.low:.3f} to {found.estimate.high:.3f})"
+    )

@@ -1,0 +1,92 @@
+"""Measures forms of one subgraph against ONNX Runtime's own, in the worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+
+from aoe.bank.subgraph_record import SubgraphStrategy
+from aoe.errors import RunError, RunTimeoutError
+from aoe.execute.messages import ModelPart
+from aoe.execute.runner import Runner
+from aoe.execute.tasks import ComparisonTerms, ModelComparison
+from aoe.graph.rewrites.protocol import RewriteRule
+from aoe.graph.subgraphs.forms import form_of, tolerance_of
+from aoe.measurement import Measurement, MeasurePolicy, Outcome
+from aoe.ort.inputs import ModelInputs
+from aoe.tuning.sgat.subgraphs import Subgraph
+
+_TIMEOUT_S = 120.0
+_BASELINE, _CANDIDATE = "subgraph.onnx", "candidate.onnx"
+
+
+class FormMeasurer:
+    """Measures what strategies make of one subgraph.
+
+    Args:
+        subgraph: The subgraph; its first place is measured, with the weights it has there.
+        rules: By name.
+        runner: Measures.
+        directory: Existing scratch directory.
+        seed: Of the inputs.
+        bytes_around: What one inference of the model reads and writes besides.
+    """
+
+    def __init__(
+        self,
+        subgraph: Subgraph,
+        rules: Mapping[str, RewriteRule],
+        runner: Runner,
+        *,
+        directory: Path,
+        seed: int,
+        bytes_around: int,
+    ) -> None:
+        self._piece = subgraph.piece
+        self._rules = rules
+        self._runner = runner
+        self._directory = directory
+        self._inputs = ModelInputs(seed=seed)
+        self._bytes_around = bytes_around
+        self._is_written = False
+
+    def measure(self, strategy: SubgraphStrategy, policy: MeasurePolicy) -> Measurement:
+        """Return how fast a strategy is; a failure of any kind is a measurement too."""
+        form = form_of(self._piece, strategy, self._rules)
+        if isinstance(form, str):
+            return Measurement.failure(Outcome.CONSTRAINTS, form)
+        terms = ComparisonTerms(
+            tolerance=tolerance_of(strategy, self._rules), bytes_around=self._bytes_around
+        )
+        try:
+            found: ModelComparison = self._runner.call(
+                "compare_models",
+                timeout_s=_TIMEOUT_S,
+                baseline=self._baseline(),
+                tuned=replace(self._written(form, _CANDIDATE), blocked=strategy.blocked),
+                policy=policy,
+                inputs=self._inputs,
+                terms=terms,
+            )
+        except RunError as error:
+            timed_out = isinstance(error, RunTimeoutError)
+            return Measurement.failure(
+                Outcome.TIMEOUT if timed_out else Outcome.RUNTIME, str(error)
+            )
+        if not found.measurement.is_correct:
+            return Measurement.failure(Outcome.CORRECTNESS, found.deviation.detail)
+        return found.measurement
+
+    def _baseline(self) -> ModelPart:
+        if not self._is_written:
+            self._written(self._piece.proto, _BASELINE)
+            self._is_written = True
+        return ModelPart(model=self._directory / _BASELINE)
+
+    def _written(self, proto: onnx.ModelProto, name: str) -> ModelPart:
+        file = self._directory / name
+        file.write_bytes(proto.SerializeToString())
+        return ModelPart(model=file)

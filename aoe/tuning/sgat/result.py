@@ -1,0 +1,217 @@
+"""What a run of subgraph tuning gives, and the files that say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aoe.results.files import (
+    RepoOutcome,
+    finite_or_none,
+    improvement_percent,
+    improvement_text,
+    load_to_json,
+    memory_to_json,
+    write_json,
+)
+from aoe.results.sgat import SgatReport, SubgraphResult
+from aoe.target import Target
+from aoe.tuning.chosen_graph import ChosenGraph
+from aoe.tuning.opat.judging.judge import Judgement
+from aoe.tuning.sgat.assembly import ChosenForm
+from aoe.tuning.sgat.loop import TunedSubgraph
+from aoe.tuning.workbench import ResultPlaces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SgatResult:
+    """What a run of subgraph tuning gave.
+
+    Attributes:
+        model: Name, path and sha256 of the model that was tuned.
+        target: What it was tuned for.
+        versions: Of aoe, halide, onnxruntime.
+        bank: Root of the bank.
+        bank_file: Its file of subgraphs for this target.
+        places: Where everything was written.
+        subgraphs: Every subgraph with something to choose.
+        without_options: Distinct subgraphs without.
+        refused: Pieces that cannot be tuned by themselves: first node and reason.
+        judgement: What held up in the whole model, and its measured speed-up.
+        chosen: The graph for the modes that follow; None if the imported one stays.
+        report: Contents of AOE's result file.
+        seconds: Duration of the run.
+    """
+
+    model: Mapping[str, str]
+    target: Target
+    versions: Mapping[str, str]
+    bank: Path
+    bank_file: Path
+    places: ResultPlaces
+    subgraphs: tuple[TunedSubgraph, ...]
+    without_options: int
+    refused: tuple[tuple[str, str], ...]
+    judgement: Judgement[ChosenForm]
+    chosen: ChosenGraph | None
+    report: SgatReport
+    seconds: float
+
+    @property
+    def tuning_name(self) -> str:
+        """Name of the run."""
+        return self.places.tuning_name
+
+    @property
+    def om_file(self) -> Path:
+        """The tuned model."""
+        return self.places.om_file
+
+    @property
+    def result_file(self) -> Path:
+        """AOE's result file."""
+        return self.places.result_file
+
+    @property
+    def speedup(self) -> float:
+        """Of the whole model; 1 if every subgraph stays as it is."""
+        return self.judgement.estimate.median if self.judgement.kept else 1.0
+
+    @property
+    def baseline_ms(self) -> float:
+        """Median time of the untuned model."""
+        return self.judgement.comparison.measurement.baseline_latency_us / 1e3
+
+    @property
+    def tuned_ms(self) -> float:
+        """Time of the tuned model: that of the untuned one over the speed-up."""
+        return self.baseline_ms / self.speedup
+
+    @property
+    def used_ids(self) -> frozenset[str]:
+        """Identities of the subgraphs that are in another form in the tuned model."""
+        return frozenset(form.subgraph.graph_id for form in self.judgement.kept)
+
+
+def subgraph_result(tuned: TunedSubgraph) -> SubgraphResult:
+    """Return what the result file says of a subgraph."""
+    tried = [trial.measurement for trial in tuned.trials]
+    return SubgraphResult(
+        repo_key=tuned.subgraph.graph_id,
+        outcome=tuned.outcome,
+        strategy=str(tuned.strategy) if tuned.strategy is not None else "",
+        before_us=tuned.before_us,
+        after_us=tuned.after_us,
+        failed=bool(tried) and not any(found.is_correct for found in tried),
+    )
+
+
+def write_subgraph_details(result: SgatResult) -> None:
+    """Write `summary.json` and `subgraph_tuning/`, a file for each subgraph.
+
+    Raises:
+        OutputError: one of them cannot be written.
+    """
+    folder = result.places.results
+    for tuned in result.subgraphs:
+        file = folder / "subgraph_tuning" / f"{tuned.subgraph.graph_id}.json"
+        write_json(file, _detail(tuned))
+    write_json(folder / "summary.json", sgat_summary(result))
+
+
+def sgat_summary(result: SgatResult) -> dict[str, Any]:
+    """Return the whole run in figures, as `summary.json` and `--json` have it."""
+    judgement, target, estimate = result.judgement, result.target, result.judgement.estimate
+    unchanged = not judgement.kept
+    return {
+        "schema": "aoe.sgat_summary/1",
+        "tuning_name": result.tuning_name,
+        "model": dict(result.model),
+        "om": result.om_file.name,
+        "target": {
+            "soc_version": target.soc_version,
+            "core_num": target.core_num,
+            "cpu_model": target.cpu_model,
+        },
+        "versions": dict(result.versions),
+        "seconds": round(result.seconds, 1),
+        "baseline": "onnxruntime, all optimisations, same threads",
+        "unchanged": unchanged,
+        "baseline_ms": round(result.baseline_ms, 4),
+        "tuned_ms": round(result.tuned_ms, 4),
+        "speedup": round(result.speedup, 4),
+        "speedup_low": 1.0 if unchanged else round(estimate.low, 4),
+        "speedup_high": 1.0 if unchanged else round(estimate.high, 4),
+        "pairs": estimate.pairs,
+        "performance_improvement": improvement_text(result.speedup),
+        "improvement_percent": round(improvement_percent(result.speedup), 2),
+        "memory": memory_to_json(judgement.memory),
+        "machine": load_to_json(judgement.comparison.measurement.load),
+        "max_abs_err": finite_or_none(judgement.comparison.deviation.max_abs_err),
+        "repo": {
+            outcome.value: sum(tuned.outcome is outcome for tuned in result.subgraphs)
+            for outcome in RepoOutcome
+        },
+        "subgraphs": [_row(tuned, result) for tuned in result.subgraphs],
+        "subgraphs_without_options": result.without_options,
+        "left_to_onnxruntime": [
+            {"node": node, "reason": reason} for node, reason in result.refused
+        ],
+    }
+
+
+def _row(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
+    return {
+        "graph_id": tuned.subgraph.graph_id,
+        "places": [piece.op_names[-1] for piece in tuned.subgraph.places],
+        "nodes": len(tuned.subgraph.piece.nodes),
+        "strategy": str(tuned.strategy) if tuned.strategy is not None else None,
+        "before_us": _rounded(tuned.before_us),
+        "after_us": _rounded(tuned.after_us),
+        "speedup": _rounded(tuned.speedup),
+        "outcome": tuned.outcome.value,
+        "reason": tuned.reason,
+        "in_model": tuned.subgraph.graph_id in result.used_ids,
+        "dropped": next(
+            (
+                drop.reason
+                for name, drop in result.judgement.drops.items()
+                if tuned.subgraph.graph_id in name
+            ),
+            None,
+        ),
+    }
+
+
+def _detail(tuned: TunedSubgraph) -> dict[str, Any]:
+    subgraph = tuned.subgraph
+    return {
+        "schema": "aoe.subgraph_tuning/1",
+        "graph_id": subgraph.graph_id,
+        "nodes": list(subgraph.piece.op_names),
+        "options": list(subgraph.options),
+        "refused": [
+            {"rule": refusal.rule, "nodes": list(refusal.nodes), "why": refusal.why}
+            for refusal in subgraph.refusals
+        ],
+        "outcome": tuned.outcome.value,
+        "reason": tuned.reason,
+        "strategy": str(tuned.strategy) if tuned.strategy is not None else None,
+        "trials": [
+            {
+                "strategy": str(trial.strategy),
+                "outcome": trial.measurement.outcome.value,
+                "speedup": _rounded(
+                    trial.measurement.speedup if trial.measurement.is_correct else None
+                ),
+                "detail": trial.measurement.detail,
+            }
+            for trial in tuned.trials
+        ],
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return round(value, 4) if value is not None else None

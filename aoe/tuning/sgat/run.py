@@ -1,0 +1,323 @@
+"""Subgraph tuning (SGAT), from a model file to another form of it, a bank and reports.
+
+import -> cut into subgraphs -> find what rules match -> for each distinct subgraph:
+    look it up -> search among forms -> settle -> bank     (the bank is written each time)
+-> put the forms that won into the model -> judge the whole model -> write it and the reports
+
+The page to read first: `_tune_model` is the chart. Operators are tuned in the graph this leaves, if
+that mode follows.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from aoe.bank.subgraph_record import SubgraphStrategy
+from aoe.bank.subgraphs import SubgraphBank, SubgraphNote
+from aoe.errors import OptionError
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrites.preparation import prepared
+from aoe.graph.rewrites.registry import RULES
+from aoe.graph.subgraphs.forms import form_of
+from aoe.graph.subgraphs.splicing import Splice
+from aoe.om.file import Manifest, SubgraphUse, write_offline_model
+from aoe.ort.static_shapes import infer_tensors
+from aoe.results.files import TuningResult, write_json
+from aoe.results.sgat import SgatReport, sgat_report_to_json
+from aoe.settings import LARGEST_SEED
+from aoe.tuning.chosen_graph import ChosenGraph
+from aoe.tuning.live_report import LiveReport, Stopwatch
+from aoe.tuning.mode import JobType, TuneContext
+from aoe.tuning.opat.judging.comparing import ModelComparer
+from aoe.tuning.opat.judging.judge import Judge, Judgement
+from aoe.tuning.policies import final_policy, judging_s, screen_policy, variant_policy
+from aoe.tuning.search.registry import SEARCHES
+from aoe.tuning.sgat.assembly import ChosenForm, SubgraphAssembly, write_parts
+from aoe.tuning.sgat.loop import SubgraphTools, TunedSubgraph, tune_subgraph
+from aoe.tuning.sgat.measuring import FormMeasurer
+from aoe.tuning.sgat.result import SgatResult, subgraph_result, write_subgraph_details
+from aoe.tuning.sgat.subgraphs import FoundSubgraphs, Subgraph, find_subgraphs, log_rules
+from aoe.tuning.workbench import Workbench, model_path, open_workbench
+from aoebank import Event
+
+
+def check(context: TuneContext) -> None:
+    """Refuse a training program, an unknown search and an odd seed; see `Mode.check`."""
+    model_path(context, JobType.SGAT)
+    search, seed = context.settings.search, context.settings.seed
+    if not 0 <= seed <= LARGEST_SEED:
+        raise OptionError("--seed", "no seed", got=seed, expected=f"0 to {LARGEST_SEED}")
+    if search not in SEARCHES:
+        raise OptionError("--search", "unknown search", got=search, expected=" or ".join(SEARCHES))
+
+
+def run(context: TuneContext) -> SgatResult:
+    """Tune the subgraphs of a model file; see `Mode.run`.
+
+    Raises:
+        AoeError: the model cannot be run at all, or a result cannot be written. Records found
+            before that are in the bank.
+    """
+    name = model_path(context, JobType.SGAT).name
+    context.progress.step(f"{JobType.SGAT.words} of {name}")
+    with open_workbench(context, JobType.SGAT) as bench:
+        places = bench.places
+        report = LiveReport(
+            SgatReport(tuning_name=places.tuning_name),
+            lambda report: write_json(places.result_file, sgat_report_to_json(report)),
+            bench.stopwatch,
+        )
+        report.update()
+        try:
+            return _tune_model(bench, report)
+        except Exception:
+            report.update(result=TuningResult.FAILED)
+            raise
+
+
+def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
+    bank = SubgraphBank(bench.journal)
+    graph = _graph(bench)
+    found = _found(bench, graph)
+    with closing(SubgraphAssembly(bench.scratch / "parts", bench.model.proto, graph)) as assembly:
+        comparer = _comparer(bench, assembly)
+        baseline_us = comparer.once(()).comparison.measurement.baseline_latency_us
+        report.update(baseline_ms=baseline_us / 1e3)
+        searching = bench.stopwatch.keeping(judging_s(bench.stopwatch.limit_s, baseline_us))
+        tools = _tools(bench, bank, graph, searching)
+        tuned = tuple(_tuned(bench, report, found, tools))
+        judgement = _judged(bench, bank, comparer, tuned)
+        chosen = _chosen_graph(bank, assembly, judgement)
+    _write_model(bench, bank, chosen)
+    report.update(
+        baseline_ms=judgement.comparison.measurement.baseline_latency_us / 1e3,
+        speedup=judgement.estimate.median if judgement.kept else 1.0,
+        result=TuningResult.SUCCESSFUL,
+    )
+    result = SgatResult(
+        model={
+            "name": bench.model.name,
+            "path": str(bench.model.path),
+            "sha256": bench.model.sha256,
+        },
+        target=bench.runner.target,
+        versions=bench.versions,
+        bank=bench.journal.bank.root,
+        bank_file=bank.file,
+        places=bench.places,
+        subgraphs=tuned,
+        without_options=found.without_options,
+        refused=found.refused,
+        judgement=judgement,
+        chosen=chosen,
+        report=report.value,
+        seconds=bench.stopwatch.elapsed_s(),
+    )
+    write_subgraph_details(result)
+    return result
+
+
+# ---- before tuning ----
+
+
+def _graph(bench: Workbench) -> ModelGraph:
+    """Return the imported model in the form rules read, with the shapes that are proven."""
+    proto = prepared(bench.model.proto)
+    tensors = infer_tensors(proto, bench.runner.device.open_session)
+    return ModelGraph(proto, tensors, block=0)
+
+
+def _found(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
+    bench.progress.step("cutting the model into subgraphs")
+    found = find_subgraphs(graph, RULES, uneven=False, blocked=False)
+    log_rules(found, bench.progress.detail)
+    places = sum(len(subgraph.places) for subgraph in found.subgraphs)
+    bench.progress.step(
+        f"{len(found.subgraphs)} distinct subgraphs with something to choose, at {places} places; "
+        f"{found.without_options} others"
+    )
+    return found
+
+
+# ---- the subgraphs ----
+
+
+def _tools(
+    bench: Workbench, bank: SubgraphBank, graph: ModelGraph, searching: Stopwatch
+) -> SubgraphTools:
+    settings, threads = bench.settings, bench.runner.target.core_num
+    around, folder = graph.bytes_touched(), bench.scratch / "forms"
+    folder.mkdir()
+
+    def measurer(subgraph: Subgraph) -> FormMeasurer:
+        return FormMeasurer(
+            subgraph,
+            RULES,
+            bench.runner,
+            directory=folder,
+            seed=settings.seed,
+            bytes_around=around,
+        )
+
+    def tell(subgraph: Subgraph, done: int, budget: int, best: float | None) -> None:
+        bench.progress.trial(subgraph.op_name, done, budget, best)
+
+    return SubgraphTools(
+        bank=bank,
+        rules=RULES,
+        measurer=measurer,
+        screen=screen_policy(threads),
+        final=final_policy(threads, accept_busy=settings.accept_busy),
+        method=settings.search,
+        budget=settings.trials,
+        seed=settings.seed,
+        repeat_tune=settings.repeat_tune,
+        out_of_time=searching.is_over,
+        tell_trial=tell,
+    )
+
+
+def _tuned(
+    bench: Workbench, report: LiveReport[SgatReport], found: FoundSubgraphs, tools: SubgraphTools
+) -> list[TunedSubgraph]:
+    bench.progress.plan(len(found.subgraphs))
+    done = []
+    for subgraph in found.subgraphs:
+        tuned = tune_subgraph(subgraph, tools)
+        done.append(tuned)
+        report.update(subgraphs=(*report.value.subgraphs, subgraph_result(tuned)))
+        speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
+        bench.progress.operator(
+            f"{subgraph.op_name} (x{len(subgraph.places)})",
+            f"{speedup}{tuned.outcome.value}: {tuned.reason}",
+        )
+    return done
+
+
+# ---- the whole model ----
+
+
+def _comparer(bench: Workbench, assembly: SubgraphAssembly) -> ModelComparer[ChosenForm]:
+    threads, accept_busy = bench.runner.target.core_num, bench.settings.accept_busy
+    return ModelComparer(
+        assembly,
+        bench.runner,
+        screen=variant_policy(threads, accept_busy=accept_busy),
+        final=final_policy(threads, accept_busy=accept_busy),
+        inputs=bench.inputs,
+    )
+
+
+def _judged(
+    bench: Workbench,
+    bank: SubgraphBank,
+    comparer: ModelComparer[ChosenForm],
+    tuned: tuple[TunedSubgraph, ...],
+) -> Judgement[ChosenForm]:
+    """Return what holds up in the whole model; what an earlier run settled is believed."""
+    verdicts = {
+        one.subgraph.graph_id: None
+        if bench.settings.repeat_tune
+        else bank.model_verdict(one.subgraph.graph_id)
+        for one in tuned
+    }
+    forms = [_chosen_form(bench, one, one.strategy) for one in tuned if one.strategy is not None]
+    forms = [form for form in forms if verdicts[form.subgraph.graph_id] is not Event.DROPPED]
+    known = all(verdicts[form.subgraph.graph_id] is Event.KEPT for form in forms)
+    bench.progress.step("judging the whole model")
+    judge = Judge(comparer, bench.progress.step, bench.stopwatch.left_s)
+    judgement = judge.confirm(forms) if known else judge.judge(forms)
+    if judgement.undecided:
+        bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")
+    news = [form for form in forms if not known or form not in judgement.kept]
+    bank.note(
+        [
+            (form.subgraph.graph_id, _model_note(form, judgement))
+            for form in news
+            if judgement.is_decided(form)
+        ]
+    )
+    return judgement
+
+
+def _chosen_form(bench: Workbench, tuned: TunedSubgraph, strategy: SubgraphStrategy) -> ChosenForm:
+    """Return a form at every place it fits; weights of another place may not be as rules need."""
+    splices = []
+    for piece in tuned.subgraph.places:
+        form = form_of(piece, strategy, RULES)
+        if isinstance(form, str):
+            bench.progress.warn(f"{piece.op_names[-1]} stays as it is: {form}")
+        else:
+            splices.append(Splice(piece=piece, form=form))
+    saved_us = (tuned.before_us or 0.0) * (1 - 1 / tuned.proven_speedup)
+    return ChosenForm(
+        subgraph=tuned.subgraph,
+        strategy=strategy,
+        splices=tuple(splices),
+        gain_us=saved_us * len(splices),
+    )
+
+
+def _model_note(form: ChosenForm, judgement: Judgement[ChosenForm]) -> SubgraphNote:
+    drop = judgement.drops.get(form.name)
+    return SubgraphNote(
+        event=Event.KEPT if drop is None else Event.DROPPED,
+        op_names=form.subgraph.piece.op_names,
+        estimate=judgement.estimate if drop is None else drop.estimate,
+        search={
+            "strategy": str(form.strategy),
+            "reason": "the whole model is faster with all that are kept"
+            if drop is None
+            else drop.reason,
+        },
+    )
+
+
+def _chosen_graph(
+    bank: SubgraphBank, assembly: SubgraphAssembly, judgement: Judgement[ChosenForm]
+) -> ChosenGraph | None:
+    if not judgement.kept:
+        return None
+    uses = tuple(
+        SubgraphUse(
+            graph_id=form.subgraph.graph_id,
+            strategy=str(form.strategy),
+            bank_file=bank.file.name,
+            op_names=tuple(one.piece.op_names[-1] for one in form.splices),
+        )
+        for form in judgement.kept
+    )
+    return ChosenGraph(proto=assembly.proto_with(judgement.kept), uses=uses)
+
+
+# ---- writing ----
+
+
+def _write_model(bench: Workbench, bank: SubgraphBank, chosen: ChosenGraph | None) -> None:
+    target, om_file = bench.runner.target, bench.places.om_file
+    bench.progress.step(f"writing {om_file}")
+    parts = _final_parts(bench, chosen)
+    uses = chosen.uses if chosen is not None else ()
+    manifest = Manifest(
+        name=bench.model.name,
+        model_sha256=bench.model.sha256,
+        soc_version=target.soc_version,
+        core_num=target.core_num,
+        cpu_features=(),
+        nchwc_block=bench.runner.device.channel_block(),
+        versions=dict(bench.versions),
+        kernels=(),
+        parts={},
+        subgraphs=uses,
+    )
+    write_offline_model(om_file, parts, manifest)
+    if bench.places.bank is not None:
+        bank.copy_to(bench.places.bank, [use.graph_id for use in uses])
+
+
+def _final_parts(bench: Workbench, chosen: ChosenGraph | None) -> Path:
+    """Return a directory with the parts of the tuned model and no weights of its variants."""
+    directory = bench.scratch / "om"
+    write_parts(directory, bench.model.proto, chosen.proto if chosen is not None else None)
+    return directory

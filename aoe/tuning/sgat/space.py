@@ -1,0 +1,78 @@
+"""The strategies of a subgraph as a search space.
+
+A rule with few places is decided place by place, one with many for all of them at once. Where two
+rules that are chosen want the same node, the one that stands first in the table gets it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aoe.bank.subgraph_record import AppliedRule, SubgraphStrategy
+from aoe.schedule import Choice, Knob, Space
+from aoe.tuning.sgat.subgraphs import Subgraph
+
+_PLACES_MAX = 2
+"""Places of a rule up to which each is decided for itself."""
+_LAYOUT, _BATCH = "layout", "batch"
+_BLOCKED, _PLAIN, _WHOLE = "blocked", "plain", "whole"
+_OFF, _ON = 0, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategySpace:
+    """What may be chosen for a subgraph.
+
+    Attributes:
+        space: The choices.
+        knob_of: The knob that decides about each place of a rule.
+        chunks_of: What the words of the batch stand for.
+    """
+
+    space: Space
+    knob_of: Mapping[AppliedRule, str]
+    chunks_of: Mapping[str, tuple[int, ...]]
+
+    def strategy(self, configuration: Mapping[str, Choice]) -> SubgraphStrategy:
+        """Return the strategy a configuration stands for; several may stand for one."""
+        taken: set[int] = set()
+        rewrites = []
+        for applied, knob in self.knob_of.items():
+            if configuration[knob] == _ON and taken.isdisjoint(applied.nodes):
+                taken.update(applied.nodes)
+                rewrites.append(applied)
+        return SubgraphStrategy(
+            rewrites=tuple(rewrites),
+            blocked=configuration.get(_LAYOUT, _BLOCKED) == _BLOCKED,
+            chunks=self.chunks_of.get(str(configuration.get(_BATCH, _WHOLE)), ()),
+        )
+
+
+def strategy_space(subgraph: Subgraph) -> StrategySpace:
+    """Return the strategies of a subgraph; first guesses are every rewrite, then each alone."""
+    places = Counter(applied.rule for applied in subgraph.matches)
+    knob_of = {}
+    for applied in subgraph.matches:
+        is_single = places[applied.rule] <= _PLACES_MAX
+        nodes = "_".join(map(str, applied.nodes))
+        knob_of[applied] = f"{applied.rule} {nodes}" if is_single else applied.rule
+    knobs = [Knob(name, (_OFF, _ON)) for name in dict.fromkeys(knob_of.values())]
+    default: dict[str, Choice] = {knob.name: _OFF for knob in knobs}
+    chunks_of = {"+".join(map(str, chunks)): chunks for chunks in subgraph.chunkings}
+    if subgraph.may_be_plain:
+        knobs.append(Knob(_LAYOUT, (_BLOCKED, _PLAIN)))
+        default[_LAYOUT] = _BLOCKED
+    if chunks_of:
+        knobs.append(Knob(_BATCH, (_WHOLE, *chunks_of)))
+        default[_BATCH] = _WHOLE
+    rules = list(dict.fromkeys(knob_of.values()))
+    guesses = [{**default, **dict.fromkeys(rules, _ON)}] if rules else []
+    if len(rules) > 1:
+        guesses += [{**default, name: _ON} for name in rules]
+    return StrategySpace(
+        space=Space(knobs=tuple(knobs), first_guesses=tuple(guesses)),
+        knob_of=knob_of,
+        chunks_of=chunks_of,
+    )

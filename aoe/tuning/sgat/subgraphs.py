@@ -1,0 +1,163 @@
+"""What there is to tune in a model: its distinct subgraphs, and what could be done with each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from aoe.bank.subgraph_record import AppliedRule, NodeFeature, SubgraphStrategy
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
+from aoe.graph.subgraphs.chunks import chunkings
+from aoe.graph.subgraphs.forms import find_rewrites
+from aoe.graph.subgraphs.identity import graph_id
+from aoe.graph.subgraphs.partition import partition
+from aoe.graph.subgraphs.piece import Piece, cut_out
+
+_ITEM_BYTES = {"bool": 1, "float16": 2, "float64": 8, "int16": 2, "int64": 8, "int8": 1, "uint8": 1}
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subgraph:
+    """A subgraph of a model, tuned once for all its places.
+
+    Attributes:
+        graph_id: Its identity, the record key.
+        places: Every place in the model that computes it; options are of the first.
+        matches: Places of rules in it.
+        refusals: What the rules looked at and left alone.
+        chunkings: Ways its batch can be cut.
+        may_be_plain: True if ONNX Runtime's blocked layout could be kept out of it.
+    """
+
+    graph_id: str
+    places: tuple[Piece, ...]
+    matches: Mapping[AppliedRule, RewriteMatch] = field(default_factory=dict)
+    refusals: tuple[RewriteRefusal, ...] = ()
+    chunkings: tuple[tuple[int, ...], ...] = ()
+    may_be_plain: bool = False
+
+    @property
+    def piece(self) -> Piece:
+        """Its first place."""
+        return self.places[0]
+
+    @property
+    def op_name(self) -> str:
+        """The node at the end of the first place, for messages and reports."""
+        return self.piece.op_names[-1]
+
+    @property
+    def has_options(self) -> bool:
+        """True if there is anything to choose."""
+        return bool(self.matches or self.chunkings or self.may_be_plain)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What could be done, in words: a search among others proves nothing about them."""
+        words = [f"{applied} {list(applied.nodes)}" for applied in self.matches]
+        words += ["+".join(map(str, chunks)) for chunks in self.chunkings]
+        return (*words, *(["plain"] if self.may_be_plain else []))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSubgraphs:
+    """The subgraphs of a model.
+
+    Attributes:
+        subgraphs: Those with something to choose, in the order of the model.
+        without_options: How many distinct ones have nothing to choose.
+        refused: Pieces that cannot be tuned by themselves: first node and reason.
+    """
+
+    subgraphs: tuple[Subgraph, ...]
+    without_options: int
+    refused: tuple[tuple[str, str], ...]
+
+
+def find_subgraphs(
+    graph: ModelGraph, rules: Mapping[str, RewriteRule], *, uneven: bool, blocked: bool
+) -> FoundSubgraphs:
+    """Cut a model into subgraphs and find what could be done with each.
+
+    Args:
+        graph: The imported model in the form rules read.
+        rules: By name.
+        uneven: True if batches may be cut into pieces of different size.
+        blocked: True if ONNX Runtime has a layout of its own here.
+    """
+    together = [
+        found.edit.removed
+        for rule in rules.values()
+        for found in rule.find(graph)
+        if isinstance(found, RewriteMatch)
+    ]
+    places: dict[str, list[Piece]] = {}
+    refused = []
+    for run in partition(graph, together):
+        piece = cut_out(graph, run)
+        if isinstance(piece, str):
+            refused.append((graph.nodes[run.start].name, piece))
+        else:
+            places.setdefault(graph_id(piece), []).append(piece)
+    found = [
+        _subgraph(key, pieces, rules, uneven=uneven, blocked=blocked)
+        for key, pieces in places.items()
+    ]
+    return FoundSubgraphs(
+        subgraphs=tuple(subgraph for subgraph in found if subgraph.has_options),
+        without_options=sum(not subgraph.has_options for subgraph in found),
+        refused=tuple(refused),
+    )
+
+
+def _subgraph(
+    key: str,
+    pieces: Iterable[Piece],
+    rules: Mapping[str, RewriteRule],
+    *,
+    uneven: bool,
+    blocked: bool,
+) -> Subgraph:
+    places = tuple(pieces)
+    found = find_rewrites(places[0], rules)
+    return Subgraph(
+        graph_id=key,
+        places=places,
+        matches=found.matches,
+        refusals=found.refusals,
+        chunkings=chunkings(places[0], uneven=uneven),
+        may_be_plain=blocked
+        and any(node.op_type in _CONVOLUTIONS for node in places[0].graph.nodes),
+    )
+
+
+def features_of(piece: Piece) -> list[NodeFeature]:
+    """Return what a record tells of the nodes of a subgraph."""
+    features = []
+    for node in piece.graph.nodes:
+        infos = [piece.graph.find_info(name) if name else None for name in node.input]
+        features.append(
+            NodeFeature(
+                op_type=node.op_type,
+                shapes=tuple(info.shape if info is not None else () for info in infos),
+                item_bytes=tuple(
+                    _ITEM_BYTES.get(info.dtype, 4) if info is not None else 0 for info in infos
+                ),
+            )
+        )
+    return features
+
+
+def log_rules(found: FoundSubgraphs, tell: Callable[[str], None]) -> None:
+    """Tell every rule that was tried: what matched, and what was refused and why."""
+    for subgraph in found.subgraphs:
+        for applied, match in subgraph.matches.items():
+            tell(f"{applied}: matched {', '.join(match.nodes)}")
+        for refusal in subgraph.refusals:
+            tell(f"{refusal.rule}: refused {', '.join(refusal.nodes)}: {refusal.why}")
+
+
+DEFAULT = SubgraphStrategy()
+"""ONNX Runtime's own way."""

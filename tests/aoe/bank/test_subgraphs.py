@@ -1,0 +1,182 @@
+"""Strategies of subgraphs in the bank: to and fro, stale ones, verdicts, and what validate says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.engine.tuning import make_estimate, make_journal, make_measurement
+
+from aoe.bank.subgraph_record import (
+    AppliedRule,
+    NodeFeature,
+    SubgraphStrategy,
+    feature_to_json,
+    group_to_json,
+    strategy_of,
+)
+from aoe.bank.subgraphs import SubgraphBank, SubgraphNote
+from aoebank import Event, Record, diff, make_graph_record, merge, validate
+
+SPLIT = AppliedRule(rule="convolution-split", version=1, nodes=(0, 1, 3))
+MEAN = AppliedRule(rule="mean-to-global-pool", version=2, nodes=(4,))
+STRATEGIES = (
+    SubgraphStrategy(),
+    SubgraphStrategy(rewrites=(SPLIT,)),
+    SubgraphStrategy(rewrites=(SPLIT, replace(SPLIT, nodes=(2,)), MEAN), blocked=False),
+    SubgraphStrategy(chunks=(4, 4)),
+    SubgraphStrategy(rewrites=(MEAN,), chunks=(4, 3), blocked=False),
+)
+NODES = [
+    NodeFeature(op_type="Conv", shapes=((1, 3, 8, 8), (16, 3, 3, 3), ()), item_bytes=(4, 4, 0)),
+    *[NodeFeature(op_type="Relu", shapes=((1, 16, 8, 8),), item_bytes=(4,))] * 4,
+]
+
+
+def _record(strategy: SubgraphStrategy, **group: Any) -> Record:
+    return make_graph_record(
+        graph_id="7",
+        feature=feature_to_json(NODES),
+        groups=[{**group_to_json(strategy, len(NODES)), **group}],
+        end_to_end_ns=1000,
+    )
+
+
+def _note(event: Event, speedup: float = 1.5, **search: Any) -> SubgraphNote:
+    return SubgraphNote(
+        event=event,
+        op_names=("n0",),
+        estimate=make_estimate(speedup),
+        measurement=make_measurement(speedup),
+        search=search,
+    )
+
+
+def _bank(root: Path, *, anonymous: bool = False, **changes: Any) -> SubgraphBank:
+    return SubgraphBank(make_journal(root, **changes), anonymous=anonymous)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+def test_strategy_comes_back_from_its_record(strategy: SubgraphStrategy) -> None:
+    assert strategy_of(_record(strategy)) == strategy
+
+
+def test_record_says_scopes_and_pieces_node_by_node() -> None:
+    group = group_to_json(SubgraphStrategy(rewrites=(SPLIT, MEAN), chunks=(4, 4)), 5)
+    assert group == {
+        "cut": [2, 2, 2, 2, 2],
+        "fusionType": [True, True, False, True, True],
+        "scopeId": [-1, -1, -3, -1, -5],
+        "ubPass": {
+            "convolution-split@1": [0, 1, 3],
+            "mean-to-global-pool@2": [4],
+            "chunks": [4, 4],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        {"ubPass": {"AutomaticUbFusion": [1]}},
+        {"ubPass": {"convolution-split@1": [9]}},
+        {"ubPass": {"convolution-split@1": []}},
+        {"ubPass": {"convolution-split@1": [0], "mean-to-global-pool@2": [0]}},
+        {"ubPass": {"convolution-split@1": "0"}},
+        {"ubPass": {"convolution-split@1": [True]}},
+        {"ubPass": {"chunks": [4, 4]}},
+        {"ubPass": {"chunks": [0, 4]}, "cut": [2] * 5},
+        {"ubPass": []},
+    ],
+)
+def test_strategy_that_makes_no_sense_is_refused_with_a_reason(group: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"\w+"):
+        strategy_of(_record(SubgraphStrategy(), **group))
+
+
+def test_strategy_is_told_in_words() -> None:
+    assert [str(strategy) for strategy in STRATEGIES] == [
+        "as it is",
+        "convolution-split@1",
+        "2 x convolution-split@1, mean-to-global-pool@2, plain layout",
+        "batch in 4+4",
+        "mean-to-global-pool@2, plain layout, batch in 4+3",
+    ]
+
+
+def test_saved_strategy_is_found_with_its_figures(tmp_path: Path) -> None:
+    assert _bank(tmp_path).find("7") is None
+    assert _bank(tmp_path).save("7", NODES, STRATEGIES[2], _note(Event.ADD)) == ""
+    found = _bank(tmp_path).find("7")
+    assert found is not None
+    assert (found.strategy, found.flaw, found.speedup) == (STRATEGIES[2], "", 1.5)
+    assert found.cost_us == pytest.approx(make_measurement(1.5).latency_us, rel=1e-5)
+
+
+def test_name_of_the_model_is_in_the_record_unless_it_is_nobody_s_business(tmp_path: Path) -> None:
+    for anonymous in (False, True):
+        bank = _bank(tmp_path / str(anonymous), anonymous=anonymous)
+        bank.save("7", NODES, STRATEGIES[1], _note(Event.ADD))
+        line = json.loads(bank.file.read_text().splitlines()[1])
+        assert ("modelName" in line["strategy"]) != anonymous
+
+
+def test_record_of_another_engine_is_there_with_the_reason_it_is_no_use(tmp_path: Path) -> None:
+    bank = _bank(tmp_path)
+    bank.save("7", NODES, STRATEGIES[1], _note(Event.ADD))
+    text = bank.file.read_text().replace("convolution-split@1", "AutomaticUbFusion")
+    bank.file.write_text(text)
+    found = _bank(tmp_path).find("7")
+    assert found is not None and found.strategy is None
+    assert "no rule of this engine (got 'AutomaticUbFusion')" in found.flaw
+
+
+def test_search_that_found_nothing_is_believed_for_the_same_options(tmp_path: Path) -> None:
+    bank = _bank(tmp_path)
+    bank.note([("7", _note(Event.UNSATISFIED, options=["a", "b"]))])
+    assert bank.is_hopeless("7", ["a", "b"])
+    assert not bank.is_hopeless("7", ["a", "b", "c"])
+    assert not bank.is_hopeless("8", ["a", "b"])
+    assert not _bank(tmp_path, onnxruntime="9.9").is_hopeless("7", ["a", "b"])
+
+
+def test_model_s_verdict_is_of_the_record_as_it_is(tmp_path: Path) -> None:
+    bank = _bank(tmp_path)
+    bank.save("7", NODES, STRATEGIES[1], _note(Event.ADD))
+    assert bank.model_verdict("7") is None
+    bank.note([("7", _note(Event.DROPPED))])
+    assert bank.model_verdict("7") is Event.DROPPED
+    assert _bank(tmp_path, model="other").model_verdict("7") is None
+    bank.save("7", NODES, STRATEGIES[2], _note(Event.UPDATE))
+    assert bank.model_verdict("7") is None
+
+
+def test_records_travel_with_what_was_noted(tmp_path: Path) -> None:
+    bank = _bank(tmp_path / "a")
+    bank.save("7", NODES, STRATEGIES[1], _note(Event.ADD))
+    for _ in range(2):
+        bank.copy_to(tmp_path / "b", ["7", "7", "8"])
+    copy = _bank(tmp_path / "b")
+    assert copy.file.read_bytes() == bank.file.read_bytes()
+    side_car = bank.file.with_name(bank.file.name + ".provenance.jsonl")
+    assert copy.file.with_name(side_car.name).read_bytes() == side_car.read_bytes()
+
+
+def test_bank_is_valid_and_two_of_them_merge(tmp_path: Path) -> None:
+    ours, theirs = _bank(tmp_path / "a"), _bank(tmp_path / "b")
+    ours.save("7", NODES, STRATEGIES[1], _note(Event.ADD))
+    theirs.save("7", NODES, STRATEGIES[1], _note(Event.ADD))
+    theirs.save("8", [*NODES, *NODES], STRATEGIES[4], _note(Event.ADD))
+    for root in ("a", "b"):
+        assert list(validate(tmp_path / root).findings) == []
+    (change,) = diff(tmp_path / "a", tmp_path / "b").changes
+    assert (change.kind.value, change.key) == ("added", "8")
+    merge(tmp_path / "a", tmp_path / "b", output=tmp_path / "merged")
+    merged = _bank(tmp_path / "merged")
+    for key, strategy in (("7", STRATEGIES[1]), ("8", STRATEGIES[4])):
+        stored = merged.find(key)
+        assert stored is not None and stored.strategy == strategy
+    assert list(validate(tmp_path / "merged").findings) == []

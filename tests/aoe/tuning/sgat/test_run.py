@@ -1,0 +1,222 @@
+"""A whole run of subgraph tuning: record, second run, result file, tuned model.
+
+Graphs are cut, rewritten and loaded for real; only times are scripted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from support.engine.subgraphs import c2f_network
+
+import aoe
+from aoe.errors import RunError
+from aoe.execute.messages import ModelPart
+from aoe.graph.rewrites.registry import RULES
+from aoe.measurement import Outcome
+from aoe.om.file import read_manifest
+from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
+from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.run import tune_with
+from aoe.tuning.sgat.result import SgatResult
+from aoebank import validate
+
+_NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+_RULES = ("convolution-split", "mean-to-global-pool")
+
+
+def _by_splits(rate: float) -> Callable[[ModelPart, ModelPart], float]:
+    """Script: every Split that is gone saves time; other forms change nothing."""
+
+    def speedup(baseline: ModelPart, tuned: ModelPart) -> float:
+        return float(rate ** (_splits(baseline.model) - _splits(tuned.model)))
+
+    return speedup
+
+
+def _splits(file: Path) -> int:
+    nodes = onnx.load(file, load_external_data=False).graph.node
+    return sum(node.op_type == "Split" for node in nodes)
+
+
+class Run:
+    """A model, a bank, and a machine on which rewrites pay off as scripted."""
+
+    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place = place
+        self.script: Callable[[ModelPart, ModelPart], Any] = _by_splits(1.2)
+        self.runners: list[ScriptedRunner] = []
+        self.progress = RecordingProgress()
+        onnx.save(c2f_network(3), place / "net.onnx")
+        (place / "bank").mkdir()
+        monkeypatch.setattr("aoe.tuning.workbench.Runner", self._runner)
+        monkeypatch.setattr("aoe.tuning.sgat.run.RULES", {name: RULES[name] for name in _RULES})
+
+    def _runner(self, *_: object) -> ScriptedRunner:
+        self.runners.append(ScriptedRunner(model=self.script, target=make_target()))
+        return self.runners[-1]
+
+    def tune(self, env: dict[str, str] | None = None, **settings: Any) -> SgatResult:
+        """Tune once more."""
+        facts: dict[str, Any] = {
+            "model": self.place / "net.onnx",
+            "output": self.place / "out",
+            "job_types": (JobType.SGAT,),
+        }
+        base = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(self.place / "bank")}
+        self.progress = RecordingProgress()
+        result = tune_with(
+            TuneSettings(**(facts | settings)),
+            env=base | (env or {}),
+            cwd=self.place,
+            progress=self.progress,
+            now=_NOW,
+        )
+        return result.get(SgatResult)
+
+    @property
+    def comparisons(self) -> int:
+        """How many comparisons the last run took."""
+        return len(self.runners[-1].asked("compare_models"))
+
+    def section(self) -> dict[str, Any]:
+        """Return the section of the result file."""
+        (file,) = (self.place / "out").glob("aoe_result_sgat_*.json")
+        found: dict[str, Any] = json.loads(file.read_text())[1]["SGAT"]
+        return found
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(tmp_path, monkeypatch)
+
+
+def test_what_pays_off_is_recorded_and_becomes_part_of_the_model(run: Run) -> None:
+    result = run.tune()
+    used = [tuned for tuned in result.subgraphs if tuned.subgraph.graph_id in result.used_ids]
+    assert {str(tuned.strategy) for tuned in used} == {"convolution-split@1"}
+    assert sum(len(tuned.subgraph.places) for tuned in used) == 3
+    assert result.speedup == pytest.approx(1.2**3, rel=0.02)
+    section = run.section()
+    added = section["repo_modified_subgraphs"]["add_repo_subgraphs"]
+    assert {row["repo_key"] for row in added} == result.used_ids
+    assert section["repo_summary"]["repo_unsatisfied_num"] >= 1  # the mean brings nothing
+    manifest = read_manifest(result.om_file)
+    assert {use.graph_id for use in manifest.subgraphs} == result.used_ids
+    assert sum(len(use.op_names) for use in manifest.subgraphs) == 3
+    bank = validate(run.place / "bank")
+    assert list(bank.findings) == []
+
+
+def test_tuned_model_computes_what_the_imported_one_does(run: Run) -> None:
+    result = run.tune()
+    feed = {"x": np.random.default_rng(3).standard_normal((1, 4, 8, 8)).astype(np.float32)}
+    model = aoe.load(result.om_file)
+    imported = onnx.load(run.place / "net.onnx")
+    session = run.runners[-1].device.open_session(imported.SerializeToString(), _options())
+    (found,) = model.run(None, feed)
+    (expected,) = session.run(None, feed)
+    assert model.fallback_reason == ""
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def _options() -> Any:
+    from aoe.ort.sessions import session_options
+
+    return session_options(threads=1, optimize=True)
+
+
+def test_second_run_measures_no_form_and_writes_the_same_model(run: Run) -> None:
+    first = run.tune()
+    bytes_before = first.om_file.read_bytes()
+    second = run.tune()
+    assert run.comparisons <= 3  # the baseline, and the whole model once
+    assert second.om_file.read_bytes() == bytes_before
+    outcomes = {tuned.outcome.value for tuned in second.subgraphs}
+    assert outcomes == {"reserved", "unsatisfied"}
+    assert all(not tuned.trials for tuned in second.subgraphs)
+
+
+def test_repeat_tune_tunes_what_the_bank_has(run: Run) -> None:
+    run.tune()
+    again = run.tune(repeat_tune=True)
+    assert all(tuned.trials for tuned in again.subgraphs)
+    assert "add" not in {tuned.outcome.value for tuned in again.subgraphs}
+
+
+def test_record_whose_rule_has_changed_is_tuned_again(run: Run) -> None:
+    first = run.tune()
+    text = first.bank_file.read_text()
+    first.bank_file.write_text(text.replace("convolution-split@1", "convolution-split@99"))
+    again = run.tune()
+    outcomes = {tuned.outcome.value for tuned in again.subgraphs}
+    assert outcomes == {"update", "unsatisfied"}
+    assert "convolution-split@99" not in first.bank_file.read_text()
+    assert again.used_ids == first.used_ids
+
+
+def test_stale_record_nothing_better_is_found_for_is_told_and_left(run: Run) -> None:
+    first = run.tune()
+    text = first.bank_file.read_text()
+    first.bank_file.write_text(text.replace("convolution-split@1", "gone-rule@1"))
+    run.script = _by_splits(1.0)
+    again = run.tune()
+    reasons = [tuned.reason for tuned in again.subgraphs]
+    assert any("stale: this version has no rule gone-rule" in reason for reason in reasons)
+    assert again.used_ids == frozenset()
+    assert again.speedup == 1.0
+
+
+def test_form_that_wins_alone_and_loses_in_the_model_is_dropped_for_good(run: Run) -> None:
+    def loses_in_the_whole(baseline: ModelPart, tuned: ModelPart) -> float:
+        alone = _by_splits(1.2)(baseline, tuned)
+        return alone if baseline.model.name == "subgraph.onnx" else 1 / alone
+
+    run.script = loses_in_the_whole
+    result = run.tune()
+    assert result.judgement.kept == ()
+    assert result.judgement.dropped
+    assert result.speedup == 1.0
+    second = run.tune()
+    assert second.judgement.kept == ()
+    assert run.comparisons <= 3
+
+
+@pytest.mark.parametrize("failure", [Outcome.CORRECTNESS, RunError("worker", "died")])
+def test_form_that_fails_costs_itself_only(run: Run, failure: Any) -> None:
+    def fails(baseline: ModelPart, tuned: ModelPart) -> Any:
+        return failure if _by_splits(1.2)(baseline, tuned) > 1 else 1.0
+
+    run.script = fails
+    result = run.tune()
+    assert result.judgement.kept == ()
+    assert run.section()["sgat_tuning_result"] == "tuning successful"
+    assert run.section()["tuning_failed_subgraphs"]
+
+
+def test_every_rule_tried_is_told_with_node_names(run: Run) -> None:
+    run.tune()
+    details = run.progress.texts("detail")
+    assert any(text.startswith("convolution-split@1: matched Conv_") for text in details)
+    assert any(text.startswith("mean-to-global-pool@1: matched ReduceMean_") for text in details)
+
+
+def test_failed_run_has_no_section(run: Run) -> None:
+    def dies(baseline: ModelPart, tuned: ModelPart) -> Any:
+        return RunError("model", "no")
+
+    run.script = dies
+    with pytest.raises(RunError):
+        run.tune()
+    (file,) = (run.place / "out").glob("aoe_result_sgat_*.json")
+    assert [list(part) for part in json.loads(file.read_text())] == [["basic"]]

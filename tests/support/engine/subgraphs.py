@@ -1,0 +1,172 @@
+"""Models with subgraphs that rules match, and random ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from aoe.device.cpu.device import Cpu
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrites.preparation import prepared
+from aoe.graph.subgraphs.piece import Piece, cut_out
+from aoe.ort.sessions import run_session, session_options
+from aoe.ort.static_shapes import infer_tensors
+
+Array = np.ndarray[Any, Any]
+
+
+class NetworkBuilder:
+    """Writes a network of convolutions, gates, splits and joins, layer by layer.
+
+    Args:
+        seed: Of the weights.
+        batch: First extent of everything.
+    """
+
+    def __init__(self, *, seed: int = 0, batch: int = 1) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+        self._batch = batch
+        self._count = 0
+
+    def constant(self, value: Array) -> str:
+        """Add a constant and return its name."""
+        self._count += 1
+        name = f"c{self._count}"
+        self._constants.append(numpy_helper.from_array(value, name))
+        return name
+
+    def node(self, op_type: str, inputs: Sequence[str], **attributes: Any) -> str:
+        """Add a node with one result and return that."""
+        return self.nodes(op_type, inputs, 1, **attributes)[0]
+
+    def nodes(
+        self, op_type: str, inputs: Sequence[str], results: int, **attributes: Any
+    ) -> list[str]:
+        """Add a node and return its results."""
+        self._count += 1
+        name = f"{op_type}_{self._count}"
+        made = [f"{name}_{number}" for number in range(results)]
+        self._nodes.append(helper.make_node(op_type, list(inputs), made, name, **attributes))
+        return made
+
+    def conv(self, x: str, before: int, after: int, size: int = 3) -> str:
+        """Add a convolution that keeps the extents."""
+        scale = np.sqrt(2 / (before * size * size))
+        weights = self._rng.standard_normal((after, before, size, size)) * scale
+        bias = self._rng.standard_normal(after) / 10
+        operands = [self.constant(array.astype(np.float32)) for array in (weights, bias)]
+        return self.node("Conv", [x, *operands], kernel_shape=[size] * 2, pads=[size // 2] * 4)
+
+    def silu(self, x: str) -> str:
+        """Add x * sigmoid(x)."""
+        return self.node("Mul", [x, self.node("Sigmoid", [x])])
+
+    def c2f(self, x: str, channels: int) -> str:
+        """Add the block of YOLO: a convolution that is split, a branch, all put together."""
+        whole = self.silu(self.conv(x, channels, channels, 1))
+        half = channels // 2
+        sizes = self.constant(np.array([half, half], np.int64))
+        left, right = self.nodes("Split", [whole, sizes], 2, axis=1)
+        branch = self.silu(self.conv(right, half, half))
+        joined = self.node("Concat", [left, right, branch], axis=1)
+        return self.silu(self.conv(joined, channels + half, channels, 1))
+
+    def residual(self, x: str, channels: int) -> str:
+        """Add two convolutions around which the input is added, and Relu."""
+        inner = self.node("Relu", [self.conv(x, channels, channels)])
+        return self.node("Relu", [self.node("Add", [x, self.conv(inner, channels, channels)])])
+
+    def mean(self, x: str) -> str:
+        """Add the mean over height and width, as exporters write it."""
+        return self.node("ReduceMean", [x], axes=[2, 3], keepdims=1)
+
+    def model(self, x: str, channels: int, extent: int, results: Sequence[str]) -> onnx.ModelProto:
+        """Return the model from input `x` to `results`."""
+        shape = [self._batch, channels, extent, extent]
+        graph = helper.make_graph(
+            self._nodes,
+            "net",
+            [helper.make_tensor_value_info(x, TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in results],
+            self._constants,
+        )
+        opset = [helper.make_opsetid("", 13)]
+        model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+        return onnx.shape_inference.infer_shapes(model)
+
+
+def c2f_network(blocks: int = 2, *, batch: int = 1, extent: int = 8) -> onnx.ModelProto:
+    """Return a network with equal blocks the rule `convolution-split` matches, and a mean."""
+    net = NetworkBuilder(batch=batch)
+    x = net.silu(net.conv("x", 4, 16))
+    for _ in range(blocks):
+        x = net.c2f(x, 16)
+    return net.model("x", 4, extent, [net.mean(x)])
+
+
+def random_network(seed: int) -> onnx.ModelProto:
+    """Return a network of random layers, splits, joins and skips."""
+    rng = random.Random(seed)
+    net = NetworkBuilder(seed=seed, batch=rng.choice([1, 2, 3, 4]))
+    channels = rng.choice([8, 16, 24])
+    x = net.conv("x", 4, channels)
+    skips = []
+    for _ in range(rng.randint(2, 5)):
+        match rng.choice(["c2f", "residual", "silu", "skip", "gate", "pow", "join"]):
+            case "c2f":
+                x = net.c2f(x, channels)
+            case "residual":
+                x = net.residual(x, channels)
+            case "silu":
+                x = net.silu(net.conv(x, channels, channels, rng.choice([1, 3])))
+            case "skip":
+                skips.append(x)
+                x = net.conv(x, channels, channels)
+            case "gate":
+                gate = net.node("Sigmoid", [net.conv(net.mean(x), channels, channels, 1)])
+                x = net.node("Mul", [x, gate])
+            case "pow":
+                x = net.node("Pow", [x, net.constant(np.array(2, np.float32))])
+                x = net.node("Tanh", [x])
+            case "join":
+                both = net.node("Concat", [x, net.node("Relu", [x])], axis=1)
+                x = net.conv(both, 2 * channels, channels, 1)
+    for skip in skips:
+        x = net.node("Add", [x, skip])
+    results = [net.mean(x)] if rng.random() < 0.5 else [x, net.mean(x)]
+    return net.model("x", 4, rng.choice([6, 8]), results)
+
+
+def graph_of(proto: onnx.ModelProto) -> ModelGraph:
+    """Return a model in the form rules read."""
+    model = prepared(proto)
+    return ModelGraph(model, infer_tensors(model, Cpu().open_session), block=0)
+
+
+def piece_of(proto: onnx.ModelProto) -> Piece:
+    """Return a whole model as one subgraph."""
+    graph = graph_of(proto)
+    found = cut_out(graph, range(len(graph.nodes)))
+    assert not isinstance(found, str), found
+    return found
+
+
+def results_of(
+    proto: onnx.ModelProto, *, seed: int = 1, blocked: bool = True, optimize: bool = True
+) -> list[Array]:
+    """Return what ONNX Runtime computes for seeded inputs."""
+    options = session_options(threads=1, optimize=optimize, blocked=blocked)
+    session = Cpu().open_session(proto.SerializeToString(), options)
+    rng = np.random.default_rng(seed)
+    feed = {
+        value.name: rng.standard_normal(value.shape).astype(np.float32)
+        for value in session.get_inputs()
+    }
+    return run_session(session, feed)
