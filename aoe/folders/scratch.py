@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -14,6 +16,11 @@ from aoe.folders.locks import FileLock, take_lock
 PREFIX = "aoe_"
 OWNER = ".owner"
 """The file in a scratch folder whose lock its owner holds."""
+_MADE_HERE = re.compile(rf"{PREFIX}[a-z]+_\w{{8}}")
+_PRIVATE = 0o700
+"""Source: `tempfile.mkdtemp`, mode and random letters."""
+_WITHOUT_LOCK = ".in-use"
+"""The file in a scratch folder where there are no locks: it is not to look like a left one."""
 
 
 class ScratchFolder:
@@ -46,7 +53,7 @@ class ScratchFolder:
     def remove(self) -> None:
         """Remove the folder with all in it; a forked child leaves that to its parent."""
         if os.getpid() == self._process:
-            shutil.rmtree(self.path, ignore_errors=True)
+            _remove(self.path)
         if self._lock is not None:
             self._lock.release()
 
@@ -54,7 +61,8 @@ class ScratchFolder:
 def sweep_scratch() -> tuple[Path, ...]:
     """Remove the scratch folders below `TMPDIR` whose owners were killed; return them.
 
-    A folder is left alone while anybody holds its lock, and where it has none to take.
+    A folder is left alone while anybody holds its lock, and where it has none to take. An empty one
+    is left over from its making or its removal.
     """
     return tuple(path for path in _own_folders() if _was_removed(path))
 
@@ -69,6 +77,7 @@ def _new_folder(prefix: str) -> tuple[Path, FileLock | None]:
             if not path.is_dir():  # swept between its making and its locking
                 continue
             (path / OWNER).unlink(missing_ok=True)
+            (path / _WITHOUT_LOCK).touch()
             return path, None
         if lock is not None:
             return path, lock
@@ -89,7 +98,7 @@ def _own_folders() -> list[Path]:
 def _was_removed(path: Path) -> bool:
     """Remove a folder that says whose it is, if its owner is no more; return whether it was."""
     if not (path / OWNER).exists():
-        return False
+        return _was_empty(path)
     try:
         lock = take_lock(path / OWNER)
     except OSError:
@@ -97,5 +106,29 @@ def _was_removed(path: Path) -> bool:
     if lock is None:
         return False
     with lock:  # until it is gone: its owner may just be taking it
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
     return True
+
+
+def _was_empty(path: Path) -> bool:
+    """Remove a folder that was made as scratch folders are, and is empty; return whether it was."""
+    if not _MADE_HERE.fullmatch(path.name):
+        return False
+    try:
+        if stat.S_IMODE(path.stat().st_mode) != _PRIVATE:
+            return False
+        path.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, at last the file that says whose it is: a killed removal is gone on with."""
+    with contextlib.suppress(OSError):
+        for inner in [*path.iterdir()]:
+            if inner.is_dir() and not inner.is_symlink():
+                shutil.rmtree(inner, ignore_errors=True)
+            elif inner.name != OWNER:
+                inner.unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)

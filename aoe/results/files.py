@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import re
 import tempfile
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ from aoe.measurement.memory import MemoryUse, ModelMemory
 
 _LONGEST_PREFIX = 80  # of a temporary file; a long model name must not make it too long
 _RANDOM_LETTERS = 8  # which `tempfile` puts behind it
+_RUN = re.compile(r"\d{17}_pid\d+")  # what tells result files of two runs apart
 _SETTLED_S = 60.0  # a younger one may be about to be locked
 
 
@@ -190,7 +192,7 @@ def replaced(file: Path) -> Iterator[IO[bytes]]:
     It is locked while it is written; those of writers that were killed go first.
     """
     prefix = f".{file.name}."[:_LONGEST_PREFIX]
-    _sweep(file.parent, prefix)
+    _sweep(file.parent, _left_names(prefix))
     handle, name = tempfile.mkstemp(prefix=prefix, dir=file.parent)
     try:
         with os.fdopen(handle, "wb") as sink:
@@ -206,11 +208,17 @@ def replaced(file: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def _sweep(directory: Path, prefix: str) -> None:
+def _left_names(prefix: str) -> re.Pattern[str]:
+    """Return what temporary files of this name are called, and of earlier runs of its kind."""
+    kind = _RUN.sub(r"\\d+_pid\\d+", re.escape(prefix))
+    return re.compile(kind + rf"\w{{{_RANDOM_LETTERS}}}")
+
+
+def _sweep(directory: Path, names: re.Pattern[str]) -> None:
     """Remove temporary files whose writers hold them no more, and so were killed."""
     with suppress(OSError):  # a folder that may be written to and not be listed
         for path in directory.iterdir():
-            if path.name.startswith(prefix) and len(path.name) == len(prefix) + _RANDOM_LETTERS:
+            if names.fullmatch(path.name):
                 _remove_if_left(path)
 
 

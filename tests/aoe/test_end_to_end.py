@@ -20,7 +20,7 @@ import onnx
 import pytest
 from onnx import helper
 from support.engine.cpu import open_session
-from support.engine.models import Array, make_model, matmul_net, save_model, slow_chain_net
+from support.engine.models import Array, make_model, matmul_net, save_model, two_chains_net
 
 import aoe
 from aoe.cli.app import main
@@ -35,29 +35,6 @@ from aoe.tuning.run import tune_with
 from aoebank import Bank, BankFormatError
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-
-
-def _two_chains() -> onnx.ModelProto:
-    """Return a network of two different chains, slow enough that both are worth a kernel.
-
-    They end in an operator that no kernel family takes.
-    """
-    model = slow_chain_net(channels=16, extent=96)
-    (last,) = (value.name for value in model.graph.output)
-    weights: dict[str, Array] = {"four": np.array([4])}
-    nodes = [
-        helper.make_node("Elu", [last], ["elu"], "elu"),
-        helper.make_node("Pow", ["elu", "three"], ["cube"], "cube"),
-        helper.make_node("TopK", ["cube", "four"], ["y", "places"], "largest"),
-    ]
-    weights["three"] = np.full((), 3, np.float32)
-    found: onnx.ModelProto = make_model(
-        [*model.graph.node, *nodes],
-        {"x": ("batch", 16, 96, 96)},
-        ["y"],
-        weights=weights | {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer},
-    )
-    return found
 
 
 @dataclass(frozen=True)
@@ -120,7 +97,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tuned]:
     """Return the first run on an empty bank; every report it published was kept."""
     place = Place(tmp_path_factory.mktemp("e2e"))
     place.bank.mkdir()
-    save_model(_two_chains(), place.model)
+    save_model(two_chains_net(), place.model)
     published: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.getpid", lambda: 4711)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from aoe.errors import OutputError
-from aoe.folders.scratch import OWNER, ScratchFolder, sweep_scratch
+from aoe.folders.scratch import OWNER, PREFIX, ScratchFolder, sweep_scratch
 
 _OWNER_PROGRAM = """
 import sys
@@ -85,6 +87,35 @@ def test_folder_of_a_killed_run_goes() -> None:
         assert not path.exists()
 
 
+def test_folder_of_a_run_killed_while_it_was_made_or_removed_goes(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unnamed = Path(tempfile.mkdtemp(prefix=f"{PREFIX}cc_"))
+    folder = ScratchFolder("run")
+    (folder.path / "deep").mkdir()
+    (folder.path / "file").touch()
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder.remove()
+    assert (folder.path / OWNER).exists()
+    assert folder._lock is not None
+    folder._lock.release()
+    assert set(sweep_scratch()) == {unnamed, folder.path}
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["aoe_mine", "aoe_cc_abcdefgh"])
+def test_empty_folder_of_somebody_else_stays(temporary: Path, name: str) -> None:
+    (temporary / name).mkdir(mode=0o755)
+    assert sweep_scratch() == ()
+    assert (temporary / name).is_dir()
+
+
 def test_folder_that_does_not_say_whose_it_is_stays(temporary: Path) -> None:
     (temporary / "aoe_mine").mkdir()
     (temporary / "other").mkdir()
@@ -118,7 +149,7 @@ def test_without_locks_there_is_a_folder_that_is_never_swept(
     with monkeypatch.context() as patched:
         patched.setattr(fcntl, "flock", unsupported)
         folder = ScratchFolder("run")
-    assert list(folder.path.iterdir()) == []
+    assert not (folder.path / OWNER).exists()
     assert sweep_scratch() == ()
     folder.remove()
     assert list(temporary.iterdir()) == []

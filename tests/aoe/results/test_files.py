@@ -136,6 +136,19 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> N
     }
 
 
+def test_what_a_killed_run_left_of_its_result_file_goes_with_the_next_run(tmp_path: Path) -> None:
+    left, other = (
+        tmp_path / f".aoe_result_{mode}_20260101000000000_pid7.json.abcdefgh"
+        for mode in ("opat", "gdat")
+    )
+    for path in (left, other):
+        path.write_text("half")
+        os.utime(path, (1e9, 1e9))
+    write_json(tmp_path / "aoe_result_opat_20260102000000000_pid123.json", 1)
+    assert not left.exists()
+    assert other.exists()
+
+
 def test_file_being_written_is_not_swept(tmp_path: Path) -> None:
     with replaced(tmp_path / "x.json") as sink:
         (temporary,) = tmp_path.iterdir()

@@ -163,6 +163,28 @@ def slow_chain_net(
     return make_model(nodes, {"x": [1, channels, extent, extent]}, [source], weights=weights)
 
 
+def two_chains_net() -> onnx.ModelProto:
+    """Return a network of two different chains, slow enough that both are worth a kernel.
+
+    They end in an operator that no kernel family takes.
+    """
+    model = slow_chain_net(channels=16, extent=96)
+    (last,) = (value.name for value in model.graph.output)
+    weights: dict[str, Array] = {"four": np.array([4])}
+    nodes = [
+        helper.make_node("Elu", [last], ["elu"], "elu"),
+        helper.make_node("Pow", ["elu", "three"], ["cube"], "cube"),
+        helper.make_node("TopK", ["cube", "four"], ["y", "places"], "largest"),
+    ]
+    weights["three"] = np.full((), 3, np.float32)
+    return make_model(
+        [*model.graph.node, *nodes],
+        {"x": ("batch", 16, 96, 96)},
+        ["y"],
+        weights=weights | {t.name: numpy_helper.to_array(t) for t in model.graph.initializer},
+    )
+
+
 def matmul_net(*, width: int = 16, seed: int = 0) -> onnx.ModelProto:
     """Return a network with nothing to generate kernels for: two matrix products."""
     rng = np.random.default_rng(seed)
