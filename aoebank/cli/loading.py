@@ -67,10 +67,9 @@ class CommandGroup(HelpfulGroup):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options under their headings, then the commands."""
         records = {
-            option: record
+            _name_of(parameter.opts): record
             for parameter in self.get_params(ctx)
             if (record := parameter.get_help_record(ctx)) is not None
-            for option in parameter.opts[:1]
         }
         sections = _sorted_into(self.option_sections, records, "Options")
         for title, names in sections.items():
@@ -99,6 +98,11 @@ class CommandGroup(HelpfulGroup):
             command.epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
         for member, inner in getattr(command, "commands", {}).items():
             self._add_examples(f"{name} {member}", inner)
+
+
+def _name_of(spellings: Sequence[str]) -> str:
+    """Return the first long one: the spellings of `--help` are in no certain order."""
+    return next((word for word in spellings if word.startswith("--")), spellings[0])
 
 
 def _sorted_into(

@@ -31,7 +31,11 @@ def command(
     ] = None,
     reader: Annotated[
         list[Reader] | None,
-        typer.Option("--reader", help="Whose rules to follow; may be given again."),
+        typer.Option(
+            "--reader",
+            metavar="READER",
+            help=f"Whose rules to follow: {', '.join(Reader)}. May be given again.",
+        ),
     ] = None,
     writer: Annotated[
         bool, typer.Option("--writer", help="Ask all writers instead of all readers.")
