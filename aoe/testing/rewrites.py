@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from aoe.device.registry import default_device
+from aoe.errors import RunError
 from aoe.execute.accuracy import Tolerance, compare
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.apply import apply_edits, choose_apart
@@ -60,7 +61,7 @@ def rewritten(proto: onnx.ModelProto, *rules: RewriteRule) -> tuple[onnx.ModelPr
     """Return a model with every match put in until none is left, and the number of rounds."""
     for number in range(_MOST_ROUNDS + 1):
         graph = view(proto)
-        chosen = choose_apart(matches_of(graph, *rules))
+        chosen = choose_apart(graph, matches_of(graph, *rules))
         if not chosen:
             return proto, number
         proto = apply_edits(graph.proto, [match.edit for match in chosen])
@@ -269,7 +270,8 @@ class RewriteRuleTests:
     def test_model_is_left_as_it_is(self, make_model: MakeModel) -> None:
         graph = view(make_model())
         before = graph.proto.SerializeToString(deterministic=True)
-        apply_edits(graph.proto, [m.edit for m in choose_apart(matches_of(graph, self.rule))])
+        chosen = choose_apart(graph, matches_of(graph, self.rule))
+        apply_edits(graph.proto, [match.edit for match in chosen])
         assert graph.proto.SerializeToString(deterministic=True) == before
 
     def test_refusals_say_why(self, refusal: tuple[MakeModel, str]) -> None:
@@ -286,8 +288,11 @@ class RewriteRuleTests:
         for name in float_values(original)[:10]:
             model = read_elsewhere(original, name, inside_if=inside_if)
             feed = feed_of(model)
+            try:
+                expected = run_model(model, feed, optimize=False)
+            except RunError:
+                continue  # ONNX Runtime loses what an If reads behind two Casts
             changed, _ = rewritten(model, self.rule)
-            expected = run_model(model, feed, optimize=False)
             actual = run_model(changed, feed, optimize=False)
             assert_equal(expected, actual, self.rule.tolerance, f"{name} read elsewhere")
 
@@ -308,9 +313,12 @@ class RewriteRuleTests:
         if values and share:
             name = data.draw(st.sampled_from(values))
             model = read_elsewhere(model, name, inside_if=share == 2)
-        changed, _ = rewritten(model, self.rule)
         feed = feed_of(model, seed=data.draw(st.integers(0, 99)))
-        expected = run_model(model, feed, optimize=False)
+        try:
+            expected = run_model(model, feed, optimize=False)
+        except RunError:
+            return  # as above
+        changed, _ = rewritten(model, self.rule)
         actual = run_model(changed, feed, optimize=False)
         # what follows may make a small difference a larger share of a smaller result
         assert_equal(expected, actual, 10 * self.rule.tolerance, label)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx
 from onnx import helper
 
-from aoe.graph.model_graph import names_read, own_names, subgraphs
+from aoe.graph.model_graph import ModelGraph, names_read, own_names, subgraphs
 from aoe.graph.rewrite import drop_unused_initializers, live_nodes, prune_opsets
 from aoe.graph.rewrites.protocol import Edit, RewriteMatch
 
@@ -53,15 +53,34 @@ def apply_edits(proto: onnx.ModelProto, edits: Sequence[Edit]) -> onnx.ModelProt
     return model
 
 
-def choose_apart(matches: Iterable[RewriteMatch]) -> list[RewriteMatch]:
-    """Return the matches that share no node with an earlier one, and no constant's name."""
+def choose_apart(graph: ModelGraph, matches: Iterable[RewriteMatch]) -> list[RewriteMatch]:
+    """Return the matches that may be applied together with all earlier ones of those returned.
+
+    They share no node, and none reads what another one takes away.
+    """
     taken: set[int] = set()
+    gone: set[str] = set()
+    read: set[str] = set()
     chosen = []
     for match in matches:
-        if taken.isdisjoint(match.edit.removed):
-            taken.update(match.edit.removed)
+        edit = match.edit
+        takes = _gone(graph, edit)
+        reads = {name for node in edit.added for name in node.input}
+        reads.update(other for _, other in edit.aliases)
+        if taken.isdisjoint(edit.removed) and gone.isdisjoint(reads) and read.isdisjoint(takes):
+            taken.update(edit.removed)
+            gone |= takes
+            read |= reads
             chosen.append(match)
     return chosen
+
+
+def _gone(graph: ModelGraph, edit: Edit) -> set[str]:
+    """Return the values an edit takes away without making them again."""
+    made = {name for node in edit.added for name in node.output}
+    made.update(tensor.name for tensor in edit.initializers)
+    removed = {name for index in edit.removed for name in graph.nodes[index].output}
+    return removed - made - {name for name, _ in edit.aliases}
 
 
 def _edited(nodes: list[onnx.NodeProto], edits: Sequence[Edit]) -> list[onnx.NodeProto]:

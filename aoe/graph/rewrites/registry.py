@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from aoe.graph.rewrites.arithmetic.means import MEAN_RULE
+from aoe.graph.rewrites.arithmetic.powers import POWER_RULE
+from aoe.graph.rewrites.arithmetic.resized import PLAIN_RESIZE_RULE, VOLUME_RESIZE_RULE
+from aoe.graph.rewrites.arithmetic.spectra import DFT_RULE, STFT_RULE
 from aoe.graph.rewrites.attention.fused import APART_RULE, MULTI_HEAD_RULE, OPERATOR_RULE
 from aoe.graph.rewrites.attention.projections import MERGED_RULE, TAKEN_RULE
+from aoe.graph.rewrites.cleanup.folded import CONSTANTS_RULE
+from aoe.graph.rewrites.cleanup.nothing import DUPLICATES_RULE, IDLE_RULE
+from aoe.graph.rewrites.cleanup.pairs import PAIRS_RULE
 from aoe.graph.rewrites.convolution.divided import SPLIT_RULE
 from aoe.graph.rewrites.convolution.gates import GATE_RULE
 from aoe.graph.rewrites.convolution.joined import JOINED_RULE
@@ -17,6 +23,7 @@ from aoe.graph.rewrites.convolution.transposed import TRANSPOSED_RULE
 from aoe.graph.rewrites.convolution.widened import WIDEN_RULE
 from aoe.graph.rewrites.layout.lifted import LIFT_RULE
 from aoe.graph.rewrites.layout.padded import MIRRORED_PAD_RULE, ZERO_PAD_RULE
+from aoe.graph.rewrites.layout.turned import INTO_RULE, SUNK_RULE, THROUGH_RULE
 from aoe.graph.rewrites.patterns.activations import (
     GELU_RULE,
     HARD_SIGMOID_RULE,
@@ -61,6 +68,18 @@ _ALL = (
     CHANNELS_RULE,
     RMS_RULE,
     GROUPS_RULE,
+    DFT_RULE,
+    STFT_RULE,
+    POWER_RULE,
+    PLAIN_RESIZE_RULE,
+    VOLUME_RESIZE_RULE,
+    THROUGH_RULE,
+    SUNK_RULE,
+    INTO_RULE,
+    CONSTANTS_RULE,
+    DUPLICATES_RULE,
+    PAIRS_RULE,
+    IDLE_RULE,
 )
 
 RULES: Mapping[str, RewriteRule] = MappingProxyType({rule.name: rule for rule in _ALL})

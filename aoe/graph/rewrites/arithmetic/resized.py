@@ -1,0 +1,131 @@
+"""Enlarging by whole numbers to the nearest: cheaper forms that give the same elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrites.building import Rewriting, refuse
+from aoe.graph.rewrites.protocol import Finding, RewriteRule
+from aoe.graph.rewrites.reading import Shape, attribute, nodes_of, shape_of, value_of
+
+_PLAIN = "resize-to-blocked-form"
+_VOLUME = "resize-volume-as-images"
+_CENTRED = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
+_ROUNDED = ("round_prefer_floor", "round_prefer_ceil")
+
+
+def find_resizes(graph: ModelGraph) -> Iterator[Finding]:
+    """Yield enlargements of images that ONNX Runtime would take out of the blocked layout."""
+    for index, node, factors in _enlarged(graph):
+        if isinstance(factors, str):
+            yield refuse(graph, _PLAIN, [index], factors)
+            continue
+        form = [attribute(node, name, default) for name, default in _FORM.items()]
+        if len(factors) != 4 or factors[:2] != (1, 1) or form == ["asymmetric", "floor"]:
+            continue
+        rewriting = Rewriting(graph, _PLAIN, [index])
+        scales = rewriting.constant(np.array(factors, np.float32), "scales")
+        _add_resize(rewriting, node.input[0], scales, node.output[0])
+        yield rewriting.finish()
+
+
+def find_volumes(graph: ModelGraph) -> Iterator[Finding]:
+    """Yield enlargements of volumes."""
+    for index, node, factors in _enlarged(graph):
+        shape = shape_of(graph, node.input[0])
+        if shape is None or len(shape) != 5:
+            continue
+        if isinstance(factors, str) or factors[:2] != (1, 1):
+            why = factors if isinstance(factors, str) else "it enlarges the channels"
+            yield refuse(graph, _VOLUME, [index], why)
+            continue
+        rewriting = Rewriting(graph, _VOLUME, [index])
+        batch, channels, depth, height, width = shape
+        deep, high, wide = factors[2:]
+        made = _as_images(
+            rewriting, node.input[0], (batch, channels * depth, height, width), (1, 1, high, wide)
+        )
+        height, width = height * high, width * wide
+        made = _as_images(
+            rewriting, made, (batch, channels, depth, height * width), (1, 1, deep, 1)
+        )
+        whole = np.array((batch, channels, depth * deep, height, width), np.int64)
+        rewriting.add("Reshape", [made, rewriting.constant(whole, "shape")], node.output[0])
+        yield rewriting.finish()
+
+
+_FORM = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"}
+
+
+def _enlarged(
+    graph: ModelGraph,
+) -> Iterator[tuple[int, onnx.NodeProto, Shape | str]]:
+    """Yield enlargements to the nearest with their factors, or why those are no whole numbers."""
+    for index, node in nodes_of(graph, "Resize"):
+        before, after = shape_of(graph, node.input[0]), shape_of(graph, node.output[0])
+        if attribute(node, "mode", "nearest") != "nearest" or before is None or after is None:
+            continue
+        if attribute(node, "axes", ()) or 0 in before:
+            yield index, node, "it names its axes"
+            continue
+        exact = [big % small == 0 for small, big in zip(before, after, strict=True)]
+        factors = tuple(big // small for small, big in zip(before, after, strict=True))
+        coordinates, rounding = (attribute(node, name, _FORM[name]) for name in _FORM)
+        scales = value_of(graph, node.input[2]) if len(node.input) > 2 and node.input[2] else None
+        if scales is not None and scales.size and scales.tolist() != [float(f) for f in factors]:
+            yield index, node, f"the scales are {scales.tolist()}"
+        elif not all(exact):
+            yield index, node, f"{before} to {after} are no whole factors"
+        elif (coordinates == "asymmetric" and rounding == "floor") or (
+            coordinates in _CENTRED and rounding in _ROUNDED
+        ):
+            yield index, node, factors
+        else:
+            yield index, node, f"{coordinates} with {rounding} takes other elements"
+
+
+def _as_images(
+    rewriting: Rewriting, name: str, shape: tuple[int, ...], factors: tuple[int, ...]
+) -> str:
+    if all(factor == 1 for factor in factors):
+        return name
+    target = rewriting.constant(np.array(shape, np.int64), "images")
+    images = rewriting.add("Reshape", [name, target])
+    return _add_resize(
+        rewriting, images, rewriting.constant(np.array(factors, np.float32), "scales")
+    )
+
+
+def _add_resize(rewriting: Rewriting, name: str, scales: str, output: str = "") -> str:
+    return rewriting.add(
+        "Resize",
+        [name, "", scales],
+        output,
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+
+
+PLAIN_RESIZE_RULE = RewriteRule(
+    name=_PLAIN,
+    what="Resize to the nearest by whole numbers is written as the blocked layout has it",
+    needs="opset 11; four dimensions, known shapes, whole factors of height and width",
+    exact=True,
+    tolerance=0.0,
+    version=1,
+    find=find_resizes,
+)
+VOLUME_RESIZE_RULE = RewriteRule(
+    name=_VOLUME,
+    what="Resize of volumes to the nearest by whole numbers becomes two Resizes of images",
+    needs="opset 11; known shapes, whole factors of depth, height and width",
+    exact=True,
+    tolerance=0.0,
+    version=1,
+    find=find_volumes,
+)
