@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import onnx
 
 from aoe.testing.small_models import SmallModel
@@ -119,6 +120,169 @@ def _padded(mode: str, size: int) -> onnx.ModelProto:
     return model.model(model.op("Relu", model.conv(made, 64, 64, 3, pads=[0] * 4)))
 
 
+def _attention(rows: int, heads: int, *, opset: int = 18, joined: bool = False) -> onnx.ModelProto:
+    """Self-attention of 64 numbers a head with its projections, as PyTorch exports it."""
+    model = SmallModel(opset=opset)
+    width = 64 * heads
+    x = model.input(1, rows, width)
+    if joined:
+        whole = model.op("MatMul", x, model.weight(width, 3 * width))
+        whole = model.op("Add", whole, model.weight(3 * width))
+        apart = model.op("Reshape", whole, model.constant([1, rows, 3, heads, 64]))
+        front = model.op("Transpose", apart, perm=[2, 0, 3, 1, 4])
+        zero, parts = model.constant([0]), []
+        for number in range(3):
+            bounds = [model.constant([number]), model.constant([number + 1])]
+            parts.append(model.op("Squeeze", model.op("Slice", front, *bounds, zero), zero))
+        query, key, value = parts
+    else:
+        query, key, value = (_heads(model, x, rows, heads) for _ in range(3))
+    flat = model.op("Reshape", key, model.constant([-1, rows, 64]))
+    turned = model.op("Transpose", flat, perm=[0, 2, 1])
+    turned = model.op("Reshape", turned, model.constant([1, heads, 64, rows]))
+    factor = model.constant(64**-0.25)
+    scaled = model.op("MatMul", model.op("Mul", query, factor), model.op("Mul", turned, factor))
+    made = model.op("MatMul", model.op("Softmax", scaled, axis=-1), value)
+    made = model.op("Transpose", made, perm=[0, 2, 1, 3])
+    made = model.op("Reshape", made, model.constant([1, rows, width]))
+    return model.model(model.op("MatMul", made, model.weight(width, width)))
+
+
+def _heads(model: SmallModel, x: str, rows: int, heads: int) -> str:
+    made = model.op("MatMul", x, model.weight(64 * heads, 64 * heads))
+    made = model.op("Add", made, model.weight(64 * heads))
+    apart = model.op("Reshape", made, model.constant([1, rows, heads, 64]))
+    return model.op("Transpose", apart, perm=[0, 2, 1, 3])
+
+
+def _fused(rows: int, heads: int) -> onnx.ModelProto:
+    model = SmallModel(opset=23)
+    parts = [model.op("Neg", model.input(1, heads, rows, 64)) for _ in range(3)]
+    return model.model(model.op("Neg", model.op("Attention", *parts)))
+
+
+def _activation(name: str, rows: int, width: int) -> onnx.ModelProto:
+    """A product, an activation spelled out and a product."""
+    model = SmallModel(opset=20)
+    x = model.op("MatMul", model.input(1, rows, width), model.weight(width, width))
+
+    def number(value: float) -> str:
+        return model.constant(value)
+
+    if name == "gelu":
+        inner = model.op("Mul", x, number(2**-0.5))
+        erf = model.op("Add", model.op("Erf", inner), number(1.0))
+        made = model.op("Mul", model.op("Mul", erf, x), number(0.5))
+    elif name == "gelu-tanh":
+        cube = model.op("Mul", model.op("Pow", x, number(3.0)), number(0.044715))
+        inner = model.op("Mul", model.op("Add", x, cube), number(0.7978845608))
+        tanh = model.op("Add", model.op("Tanh", inner), number(1.0))
+        made = model.op("Mul", model.op("Mul", x, number(0.5)), tanh)
+    elif name == "silu":
+        total = model.op("Add", model.op("Exp", model.op("Neg", x)), number(1.0))
+        made = model.op("Div", x, total)
+    elif name == "mish":
+        made = model.op("Mul", x, model.op("Tanh", model.op("Softplus", x)))
+    else:
+        clipped = model.op("Clip", model.op("Add", x, number(3.0)), number(0.0), number(6.0))
+        made = model.op("Div", clipped, number(6.0))
+        made = model.op("Mul", x, made) if name == "hard-swish" else made
+    return model.model(model.op("MatMul", made, model.weight(width, width)))
+
+
+def _normalized(
+    *shape: int, axis: int = -1, centred: bool = True, opset: int = 18
+) -> onnx.ModelProto:
+    """A normalisation spelled out."""
+    model = SmallModel(opset=opset)
+    x = model.op("Relu", model.input(*shape))
+    axes = model.constant([axis])
+    distance = model.op("Sub", x, model.op("ReduceMean", x, axes)) if centred else x
+    variance = model.op("ReduceMean", model.op("Mul", distance, distance), axes)
+    root = model.op("Sqrt", model.op("Add", variance, model.constant(1e-5)))
+    extents = [1] * (len(shape) - axis % len(shape) - 1)
+    made = model.op("Mul", model.op("Div", distance, root), model.positive(shape[axis], *extents))
+    if centred:
+        made = model.op("Add", made, model.weight(shape[axis], *extents))
+    return model.model(model.op("Relu", made))
+
+
+def _grouped(channels: int, size: int, groups: int) -> onnx.ModelProto:
+    model = SmallModel(opset=18)
+    x = model.op("Relu", model.input(1, channels, size, size))
+    x = model.op("Reshape", x, model.constant([1, groups, -1]))
+    axes = model.constant([-1])
+    distance = model.op("Sub", x, model.op("ReduceMean", x, axes))
+    variance = model.op("ReduceMean", model.op("Pow", distance, model.constant(2.0)), axes)
+    root = model.op("Sqrt", model.op("Add", variance, model.constant(1e-5)))
+    made = model.op("Div", distance, root)
+    made = model.op("Reshape", made, model.constant([1, channels, size, size]))
+    return model.model(model.op("Mul", made, model.positive(channels, 1, 1)))
+
+
+def _spectrum(kind: str) -> onnx.ModelProto:
+    model = SmallModel()
+    if kind == "dft":
+        return model.model(model.op("DFT", model.input(64, 512, 1), axis=1, onesided=1))
+    window = model.positive(400)
+    inputs = [model.input(1, 16000, 1), model.constant(np.array(160)), window]
+    return model.model(model.op("STFT", *inputs, model.constant(np.array(400))))
+
+
+def _power(exponent: float) -> onnx.ModelProto:
+    model = SmallModel()
+    x = model.op("Abs", model.input(1, 64, 56, 56))
+    return model.model(model.op("Relu", model.op("Pow", x, model.constant(exponent))))
+
+
+def _enlarged(*shape: int, factor: int = 2) -> onnx.ModelProto:
+    """An enlargement between two convolutions, of images or of volumes."""
+    model = SmallModel()
+    spatial = len(shape) - 2
+    channels = shape[1]
+    windows = {"kernel_shape": [1] * spatial}
+    weight = model.weight(channels, channels, *[1] * spatial)
+    x = model.op("Relu", model.op("Conv", model.input(*shape), weight, **windows))
+    scales = model.constant(np.array([1, 1, *[factor] * spatial], np.float32))
+    form = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"}
+    made = model.op("Resize", x, "", scales, mode="nearest", **form)
+    return model.model(model.op("Relu", model.op("Conv", made, weight, **windows)))
+
+
+def _turned(rows: int, width: int) -> onnx.ModelProto:
+    """A ConvNeXt-like change to channels last and back around an activation."""
+    model = SmallModel()
+    x = model.conv(model.input(1, width, rows, rows), width, width)
+    made = model.op("Transpose", x, perm=[0, 2, 3, 1])
+    made = model.op("Mul", model.op("Tanh", made), model.positive(width))
+    made = model.op("Transpose", made, perm=[0, 3, 1, 2])
+    return model.model(model.conv(made, width, width))
+
+
+def _product(rows: int, width: int) -> onnx.ModelProto:
+    model = SmallModel()
+    one, other = (model.op("Tanh", model.input(8, rows, width)) for _ in range(2))
+    return model.model(model.op("MatMul", one, model.op("Transpose", other, perm=[0, 2, 1])))
+
+
+def _loose(kind: str) -> onnx.ModelProto:
+    """What exporters leave behind, around two convolutions."""
+    model = SmallModel()
+    x = model.conv(model.input(1, 64, 28, 28), 64, 64, 3)
+    if kind == "idle":
+        made = model.op("Identity", model.op("Dropout", model.op("Identity", x)))
+    elif kind == "pairs":
+        one = model.constant([1])
+        made = model.op("Squeeze", model.op("Unsqueeze", x, one), one)
+    elif kind == "constants":
+        batch = model.op("Gather", model.op("Shape", x), model.constant([0]), axis=0)
+        rest = model.constant([64, 28, 28])
+        made = model.op("Reshape", x, model.op("Concat", batch, rest, axis=0))
+    else:
+        made = model.op("Add", *(model.op("Sigmoid", x) for _ in range(2)))
+    return model.model(model.conv(made, 64, 64, 3))
+
+
 BLOCKS: Mapping[str, Blocks] = {
     "convolution-split": {
         "C2f 64x80x80": lambda: _c2f(64, 80),
@@ -148,4 +312,47 @@ BLOCKS: Mapping[str, Blocks] = {
     "transposed-to-pixel-shuffle": {"U-Net 128x32x32": lambda: _upsampled(128, 32)},
     "pad-into-window": {"64x56x56": lambda: _padded("constant", 56)},
     "mirrored-pad-as-gather": {"64x56x56": lambda: _padded("reflect", 56)},
+    "attention-multi-head": {
+        "6 heads, 197 rows": lambda: _attention(197, 6),
+        "12 heads, 128 rows": lambda: _attention(128, 12),
+        "6 heads, 1500 rows": lambda: _attention(1500, 6),
+    },
+    "attention-operator": {
+        "6 heads, 197 rows": lambda: _attention(197, 6, opset=23),
+        "12 heads, 128 rows": lambda: _attention(128, 12, opset=23),
+    },
+    "attention-apart": {"6 heads, 197 rows": lambda: _fused(197, 6)},
+    "projections-merged": {
+        "6 heads, 197 rows": lambda: _attention(197, 6),
+        "12 heads, 128 rows": lambda: _attention(128, 12),
+    },
+    "joined-projection-split": {
+        "6 heads, 197 rows": lambda: _attention(197, 6, joined=True),
+    },
+    "gelu": {"197x384": lambda: _activation("gelu", 197, 384)},
+    "gelu-tanh": {"197x384": lambda: _activation("gelu-tanh", 197, 384)},
+    "silu": {"197x384": lambda: _activation("silu", 197, 384)},
+    "mish": {"197x384": lambda: _activation("mish", 197, 384)},
+    "hard-swish": {"197x384": lambda: _activation("hard-swish", 197, 384)},
+    "hard-sigmoid": {"197x384": lambda: _activation("hard-sigmoid", 197, 384)},
+    "layer-norm": {"197x384": lambda: _normalized(1, 197, 384)},
+    "layer-norm-of-channels": {"96x56x56": lambda: _normalized(1, 96, 56, 56, axis=1)},
+    "rms-norm": {"197x384": lambda: _normalized(1, 197, 384, centred=False, opset=23)},
+    "group-norm": {"64x64x64, 32 groups": lambda: _grouped(64, 64, 32)},
+    "dft-as-product": {"64 of 512": lambda: _spectrum("dft")},
+    "stft-as-convolution": {"1 s at 16 kHz, frames of 400": lambda: _spectrum("stft")},
+    "power-as-product": {
+        "exponent 2": lambda: _power(2.0),
+        "exponent 3": lambda: _power(3.0),
+        "exponent 1/2": lambda: _power(0.5),
+    },
+    "resize-to-blocked-form": {"64x28x28 by 2": lambda: _enlarged(1, 64, 28, 28)},
+    "resize-volume-as-images": {"16x16x16x16 by 2": lambda: _enlarged(1, 16, 16, 16, 16)},
+    "transpose-through-reshape": {"6 heads, 197 rows": lambda: _attention(197, 6)},
+    "transpose-behind-elementwise": {"96x28x28": lambda: _turned(28, 96)},
+    "transpose-into-product": {"8x197x64": lambda: _product(197, 64)},
+    "constants-folded": {"64x28x28": lambda: _loose("constants")},
+    "duplicates-merged": {"64x28x28": lambda: _loose("duplicates")},
+    "pairs-joined": {"64x28x28": lambda: _loose("pairs")},
+    "nothing-done": {"64x28x28": lambda: _loose("idle")},
 }
