@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from aoebank.api.merging import merge, settle
     from aoebank.api.quarantine import quarantine_add, quarantine_list, quarantine_remove
-    from aoebank.api.reading import list_bank, query, resolve, show
+    from aoebank.api.reading import list_bank, overview, query, resolve, show
     from aoebank.api.shipping import pack, unpack
     from aoebank.api.versions import blame, log, restore, revert, snapshot, tag, verify_history
     from aoebank.cli.errors import Program, run_program
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from aoebank.ops.ls import ListResult
     from aoebank.ops.merge.run import MergeResult
     from aoebank.ops.merge.settle import Settlement
+    from aoebank.ops.overview.result import OverviewResult
     from aoebank.ops.pack.run import PackResult
     from aoebank.ops.pack.unpack import UnpackResult
     from aoebank.ops.quarantine import ListedEntry, QuarantineResult
@@ -112,6 +113,7 @@ __all__ = [
     "LogResult",
     "MergeResult",
     "MergeVerdict",
+    "OverviewResult",
     "PackResult",
     "Program",
     "Provenance",
@@ -162,6 +164,7 @@ __all__ = [
     "merge",
     "merge_driver",
     "old_soc_versions",
+    "overview",
     "pack",
     "quarantine_add",
     "quarantine_list",
@@ -217,6 +220,7 @@ _HOMES = {
     ),
     "api.reading": (
         "list_bank",
+        "overview",
         "query",
         "resolve",
         "show",
@@ -287,6 +291,7 @@ _HOMES = {
     "ops.ls": ("ListResult",),
     "ops.merge.run": ("MergeResult",),
     "ops.merge.settle": ("Settlement",),
+    "ops.overview.result": ("OverviewResult",),
     "ops.pack.run": ("PackResult",),
     "ops.pack.unpack": ("UnpackResult",),
     "ops.quarantine": (

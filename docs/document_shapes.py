@@ -375,6 +375,36 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         "entries": [QUARANTINE_ENTRY | {"active": "flag", "present_in": ["text"]}],
     },
     "quarantine-rm/1": QUARANTINED,
+    "report/1": {
+        "sizes": [
+            {"bank": "text"}
+            | dict.fromkeys(("files", "records", "size_bytes", "broken", "in_quarantine"), "count")
+        ],
+        "coverage": [
+            dict.fromkeys(("bank", "soc_version", "op_type", "format"), "text")
+            | {"records": "count", "measured": "count"}
+            | dict.fromkeys(("lowest", "median", "highest"), "number?")
+        ],
+        "ages": [
+            dict.fromkeys(("bank", "engine", "cpu_model", "oldest", "newest"), "text")
+            | {"records": "count"}
+        ],
+        "outliers": [
+            dict.fromkeys(("bank", "file", "key", "op_type", "why"), "text")
+            | {"speedup": "number", "low": "number?", "high": "number?"}
+        ],
+        "disagreements": [
+            dict.fromkeys(("soc_version", "op_type", "key", "what"), "text")
+            | {
+                "opinions": [
+                    dict.fromkeys(("where", "time", "strategy_sha256"), "text")
+                    | dict.fromkeys(("speedup", "low", "high", "cost_us"), "number?")
+                ]
+            }
+        ],
+        "duplicates": [{"bank": "text", "files": ["text"], "records": "count"}],
+        "unreadable": [{"path": "text", "problem": "text"}],
+    },
     "resolve/1": {
         "soc_version": "text?",
         "core_num": "count?",

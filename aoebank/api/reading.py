@@ -14,6 +14,7 @@ from aoebank.storage.readers.environment import current_environment, surrounding
 
 if TYPE_CHECKING:
     from aoebank.ops.ls import ListResult
+    from aoebank.ops.overview.result import OverviewResult
     from aoebank.ops.query.run import QueryResult
     from aoebank.ops.resolve.records import WantedWorkload
     from aoebank.ops.resolve.run import ResolveResult
@@ -177,3 +178,22 @@ def query(sql: str | None = None, *banks: AnyPath) -> QueryResult:
     if sql is None:
         return run.describe_tables()
     return run.query(sql, [_open(bank) for bank in banks or (default_root(),)], today=current_day())
+
+
+def overview(*banks: AnyPath) -> OverviewResult:
+    """Return what banks hold as a whole, as `aoebank report` tells it.
+
+    Args:
+        banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank of the environment.
+
+    Returns:
+        Sizes, coverage and gains by operator and target, age, outliers, disagreements between
+        banks and between measurements, and duplicates.
+
+    Raises:
+        BankNotFoundError: there is no such bank.
+        HistoryError: there is no such revision or snapshot.
+    """
+    from aoebank.ops.overview import run
+
+    return run.overview([_open(bank) for bank in banks or (default_root(),)], today=current_day())

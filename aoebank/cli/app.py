@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "ls": "List the files of a bank; without PATH, of the bank the environment names.",
     "show": "Print records with their workload, strategy, time and provenance.",
     "query": "Ask banks in SQL; without SQL, list the tables there are.",
+    "report": "Tell what banks hold as a whole: coverage, gains, age, outliers, disagreements.",
     "diff": "Compare two bank files or trees, record by record.",
     "textconv": "Print a bank file as text, one line per member, as git shows it in diffs.",
     "merge": "Merge banks record by record, with a base or without.",

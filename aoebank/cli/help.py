@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Find": ("resolve", "ls", "show", "query"),
+    "Find": ("resolve", "ls", "show", "query", "report"),
     "Check": ("validate", "explain", "schema", "quarantine"),
     "Compare": ("diff", "textconv"),
     "Merge and change": ("merge", "merge-driver", "edit"),
@@ -34,6 +34,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "query": (
         "aoebank query 'SELECT op_type, count(*), max(speedup) FROM records GROUP BY op_type'",
         "aoebank query 'SELECT key, file FROM records WHERE speedup < 1.05' banks/",
+    ),
+    "report": (
+        "aoebank report banks/",
+        "aoebank report mine/ theirs/ --html > banks.html",
     ),
     "diff": (
         "aoebank diff old/ new/",

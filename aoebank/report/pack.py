@@ -9,6 +9,7 @@ from aoebank.errors import AoebankError
 from aoebank.ops.pack.run import PackResult
 from aoebank.ops.pack.unpack import UnpackResult
 from aoebank.report.output import Text, plural
+from aoebank.report.sizes import size_text
 from aoebank.storage.packs.manifest import PackManifest
 
 
@@ -36,7 +37,7 @@ class PackReport:
         """Write the files and the totals."""
         _write_files(self.result.manifest, text)
         signed = ", signed" if self.result.is_signed else ""
-        text.line(f"{self.result.pack}: {_size(self.result.size_bytes)}{signed}")
+        text.line(f"{self.result.pack}: {size_text(self.result.size_bytes)}{signed}")
         text.line(f"sha256 {self.result.sha256}")
 
 
@@ -79,7 +80,7 @@ class UnpackReport:
 
 def _write_files(manifest: PackManifest, text: Text) -> None:
     rows = [
-        (str(file.records) if file.records else "-", _size(file.size_bytes), file.name)
+        (str(file.records) if file.records else "-", size_text(file.size_bytes), file.name)
         for file in manifest.files
     ]
     text.table(("records", "size", "file"), rows, kinds="rrp")
@@ -106,17 +107,3 @@ def _manifest(manifest: PackManifest) -> dict[str, object]:
             for file in manifest.files
         ],
     }
-
-
-def _size(size_bytes: int) -> str:
-    """Return a size as people read it.
-
-    >>> _size(512), _size(2048), _size(3 << 20)
-    ('512 B', '2.0 KiB', '3.0 MiB')
-    """
-    size, unit = float(size_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

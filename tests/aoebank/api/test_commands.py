@@ -18,6 +18,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "validate": ("validate", "fix"),
     "merge": ("merge", "settle"),
     "log": ("log", "verify_history"),
+    "report": ("overview",),
     "git verify-merge": ("git_verify_merge",),
     "quarantine rm": ("quarantine_remove",),
 }
@@ -28,6 +29,7 @@ TELLING = {
     "log": {"verify"},  # a function of its own
     "merge": {"verbose"},
     "merge-driver": {"marker_size"},  # git passes it, nothing uses it
+    "report": {"html"},
     "resolve": {"explain"},
     "validate": {"output", "fail_on", "strict", "statistics", "notes", "has_each", "fix"},
 }

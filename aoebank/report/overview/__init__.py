@@ -1,0 +1,1 @@
+"""Tell what banks hold as a whole."""
