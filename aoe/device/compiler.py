@@ -55,6 +55,19 @@ def required_features(sources: Sequence[KernelSource], target: Target) -> tuple[
     return tuple(needed)
 
 
+def halide_features(source: KernelSource, target: Target) -> str:
+    """Return what Halide is told about the machine a kernel is for."""
+    return "-".join((_target_of(source, target).halide_name, *_BUILD_FEATURES))
+
+
+def load_compiler() -> None:
+    """Import what compiling needs, so that forks of this process begin with it."""
+    import halide  # noqa: F401
+
+    import aoe.kernels.halide.apply
+    import aoe.kernels.registry  # noqa: F401
+
+
 def check_kernel(source: KernelSource) -> None:
     """Apply a schedule to its pipeline; nothing is compiled.
 
@@ -81,8 +94,7 @@ def compile_kernel(source: KernelSource, target: Target, directory: Path) -> Pat
     apply_schedule(pipeline, source.schedule)
     set_extents(pipeline)
     file = directory / f"{source.name}.o"
-    features = (_target_of(source, target).halide_name, *_BUILD_FEATURES)
-    halide_target = hl.Target("-".join(features))
+    halide_target = hl.Target(halide_features(source, target))
     symbol = _symbol(source.name)
     try:
         pipeline.output.compile_to_object(

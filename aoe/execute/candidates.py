@@ -116,6 +116,9 @@ class CandidateMeasurer:
                 objects[name] = directory / f"{name}.o"
         if objects:
             library = self._link([distinct[name] for name in objects], objects)
+            if compiled is None:
+                for path in objects.values():
+                    path.unlink(missing_ok=True)
             for name in objects:
                 found[name] = self._measure_one(
                     baseline, distinct[name], library, policy, best_ratio
@@ -134,16 +137,13 @@ class CandidateMeasurer:
 
     def _link(self, sources: Sequence[KernelSource], objects: Mapping[str, Path]) -> Path:
         self._libraries += 1
-        file = self._device.build_library(
+        return self._device.build_library(
             sources,
             [objects[source.name] for source in sources],
             target=self._target,
             toolchain=self._toolchain,
             file=self._directory / f"candidates_{self._libraries}.so",
         )
-        for path in objects.values():
-            path.unlink(missing_ok=True)
-        return file
 
     def _measure_one(
         self,

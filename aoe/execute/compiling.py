@@ -1,14 +1,15 @@
-"""Compiles kernels in several processes at once; Halide itself uses one."""
+"""Compiles kernels in a process of its own, several at once; what is compiled once is kept."""
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from aoe.device.compiler import KernelSource
+from aoe.device.compiler import KernelSource, objects_of
+from aoe.device.forks import NO_TIME
+from aoe.device.object_cache import ObjectCache
 from aoe.errors import RunError
 from aoe.execute.messages import CompiledKernels
 from aoe.execute.runner import Runner
@@ -18,101 +19,124 @@ from aoe.workload import workload_to_json
 
 _COMPILE_TIMEOUT_S = 60.0
 _PER_KERNEL_TIMEOUT_S = 20.0
-FEW_AT_ONCE = 2
-"""Kernels each further process is worth where it stays for the next ones."""
-MANY_AT_ONCE = 6
-"""Where it is started for one batch only: it takes about 1.5 s to start, a kernel 0.3 s."""
 _PROCESSES_MAX = 8
 
 
 class KernelCompilers:
-    """A worker and, as soon as there is enough to do, siblings of it that only compile.
+    """A worker that only compiles, in one child for each kernel, and what it has compiled.
 
     Args:
-        runner: The measuring worker, which compiles too: it has nothing else to do meanwhile.
-        worth: Kernels in a batch for each sibling that takes part.
-        processes: Most of them, the worker included; None for one a core, at most 8.
+        runner: The measuring worker of the run; this one is for the same target.
+        cache: Where kernels of earlier runs are, None for nowhere.
+        processes: Most kernels compiled at once; None for one a core, at most 8.
+
+    Attributes:
+        runner: As given.
     """
 
     def __init__(
-        self, runner: Runner, *, worth: int = FEW_AT_ONCE, processes: int | None = None
+        self, runner: Runner, cache: ObjectCache | None = None, *, processes: int | None = None
     ) -> None:
-        self._runner = runner
-        self._worth = worth
+        self.runner = runner
         self._processes = processes or min(runner.target.core_num, _PROCESSES_MAX)
-        self._siblings: list[Runner] = []
+        self._cache = cache
+        self._compiler: Runner | None = None
         self._scratch = ScratchFolder("compile")
-        self._batches = 0
+        self._winners: set[str] = set()
 
     def close(self) -> None:
-        """End the siblings and remove what they have compiled."""
-        for sibling in self._siblings:
-            sibling.close()
-        self._siblings.clear()
+        """End the worker and remove what it has compiled, but for what the cache keeps."""
+        if self._compiler is not None:
+            self._compiler.close()
+            self._compiler = None
         self._scratch.remove()
+        if self._cache is not None:
+            self._cache.prune()
 
-    @contextmanager
-    def compiled(self, sources: Sequence[KernelSource]) -> Iterator[CompiledKernels]:
-        """Compile kernels into a directory that is there for the time of the `with` block."""
-        self._batches += 1
-        directory = self._scratch.path / str(self._batches)
-        directory.mkdir()
-        try:
-            yield CompiledKernels(directory=directory, errors=self.compile(sources, directory))
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+    def compiled(self, sources: Sequence[KernelSource]) -> CompiledKernels:
+        """Compile candidates; their objects stay until `keep_only` or `close`."""
+        directory = self._scratch.path
+        errors = dict.fromkeys((source.name for source in sources), "")
+        missing = [source for source in sources if not self._is_here(source, directory)]
+        errors |= self._compile(missing, directory, math.inf)
+        return CompiledKernels(directory=directory, errors=errors)
 
-    def compile(self, sources: Sequence[KernelSource], directory: Path) -> dict[str, str]:
-        """Write `<name>.o` and what packs its inputs for each kernel.
+    def keep_only(self, winner: str | None) -> None:
+        """Remove candidates compiled since the last call but for one; None for all of them."""
+        if winner is not None:
+            self._winners.add(winner)
+        for file in self._scratch.path.glob("*.o"):
+            if file.name.partition(".")[0] not in self._winners:
+                file.unlink()
+
+    def compile(
+        self, sources: Sequence[KernelSource], directory: Path, *, left_s: float = math.inf
+    ) -> dict[str, str]:
+        """Put `<name>.o` and what packs its inputs into a folder: as kept, or compiled now.
+
+        Args:
+            sources: In the order they are compiled.
+            directory: Where objects go; those which are there stay.
+            left_s: Seconds after which no kernel is compiled any more.
 
         Returns:
-            By name what is wrong with a kernel; an empty text if it is compiled.
+            By name what is wrong with a kernel; an empty text if it is there.
         """
-        runners = [self._runner, *self._helpers(len(sources))]
-        shares = [sources[i :: len(runners)] for i in range(len(runners))]
-        folders = [directory] * len(runners)
-        with ThreadPoolExecutor(len(runners)) as pool, _abandoned_on_interrupt(runners):
-            results = pool.map(_compile_in, runners, shares, folders)
-            return {name: error for found in results for name, error in found.items()}
+        errors = dict.fromkeys((source.name for source in sources), "")
+        missing = [source for source in sources if not self._found(source, directory)]
+        if missing:
+            errors |= self._compile(missing, directory, left_s)
+        for source in missing:
+            if not errors[source.name]:
+                self._remember(source, _object(source.name, directory))
+        return errors
 
-    def _helpers(self, kernels: int) -> list[Runner]:
-        wanted = min(kernels // self._worth, self._processes - 1)
-        while len(self._siblings) < wanted:
-            self._siblings.append(self._runner.sibling())
-        return self._siblings[: max(0, wanted)]
+    def _is_here(self, source: KernelSource, directory: Path) -> bool:
+        if _object(source.name, directory).exists():
+            return True
+        return self._cache is not None and self._cache.take(source, directory)
+
+    def _found(self, source: KernelSource, directory: Path) -> bool:
+        """Look for a kernel in the folder, in the cache, and among what this run has compiled."""
+        if self._is_here(source, directory):
+            return True
+        kept = _object(source.name, self._scratch.path)
+        if not kept.exists():
+            return False
+        for file in objects_of(kept):
+            shutil.copyfile(file, directory / file.name)
+        self._remember(source, kept)
+        return True
+
+    def _remember(self, source: KernelSource, file: Path) -> None:
+        if self._cache is not None:
+            self._cache.put(source, objects_of(file))
+
+    def _compile(
+        self, sources: Sequence[KernelSource], directory: Path, left_s: float
+    ) -> dict[str, str]:
+        if not sources:
+            return {}
+        if left_s <= 0:
+            return {source.name: NO_TIME for source in sources}
+        if self._compiler is None:
+            self._compiler = self.runner.sibling()
+        try:
+            found: dict[str, str] = self._compiler.call(
+                "compile_kernels",
+                timeout_s=_COMPILE_TIMEOUT_S + _PER_KERNEL_TIMEOUT_S * len(sources),
+                kernels=[
+                    (s.name, workload_to_json(s.workload), schedule_to_json(s.schedule))
+                    for s in sources
+                ],
+                directory=directory,
+                at_once=self._processes,
+                all_s=left_s,
+            )
+            return found
+        except RunError as error:  # the worker itself: a kernel takes only its own child along
+            return {source.name: str(error) for source in sources}
 
 
-@contextmanager
-def _abandoned_on_interrupt(runners: Sequence[Runner]) -> Iterator[None]:
-    """End workers that compile when the run is interrupted, instead of waiting for them."""
-    try:
-        yield
-    except BaseException:
-        for runner in runners:
-            runner.abandon()
-        raise
-
-
-def _compile_in(runner: Runner, sources: Sequence[KernelSource], directory: Path) -> dict[str, str]:
-    """Compile in one process; where it dies of a kernel, the others are compiled again."""
-    if not sources:
-        return {}
-    try:
-        found: dict[str, str] = runner.call(
-            "compile_kernels",
-            timeout_s=_COMPILE_TIMEOUT_S + _PER_KERNEL_TIMEOUT_S * len(sources),
-            kernels=[
-                (s.name, workload_to_json(s.workload), schedule_to_json(s.schedule))
-                for s in sources
-            ],
-            directory=directory,
-        )
-        return found
-    except RunError as error:
-        if len(sources) == 1:
-            return {sources[0].name: str(error)}
-        return {
-            name: text
-            for source in sources
-            for name, text in _compile_in(runner, [source], directory).items()
-        }
+def _object(name: str, directory: Path) -> Path:
+    return directory / f"{name}.o"

@@ -56,7 +56,6 @@ class Runner:
         self._connection: Connection | None = None
         self._lifeline = -1
         self._generation = 0
-        self._is_abandoned = False
 
     def __enter__(self) -> Runner:
         return self
@@ -81,15 +80,14 @@ class Runner:
 
     def _turn(self, task: str) -> AbstractContextManager[None]:
         if task in _MEASURING:
-            return self.turns.measuring(lambda: self._is_abandoned)
+            return self.turns.measuring()
         if task in _COMPILING:
-            return self.turns.compiling(lambda: self._is_abandoned)
+            return self.turns.compiling()
         return contextlib.nullcontext()
 
     def _call(self, task: str, timeout_s: float, arguments: Mapping[str, Any]) -> Any:
         try:
             connection = self._ready()
-            self._refuse_if_abandoned(task)
             connection.send(Request(task=task, arguments=arguments))
             if not connection.poll(timeout_s):
                 self._stop(kill=True)
@@ -109,15 +107,6 @@ class Runner:
             raise RunError(task, f"failed in the worker\n{reply.crash}")
         return reply.value
 
-    def abandon(self) -> None:
-        """End the worker at once, from whatever thread; its call fails, and so does any later."""
-        self._is_abandoned = True
-        process = self._process
-        if process is not None:
-            process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=5)  # else it may still write where others clean up
-
     def sibling(self) -> Runner:
         """Return another runner for the same target, to compile in parallel."""
         return Runner(self.device, self.target, self.toolchain, self.turns)
@@ -131,13 +120,7 @@ class Runner:
         self._stop(kill=False)
         self._scratch.remove()
 
-    def _refuse_if_abandoned(self, task: str) -> None:
-        if self._is_abandoned:
-            self._stop(kill=True)
-            raise RunError(task, "given up: the run ends")
-
     def _ready(self) -> Connection:
-        self._refuse_if_abandoned("worker")
         if self._process is not None and self._connection is not None:
             if self._process.poll() is None:
                 return self._connection

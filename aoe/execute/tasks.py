@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aoe.device.compiler import KernelSource
+from aoe.device.compiler import KernelSource, load_compiler
+from aoe.device.forks import run_in_children
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, ScheduleError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 _LEAST_PAIRS_OF_A_ROUND = 6
+_KERNEL_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,6 @@ WHOLE_MODELS = ComparisonTerms()
 
 def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
     """Return the tasks of a worker by name."""
-    use_shared_pool(setup.target.core_num)
     pairs = QuietPairs(usage=setup.device.usage)
     measurer = CandidateMeasurer(
         device=setup.device,
@@ -109,19 +110,31 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         options = session_options(threads=setup.target.core_num, optimize=True, shared_pool=True)
         return measure_rates(setup.device, options)
 
-    def compile_kernels(
-        kernels: Sequence[tuple[str, Mapping[str, Any], Any]], directory: Path
-    ) -> dict[str, str]:
-        return _compile_kernels(setup.device, kernels, setup.target, directory)
-
-    return {
+    measuring: dict[str, Callable[..., Any]] = {
         "measure_candidates": measure_candidates,
         "compare_models": compare_models,
         "run_model": run_model,
-        "check_schedule": partial(_check_schedule, setup.device),
-        "compile_kernels": compile_kernels,
         "machine_rates": machine_rates,
     }
+    threads = setup.target.core_num
+    return {
+        "check_schedule": partial(_check_schedule, setup.device),
+        "compile_kernels": partial(_compile_kernels, setup),
+        **{name: _with_pool(task, threads) for name, task in measuring.items()},
+    }
+
+
+_start_pool = cache(use_shared_pool)
+
+
+def _with_pool(task: Callable[..., Any], threads: int) -> Callable[..., Any]:
+    """Start the thread pool when it is needed: a worker that only compiles has none, and forks."""
+
+    def run(**arguments: Any) -> Any:
+        _start_pool(threads)
+        return task(**arguments)
+
+    return run
 
 
 def _check_schedule(device: Device, workload: Mapping[str, Any], schedule: Any) -> str:
@@ -139,25 +152,44 @@ def _check_schedule(device: Device, workload: Mapping[str, Any], schedule: Any) 
 
 
 def _compile_kernels(
-    device: Device,
+    setup: WorkerSetup,
     kernels: Sequence[tuple[str, Mapping[str, Any], Any]],
+    directory: Path,
+    at_once: int = 1,
+    all_s: float = math.inf,
+) -> dict[str, str]:
+    """Compile (name, workload, schedule) triples, each in a fork of its own.
+
+    Returns:
+        By name what is wrong with a kernel; an empty text if it is compiled.
+    """
+    load_compiler()
+    jobs = [
+        partial(_compile_kernel, setup.device, setup.target, directory, *kernel)
+        for kernel in kernels
+    ]
+    texts = run_in_children(jobs, at_once=at_once, each_s=_KERNEL_TIMEOUT_S, all_s=all_s)
+    return {name: text for (name, _, _), text in zip(kernels, texts, strict=True)}
+
+
+def _compile_kernel(
+    device: Device,
     target: Target,
     directory: Path,
-) -> dict[str, str]:
-    """Compile (name, workload, schedule) triples; return name -> error, empty if all is well."""
-    errors: dict[str, str] = {}
-    for name, workload, schedule in kernels:
-        source = KernelSource(
-            name=name,
-            workload=workload_from_json(workload),
-            schedule=schedule_from_json(schedule),
-        )
-        try:
-            device.compile_kernel(source, target, directory)
-            errors[name] = ""
-        except (ScheduleError, BuildError) as error:
-            errors[name] = str(error)
-    return errors
+    name: str,
+    workload: Mapping[str, Any],
+    schedule: Any,
+) -> str:
+    source = KernelSource(
+        name=name,
+        workload=workload_from_json(workload),
+        schedule=schedule_from_json(schedule),
+    )
+    try:
+        device.compile_kernel(source, target, directory)
+    except (ScheduleError, BuildError) as error:
+        return str(error)
+    return ""
 
 
 def _compare_models(

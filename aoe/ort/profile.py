@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +21,10 @@ from aoe.ort.sessions import OpenSession, run_session, session_options
 
 _SUFFIX = "_kernel_time"
 _WARMUP_RUNS = 3
+RUNS = 10
+"""Runs of a profile that count."""
+LEAST_RUNS = 3
+"""Where the time is short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +34,17 @@ class ModelProfile:
     Attributes:
         node_us: Median time of each node in microseconds, by node name.
         model_us: Median time of a whole run, profiler on.
+        runs: Runs that count; 0 where there was no time to profile.
     """
 
     node_us: Mapping[str, float]
     model_us: float
+    runs: int = RUNS
+
+
+def profile_runs(runs: int) -> int:
+    """Return how often a model is run until so many runs count."""
+    return _WARMUP_RUNS + runs
 
 
 def profile_model(
@@ -40,7 +53,8 @@ def profile_model(
     open_session: OpenSession,
     *,
     threads: int,
-    runs: int = 10,
+    runs: int = RUNS,
+    most_s: float = math.inf,
     inputs: ModelInputs = MADE_UP,
     library: Path | None = None,
 ) -> ModelProfile:
@@ -52,6 +66,7 @@ def profile_model(
         open_session: Loads a model on the device that is profiled.
         threads: Intra-op threads.
         runs: Runs that count; a few more warm up.
+        most_s: Seconds after which `LEAST_RUNS` that count will do.
         inputs: What it is run on; of several sets, the first.
         library: Kernel library of a tuned model.
 
@@ -65,13 +80,15 @@ def profile_model(
     session = open_session(source, options)
     feed = inputs.first(session)
     _try(session, feed, inputs)
-    for _ in range(_WARMUP_RUNS + runs - 1):
+    began_s, done, least = time.monotonic(), 1 - _WARMUP_RUNS, min(LEAST_RUNS, runs)
+    while done < least or (done < runs and time.monotonic() - began_s < most_s):
         run_session(session, feed)
+        done += 1
     trace = Path(session.end_profiling())
     events = json.loads(trace.read_text())
     trace.unlink()
     proto = onnx.load(str(model), load_external_data=False) if isinstance(model, Path) else model
-    return _read_trace(events, proto, runs)
+    return _read_trace(events, proto, done)
 
 
 def _try(session: ort.InferenceSession, feed: Mapping[str, Any], inputs: ModelInputs) -> None:
@@ -102,4 +119,5 @@ def _read_trace(events: list[dict[str, Any]], proto: onnx.ModelProto, runs: int)
     return ModelProfile(
         node_us={name: statistics.median(values[-runs:]) for name, values in samples.items()},
         model_us=statistics.median(whole[-runs:]),
+        runs=runs,
     )

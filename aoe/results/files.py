@@ -30,6 +30,10 @@ _RUN = re.compile(r"\d{17}_pid\d+")  # what tells result files of two runs apart
 _SETTLED_S = 60.0  # a younger one may be about to be locked
 
 
+OUT_OF_TIME = "the time limit was reached"
+"""Why an operator was not searched."""
+
+
 class RepoOutcome(StrEnum):
     """What a run did about one operator in the bank. Source: AOE, meaning of `repo_summary`."""
 

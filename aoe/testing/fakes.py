@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -145,23 +146,11 @@ class ScriptedRunner:
 
     def sibling(self) -> ScriptedRunner:
         """Return a runner with the same scripts that notes its calls here too."""
-        return ScriptedRunner(
-            candidate=self.candidate,
-            model=self.model,
-            compile_error=self.compile_error,
-            seed=self.seed,
-            device=self.device,
-            target=self.target,
-            calls=self.calls,
-        )
+        return replace(self, restarts=0, closed=False)
 
     def restart(self) -> None:
         """Count the request."""
         self.restarts += 1
-
-    def abandon(self) -> None:
-        """Take it for closing."""
-        self.close()
 
     def close(self) -> None:
         """Remember it."""
@@ -226,7 +215,11 @@ class ScriptedRunner:
         return found
 
     def _compile_kernels(
-        self, kernels: list[tuple[str, Any, Any]], directory: Path
+        self,
+        kernels: list[tuple[str, Any, Any]],
+        directory: Path,
+        at_once: int = 1,
+        all_s: float = math.inf,
     ) -> dict[str, str]:
         errors = {name: self.compile_error(name) for name, _, _ in kernels}
         for name, error in errors.items():

@@ -15,13 +15,10 @@ _ENOUGH_S = 4.0
 
 _FINAL_PAIRS = (20, 60)
 """Least and most pairs for those."""
-
-_JUDGING_RUNS = 700
-"""Runs of a model until it is judged: 180 for the record, 52 for each of ten variants."""
-_JUDGING_S = 5.0
-"""For what that takes besides: processes are started, sessions opened, the library is built."""
-_JUDGING_SHARE = 0.25
-"""Most of a time limit that is kept for it: where little is searched, little is to be judged."""
+_LIMIT_SHARE = 0.05
+"""Of the time that is left, what the winner of a search is measured for at most."""
+_HURRY_S = 90.0
+"""Where less is left, a busy machine is not waited for."""
 
 
 def screen_policy(threads: int) -> MeasurePolicy:
@@ -31,7 +28,9 @@ def screen_policy(threads: int) -> MeasurePolicy:
     )
 
 
-def variant_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
+def variant_policy(
+    threads: int, *, accept_busy: bool = False, left_s: float = math.inf
+) -> MeasurePolicy:
     """Return the policy for a model with and without some kernels: a percent has to show."""
     return MeasurePolicy(
         pairs_min=12,
@@ -40,12 +39,16 @@ def variant_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
         enough_s=_VARIANT_S,
         threads=threads,
         least_quiet=_least_quiet(accept_busy),
-        tries=2,
+        tries=2 if left_s >= _HURRY_S else 1,
     )
 
 
 def final_policy(
-    threads: int, *, accept_busy: bool = False, run_loop: int | None = None
+    threads: int,
+    *,
+    accept_busy: bool = False,
+    run_loop: int | None = None,
+    left_s: float = math.inf,
 ) -> MeasurePolicy:
     """Return the policy for figures that are kept: fresh pairs for a winner, whole models.
 
@@ -53,16 +56,19 @@ def final_policy(
         threads: Threads of both sides.
         accept_busy: True to believe figures that were taken on a busy machine.
         run_loop: Pairs there are at least, however long they take; fewer than 20 prove too little.
+        left_s: Seconds until the time limit of the run.
     """
     return MeasurePolicy(
         pairs_min=max(_FINAL_PAIRS[0], run_loop or 0),
         pairs_max=max(_FINAL_PAIRS[1], run_loop or 0),
         warmup=3,
         target_half_width=0.005,
-        enough_s=_ENOUGH_S if run_loop is None else math.inf,
+        enough_s=math.inf
+        if run_loop is not None
+        else min(_ENOUGH_S, max(_SCREEN_S, _LIMIT_SHARE * left_s)),
         threads=threads,
         least_quiet=_least_quiet(accept_busy),
-        tries=3,
+        tries=3 if left_s >= _HURRY_S else 1,
     )
 
 
@@ -81,18 +87,6 @@ def step_final_policy() -> MeasurePolicy:
     Between these numbers as many pairs are taken as should show the gain seen before.
     """
     return MeasurePolicy(pairs_min=12, pairs_max=48)
-
-
-def judging_s(limit_s: float | None, model_us: float) -> float:
-    """Return the seconds of a time limit that are kept for judging the whole model.
-
-    Args:
-        limit_s: The time limit, None for none.
-        model_us: One run of the untuned model.
-    """
-    if limit_s is None:
-        return 0.0
-    return min(_JUDGING_SHARE * limit_s, _JUDGING_S + _JUDGING_RUNS * model_us / 1e6)
 
 
 def _least_quiet(accept_busy: bool) -> float:

@@ -14,6 +14,7 @@ import onnx
 from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.bank.operators import bank_root
 from aoe.device.compiler import check_toolchain
+from aoe.device.object_cache import ObjectCache
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
 from aoe.entry.imported_model import ImportedModel
@@ -26,7 +27,7 @@ from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.folders.turns import Turns
 from aoe.ort.inputs import ModelInputs
 from aoe.results.files import result_name, timestamp_of
-from aoe.settings import lock_path, work_path
+from aoe.settings import cache_limit, cache_path, lock_path, work_path
 from aoe.target import Target, unmet_cores
 from aoe.tuning.chosen_graph import ChosenGraph, chosen_before
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
@@ -78,6 +79,7 @@ class Workbench:
         progress: Is told what happens.
         stopwatch: Of the run.
         chosen: The graph an earlier mode of the run has chosen, None if none did.
+        objects: Compiled kernels of earlier runs, None where none are kept.
     """
 
     settings: TuneSettings
@@ -91,6 +93,7 @@ class Workbench:
     scratch: Path
     progress: Progress
     stopwatch: Stopwatch
+    objects: ObjectCache | None = None
     chosen: ChosenGraph | None = None
 
     @property
@@ -125,6 +128,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
         AoebankError: the bank cannot be used.
     """
     settings, env, cwd = context.settings, context.env, context.cwd
+    stopwatch = start_stopwatch(context.clock, settings.tuning_time_limit_s)
     source = ModelSource(
         path=model_path(context, job),
         shapes=parse_input_shape(settings.input_shape),
@@ -168,9 +172,22 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             places=places,
             scratch=scratch,
             progress=context.progress,
-            stopwatch=start_stopwatch(context.clock, settings.tuning_time_limit_s),
+            stopwatch=stopwatch,
+            objects=object_cache(env, target),
             chosen=chosen_before(context.earlier),
         )
+
+
+def object_cache(env: Mapping[str, str], target: Target) -> ObjectCache | None:
+    """Return where compiled kernels are kept, None for nowhere.
+
+    Raises:
+        OptionError: `AOE_CACHE_SIZE` is not a size.
+    """
+    root, limit_bytes = cache_path(env), cache_limit(env)
+    if root is None or not limit_bytes:
+        return None
+    return ObjectCache(root / "kernels", target, limit_bytes=limit_bytes)
 
 
 def library_versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.engine.assembling import assembling
 from support.engine.cpu import CPU, open_session
 
 from aoe.bank.operators import key_of
@@ -24,7 +25,7 @@ from aoe.ort.sessions import random_feed, session_options
 from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Configuration
 from aoe.testing.networks import shipped_network
-from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.operators import find_operators
 
 LEAST_KERNELS = {"bvlc_alexnet": 2, "densenet121": 40, "inception_v1": 2, "squeezenet": 0}
@@ -44,10 +45,9 @@ def test_network_with_kernels_computes_what_it_did_without(
     graph, kernels = _kernels(proto, tmp_path)
     assert len(kernels) >= LEAST_KERNELS[name]
 
-    assembly = Assembly(tmp_path / "parts", proto, graph, runner)
-    assert assembly.build(kernels) == {}
-    tuned = assembly.write_model(kernels)
-    assembly.close()
+    with assembling(tmp_path, proto, graph, runner) as assembly:
+        assert assembly.build(kernels) == {}
+        tuned = assembly.write_model(kernels)
 
     plain = open_session(assembly.untuned.model, session_options(threads=2, optimize=True))
     feeds = [random_feed(plain, seed) for seed in (0, 1)]
@@ -68,9 +68,8 @@ def test_network_without_library_runs_the_replaced_operators(
 ) -> None:
     proto = shipped_network("inception_v1")
     graph, kernels = _kernels(proto, tmp_path)
-    assembly = Assembly(tmp_path / "parts", proto, graph, runner)
-    tuned = assembly.write_model(kernels)
-    assembly.close()
+    with assembling(tmp_path, proto, graph, runner) as assembly:
+        tuned = assembly.write_model(kernels)
     plain = open_session(assembly.untuned.model, session_options(threads=2, optimize=True))
     inlined = open_session(tuned.model, session_options(threads=2, optimize=True))
     feed = random_feed(plain, 0)

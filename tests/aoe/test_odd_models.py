@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.engine.assembling import assembling
 from support.engine.cpu import CPU, open_session
 from support.engine.models import (
     compress_net,
@@ -28,7 +29,6 @@ from aoe.measurement import MeasurePolicy
 from aoe.ort.inputs import MADE_UP
 from aoe.ort.profile import profile_model
 from aoe.ort.static_shapes import infer_tensors
-from aoe.tuning.opat.assembly import Assembly
 from aoe.tuning.opat.operators import find_operators
 from aoebank import AoebankError
 
@@ -44,9 +44,8 @@ def _tuned(model: onnx.ModelProto, folder: Path, runner: Runner) -> ModelCompari
     profile = profile_model(proto, folder, open_session, threads=1, runs=1)
     graph = ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
     find_operators(graph, profile)
-    assembly = Assembly(folder / "parts", imported.proto, graph, runner)
-    tuned = assembly.write_model([])
-    assembly.close()
+    with assembling(folder, imported.proto, graph, runner) as assembly:
+        tuned = assembly.write_model([])
     found: ModelComparison = runner.call(
         "compare_models",
         timeout_s=60,

@@ -40,6 +40,9 @@ from aoe.tuning.precision.settings import PrecisionSettings, parse_precision
 from aoe.tuning.progress import Progress, SilentProgress
 from aoe.tuning.registry import parse_job_types
 
+_LOADS_OF_A_SAVE = 3.0
+"""How much longer than writing the model it takes to unpack, check, load and try the tuned one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizeOptions:
@@ -254,7 +257,11 @@ class _Run:
     def left_s(self) -> float | None:
         """Return the seconds that are left, None without a limit."""
         limit = self.options.tuning_time_limit
-        return None if limit is None else max(0.0, limit - (self._clock() - self._start))
+        return None if limit is None else max(0.0, limit - self.spent_s())
+
+    def spent_s(self) -> float:
+        """Return the seconds since the run began."""
+        return self._clock() - self._start
 
 
 def _optimized(
@@ -286,9 +293,11 @@ def _tune(
             output = owned.path
         name = re.sub(r"\W+", "_", type(module).__name__).lower()
         file = scratch / f"{name}.onnx"
+        began_s = run.spent_s()
         _save(exported.proto, file, module_place(module, ""))
+        loading_s = _LOADS_OF_A_SAVE * (run.spent_s() - began_s)
         precision = _calibrated(options.precision, exported, call, scratch)
-        settings = replace(_settings(run, file, Path(output)), precision=precision)
+        settings = replace(_settings(run, file, Path(output), loading_s), precision=precision)
         om_file = run.engine(settings, run.env, run.progress)
         served = ServedModel(
             om_file,
@@ -302,15 +311,16 @@ def _tune(
     return served
 
 
-def _settings(run: _Run, file: Path, output: Path) -> TuneSettings:
-    options = run.options
+def _settings(run: _Run, file: Path, output: Path, loading_s: float) -> TuneSettings:
+    """Return what the engine is asked for; `loading_s` are kept for what follows it."""
+    options, left_s = run.options, run.left_s()
     given = {
         "job_type": options.job_type,
         "aicore_num": options.core_num,
         "trials": options.trials,
         "search": options.search,
         "seed": options.seed,
-        "tuning_time_limit": run.left_s(),
+        "tuning_time_limit": None if left_s is None else max(0.0, left_s - loading_s),
     }
     return configured(
         TuneSettings(model=file, output=output), configure(given, env=run.env, cwd=Path.cwd())

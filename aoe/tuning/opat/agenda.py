@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from aoe.device.compiler import kernel_name
 from aoe.graph.regions import Refusal, Region
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
@@ -221,6 +222,7 @@ def tune_found(
         began_s = time.monotonic()
         tuned = tune_operator(operator, replace(tools, trials_left=_left(tools, done)), budget)
         agenda.learn(tuned, time.monotonic() - began_s)
+        _forget_losers(tuned, tools)
         done[operator.key] = tuned
         tell(tuned)
         if len(now_lost := _lost(found.fused, done)) > len(lost):
@@ -239,6 +241,13 @@ def _left(tools: OperatorTools, done: Mapping[str, TunedOperator]) -> float:
     most = tools.settings.max_tuning_count
     spent = sum(len(one.search.trials) for one in done.values() if one.search is not None)
     return math.inf if most is None else most - spent
+
+
+def _forget_losers(tuned: TunedOperator, tools: OperatorTools) -> None:
+    if tools.compilers is not None:
+        schedule = tuned.schedule
+        name = kernel_name(tuned.operator.workload, schedule) if schedule is not None else None
+        tools.compilers.keep_only(name)
 
 
 def _lost(fused: Sequence[Operator], done: Mapping[str, TunedOperator]) -> list[Region]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Sequence
-from contextlib import closing
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
 from aoe.device.compiler import KernelSource
-from aoe.execute.compiling import MANY_AT_ONCE, KernelCompilers
+from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import ModelPart
-from aoe.execute.runner import Runner
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.graph.rewrite import Replacement, rewrite
@@ -67,9 +67,13 @@ class Assembly:
         directory: Directory to be made for the parts.
         original: The model as it was imported.
         graph: ONNX Runtime's optimised form of it, as written by `Device.optimize`.
-        runner: A worker to compile in.
-        processes: Most processes that compile; None for what `KernelCompilers` takes.
+        compilers: Compile its kernels, or have them already.
         chosen: The model kernels go into, where an earlier mode has made another one of it.
+        clock: Seconds.
+
+    Attributes:
+        directory: As given.
+        write_s: Seconds writing the weights took.
     """
 
     def __init__(
@@ -77,28 +81,26 @@ class Assembly:
         directory: Path,
         original: onnx.ModelProto,
         graph: ModelGraph,
-        runner: Runner,
+        compilers: KernelCompilers,
         *,
-        processes: int | None = None,
         chosen: onnx.ModelProto | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         directory.mkdir()
+        began_s = clock()
         self.directory = directory
         self._graph = graph
-        self._runner = runner
-        self._processes = processes
+        self._compilers = compilers
         self._store = WeightStore(directory / WEIGHTS)
         self._write(original, FALLBACK)
         self._start = FALLBACK if chosen is None else _CHOSEN
         if chosen is not None:
             self._write(chosen, _CHOSEN)
+        self.write_s = clock() - began_s
 
     def close(self) -> None:
         """Finish the weights file; the parts are complete then, and no model can be added."""
         self._store.close()
-
-    def _compilers(self) -> KernelCompilers:
-        return KernelCompilers(self._runner, worth=MANY_AT_ONCE, processes=self._processes)
 
     @property
     def imported(self) -> ModelPart:
@@ -110,8 +112,12 @@ class Assembly:
         """The model without kernels: the imported one, or what an earlier mode made of it."""
         return ModelPart(model=self.directory / self._start, optimize=True)
 
-    def build(self, kernels: Sequence[ChosenKernel]) -> dict[str, str]:
+    def build(self, kernels: Sequence[ChosenKernel], *, left_s: float = math.inf) -> dict[str, str]:
         """Compile kernels and link them into a new library; without kernels there is none.
+
+        Args:
+            kernels: In the order of the library; those that save most are compiled first.
+            left_s: Seconds after which no kernel is compiled any more.
 
         Returns:
             Errors by kernel name; such kernels are not in the library.
@@ -123,17 +129,18 @@ class Assembly:
         library.unlink(missing_ok=True)  # never in place: the worker may have it mapped
         if not kernels:
             return {}
-        # Halide numbers the names it makes up: only a fresh worker gives the same bytes again
-        self._runner.restart()
-        with closing(self._compilers()) as compilers:
-            errors = compilers.compile([kernel.source for kernel in kernels], self.directory)
+        by_gain = sorted(kernels, key=lambda kernel: -kernel.gain_us)
+        errors = self._compilers.compile(
+            [kernel.source for kernel in by_gain], self.directory, left_s=left_s
+        )
         good = [kernel.source for kernel in kernels if not errors[kernel.source.name]]
         if good:
-            self._runner.device.build_library(
+            runner = self._compilers.runner
+            runner.device.build_library(
                 good,
                 [self.directory / f"{source.name}.o" for source in good],
-                target=self._runner.target,
-                toolchain=self._runner.toolchain,
+                target=runner.target,
+                toolchain=runner.toolchain,
                 file=library,
             )
         return {name: error for name, error in errors.items() if error}

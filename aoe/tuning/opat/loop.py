@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aoe.device.compiler import KernelSource, kernel_name
@@ -25,6 +26,8 @@ from aoe.tuning.search.protocol import Trial
 from aoe.tuning.search.registry import make_search
 from aoe.workload import Workload, workload_to_json
 
+_TRIAL_S, _LEAST_TRIAL_S = 2.0, 0.1
+"""What a candidate should take before one has been measured, and at least."""
 _CALL_TIMEOUT_S = 60.0
 _CANDIDATE_TIMEOUT_S = 20.0
 _HOPELESS = ((4, 0.7), (8, 0.88))
@@ -114,14 +117,14 @@ class SearchTask:
 def search_workload(
     task: SearchTask,
     *,
-    out_of_time: Callable[[], bool],
+    left_s: Callable[[], float],
     report: Callable[[int, float | None], None],
 ) -> SearchResult:
     """Search until the budget or the time is spent, or nothing better is to be expected.
 
     Args:
         task: The workload and how to search it.
-        out_of_time: True when the run's time limit is reached.
+        left_s: Seconds until the run has to end its searches; what is begun then is finished.
         report: Is told trials done and the best speed-up after each batch.
     """
     settings = task.settings
@@ -136,8 +139,10 @@ def search_workload(
         warm_starts=settings.warm_starts,
     )
     trials: list[TrialRecord] = []
-    while len(trials) < settings.budget and not out_of_time():
-        asked = search.ask(min(settings.batch, settings.budget - len(trials)))
+    began_s = left_s()
+    while len(trials) < settings.budget and (now_s := left_s()) > 0:
+        batch = min(settings.batch, _batch_in_time(len(trials), began_s, now_s))
+        asked = search.ask(min(batch, settings.budget - len(trials)))
         if not asked:
             break
         for trial in _measured(task, asked, _best(trials)):
@@ -146,7 +151,15 @@ def search_workload(
         report(len(trials), _best(trials))
         if search.is_converged or _is_hopeless(trials):
             break
-    return _concluded(task, trials)
+    return _concluded(task, trials, in_time=left_s() > 0)
+
+
+def _batch_in_time(trials: int, began_s: float, left_s: float) -> int:
+    """Return how many candidates there is time for at once, one at least."""
+    if math.isinf(left_s):
+        return sys.maxsize
+    trial_s = (began_s - left_s) / trials if trials else _TRIAL_S
+    return max(1, int(left_s / max(trial_s, _LEAST_TRIAL_S)))
 
 
 def measure_schedules(
@@ -160,18 +173,17 @@ def measure_schedules(
     A crash or a time-out costs the candidate, never the run.
     """
     try:
-        with _compiled(task, schedules) as compiled:
-            found: list[Measurement] = task.runner.call(
-                "measure_candidates",
-                timeout_s=_CALL_TIMEOUT_S + _CANDIDATE_TIMEOUT_S * len(schedules),
-                workload=workload_to_json(task.workload),
-                schedules=[schedule_to_json(schedule) for schedule in schedules],
-                policy=policy,
-                seed=task.settings.seed,
-                best_ratio=best,
-                bytes_around=task.bytes_around,
-                compiled=compiled,
-            )
+        found: list[Measurement] = task.runner.call(
+            "measure_candidates",
+            timeout_s=_CALL_TIMEOUT_S + _CANDIDATE_TIMEOUT_S * len(schedules),
+            workload=workload_to_json(task.workload),
+            schedules=[schedule_to_json(schedule) for schedule in schedules],
+            policy=policy,
+            seed=task.settings.seed,
+            best_ratio=best,
+            bytes_around=task.bytes_around,
+            compiled=_compiled(task, schedules),
+        )
         return found
     except RunError as error:
         if len(schedules) > 1:
@@ -181,19 +193,15 @@ def measure_schedules(
         return [Measurement.failure(outcome, str(error))]
 
 
-@contextmanager
-def _compiled(task: SearchTask, schedules: Sequence[Schedule]) -> Iterator[CompiledKernels | None]:
-    """Compile several candidates at once; one alone is compiled where it is measured."""
-    if task.compilers is None or len(schedules) < 2:
-        yield None
-        return
+def _compiled(task: SearchTask, schedules: Sequence[Schedule]) -> CompiledKernels | None:
+    if task.compilers is None:
+        return None
     sources = {
         name: KernelSource(name=name, workload=task.workload, schedule=schedule)
         for schedule in schedules
         for name in (kernel_name(task.workload, schedule),)
     }
-    with task.compilers.compiled(tuple(sources.values())) as compiled:
-        yield compiled
+    return task.compilers.compiled(tuple(sources.values()))
 
 
 def _measured(
@@ -225,12 +233,19 @@ def _is_hopeless(trials: Sequence[TrialRecord]) -> bool:
     return any(len(trials) >= count and best < speedup for count, speedup in _HOPELESS)
 
 
-def _concluded(task: SearchTask, trials: Sequence[TrialRecord]) -> SearchResult:
-    """Return the best candidate with fresh pairs: the ones it won with flatter it."""
+def _concluded(
+    task: SearchTask, trials: Sequence[TrialRecord], *, in_time: bool = True
+) -> SearchResult:
+    """Return the best candidate with fresh pairs: the ones it won with flatter it.
+
+    Where the time is up, none are taken of a candidate that has not even won with those.
+    """
     good = _correct(trials)
     if not good:
         return SearchResult(trials=tuple(trials))
     best = max(good, key=lambda trial: trial.measurement.speedup)
+    if not in_time and best.measurement.speedup <= 1:
+        return SearchResult(trials=tuple(trials))
     schedule = task.schedule(best.configuration)
     fresh = measure_schedules(task, [schedule], task.settings.final)[0]
     return SearchResult(

@@ -16,7 +16,7 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.kernels.roofline import touched_elements
 from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
-from aoe.results.files import RepoOutcome
+from aoe.results.files import OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.lookup import look_up, settle
@@ -80,7 +80,7 @@ class OperatorTools:
         runner: The measuring worker.
         bank: Where answers come from and go to.
         progress: Is told about trials.
-        out_of_time: True when the run's time limit is reached.
+        left_s: Seconds until searching has to end.
         bytes_touched: What one inference of the model reads and writes.
         compilers: Compile candidates; without them the measuring worker does.
         trials_left: Candidates the run may still measure.
@@ -90,7 +90,7 @@ class OperatorTools:
     runner: Runner
     bank: OperatorBank
     progress: Progress
-    out_of_time: Callable[[], bool]
+    left_s: Callable[[], float]
     bytes_touched: int = 0
     compilers: KernelCompilers | None = None
     trials_left: float = math.inf
@@ -119,13 +119,13 @@ def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> Tune
         tools.progress.warn(f"{operator.op_name}: its record counts as a miss, {lookup.flaw}")
     if not lookup.tune:
         return _from_bank(operator, lookup.stored, lookup.reason)
-    if tools.out_of_time() or tools.trials_left < 1:
-        limit = "the time limit" if tools.out_of_time() else "max_tuning_count"
-        return _from_bank(operator, lookup.stored, f"{limit} was reached")
+    if tools.left_s() <= 0 or tools.trials_left < 1:
+        reason = OUT_OF_TIME if tools.left_s() <= 0 else "max_tuning_count was reached"
+        return _from_bank(operator, lookup.stored, reason)
     task = _search_task(operator, tools, budget)
     result = search_workload(
         task,
-        out_of_time=tools.out_of_time,
+        left_s=tools.left_s,
         report=lambda done, best: tools.progress.trial(
             operator.op_name, done, task.settings.budget, best
         ),
@@ -135,7 +135,7 @@ def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> Tune
         if found is not None and not found.is_quiet:
             return _undecided(operator, lookup.stored, result, found, tools.progress)
     outcome = settle(lookup.stored, result.estimate, _estimate_of(again))
-    is_cut = tools.out_of_time() or tools.trials_left < budget
+    is_cut = tools.left_s() <= 0 or tools.trials_left < budget
     verdict = _verdict(operator, result, outcome, tools.settings, is_cut=is_cut)
     if outcome in (RepoOutcome.ADD, RepoOutcome.UPDATE):
         return _won(operator, result, verdict, tools.bank)
@@ -180,7 +180,9 @@ def _search_task(operator: Operator, tools: OperatorTools, budget: int) -> Searc
             budget=budget,
             seed=settings.seed,
             screen=screen_policy(target.core_num),
-            final=final_policy(target.core_num, accept_busy=settings.accept_busy),
+            final=final_policy(
+                target.core_num, accept_busy=settings.accept_busy, left_s=tools.left_s()
+            ),
             batch=settings.batch,
             warm_starts=warm,
             refusal=partial(tools.bank.refusal, operator.workload),

@@ -22,7 +22,7 @@ from aoe.graph.reshapes import sink_reshapes
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FUSIBLE
 from aoe.om.file import KernelUse, Manifest, write_offline_model
-from aoe.ort.profile import ModelProfile, profile_model
+from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.results.files import TuningResult, write_report
 from aoe.results.opat import OpatReport, opat_report_to_json
@@ -36,14 +36,16 @@ from aoe.tuning.opat.judging.judge import Judgement
 from aoe.tuning.opat.judging.model import check_accuracy, judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator
 from aoe.tuning.opat.operators import find_operators, part_operators
+from aoe.tuning.opat.reserve import ModelCosts, searching_time
 from aoe.tuning.opat.result import OpatResult, write_details
-from aoe.tuning.policies import judging_s
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.progress import Progress
 from aoe.tuning.search.registry import SEARCHES
 from aoe.tuning.workbench import Workbench, model_path, open_workbench
 
 _RATES_TIMEOUT_S = 60.0
+_PROFILING_SHARE = 0.1
+"""Of the time limit, for the runs of the first profile."""
 
 
 def check(context: TuneContext) -> None:
@@ -84,33 +86,26 @@ def run(context: TuneContext) -> OpatResult:
 
 def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     bank = OperatorBank(bench.journal, core_num=bench.runner.target.core_num)
-    graph, profile = _profile_default(bench)
+    graph, profile, profiling_s = _profile_default(bench)
     plan = _plan(bench)
     found = find_operators(graph, profile, plan)
     report.update(baseline_ms=profile.model_us / 1e3)
-    searching = _searching_time(bench, profile)
-    take_apart = partial(part_operators, graph, profile, plan=plan)
-    with closing(_assembly(bench, graph)) as assembly:
+    with (
+        closing(_compilers(bench)) as compilers,
+        closing(_assembly(bench, graph, compilers)) as assembly,
+    ):
+        costs = ModelCosts.of(profile, profiling_s=profiling_s, write_s=assembly.write_s)
+        searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
         check_accuracy(bench, assembly)
-        with closing(_compilers(bench)) as compilers:
-            tools = OperatorTools(
-                settings=bench.settings,
-                runner=bench.runner,
-                bank=bank,
-                progress=bench.progress,
-                out_of_time=searching.is_over,
-                bytes_touched=graph.bytes_touched(),
-                compilers=compilers,
-            )
-            tuned = tune_found(
-                found,
-                take_apart=take_apart,
-                agenda=_agenda(bench, profile, searching),
-                tools=tools,
-                tell=partial(_tell, progress=bench.progress, report=report),
-            )
-        judgement = judge_model(bench, bank, assembly, tuned.operators)
-        tuned_profile = _profile_tuned(bench, assembly, judgement, profile)
+        tuned = tune_found(
+            found,
+            take_apart=partial(part_operators, graph, profile, plan=plan),
+            agenda=_agenda(bench, profile, searching),
+            tools=_tools(bench, bank, graph, searching, compilers),
+            tell=partial(_tell, progress=bench.progress, report=report),
+        )
+        judgement = judge_model(bench, bank, assembly, tuned.operators, costs)
+        tuned_profile = _profile_tuned(bench, assembly, judgement, profile, costs)
     _write_model(bench, bank, assembly, judgement)
     result = OpatResult(
         model={
@@ -138,8 +133,8 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
 # ---- before tuning ----
 
 
-def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
-    """Return ONNX Runtime's own optimised graph, and where its time goes."""
+def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile, float]:
+    """Return ONNX Runtime's own optimised graph, where its time goes, and seconds that took."""
     device, threads = bench.runner.device, bench.runner.target.core_num
     bench.progress.step("optimising the graph with ONNX Runtime")
     file = bench.scratch / "optimized.onnx"
@@ -148,10 +143,17 @@ def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     tensors = sink_reshapes(proto, infer_tensors(proto, device.open_session), fusible=FUSIBLE)
     bench.progress.step("measuring the default, node by node")
     with bench.runner.turns.measuring():
+        began_s = bench.stopwatch.elapsed_s()
         profile = profile_model(
-            proto, bench.scratch, device.open_session, threads=threads, inputs=bench.inputs
+            proto,
+            bench.scratch,
+            device.open_session,
+            threads=threads,
+            most_s=_PROFILING_SHARE * bench.stopwatch.left_s(),
+            inputs=bench.inputs,
         )
-    return ModelGraph(proto, tensors, block=device.channel_block()), profile
+        profiling_s = bench.stopwatch.elapsed_s() - began_s
+    return ModelGraph(proto, tensors, block=device.channel_block()), profile, profiling_s
 
 
 def _plan(bench: Workbench) -> PrecisionPlan:
@@ -165,10 +167,22 @@ def _plan(bench: Workbench) -> PrecisionPlan:
 # ---- the operators ----
 
 
-def _searching_time(bench: Workbench, profile: ModelProfile) -> Stopwatch:
-    """Return the time of the run but for what judging the whole model takes."""
-    stopwatch = bench.stopwatch
-    return stopwatch.keeping(judging_s(stopwatch.limit_s, profile.model_us))
+def _tools(
+    bench: Workbench,
+    bank: OperatorBank,
+    graph: ModelGraph,
+    searching: Stopwatch,
+    compilers: KernelCompilers,
+) -> OperatorTools:
+    return OperatorTools(
+        settings=bench.settings,
+        runner=bench.runner,
+        bank=bank,
+        progress=bench.progress,
+        left_s=searching.left_s,
+        bytes_touched=graph.bytes_touched(),
+        compilers=compilers,
+    )
 
 
 def _agenda(bench: Workbench, profile: ModelProfile, searching: Stopwatch) -> Agenda:
@@ -189,28 +203,40 @@ def _tell(tuned: TunedOperator, progress: Progress, report: LiveReport[OpatRepor
 
 
 def _compilers(bench: Workbench) -> KernelCompilers:
-    return KernelCompilers(bench.runner, processes=bench.settings.compile_processes)
+    processes = bench.settings.compile_processes
+    return KernelCompilers(bench.runner, bench.objects, processes=processes)
 
 
 # ---- the whole model ----
 
 
-def _assembly(bench: Workbench, graph: ModelGraph) -> Assembly:
+def _assembly(bench: Workbench, graph: ModelGraph, compilers: KernelCompilers) -> Assembly:
     return Assembly(
         bench.scratch / "parts",
         bench.model.proto,
         graph,
-        bench.runner,
-        processes=bench.settings.compile_processes,
+        compilers,
         chosen=bench.chosen.proto if bench.chosen is not None else None,
+        clock=bench.stopwatch.clock,
     )
 
 
 def _profile_tuned(
-    bench: Workbench, assembly: Assembly, judgement: Judgement[ChosenKernel], untuned: ModelProfile
+    bench: Workbench,
+    assembly: Assembly,
+    judgement: Judgement[ChosenKernel],
+    untuned: ModelProfile,
+    costs: ModelCosts,
 ) -> ModelProfile:
+    """Return where the time of the tuned model goes; empty where there is no time to see."""
     if not judgement.kept:
         return untuned
+    left_s = bench.stopwatch.left_s() - costs.finishing_s
+    if left_s < costs.profiling_s(LEAST_RUNS):
+        bench.progress.step("the time limit leaves no time to profile the tuned model")
+        return ModelProfile(
+            node_us={}, model_us=judgement.comparison.measurement.latency_us, runs=0
+        )
     part = assembly.write_model(judgement.kept)
     with bench.runner.turns.measuring():
         return profile_model(
@@ -218,6 +244,7 @@ def _profile_tuned(
             bench.scratch,
             bench.runner.device.open_session,
             threads=bench.runner.target.core_num,
+            most_s=left_s - costs.profiling_s(LEAST_RUNS),
             inputs=bench.inputs,
             library=part.library,
         )

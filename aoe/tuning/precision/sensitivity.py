@@ -1,14 +1,15 @@
 """Which operators go back to float32, so that a model stays as accurate as it has to be.
 
 If all of them lowered are too inaccurate, each is lowered alone, and the most harmful go back,
-as few as will do: their number is found by bisection, about log2(n) runs of the model more.
+as few as will do: their number is found by bisection, about log2(n) runs of the model more. Where
+there is no time for that, all of them go back.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aoe.tuning.precision.constraint import AccuracyConstraint
 
@@ -27,6 +28,8 @@ class Trade:
         at_first: With all operators lowered.
         alone: With one of them lowered alone; empty where that was not asked for.
         holds: False if not even the model without any lowered operator keeps the bound.
+        in_time: False if all went back because the time was up; `value` is NaN then, where not even
+            the model without them could be run.
     """
 
     lowered: frozenset[str]
@@ -35,6 +38,11 @@ class Trade:
     at_first: float
     alone: Mapping[str, float] = field(default_factory=dict)
     holds: bool = True
+    in_time: bool = True
+
+
+class _OutOfTimeError(Exception):
+    """No further run of the model."""
 
 
 def hold(
@@ -43,6 +51,7 @@ def hold(
     constraint: AccuracyConstraint,
     *,
     in_detail: bool = False,
+    in_time: Callable[[], bool] = lambda: True,
 ) -> Trade:
     """Return which operators may be lowered.
 
@@ -51,21 +60,51 @@ def hold(
         evaluate: Runs the model.
         constraint: What has to hold.
         in_detail: True to look at each operator alone even where all of them may stay.
+        in_time: False once there is no time for two more runs of the model.
 
     Raises:
         AccuracyError: the metric fails.
     """
     everything = frozenset(names)
+    if not in_time():
+        return _all_back(names, math.nan, math.nan)
     at_first = evaluate(everything)
     if not everything or constraint.holds(at_first):
         return Trade(
             lowered=everything,
             value=at_first,
             at_first=at_first,
-            alone=_each_alone(names, evaluate) if in_detail else {},
+            alone=_while_in_time(names, evaluate, in_time) if in_detail else {},
             holds=constraint.holds(at_first),
         )
     exact = evaluate(frozenset())
+
+    def evaluate_in_time(lowered: frozenset[str]) -> float:
+        if not in_time():
+            raise _OutOfTimeError
+        return evaluate(lowered)
+
+    try:
+        return _traded(names, evaluate_in_time, constraint, at_first=at_first, exact=exact)
+    except _OutOfTimeError:
+        return replace(_all_back(names, at_first, exact), holds=constraint.holds(exact))
+
+
+def _all_back(names: Sequence[str], at_first: float, exact: float) -> Trade:
+    return Trade(
+        lowered=frozenset(), put_back=tuple(names), value=exact, at_first=at_first, in_time=False
+    )
+
+
+def _traded(
+    names: Sequence[str],
+    evaluate: Evaluate,
+    constraint: AccuracyConstraint,
+    *,
+    at_first: float,
+    exact: float,
+) -> Trade:
+    """Return how few operators have to go back."""
     alone = _each_alone(names, evaluate)
     ranked = sorted(names, key=lambda name: (-_harm(exact, alone[name]), name))
     values = {0: at_first, len(ranked): exact}
@@ -82,6 +121,18 @@ def hold(
 
 def _each_alone(names: Sequence[str], evaluate: Evaluate) -> dict[str, float]:
     return {name: evaluate(frozenset({name})) for name in names}
+
+
+def _while_in_time(
+    names: Sequence[str], evaluate: Evaluate, in_time: Callable[[], bool]
+) -> dict[str, float]:
+    """Look at operators alone as long as there is time; nothing depends on it."""
+    found = {}
+    for name in names:
+        if not in_time():
+            break
+        found[name] = evaluate(frozenset({name}))
+    return found
 
 
 def _fewest(

@@ -31,7 +31,8 @@ from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.opat.judging.comparing import ModelComparer
 from aoe.tuning.opat.judging.judge import Judge, Judgement
-from aoe.tuning.policies import final_policy, judging_s, screen_policy, variant_policy
+from aoe.tuning.opat.reserve import NO_COSTS, ModelCosts, searching_time
+from aoe.tuning.policies import final_policy, screen_policy, variant_policy
 from aoe.tuning.search.registry import SEARCHES
 from aoe.tuning.sgat.assembly import ChosenForm, SubgraphAssembly, write_parts
 from aoe.tuning.sgat.loop import SubgraphTools, TunedSubgraph, tune_subgraph
@@ -82,9 +83,12 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
     found = _found(bench, graph)
     with closing(SubgraphAssembly(bench.scratch / "parts", bench.model.proto, graph)) as assembly:
         comparer = _comparer(bench, assembly)
+        began_s = bench.stopwatch.elapsed_s()
         baseline_us = comparer.once(()).comparison.measurement.baseline_latency_us
+        costs = ModelCosts.of_comparison(bench.stopwatch.elapsed_s() - began_s, baseline_us)
+        comparer = _comparer(bench, assembly, costs)
         report.update(baseline_ms=baseline_us / 1e3)
-        searching = bench.stopwatch.keeping(judging_s(bench.stopwatch.limit_s, baseline_us))
+        searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
         tools = _tools(bench, bank, graph, searching)
         tuned = tuple(_tuned(bench, report, found, tools))
         judgement = _judged(bench, bank, comparer, tuned)
@@ -198,7 +202,9 @@ def _tuned(
 # ---- the whole model ----
 
 
-def _comparer(bench: Workbench, assembly: SubgraphAssembly) -> ModelComparer[ChosenForm]:
+def _comparer(
+    bench: Workbench, assembly: SubgraphAssembly, costs: ModelCosts = NO_COSTS
+) -> ModelComparer[ChosenForm]:
     threads, accept_busy = bench.runner.target.core_num, bench.settings.accept_busy
     return ModelComparer(
         assembly,
@@ -206,6 +212,8 @@ def _comparer(bench: Workbench, assembly: SubgraphAssembly) -> ModelComparer[Cho
         screen=variant_policy(threads, accept_busy=accept_busy),
         final=final_policy(threads, accept_busy=accept_busy),
         inputs=bench.inputs,
+        left_s=bench.stopwatch.keeping(costs.finishing_s).left_s,
+        costs=costs,
     )
 
 
@@ -226,7 +234,7 @@ def _judged(
     forms = [form for form in forms if verdicts[form.subgraph.graph_id] is not Event.DROPPED]
     known = all(verdicts[form.subgraph.graph_id] is Event.KEPT for form in forms)
     bench.progress.step("judging the whole model")
-    judge = Judge(comparer, bench.progress.step, bench.stopwatch.left_s)
+    judge = Judge(comparer, bench.progress.step)
     judgement = judge.confirm(forms) if known else judge.judge(forms)
     if judgement.undecided:
         bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")

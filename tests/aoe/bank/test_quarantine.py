@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def _tune(root: Path, runner: ScriptedRunner, progress: RecordingProgress) -> Tu
         runner=runner,  # type: ignore[arg-type]
         bank=make_bank(root),
         progress=progress,
-        out_of_time=lambda: False,
+        left_s=lambda: math.inf,
     )
     return tune_operator(make_operator(_EXP), tools, tools.settings.trials)
 

@@ -1,23 +1,19 @@
-"""Kernels are compiled by several workers; one that dies of a kernel costs only that kernel."""
+"""Kernels are compiled by a worker of their own; what was compiled before is taken from there."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.engine.families import chain_workload, schedules_of
 
-from aoe.device.compiler import KernelSource
-from aoe.errors import RunError
+from aoe.device.compiler import KernelSource, kernel_name, objects_of
+from aoe.device.object_cache import ObjectCache
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.runner import Runner
-from aoe.target import Target
-from aoe.testing.fakes import make_target
+from aoe.testing.fakes import ScriptedRunner, make_target
 
 _EXP = chain_workload(("Exp",))
 _SCHEDULES = schedules_of(_EXP, make_target(), 4)
@@ -27,128 +23,93 @@ def _sources(*names: str) -> list[KernelSource]:
     return [KernelSource(name=name, workload=_EXP, schedule=_SCHEDULES[0]) for name in names]
 
 
-@dataclass
-class Workers:
-    """Workers that note who compiled what; kernels whose name has an ! in it kill them."""
-
-    target: Target
-    batches: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
-    closed: list[int] = field(default_factory=list)
-    abandoned: list[int] = field(default_factory=list)
-    started: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def start(self) -> Worker:
-        self.started += 1
-        return Worker(self, self.started, self.target)
-
-
-@dataclass
-class Worker:
-    """What `KernelCompilers` uses of a `Runner`."""
-
-    workers: Workers
-    number: int
-    target: Target
-
-    def call(
-        self,
-        task: str,
-        *,
-        timeout_s: float,
-        kernels: Sequence[tuple[str, Mapping[str, Any], Any]],
-        directory: Path,
-    ) -> dict[str, str]:
-        assert task == "compile_kernels" and timeout_s > 0
-        names = tuple(name for name, _, _ in kernels)
-        with self.workers.lock:
-            self.workers.batches.append((self.number, names))
-        if any("stop" in name for name in names):
-            raise KeyboardInterrupt
-        if any("!" in name for name in names):
-            raise RunError(task, "the worker ended with signal 11")
-        for name in names:
-            (directory / f"{name}.o").write_bytes(name.encode())
-        return dict.fromkeys(names, "")
-
-    def sibling(self) -> Worker:
-        return self.workers.start()
-
-    def abandon(self) -> None:
-        self.workers.abandoned.append(self.number)
-
-    def close(self) -> None:
-        self.workers.closed.append(self.number)
+def _real_sources() -> list[KernelSource]:
+    return [
+        KernelSource(name=kernel_name(_EXP, schedule), workload=_EXP, schedule=schedule)
+        for schedule in _SCHEDULES
+    ]
 
 
 @contextmanager
 def _compilers(
-    cores: int, processes: int | None = None
-) -> Iterator[tuple[KernelCompilers, Workers]]:
-    workers = Workers(make_target(core_num=cores))
-    first = workers.start()
-    made = KernelCompilers(first, processes=processes)  # type: ignore[arg-type]
+    runner: ScriptedRunner, cache: ObjectCache | None = None, processes: int | None = None
+) -> Iterator[KernelCompilers]:
+    made = KernelCompilers(runner, cache, processes=processes)  # type: ignore[arg-type]
     with closing(made) as compilers:
-        yield compilers, workers
+        yield compilers
 
 
-def test_kernels_are_shared_out_and_the_second_worker_stays() -> None:
-    with _compilers(cores=2) as (compilers, workers):
-        for _ in range(2):
-            with compilers.compiled(_sources("a", "b", "c", "d")) as compiled:
-                assert compiled.errors == dict.fromkeys("abcd", "")
-                found = sorted(file.name for file in compiled.directory.iterdir())
-                assert found == ["a.o", "b.o", "c.o", "d.o"]
-            assert not compiled.directory.exists()
-        assert sorted(workers.batches) == [(1, ("a", "c"))] * 2 + [(2, ("b", "d"))] * 2
-        assert workers.started == 2
-    assert workers.closed == [2]  # the first belongs to the caller
+def _asked(runner: ScriptedRunner) -> list[list[str]]:
+    return [
+        [name for name, _, _ in call.arguments["kernels"]]
+        for call in runner.asked("compile_kernels")
+    ]
 
 
 @pytest.mark.parametrize(
-    ("cores", "kernels", "workers_used"), [(1, 4, 1), (8, 1, 1), (4, 8, 4), (8, 4, 3)]
+    ("cores", "processes", "at_once"), [(3, None, 3), (64, None, 8), (2, 32, 32), (4, 1, 1)]
 )
-def test_as_many_workers_as_cores_and_kernels_are_worth(
-    cores: int, kernels: int, workers_used: int
+def test_one_worker_compiles_on_all_cores_or_as_many_as_asked_for(
+    cores: int, processes: int | None, at_once: int
 ) -> None:
-    names = [f"k{number}" for number in range(kernels)]
-    with _compilers(cores) as (compilers, workers), compilers.compiled(_sources(*names)):
-        assert len({number for number, _ in workers.batches}) == workers_used == workers.started
+    runner = ScriptedRunner(target=make_target(core_num=cores))
+    with _compilers(runner, processes=processes) as compilers:
+        compiled = compilers.compiled(_sources("a", "b"))
+        assert compiled.errors == {"a": "", "b": ""}
+        assert sorted(file.name for file in compiled.directory.glob("*.o")) == ["a.o", "b.o"]
+    assert [call.arguments["at_once"] for call in runner.asked("compile_kernels")] == [at_once]
+    assert not compiled.directory.exists()
 
 
-@pytest.mark.parametrize(("processes", "workers_used"), [(1, 1), (2, 2), (32, 5)])
-def test_as_many_processes_as_asked_for(processes: int, workers_used: int) -> None:
-    names = [f"k{number}" for number in range(8)]
-    with _compilers(2, processes) as (compilers, workers), compilers.compiled(_sources(*names)):
-        assert len({number for number, _ in workers.batches}) == workers_used == workers.started
+def test_candidates_are_compiled_once_and_the_winner_stays(tmp_path: Path) -> None:
+    runner = ScriptedRunner()
+    with _compilers(runner) as compilers:
+        compilers.compiled(_sources("a", "b", "c"))
+        compilers.compiled(_sources("b"))
+        compilers.keep_only("b")
+        compilers.compiled(_sources("d"))
+        compilers.keep_only(None)
+        assert compilers.compile(_sources("a", "b"), tmp_path) == {"a": "", "b": ""}
+        assert sorted(file.name for file in tmp_path.glob("*.o")) == ["a.o", "b.o"]
+    assert _asked(runner) == [["a", "b", "c"], ["d"], ["a"]]
 
 
-def test_kernel_that_kills_a_worker_is_an_error_and_the_others_are_compiled() -> None:
-    with (
-        _compilers(cores=2) as (compilers, _),
-        compilers.compiled(_sources("a", "b", "c!", "d")) as compiled,
-    ):
-        assert "signal 11" in compiled.errors.pop("c!")
-        assert compiled.errors == dict.fromkeys("abd", "")
-        assert (compiled.directory / "a.o").exists()
-
-
-def test_interrupt_ends_all_workers_and_leaves_nothing_behind() -> None:
-    with _compilers(cores=2) as (compilers, workers):
-        folder = compilers._scratch.path
-        with pytest.raises(KeyboardInterrupt), compilers.compiled(_sources("a", "stop")):
-            raise AssertionError("nothing was compiled")
-        assert sorted(workers.abandoned) == [1, 2]
-        assert not list(folder.glob("[0-9]*"))
-    assert not folder.exists()
-
-
-def test_real_workers_write_object_files(runner: Runner) -> None:
-    sources = [
-        KernelSource(name=f"exp_{number}", workload=_EXP, schedule=schedule)
-        for number, schedule in enumerate(_SCHEDULES)
+def test_only_what_goes_into_a_model_is_remembered_for_other_runs(tmp_path: Path) -> None:
+    runner = ScriptedRunner()
+    cache = ObjectCache(tmp_path / "cache", runner.target, limit_bytes=1 << 20)
+    with _compilers(runner, cache) as compilers:
+        compilers.compiled(_sources("a", "b"))
+        compilers.compile(_sources("b", "c"), tmp_path)
+    assert [cache.take(source, tmp_path) for source in _sources("a", "b", "c")] == [
+        False,
+        True,
+        True,
     ]
-    with closing(KernelCompilers(runner)) as compilers, compilers.compiled(sources) as compiled:
-        assert not any(compiled.errors.values())
-        sizes = [(compiled.directory / f"{s.name}.o").stat().st_size for s in sources]
-        assert len(sizes) >= 2 and all(sizes)
+
+
+def test_kernel_has_the_same_bytes_whatever_was_compiled_before(
+    runner: Runner, tmp_path: Path
+) -> None:
+    sources = _real_sources()
+    found = []
+    for number, order in enumerate((sources, sources[::-1], sources[1:])):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        with closing(KernelCompilers(runner)) as compilers:
+            if number:
+                compilers.compiled(sources[-1:])
+            assert not any(compilers.compile(order, directory).values())
+        files = objects_of(directory / f"{sources[1].name}.o")
+        found.append([file.read_bytes() for file in files])
+    assert found[0] == found[1] == found[2]
+    assert len(found[0][0]) > 1000
+
+
+def test_kernel_that_cannot_be_compiled_costs_itself(runner: Runner, tmp_path: Path) -> None:
+    good = _real_sources()[0]
+    other = chain_workload(("Exp", "Neg"), shape=(7,))
+    bad = KernelSource(name="bad", workload=other, schedule=schedules_of(_EXP, make_target(), 4)[3])
+    with closing(KernelCompilers(runner)) as compilers:
+        errors = compilers.compile([bad, good], tmp_path)
+    assert errors[good.name] == ""
+    assert (tmp_path / f"{good.name}.o").exists()

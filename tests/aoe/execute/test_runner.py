@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -293,23 +292,6 @@ def test_worker_that_cannot_start_says_why(
         with pytest.raises(RunError, match="the worker ended with exit code 1") as caught:
             own.call("anything", timeout_s=_LONG_S)
         assert "No module named 'no_such_module'" in str(caught.value)
-
-
-def test_abandoned_worker_ends_at_once_with_its_call_and_is_not_replaced(
-    target: Target, toolchain: Toolchain, abi_library: Path, plain_model: Path, tmp_path: Path
-) -> None:
-    hanging = ModelPart(model=_kernel_model(tmp_path, "hang"), library=abi_library, optimize=False)
-    with Runner(CPU, target, toolchain) as own:
-        _assert_works(own, plain_model)
-        pid = _worker_pid(own)
-        with ThreadPoolExecutor(1) as pool:
-            call = pool.submit(_compare, own, plain_model, hanging)
-            own.abandon()
-            with pytest.raises(RunError):
-                call.result(_LONG_S)
-        assert _ends(pid)
-        with pytest.raises(RunError, match="given up"):
-            _compare(own, plain_model, ModelPart(model=plain_model))
 
 
 def test_part_of_a_model_is_compared_bit_by_bit_with_the_rest_around_it(

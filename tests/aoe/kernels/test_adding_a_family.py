@@ -134,7 +134,7 @@ class TestUnitLength(KernelFamilyTests):
 class _CompilingRunner(ScriptedRunner):
     """Measures by script, but compiles in this process, where the family is registered."""
 
-    def _compile_kernels(self, kernels: list[Any], directory: Path) -> dict[str, str]:
+    def _compile_kernels(self, kernels: list[Any], directory: Path, **_: object) -> dict[str, str]:
         for name, workload, schedule in kernels:
             source = KernelSource(
                 name=name,

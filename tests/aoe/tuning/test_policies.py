@@ -1,4 +1,4 @@
-"""How much of a time limit is kept for judging."""
+"""How much measuring a decision needs, and what it may take where time is short."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import math
 
 import pytest
 
-from aoe.tuning.policies import final_policy, judging_s
+from aoe.tuning.policies import final_policy, variant_policy
 
 
-def test_nothing_is_kept_of_no_limit() -> None:
-    assert judging_s(None, 1e6) == 0.0
+def test_without_a_limit_a_busy_machine_is_waited_for() -> None:
+    assert final_policy(2).tries == 3 and variant_policy(2).tries == 2
 
 
-def test_slow_models_keep_more_but_never_more_than_a_quarter() -> None:
-    fast, slow, slowest = (judging_s(120.0, ms * 1e3) for ms in (1.0, 20.0, 1000.0))
-    assert 0 < fast < slow < slowest == 30.0
-    assert judging_s(0.0, 1e6) == 0.0
+def test_little_time_left_means_shorter_measurements_and_no_waiting() -> None:
+    short, long = final_policy(2, left_s=20.0), final_policy(2, left_s=600.0)
+    assert short.enough_s < long.enough_s == final_policy(2).enough_s
+    assert short.tries == variant_policy(2, left_s=20.0).tries == 1
+    assert final_policy(2, left_s=0.0).enough_s > 0
 
 
 @pytest.mark.parametrize(

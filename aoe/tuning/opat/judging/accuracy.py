@@ -8,7 +8,7 @@ Runtime's own. Winograd's kernels go the same way, last.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from aoe.errors import AccuracyError, RunError
@@ -78,6 +78,8 @@ class AccuracyKeeper:
         runner: Runs them.
         constraint: What has to hold.
         inputs: What they are run on, every set.
+        left_s: Seconds until it has to end.
+        run_s: What running a variant should take, loading it included.
     """
 
     def __init__(
@@ -87,7 +89,11 @@ class AccuracyKeeper:
         *,
         constraint: AccuracyConstraint,
         inputs: ModelInputs,
+        left_s: Callable[[], float] = lambda: math.inf,
+        run_s: float = 0.0,
     ) -> None:
+        self._left_s = left_s
+        self._longest_s = run_s
         self._assembly = assembly
         self._runner = runner
         self._constraint = constraint
@@ -111,11 +117,12 @@ class AccuracyKeeper:
 
         names = [kernel.source.name for kernel in weighed]
         in_detail = 1 < len(names) <= _MOST_IN_DETAIL
-        trade = hold(names, evaluate, self._constraint, in_detail=in_detail)
+        trade = hold(names, evaluate, self._constraint, in_detail=in_detail, in_time=self._has_time)
+        known = trade.in_time or not math.isnan(trade.value)
         return HeldAccuracy(
             constraint=self._constraint,
             trade=trade,
-            kernels=one_per_place(kernels, trade.lowered),
+            kernels=one_per_place(kernels, trade.lowered) if known else (),
             weighed=weighed,
             sets=len(self._inputs.sets) or 1,
             made_up=not self._inputs.sets,
@@ -153,15 +160,22 @@ class AccuracyKeeper:
                 hint="widen the bound, or check the metric and its inputs (--calibration)",
             )
 
+    def _has_time(self) -> bool:
+        """True if two more variants can be run: one, and in the end the exact one."""
+        return self._left_s() > 2 * self._longest_s
+
     def _untuned(self) -> Results:
         if self._reference is None:
             self._reference = self._results(self._assembly.imported)
         return self._reference
 
     def _results(self, part: ModelPart) -> Results:
+        began_s = self._left_s()
         found: Results = self._runner.call(
             "run_model", timeout_s=_TIMEOUT_S, part=part, inputs=self._inputs
         )
+        if math.isfinite(began_s):
+            self._longest_s = max(self._longest_s, began_s - self._left_s())
         return found
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from statistics import fmean, stdev
 from typing import Generic
 
-from aoe.errors import RunError
-from aoe.execute.accuracy import worse_of
+from aoe.errors import RunError, RunTimeoutError
+from aoe.execute.accuracy import Deviation, worse_of
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
@@ -25,13 +25,21 @@ from aoe.measurement import (
 from aoe.measurement.memory import median_memory
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.opat.judging.candidates import P, VariantWriter
+from aoe.tuning.opat.reserve import NO_COSTS, PROCESSES, ModelCosts, hurried, one_process_of
 
-PROCESSES = 5
-"""Worker processes the final comparison is spread over."""
 _TIMEOUT_S = 600.0
 _PRINTED, _ACCEPTING = 0.95, 0.99
-_QUANTILES = {_PRINTED: 2.776, _ACCEPTING: 4.604}
-"""Of Student's t with `PROCESSES` - 1 degrees of freedom, both tails. Source: W. S. Gosset 1908."""
+_QUANTILES = {
+    _PRINTED: {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776},
+    _ACCEPTING: {2: 63.657, 3: 9.925, 4: 5.841, 5: 4.604},
+}
+"""Of Student's t, both tails, by the number of processes: with one degree of freedom less.
+Source: W. S. Gosset 1908."""
+_LEAST_PROCESSES = min(_QUANTILES[_PRINTED])
+
+
+class TimeIsUpError(Exception):
+    """The time limit of the run allows no further comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +67,11 @@ class ModelComparer(Generic[P]):
         screen: Policy for choosing among variants.
         final: Policy for the reported comparison, all processes together.
         inputs: What models are run on; results are compared on every set.
+        left_s: Seconds until comparing has to end.
+        costs: What things take with this model.
+
+    Attributes:
+        left_s: As given.
     """
 
     def __init__(
@@ -69,19 +82,45 @@ class ModelComparer(Generic[P]):
         screen: MeasurePolicy,
         final: MeasurePolicy,
         inputs: ModelInputs,
+        left_s: Callable[[], float] = lambda: math.inf,
+        costs: ModelCosts = NO_COSTS,
     ) -> None:
         self._assembly = assembly
         self._runner = runner
         self._screen = screen
-        self._final = replace(
-            final,
-            pairs_min=math.ceil(final.pairs_min / PROCESSES),
-            pairs_max=math.ceil(final.pairs_max / PROCESSES),
-        )
+        self._final = one_process_of(final)
         self._inputs = inputs
+        self.left_s = left_s
+        self._costs = costs
+
+    @property
+    def screening_s(self) -> float:
+        """Seconds a comparison should take while kernels are chosen."""
+        return self._costs.comparison_s(self._screen)
+
+    @property
+    def least_s(self) -> float:
+        """Seconds without which nothing can be proven."""
+        return (_LEAST_PROCESSES + 1) * self._costs.comparison_s(hurried(self._final))
+
+    def unmeasured(self) -> ModelGain:
+        """Return what is known about the untuned model without another comparison."""
+        alone = (self._costs.run_s * 1e6,)
+        return ModelGain(
+            comparison=ModelComparison(
+                measurement=Measurement(outcome=Outcome.CORRECT, baseline_us=alone, tuned_us=alone),
+                deviation=Deviation(max_abs_err=0.0, excess=0.0),
+            ),
+            estimate=SpeedupEstimate(median=1.0, low=1.0, high=1.0, pairs=0, coverage=0.0),
+            surely=1.0,
+        )
 
     def agrees(self, kernels: Sequence[P]) -> bool:
-        """True if the model runs with these kernels and computes what it did before."""
+        """True if the model runs with these kernels and computes what it did before.
+
+        Raises:
+            TimeIsUpError: before that was known; so with all comparisons.
+        """
         tuned = self._assembly.write_model(kernels, "variant.onnx")
         quick = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, threads=self._screen.threads)
         try:
@@ -99,8 +138,12 @@ class ModelComparer(Generic[P]):
 
     def once(self, kept: Sequence[P]) -> ModelGain:
         """Write the model with `kept` and measure it in one process."""
+        in_hurry = self.left_s() < self.screening_s
+        policy = hurried(self._screen) if in_hurry else self._screen
+        if self.left_s() < self._costs.comparison_s(policy):
+            raise TimeIsUpError
         tuned = self._assembly.write_model(kept)
-        found = self._compare(self._assembly.untuned, tuned, self._screen)
+        found = self._compare(self._assembly.untuned, tuned, policy)
         estimate = estimate_speedup(found.measurement)
         return ModelGain(comparison=found, estimate=estimate, surely=estimate.low)
 
@@ -111,6 +154,9 @@ class ModelComparer(Generic[P]):
         what counts as a sample is a process: the interval is Student's, of the logarithms of
         their medians.
 
+        Where the time limit allows for fewer processes, fewer there are; the interval is wider
+        then. With less than two, nothing can be said.
+
         Args:
             kept: Parts the model has.
             baseline: What it is held against; None for the model without any.
@@ -119,13 +165,11 @@ class ModelComparer(Generic[P]):
             Analysis, 5th ed., section 9.5.2).
         """
         tuned = self._assembly.write_model(kept)
-        found = []
-        for _ in range(PROCESSES):
-            self._runner.restart()
-            found.append(self._compare(baseline or self._assembly.untuned, tuned, self._final))
+        found = self._in_processes(baseline or self._assembly.untuned, tuned)
         logs = [math.log(comparison.measurement.speedup) for comparison in found]
-        middle, spread = fmean(logs), stdev(logs) / math.sqrt(PROCESSES)
-        low, high = (math.exp(middle + sign * _QUANTILES[_PRINTED] * spread) for sign in (-1, 1))
+        middle, spread = fmean(logs), stdev(logs) / math.sqrt(len(found))
+        printed, accepting = (_QUANTILES[level][len(found)] for level in (_PRINTED, _ACCEPTING))
+        low, high = (math.exp(middle + sign * printed * spread) for sign in (-1, 1))
         joined = _joined(found)
         return ModelGain(
             comparison=joined,
@@ -136,21 +180,49 @@ class ModelComparer(Generic[P]):
                 pairs=len(joined.measurement.tuned_us),
                 coverage=_PRINTED,
             ),
-            surely=math.exp(middle - _QUANTILES[_ACCEPTING] * spread),
+            surely=math.exp(middle - accepting * spread),
         )
+
+    def _in_processes(self, baseline: ModelPart, tuned: ModelPart) -> list[ModelComparison]:
+        """Return comparisons in fresh processes, as many as there is time for."""
+        policy = self._final
+        if self.left_s() < PROCESSES * self._costs.comparison_s(policy):
+            policy = hurried(policy)
+        needed_s = self._costs.comparison_s(policy)
+        found: list[ModelComparison] = []
+        while len(found) < PROCESSES and (began_s := self.left_s()) > needed_s:
+            self._runner.restart()
+            try:
+                found.append(self._compare(baseline, tuned, policy))
+            except TimeIsUpError:
+                break
+            if math.isfinite(began_s):
+                needed_s = began_s - self.left_s()
+        if len(found) < _LEAST_PROCESSES:
+            raise TimeIsUpError
+        return found
 
     def _compare(
         self, baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy
     ) -> ModelComparison:
-        found: ModelComparison = self._runner.call(
-            "compare_models",
-            timeout_s=_TIMEOUT_S,
-            baseline=baseline,
-            tuned=tuned,
-            policy=policy,
-            inputs=self._inputs,
-        )
-        return found
+        with self._runner.turns.measuring():  # waiting for others takes of the time, too
+            left_s = self.left_s()
+            if left_s <= 0:
+                raise TimeIsUpError
+            try:
+                found: ModelComparison = self._runner.call(
+                    "compare_models",
+                    timeout_s=min(_TIMEOUT_S, left_s),
+                    baseline=baseline,
+                    tuned=tuned,
+                    policy=policy,
+                    inputs=self._inputs,
+                )
+            except RunTimeoutError as error:
+                if left_s < _TIMEOUT_S:
+                    raise TimeIsUpError from error
+                raise
+            return found
 
 
 def _joined(comparisons: Sequence[ModelComparison]) -> ModelComparison:

@@ -17,6 +17,7 @@ from typing import Generic
 from aoe.errors import RunError
 from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
 from aoe.tuning.opat.judging.candidates import P
+from aoe.tuning.opat.judging.comparing import TimeIsUpError
 
 MOST_COMPARISONS = 24
 
@@ -89,6 +90,7 @@ class GroupTests(Generic[P]):
         step: Is told what is dropped.
         left_s: Seconds until the time limit of the run.
         following_comparisons: Comparisons there has to be time for afterwards.
+        comparison_s: What one should take.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class GroupTests(Generic[P]):
         step: Callable[[str], None],
         left_s: Callable[[], float] = lambda: math.inf,
         following_comparisons: int = 0,
+        comparison_s: float = 0.0,
     ) -> None:
         self.kept = tuple(kernels)
         self.dropped: dict[str, Drop] = {}
@@ -106,7 +109,7 @@ class GroupTests(Generic[P]):
         self._step = step
         self._left_s = left_s
         self._following = following_comparisons
-        self._longest_s = 0.0
+        self._longest_s = comparison_s
         self._model_us = math.inf
 
     def run(self) -> None:
@@ -175,7 +178,7 @@ class GroupTests(Generic[P]):
         self.comparisons += 1
         try:
             found = self._without(self.kept, group)
-        except RunError:  # whether the model can be run at all is seen in the end
+        except (RunError, TimeIsUpError):  # whether it can be run at all is seen in the end
             return None
         finally:
             if math.isfinite(began_s):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
@@ -13,8 +12,15 @@ from aoe.measurement import SpeedupEstimate
 from aoe.measurement.memory import ModelMemory
 from aoe.tuning.opat.judging.accuracy import HeldAccuracy
 from aoe.tuning.opat.judging.candidates import P
-from aoe.tuning.opat.judging.comparing import PROCESSES, ModelComparer, ModelGain
+from aoe.tuning.opat.judging.comparing import (
+    ModelComparer,
+    ModelGain,
+    TimeIsUpError,
+)
 from aoe.tuning.opat.judging.group_tests import Drop, GroupTests
+from aoe.tuning.opat.reserve import PROCESSES
+
+_NO_TIME = "not decided, the time limit left no time to compare the whole model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,18 +79,11 @@ class Judge(Generic[P]):
     Args:
         comparer: Compares models with and without them.
         step: Is told what is dropped.
-        left_s: Seconds until the time limit of the run.
     """
 
-    def __init__(
-        self,
-        comparer: ModelComparer[P],
-        step: Callable[[str], None],
-        left_s: Callable[[], float] = lambda: math.inf,
-    ) -> None:
+    def __init__(self, comparer: ModelComparer[P], step: Callable[[str], None]) -> None:
         self._comparer = comparer
         self._step = step
-        self._left_s = left_s
         self._drops: dict[str, Drop] = {}
 
     def judge(self, kernels: Sequence[P]) -> Judgement[P]:
@@ -96,12 +95,17 @@ class Judge(Generic[P]):
         Args:
             kernels: Kernels in the library.
         """
+        try:
+            right = self._correct(list(kernels))
+        except TimeIsUpError:
+            return self.undecided(kernels)
         tests = GroupTests(
-            self._correct(list(kernels)),
+            right,
             self._comparer.without,
             self._step,
-            left_s=self._left_s,
+            left_s=self._comparer.left_s,
             following_comparisons=PROCESSES,
+            comparison_s=self._comparer.screening_s,
         )
         tests.run()
         self._drops |= tests.dropped
@@ -118,8 +122,20 @@ class Judge(Generic[P]):
         if found.kept or len(kernels) < 2:
             return found
         self._drops.clear()
-        right = self._correct(list(kernels))
+        try:
+            right = self._correct(list(kernels))
+        except TimeIsUpError:
+            return self.undecided(kernels)
         return self._concluded(right, self._comparer.once, demand_gain=False)
+
+    def undecided(self, kernels: Sequence[P]) -> Judgement[P]:
+        """Return the model without these kernels: there was no time to look at them in it."""
+        drop = Drop(reason=_NO_TIME, is_final=False)
+        self._drops |= {kernel.name: drop for kernel in kernels}
+        gain = self._comparer.unmeasured()
+        return Judgement(
+            kept=(), drops=self._drops, comparison=gain.comparison, estimate=gain.estimate
+        )
 
     def _for_the_record(self, kept: Sequence[P]) -> ModelGain:
         # a model without kernels is only timed, nothing is claimed about it
@@ -139,6 +155,8 @@ class Judge(Generic[P]):
             if not kept:
                 raise
             return self._all_dropped(kept, Drop(reason=f"the model cannot be run with it: {error}"))
+        except TimeIsUpError:
+            return self.undecided(kept)
         deviation = gain.comparison.deviation
         if kept and not deviation.acceptable:
             reason = f"the model computes something else with it: {deviation.detail}"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from aoe.bank.operators import OperatorBank, OperatorVerdict
 from aoe.device.compiler import KernelSource, kernel_name
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.judging.accuracy import AccuracyKeeper, HeldAccuracy, worth_lowering
-from aoe.tuning.opat.judging.comparing import ModelComparer
+from aoe.tuning.opat.judging.comparing import ModelComparer, TimeIsUpError
 from aoe.tuning.opat.judging.judge import Judge, Judgement
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator
+from aoe.tuning.opat.reserve import NO_COSTS, ModelCosts
 from aoe.tuning.policies import final_policy, variant_policy
-from aoe.tuning.precision.constraint import AccuracyConstraint
 from aoe.tuning.workbench import Workbench
 from aoebank import Event
 
@@ -28,30 +28,39 @@ def check_accuracy(bench: Workbench, assembly: Assembly) -> None:
     """
     constraint = bench.settings.precision.accuracy
     if constraint is not None:
-        _keeper(bench, assembly, constraint).check()
+        AccuracyKeeper(
+            assembly, bench.runner, constraint=constraint, inputs=bench.calibration
+        ).check()
 
 
 def judge_model(
-    bench: Workbench, bank: OperatorBank, assembly: Assembly, tuned: Sequence[TunedOperator]
+    bench: Workbench,
+    bank: OperatorBank,
+    assembly: Assembly,
+    tuned: Sequence[TunedOperator],
+    costs: ModelCosts = NO_COSTS,
 ) -> Judgement[ChosenKernel]:
     """Return what holds up in the whole model; the library of just that is built.
 
-    What an earlier run settled is believed; where all of it is, nothing is chosen again. With
+    What cannot be judged within the time limit is not used, and a later run judges it. What an
+    earlier run settled is believed; where all of it is, nothing is chosen again. With
     `REPEAT_TUNE` nothing is settled.
     """
     verdicts = {t.operator.key: _earlier_verdict(bench, bank, t.operator) for t in tuned}
     candidates = [_chosen(item) for item in worth_lowering(tuned) if item.schedule is not None]
     candidates.sort(key=lambda kernel: kernel.source.name)  # shares are noisy, names are not
-    keeper = _accuracy_keeper(bench, assembly, candidates)
+    time = bench.stopwatch.keeping(costs.finishing_s)
+    keeper = _accuracy_keeper(bench, assembly, candidates, time.left_s, costs)
     if keeper is None:  # else what was dropped counts too, or a second run would trade otherwise
         candidates = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
-    in_library = _compiled(bench, assembly, candidates)
+    comparer = _comparer(bench, assembly, time.left_s, costs)
+    in_library = _compiled(bench, assembly, candidates, comparer)
     accuracy = _held(bench, keeper, in_library) if keeper is not None else None
     held = accuracy.kernels if accuracy is not None else in_library
     kernels = [kernel for kernel in held if verdicts[kernel.key] is not Event.DROPPED]
     known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels)
     bench.progress.step("judging the whole model")
-    judge = Judge(_comparer(bench, assembly), bench.progress.step, bench.stopwatch.left_s)
+    judge = Judge(comparer, bench.progress.step)
     judgement = judge.confirm(kernels) if known else judge.judge(kernels)
     # what stays after a confirmation has been noted by the run that judged it
     news = [kernel for kernel in kernels if not known or kernel not in judgement.kept]
@@ -62,26 +71,37 @@ def judge_model(
     if keeper is not None and accuracy is not None:
         judgement = _still_accurate(keeper, accuracy, judge, judgement)
     if bench.chosen is not None:
-        judgement = _against_imported(bench, assembly, judgement)
+        judgement = _against_imported(bench, comparer, assembly, judgement)
     if len(judgement.kept) < len(in_library):
         assembly.build(judgement.kept)  # the library a second run will build
     return judgement
 
 
 def _against_imported(
-    bench: Workbench, assembly: Assembly, judgement: Judgement[ChosenKernel]
+    bench: Workbench,
+    comparer: ModelComparer[ChosenKernel],
+    assembly: Assembly,
+    judgement: Judgement[ChosenKernel],
 ) -> Judgement[ChosenKernel]:
     """Return the judgement with the figures that count: over the imported model.
 
     Kernels were judged in the graph an earlier mode has chosen, for that one's gain is not theirs.
     """
     bench.progress.step("measuring the whole model against the imported one")
-    gain = _comparer(bench, assembly).for_the_record(judgement.kept, assembly.imported)
+    try:
+        gain = comparer.for_the_record(judgement.kept, assembly.imported)
+    except TimeIsUpError:
+        bench.progress.warn("the time limit left no time to measure it: no gain is claimed")
+        gain = comparer.unmeasured()
     return replace(judgement, comparison=gain.comparison, estimate=gain.estimate, graph_chosen=True)
 
 
 def _accuracy_keeper(
-    bench: Workbench, assembly: Assembly, kernels: Sequence[ChosenKernel]
+    bench: Workbench,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    left_s: Callable[[], float],
+    costs: ModelCosts,
 ) -> AccuracyKeeper | None:
     """Return what holds the model to its accuracy, None where nothing has to be held."""
     precision = bench.settings.precision
@@ -92,11 +112,14 @@ def _accuracy_keeper(
     constraint = precision.constraint
     if constraint is None or not (asked or is_lower):
         return None
-    return _keeper(bench, assembly, constraint)
-
-
-def _keeper(bench: Workbench, assembly: Assembly, constraint: AccuracyConstraint) -> AccuracyKeeper:
-    return AccuracyKeeper(assembly, bench.runner, constraint=constraint, inputs=bench.calibration)
+    return AccuracyKeeper(
+        assembly,
+        bench.runner,
+        constraint=constraint,
+        inputs=bench.calibration,
+        left_s=left_s,
+        run_s=costs.load_s + costs.run_s,
+    )
 
 
 def _held(
@@ -111,8 +134,11 @@ def _held(
         )
     if not held.trade.holds:
         bench.progress.warn(f"{held.constraint} does not hold, not even in float32")
-    for name in held.trade.put_back:
-        bench.progress.step(f"{name} goes back: the model is not accurate enough with it")
+    if not held.trade.in_time:
+        bench.progress.warn("the time limit left no time to find out which kernels are accurate")
+    else:
+        for name in held.trade.put_back:
+            bench.progress.step(f"{name} goes back: the model is not accurate enough with it")
     return held
 
 
@@ -126,19 +152,30 @@ def _still_accurate(
     if {k.source.name for k in judgement.kept} == {k.source.name for k in held.kernels}:
         return replace(judgement, accuracy=held)
     again = keeper.hold(judgement.kept)
+    if not again.trade.in_time:
+        return judge.undecided(judgement.kept)
     if again.trade.put_back:
         judgement = judge.confirm(again.kernels)
     return replace(judgement, accuracy=held.followed_by(again))
 
 
-def _comparer(bench: Workbench, assembly: Assembly) -> ModelComparer[ChosenKernel]:
+def _comparer(
+    bench: Workbench, assembly: Assembly, left_s: Callable[[], float], costs: ModelCosts
+) -> ModelComparer[ChosenKernel]:
     threads, settings = bench.runner.target.core_num, bench.settings
     return ModelComparer(
         assembly,
         bench.runner,
-        screen=variant_policy(threads, accept_busy=settings.accept_busy),
-        final=final_policy(threads, accept_busy=settings.accept_busy, run_loop=settings.run_loop),
+        screen=variant_policy(threads, accept_busy=settings.accept_busy, left_s=left_s()),
+        final=final_policy(
+            threads,
+            accept_busy=settings.accept_busy,
+            run_loop=settings.run_loop,
+            left_s=left_s(),
+        ),
         inputs=bench.inputs,
+        left_s=left_s,
+        costs=costs,
     )
 
 
@@ -148,10 +185,13 @@ def _earlier_verdict(bench: Workbench, bank: OperatorBank, operator: Operator) -
 
 
 def _compiled(
-    bench: Workbench, assembly: Assembly, kernels: Sequence[ChosenKernel]
+    bench: Workbench,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    comparer: ModelComparer[ChosenKernel],
 ) -> list[ChosenKernel]:
     bench.progress.step(f"compiling {len(kernels)} kernels for the model")
-    errors = assembly.build(kernels)
+    errors = assembly.build(kernels, left_s=comparer.left_s() - comparer.least_s)
     for name, error in errors.items():
         bench.progress.warn(f"kernel {name} left out: {error}")
     return [kernel for kernel in kernels if kernel.source.name not in errors]

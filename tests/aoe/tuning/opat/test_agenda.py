@@ -226,7 +226,7 @@ def _told(
         runner=runner,  # type: ignore[arg-type]
         bank=make_bank(tmp_path),
         progress=RecordingProgress(),
-        out_of_time=lambda: False,
+        left_s=lambda: math.inf,
     )
     tuned = tune_found(
         found,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -41,7 +42,7 @@ def _settings(**changes: Any) -> SearchSettings:
 def _searched(
     runner: ScriptedRunner,
     *,
-    out_of_time: Callable[[], bool] = lambda: False,
+    left_s: Callable[[], float] = lambda: math.inf,
     reports: list[tuple[int, float | None]] | None = None,
     **changes: Any,
 ) -> SearchResult:
@@ -54,7 +55,7 @@ def _searched(
     )
     noted = reports if reports is not None else []
     return search_workload(
-        task, out_of_time=out_of_time, report=lambda done, best: noted.append((done, best))
+        task, left_s=left_s, report=lambda done, best: noted.append((done, best))
     )
 
 
@@ -121,14 +122,14 @@ def test_space_smaller_than_the_budget_ends_the_search() -> None:
 
 def test_time_limit_ends_the_search_between_batches() -> None:
     runner = ScriptedRunner()
-    result = _searched(runner, out_of_time=lambda: len(runner.calls) >= 1)
+    result = _searched(runner, left_s=lambda: 0.0 if runner.calls else math.inf)
     assert len(result.trials) == 4
     assert result.schedule is not None
 
 
 def test_no_time_at_all_means_no_trials_and_no_answer() -> None:
     runner = ScriptedRunner()
-    result = _searched(runner, out_of_time=lambda: True)
+    result = _searched(runner, left_s=lambda: 0.0)
     assert result == SearchResult(
         configuration=None, schedule=None, measurement=None, estimate=None, trials=()
     )
@@ -256,7 +257,7 @@ def test_candidates_are_measured_in_the_surroundings_of_the_model() -> None:
         settings=_settings(),
         bytes_around=12_345,
     )
-    search_workload(task, out_of_time=lambda: False, report=lambda done, best: None)
+    search_workload(task, left_s=lambda: math.inf, report=lambda done, best: None)
     asked = runner.asked("measure_candidates")
     assert asked and all(call.arguments["bytes_around"] == 12_345 for call in asked)
 
@@ -270,6 +271,6 @@ def test_nothing_is_measured_where_a_family_offers_no_such_precision() -> None:
         kernel_target=KernelTarget.of(runner.target),
         settings=_settings(),
     )
-    found = search_workload(task, out_of_time=lambda: False, report=lambda done, best: None)
+    found = search_workload(task, left_s=lambda: math.inf, report=lambda done, best: None)
     assert found == SearchResult()
     assert not runner.calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def _tuned(
     operator: Operator | None = None,
     *,
     progress: RecordingProgress | None = None,
-    out_of_time: Callable[[], bool] = lambda: False,
+    left_s: Callable[[], float] = lambda: math.inf,
     model: str = "net",
     budget: int | None = None,
     **settings: Any,
@@ -40,7 +41,7 @@ def _tuned(
         runner=runner,  # type: ignore[arg-type]
         bank=make_bank(root, model=model),
         progress=progress or RecordingProgress(),
-        out_of_time=out_of_time,
+        left_s=left_s,
     )
     return tune_operator(operator or make_operator(_EXP), tools, budget or tools.settings.trials)
 
@@ -88,7 +89,7 @@ def test_operator_that_is_worth_a_little_more_searches_nothing_again(tmp_path: P
 
 def test_search_cut_short_by_time_proves_no_more_than_it_tried(tmp_path: Path) -> None:
     runner = _always(1.0)
-    cut = _tuned(tmp_path, runner, out_of_time=lambda: len(runner.calls) >= 1)
+    cut = _tuned(tmp_path, runner, left_s=lambda: 0.0 if runner.calls else math.inf)
     assert cut.search is not None
     assert len(cut.search.trials) == 4
     assert _tuned(tmp_path, _always(2.0)).outcome is RepoOutcome.ADD
@@ -164,14 +165,14 @@ def test_repeat_tune_replaces_a_record_that_no_longer_works(tmp_path: Path) -> N
 
 def test_repeat_tune_without_time_left_uses_the_record(tmp_path: Path) -> None:
     old = _stored_first(tmp_path)
-    found = _tuned(tmp_path, _always(9.0), repeat_tune=True, out_of_time=lambda: True)
+    found = _tuned(tmp_path, _always(9.0), repeat_tune=True, left_s=lambda: 0.0)
     assert found.outcome is RepoOutcome.RESERVED
     assert found.schedule == old
     assert found.reason == "the time limit was reached"
 
 
 def test_no_time_left_leaves_a_miss_to_onnxruntime_and_proves_nothing(tmp_path: Path) -> None:
-    found = _tuned(tmp_path, _always(9.0), out_of_time=lambda: True)
+    found = _tuned(tmp_path, _always(9.0), left_s=lambda: 0.0)
     assert found.outcome is RepoOutcome.UNSATISFIED
     assert found.reason == "the time limit was reached"
     assert _tuned(tmp_path, _always(2.0)).outcome is RepoOutcome.ADD

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.engine.assembling import assembling
 from support.engine.cpu import CPU, open_session
 from support.engine.judging import FakeAssembly
 from support.engine.models import matmul_net
@@ -28,7 +28,7 @@ from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Schedule
 from aoe.target import Target
 from aoe.testing.fakes import ScriptedRunner
-from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
+from aoe.tuning.opat.assembly import ChosenKernel, lowest_precision
 from aoe.tuning.opat.judging.accuracy import AccuracyKeeper, one_per_place, worth_lowering
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import find_operators
@@ -300,7 +300,7 @@ def test_real_kernels_below_float32_are_held_to_a_bound(
     assert lowest_precision(kernels) is lowest
     with (
         Runner(CPU, target, toolchain) as runner,
-        closing(Assembly(tmp_path / "parts", net, graph, runner)) as assembly,
+        assembling(tmp_path, net, graph, runner) as assembly,
     ):
         assert not assembly.build(kernels)
         for bound, stay in (("max_relative<=0.05", 2), ("max_relative<=1e-5", places)):

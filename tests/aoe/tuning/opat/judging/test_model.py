@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,10 +23,10 @@ from aoe.results.files import RepoOutcome
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.live_report import start_stopwatch
 from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.judging.comparing import PROCESSES
 from aoe.tuning.opat.judging.judge import Judgement
 from aoe.tuning.opat.judging.model import judge_model
 from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.reserve import PROCESSES
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
 from aoe.workload import Precision
 from aoebank import Event
@@ -41,7 +42,7 @@ class CompilingAssembly(FakeAssembly):
     built: list[frozenset[str]] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
 
-    def build(self, kernels: Sequence[ChosenKernel]) -> dict[str, str]:
+    def build(self, kernels: Sequence[ChosenKernel], *, left_s: float = math.inf) -> dict[str, str]:
         names = frozenset(kernel.source.name for kernel in kernels)
         self.built.append(names)
         return {name: error for name, error in self.errors.items() if name in names}

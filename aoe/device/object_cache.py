@@ -1,0 +1,168 @@
+"""Compiled kernels, kept from run to run: what was compiled for a target once is not again.
+
+One file for each kernel, named after the digest of all it depends on: what it computes, its
+schedule, the CPU features it is compiled for, Halide's version and the sources that make kernels.
+A file holds the objects and their digests, is written whole or not at all, and is believed only
+when it is still what was written. What has not been used for the longest time goes first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib import resources
+from importlib.metadata import version
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import IO
+
+from aoe.device.compiler import KernelSource, halide_features
+from aoe.folders.locks import take_lock
+from aoe.results.files import replaced
+from aoe.schedule import schedule_to_json
+from aoe.target import Target
+from aoe.workload import workload_to_json
+
+_SCHEMA = "aoe.compiled_kernel/1"
+_MANIFEST = "manifest.json"
+_PRUNE_LOCK = "prune.lock"
+_SUFFIX = ".kernel"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_LEFT_SHARE = 0.9
+"""Of the limit, after the cache has grown beyond it."""
+_SOURCES = ("kernels", "operators", "schedule", "device/compiler.py", "target.py", "workload.py")
+"""What decides what a kernel is compiled to, inside the package."""
+
+
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+
+
+class ObjectCache:
+    """Objects of kernels for one target, kept in a folder many processes may share.
+
+    Args:
+        root: Folder, made when something is put into it.
+        target: What kernels are compiled for.
+        limit_bytes: What it may hold.
+        renew: True to compile everything anew and keep that.
+    """
+
+    def __init__(
+        self, root: Path, target: Target, *, limit_bytes: int, renew: bool = False
+    ) -> None:
+        self.root = root
+        self.hits = 0
+        self._target = target
+        self._limit_bytes = limit_bytes
+        self._renew = renew
+
+    def take(self, source: KernelSource, directory: Path) -> bool:
+        """Write the objects of a kernel into a folder; return False if they are not known."""
+        if self._renew:
+            return False
+        file = self._file_of(source)
+        try:
+            parts = _read(file)
+            for name, content in parts.items():
+                (directory / name).write_bytes(content)
+            os.utime(file)
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, *_UNREADABLE):
+            with suppress(OSError):
+                file.unlink()  # torn or changed: compiled again
+            return False
+        self.hits += 1
+        return True
+
+    def put(self, source: KernelSource, objects: Sequence[Path]) -> None:
+        """Keep the objects of a kernel, if the folder can be written to."""
+        with suppress(OSError):
+            self.root.mkdir(parents=True, exist_ok=True)
+            with replaced(self._file_of(source)) as sink:
+                _write(sink, objects)
+
+    def prune(self) -> None:
+        """Remove what has not been used for the longest time, where there is too much."""
+        with suppress(OSError):
+            looks = {file: file.stat() for file in self.root.glob(f"*{_SUFFIX}")}
+            total = sum(look.st_size for look in looks.values())
+            lock = take_lock(self.root / _PRUNE_LOCK) if total > self._limit_bytes else None
+            if lock is None:  # small enough, or somebody else is at it
+                return
+            with lock:
+                for file in sorted(looks, key=lambda file: looks[file].st_mtime_ns):
+                    if total <= _LEFT_SHARE * self._limit_bytes:
+                        return
+                    file.unlink(missing_ok=True)
+                    total -= looks[file].st_size
+
+    def _file_of(self, source: KernelSource) -> Path:
+        return self.root / f"{object_key(source, self._target)}{_SUFFIX}"
+
+
+def object_key(source: KernelSource, target: Target) -> str:
+    """Return a digest of all that decides the bytes a kernel is compiled to."""
+    facts = [
+        source.name,
+        workload_to_json(source.workload),
+        schedule_to_json(source.schedule),
+        halide_features(source, target),
+        version("halide"),
+        sources_digest(),
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+@cache
+def sources_digest() -> str:
+    """Return a digest of the sources kernels are made by."""
+    digest = hashlib.sha256()
+    package = resources.files("aoe")
+    for name in _SOURCES:
+        for path, file in sorted(_files(package / name, name)):
+            digest.update(f"{path}\n".encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _files(place: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+    if place.is_file():
+        if path.endswith((".py", ".c", ".h")):
+            yield path, place
+        return
+    for entry in place.iterdir():
+        yield from _files(entry, f"{path}/{entry.name}")
+
+
+def _write(sink: IO[bytes], objects: Sequence[Path]) -> None:
+    contents = {file.name: file.read_bytes() for file in objects}
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    manifest = json.dumps({"schema": _SCHEMA, "objects": digests})
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, data in {_MANIFEST: manifest.encode(), **contents}.items():
+            archive.writestr(zipfile.ZipInfo(name, date_time=_EPOCH), data, zipfile.ZIP_DEFLATED)
+
+
+def _read(file: Path) -> dict[str, bytes]:
+    """Return the objects in a file by name.
+
+    Raises:
+        ValueError: they are not what was written.
+    """
+    with zipfile.ZipFile(file) as archive:
+        manifest = json.loads(archive.read(_MANIFEST))
+        if manifest["schema"] != _SCHEMA:
+            raise ValueError("unknown schema")
+        found = {}
+        for name, digest in manifest["objects"].items():
+            data = archive.read(name)
+            if Path(name).name != name or hashlib.sha256(data).hexdigest() != digest:
+                raise ValueError("not what was written")
+            found[name] = data
+    return found

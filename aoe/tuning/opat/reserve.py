@@ -1,0 +1,115 @@
+"""What of a time limit is kept for what follows the search, reckoned from what things have taken.
+
+Everything behind the search loads the whole model anew, which takes seconds for a large one. What
+it took to load and to run it once is known from the first profile.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from aoe.measurement import MeasurePolicy
+from aoe.ort.profile import ModelProfile, profile_runs
+from aoe.tuning.live_report import Stopwatch
+from aoe.tuning.policies import final_policy, variant_policy
+
+PROCESSES = 5
+"""Worker processes the final comparison is spread over."""
+_PROCESS_S = 2.0
+"""A worker ends, and another one starts."""
+_LINK_S = 2.0
+_SESSIONS = 4
+"""Loaded for one comparison: two models in each of two rounds."""
+_RUNS_BEFORE = 6
+"""Of each session, before the first pair: results, calibration of the samples."""
+_PAIRS_KNOWN = 6
+"""Pairs an interval needs; a measurement that takes long ends with them."""
+_SHARE = 0.25
+"""Most of a time limit that is kept for a thorough judgement."""
+_LEAST_SHARE = 0.5
+"""Most that is kept for the least one: what is not judged is not used, and was found in vain."""
+_GROUP_TESTS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCosts:
+    """Seconds things take with this model.
+
+    Attributes:
+        load_s: Loading it into a session.
+        run_s: One run, untuned.
+        write_s: Writing its weights once.
+    """
+
+    load_s: float = 0.0
+    run_s: float = 0.0
+    write_s: float = 0.0
+
+    @classmethod
+    def of(cls, profile: ModelProfile, *, profiling_s: float, write_s: float) -> ModelCosts:
+        """Return what the first profile says about what follows."""
+        run_s = profile.model_us / 1e6
+        load_s = max(0.0, profiling_s - profile_runs(profile.runs) * run_s)
+        return cls(load_s=load_s, run_s=run_s, write_s=write_s)
+
+    @classmethod
+    def of_comparison(cls, seconds: float, model_us: float) -> ModelCosts:
+        """Return what a comparison of a model with itself says: mostly it loads sessions."""
+        return cls(load_s=seconds / _SESSIONS, run_s=model_us / 1e6)
+
+    def comparison_s(self, policy: MeasurePolicy) -> float:
+        """Return the most a comparison in a process of its own should take."""
+        runs_before = _SESSIONS * (_RUNS_BEFORE + policy.warmup)
+        least_s = max(policy.enough_s, 2 * _PAIRS_KNOWN * self.run_s)
+        pairs_s = min(2 * policy.pairs_max * self.run_s, 2 * least_s)
+        return _PROCESS_S + _SESSIONS * self.load_s + runs_before * self.run_s + pairs_s
+
+    @property
+    def finishing_s(self) -> float:
+        """What follows in any case: parts are hashed, packed and synced, reports written."""
+        return 0.5 + 4 * self.write_s
+
+    def profiling_s(self, runs: int) -> float:
+        """Return what a profile of so many runs that count takes."""
+        return self.load_s + profile_runs(runs) * self.run_s
+
+    def judging_s(self, limit_s: float, screen: MeasurePolicy, final: MeasurePolicy) -> float:
+        """Return the seconds of a time limit that are kept for all that follows the search.
+
+        Args:
+            limit_s: The time limit.
+            screen: Policy of a comparison while kernels are chosen.
+            final: Policy of one process of the final comparison.
+        """
+        wanted_s = 6 * self.comparison_s(final) + _GROUP_TESTS * self.comparison_s(screen)
+        least_s = _LINK_S + 3 * self.comparison_s(hurried(final)) + self.profiling_s(3)
+        kept_s = max(min(_SHARE * limit_s, wanted_s), min(_LEAST_SHARE * limit_s, least_s))
+        return min(limit_s, self.finishing_s + kept_s)
+
+
+NO_COSTS = ModelCosts()
+"""Where there is no time limit, nothing has to be reckoned."""
+
+
+def hurried(policy: MeasurePolicy) -> MeasurePolicy:
+    """Return a policy that takes as little time as one process of several may."""
+    return replace(policy, pairs_min=4, pairs_max=4, warmup=min(policy.warmup, 1), tries=1)
+
+
+def one_process_of(final: MeasurePolicy) -> MeasurePolicy:
+    """Return what one process takes of the pairs of the final comparison."""
+    return replace(
+        final,
+        pairs_min=math.ceil(final.pairs_min / PROCESSES),
+        pairs_max=math.ceil(final.pairs_max / PROCESSES),
+    )
+
+
+def searching_time(stopwatch: Stopwatch, costs: ModelCosts, threads: int) -> Stopwatch:
+    """Return the time of a run but for what follows its search."""
+    if stopwatch.limit_s is None:
+        return stopwatch
+    left_s = stopwatch.left_s()
+    screen, final = variant_policy(threads, left_s=left_s), final_policy(threads, left_s=left_s)
+    return stopwatch.keeping(costs.judging_s(stopwatch.limit_s, screen, one_process_of(final)))

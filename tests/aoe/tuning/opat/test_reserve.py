@@ -1,0 +1,41 @@
+"""What of a time limit is kept for what follows the search."""
+
+from __future__ import annotations
+
+import pytest
+
+from aoe.measurement import MeasurePolicy
+from aoe.ort.profile import ModelProfile
+from aoe.tuning.opat.reserve import ModelCosts, hurried, one_process_of
+from aoe.tuning.policies import final_policy, variant_policy
+
+_SCREEN, _FINAL = variant_policy(2), one_process_of(final_policy(2))
+
+
+def test_costs_follow_from_the_first_profile() -> None:
+    profile = ModelProfile(node_us={}, model_us=100_000.0, runs=10)
+    costs = ModelCosts.of(profile, profiling_s=3.3, write_s=0.5)
+    assert costs.run_s == 0.1
+    assert costs.load_s == pytest.approx(2.0)
+    assert costs.profiling_s(10) == pytest.approx(3.3)
+
+
+def test_large_model_keeps_more_than_a_small_one_and_never_more_than_the_limit() -> None:
+    small, large = ModelCosts(run_s=0.001), ModelCosts(load_s=3.0, run_s=0.2, write_s=1.0)
+    for limit_s in (0.0, 20.0, 120.0, 3600.0):
+        kept = [costs.judging_s(limit_s, _SCREEN, _FINAL) for costs in (small, large)]
+        assert kept[0] <= kept[1] <= limit_s
+
+
+def test_little_time_goes_to_the_least_proof_much_to_a_thorough_one() -> None:
+    costs = ModelCosts(load_s=2.0, run_s=0.1, write_s=0.5)
+    least_s = 3 * costs.comparison_s(hurried(_FINAL))
+    assert costs.judging_s(120.0, _SCREEN, _FINAL) > least_s
+    assert costs.judging_s(40.0, _SCREEN, _FINAL) == pytest.approx(20.0 + costs.finishing_s)
+
+
+def test_hurried_policy_takes_fewer_pairs_and_one_try() -> None:
+    policy = hurried(_FINAL)
+    assert (policy.pairs_max, policy.tries) == (4, 1)
+    assert ModelCosts(run_s=1.0).comparison_s(policy) < ModelCosts(run_s=1.0).comparison_s(_FINAL)
+    assert hurried(MeasurePolicy(warmup=0)).warmup == 0

@@ -1,0 +1,269 @@
+"""The time limit of a run holds over all its phases, whichever of them takes long.
+
+Nothing is measured: a clock that only the phases move on says what each has taken.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from support.engine.models import conv_net, save_model
+
+from aoe.device.cpu.device import Cpu
+from aoe.device.forks import NO_TIME
+from aoe.errors import RunTimeoutError
+from aoe.graph.weights import WeightStore
+from aoe.ort import profile
+from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
+from aoe.testing.fakes import RecordingProgress, ScriptedRunner
+from aoe.tuning.mode import TuneContext, TuneSettings
+from aoe.tuning.opat import run as opat_run
+from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.precision.settings import parse_precision
+
+_SLACK = 0.05
+_NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@dataclass
+class Costs:
+    """Seconds each thing takes.
+
+    Attributes:
+        load_s: Loading the model into a session.
+        run_s: One run of it.
+        trial_s: A candidate of the search, its policy aside.
+        compile_s: One kernel.
+        link_s: A library.
+        write_s: The weights of the model, once.
+        process_s: A worker, until it can be asked.
+    """
+
+    load_s: float = 0.1
+    run_s: float = 0.01
+    trial_s: float = 0.2
+    compile_s: float = 0.3
+    link_s: float = 1.0
+    write_s: float = 0.05
+    process_s: float = 1.5
+
+
+@dataclass
+class Clock:
+    now_s: float = 0.0
+    spent_s: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def advance(self, what: str, seconds: float) -> None:
+        self.now_s += seconds
+        self.spent_s[what] = self.spent_s.get(what, 0.0) + seconds
+
+
+@dataclass(slots=True, kw_only=True)
+class TimedRunner(ScriptedRunner):
+    """A scripted runner whose answers take their time."""
+
+    clock: Clock
+    costs: Costs
+    is_fresh: bool = True
+
+    def restart(self) -> None:
+        ScriptedRunner.restart(self)
+        self.is_fresh = True
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        needed_s = self._cost_s(task, arguments) + self.costs.process_s * self.is_fresh
+        self.is_fresh = False
+        self.clock.advance(task, min(needed_s, timeout_s))
+        if needed_s > timeout_s:
+            raise RunTimeoutError(task, "no answer from the worker", got=f"over {timeout_s} s")
+        found = ScriptedRunner.call(self, task, timeout_s=timeout_s, **arguments)
+        if task == "compile_kernels" and arguments["all_s"] < self._compiling_s(arguments):
+            return dict.fromkeys(found, NO_TIME)
+        return found
+
+    def _compiling_s(self, arguments: dict[str, Any]) -> float:
+        return self.costs.compile_s * math.ceil(len(arguments["kernels"]) / arguments["at_once"])
+
+    def _cost_s(self, task: str, arguments: dict[str, Any]) -> float:
+        costs = self.costs
+        if task == "measure_candidates":
+            policy = arguments["policy"]
+            pairs_s = min(policy.enough_s, 2 * policy.pairs_max * costs.run_s / 10)
+            return len(arguments["schedules"]) * (costs.trial_s + pairs_s)
+        if task == "compare_models":
+            policy = arguments["policy"]
+            rounds = 2 if policy.pairs_max >= 12 else 1
+            runs = 2 * rounds * (4 + policy.warmup) + 2 * policy.pairs_max
+            return 2 * rounds * costs.load_s + runs * costs.run_s
+        if task == "run_model":
+            return costs.load_s + costs.run_s
+        if task == "compile_kernels":
+            return min(arguments["all_s"], self._compiling_s(arguments))
+        return 1.0 if task == "machine_rates" else 0.02
+
+
+@dataclass
+class TimedRun:
+    """A whole run of operator tuning on that clock."""
+
+    root: Path
+    clock: Clock
+    progress: RecordingProgress
+    costs: Costs
+
+    def tune(self, limit_s: float | None, **settings: Any) -> OpatResult:
+        bank = self.root / "bank"
+        bank.mkdir(exist_ok=True)
+        context = TuneContext(
+            settings=TuneSettings(
+                model=save_model(conv_net(), self.root / "net.onnx"),
+                output=self.root / "out",
+                tuning_time_limit_s=limit_s,
+                **settings,
+            ),
+            env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(bank)},
+            cwd=self.root,
+            progress=self.progress,
+            now=_NOW,
+            clock=self.clock,
+        )
+        return opat_run.run(context)
+
+
+@pytest.fixture
+def costs() -> Costs:
+    """Return what things take; a test changes it before it tunes."""
+    return Costs()
+
+
+@pytest.fixture
+def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iterator[TimedRun]:
+    """Return a run each phase of which costs what `costs` say."""
+    clock = Clock()
+
+    def runner(device: Any, target: Any, *_: Any) -> TimedRunner:
+        return TimedRunner(
+            clock=clock,
+            costs=costs,
+            device=device,
+            target=target,
+            jitter=0.0005,
+            drift=0.0,
+            model=lambda baseline, tuned: 1.5,
+            results=lambda part: [np.ones(3, np.float32)],
+        )
+
+    def profiled(model: Any, *_: Any, most_s: float = math.inf, **__: Any) -> ModelProfile:
+        runs = max(LEAST_RUNS, min(10, int(most_s / costs.run_s) if most_s < 1e6 else 10))
+        clock.advance("profile", costs.load_s + profile_runs(runs) * costs.run_s)
+        proto = (
+            onnx.load(str(model), load_external_data=False) if isinstance(model, Path) else model
+        )
+        each_us = costs.run_s * 1e6 / len(proto.graph.node)
+        return ModelProfile(
+            node_us={node.name: each_us for node in proto.graph.node},
+            model_us=costs.run_s * 1e6,
+            runs=runs,
+        )
+
+    def build_library(device: Cpu, *_: object, file: Path, **__: object) -> None:
+        clock.advance("link", costs.link_s)
+        file.write_bytes(b"library")
+
+    written = WeightStore.externalize
+
+    def externalize(store: WeightStore, proto: onnx.ModelProto) -> onnx.ModelProto:
+        if "weights" not in clock.spent_s:
+            clock.advance("weights", costs.write_s)
+        return written(store, proto)
+
+    packed = opat_run.write_offline_model
+
+    def write_offline_model(*arguments: Any) -> None:
+        clock.advance("pack", 3 * costs.write_s)
+        packed(*arguments)
+
+    monkeypatch.setattr("aoe.tuning.workbench.Runner", runner)
+    monkeypatch.setattr("aoe.tuning.workbench.check_toolchain", lambda *_: None)
+    monkeypatch.setattr(opat_run, "profile_model", profiled)
+    monkeypatch.setattr(opat_run, "write_offline_model", write_offline_model)
+    monkeypatch.setattr(Cpu, "build_library", build_library)
+    monkeypatch.setattr(WeightStore, "externalize", externalize)
+    yield TimedRun(root=tmp_path, clock=clock, progress=RecordingProgress(), costs=costs)
+    assert profile.profile_runs(10) == 13
+
+
+SLOW = {
+    "all quick": {},
+    "loading": {"load_s": 2.5, "run_s": 0.1},
+    "running": {"run_s": 0.5},
+    "candidates": {"trial_s": 3.0},
+    "compiling": {"compile_s": 8.0},
+    "linking": {"link_s": 4.0},
+    "writing": {"write_s": 2.0},
+    "starting": {"process_s": 6.0},
+    "everything": {"load_s": 1.5, "run_s": 0.3, "trial_s": 2.0, "compile_s": 2.0, "write_s": 1.0},
+}
+
+
+@pytest.mark.parametrize("limit_s", [45.0, 90.0, 300.0])
+@pytest.mark.parametrize("slow", SLOW)
+def test_limit_holds_whichever_phase_is_slow(
+    timed: TimedRun, costs: Costs, slow: str, limit_s: float
+) -> None:
+    for name, seconds in SLOW[slow].items():
+        setattr(costs, name, seconds)
+    result = timed.tune(limit_s)
+    trial_s = costs.trial_s + costs.compile_s + 4.0
+    assert timed.clock.now_s <= limit_s * (1 + _SLACK) + trial_s, timed.clock.spent_s
+    assert result.om_file.exists()
+    if not result.judgement.kept:
+        assert result.speedup == 1.0
+        assert "time limit" in " ".join(timed.progress.texts("warn")), timed.clock.spent_s
+
+
+@pytest.mark.parametrize("limit_s", [45.0, 90.0])
+def test_limit_holds_where_accuracy_is_traded(
+    timed: TimedRun, costs: Costs, limit_s: float
+) -> None:
+    costs.load_s = 3.0
+    timed.tune(limit_s, precision=parse_precision(None, accuracy="cosine>=0.99"))
+    assert timed.clock.spent_s["run_model"] > 0
+    assert timed.clock.now_s <= limit_s * (1 + _SLACK) + 5.0, timed.clock.spent_s
+
+
+def test_gain_is_kept_where_the_time_allows_for_a_proof(timed: TimedRun) -> None:
+    result = timed.tune(90.0)
+    assert result.judgement.kept and result.speedup == pytest.approx(1.5, rel=0.01)
+    assert timed.progress.texts("warn") == []
+
+
+def test_without_a_limit_nothing_is_cut_short(timed: TimedRun, costs: Costs) -> None:
+    costs.load_s, costs.run_s = 2.0, 0.2
+    result = timed.tune(None)
+    assert result.judgement.kept
+    assert result.tuned_profile.runs == 10
+
+
+def test_what_there_was_no_time_to_judge_is_judged_by_the_next_run(
+    timed: TimedRun, costs: Costs
+) -> None:
+    usual = replace(costs)
+    costs.load_s = 12.0
+    first = timed.tune(60.0)
+    assert first.judgement.kept == () and "time limit" in first.judgement.undecided
+    costs.load_s = usual.load_s
+    second = timed.tune(600.0)
+    assert second.judgement.kept
