@@ -30,6 +30,7 @@ from rewrite_blocks import BLOCKS
 from aoe.device.registry import default_device
 from aoe.entry.onnx_file import load_onnx
 from aoe.folders.scratch import ScratchFolder
+from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.rewrites.registry import RULES
 from aoe.measurement.estimates import estimate_speedup
@@ -70,9 +71,11 @@ class Job:
     feed: Feed
 
 
-def prepare(rule: RewriteRule, name: str, proto: onnx.ModelProto, folder: Path) -> Job | None:
+def prepare(
+    rule: RewriteRule, name: str, proto: onnx.ModelProto, graph: ModelGraph, folder: Path
+) -> Job | None:
     """Return what is to be measured of a rule, None if it finds nothing in a model."""
-    found = matches_of(view(proto), rule)
+    found = matches_of(graph, rule)
     if not found:
         return None
     changed, _ = rewritten(proto, rule)
@@ -153,9 +156,10 @@ def models(options: argparse.Namespace) -> Iterator[tuple[str, onnx.ModelProto, 
 
 def _jobs(options: argparse.Namespace, folder: Path) -> Iterator[Job]:
     for name, proto, rules in models(options):
+        graph = view(proto)
         for rule in rules:
             try:
-                job = prepare(RULES[rule], name, proto, folder)
+                job = prepare(RULES[rule], name, proto, graph, folder)
             except Exception as error:  # one model does not end the measurement of the others
                 print(f"{rule} on {name}: {type(error).__name__}: {error}", file=sys.stderr)
                 continue

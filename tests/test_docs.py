@@ -37,6 +37,12 @@ def test_command_reference_is_up_to_date() -> None:
     assert not stale, f"run python docs/generate_cli_reference.py: {stale}"
 
 
+def test_table_of_rewrite_rules_is_up_to_date() -> None:
+    generator = _generator("generate_rewrites")
+    text = generator.PAGE.read_text()
+    assert generator.page(text) == text, "run python docs/generate_rewrites.py"
+
+
 def _errors(kind: type[AoeError]) -> Iterator[type[AoeError]]:
     for child in kind.__subclasses__():
         yield child

@@ -1,0 +1,95 @@
+"""Writes the tables of docs/rewrites.md from the rules and from what was measured of them.
+
+python docs/generate_rewrites.py [--check]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aoe.graph.rewrites.protocol import RewriteRule
+from aoe.graph.rewrites.registry import RULES
+
+FOLDER = Path(__file__).resolve().parent
+PAGE = FOLDER / "rewrites.md"
+RESULTS = FOLDER.parent / "benchmarks" / "results" / "rewrites.json"
+_BEGIN = "<!-- written by docs/generate_rewrites.py from here -->\n"
+_END = "<!-- to here -->\n"
+
+
+def page(text: str) -> str:
+    """Return the page with its tables written anew."""
+    before, rest = text.split(_BEGIN)
+    return before + _BEGIN + "\n" + "\n".join(_tables()) + "\n" + _END + rest.split(_END)[1]
+
+
+def _tables() -> list[str]:
+    measured = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"figures": []}
+    lines = [
+        "| rule | what becomes what | needs | result | alone, on its block |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [_row(rule, measured["figures"]) for rule in RULES.values()]
+    networks = [figure for figure in measured["figures"] if not _is_block(figure)]
+    if networks:
+        lines += [
+            "",
+            "Whole networks, one rule at a time:",
+            "",
+            "| network | rule | places | speed-up |",
+            "|---|---|---|---|",
+        ]
+        order = sorted(networks, key=lambda figure: (figure["model"], figure["rule"]))
+        lines += [
+            f"| {figure['model']} | `{figure['rule']}` | {figure['matches']} | {_speed(figure)} |"
+            for figure in order
+        ]
+    if measured["figures"]:
+        lines += ["", _conditions(measured)]
+    return lines
+
+
+def _conditions(measured: dict[str, Any]) -> str:
+    return (
+        f"Measured {measured['measured']} with onnxruntime {measured['onnxruntime']} on"
+        f" `{measured['cpu']}`, {measured['threads']} threads, load {measured['load']} when it"
+        " ended; the interval covers the median with 95 %. An interval far from its median"
+        " says that the machine was busy."
+    )
+
+
+def _row(rule: RewriteRule, figures: Sequence[dict[str, Any]]) -> str:
+    own = [f for f in figures if f["rule"] == rule.name and _is_block(f)]
+    alone = [
+        f"{figure['model'].removeprefix('block: ')}: {_speed(figure)}"
+        + ("" if figure["version"] == rule.version else " (of an older version)")
+        for figure in own
+    ]
+    result = "same bits" if rule.exact else f"{rule.tolerance:g}"
+    cells = [f"`{rule.name}`", rule.what, rule.needs, result, "<br>".join(alone) or "not yet"]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _is_block(figure: dict[str, Any]) -> bool:
+    return bool(figure["model"].startswith("block: "))
+
+
+def _speed(figure: dict[str, Any]) -> str:
+    return f"{figure['speedup']:.2f}x ({figure['low']:.2f} to {figure['high']:.2f})"
+
+
+def main() -> None:
+    """Write the page, or tell whether it is stale."""
+    text = PAGE.read_text()
+    fresh = page(text)
+    if "--check" in sys.argv[1:]:
+        sys.exit(f"stale: {PAGE.name}" if fresh != text else 0)
+    PAGE.write_text(fresh)
+
+
+if __name__ == "__main__":
+    main()
