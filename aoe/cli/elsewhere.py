@@ -49,7 +49,7 @@ _BANKS = NotHere(why="the bank is named by a variable", instead="export TUNE_BAN
 
 OPTIONS: Mapping[str, NotHere] = {
     "--Fdeeper_opat": _ignored("searches are as deep as --trials says", is_flag=True),
-    "--Fnonhomo_split": _ignored("subgraphs are not cut into pieces", is_flag=True),
+    "--Fnonhomo_split": _ignored("a batch is cut into equal pieces, without it", is_flag=True),
     "--Fop_format": _ignored("formats are not tuned operator by operator", is_flag=True),
     "--base_result": NotHere(
         why="earlier results are found in the bank", instead="export TUNE_BANK_PATH=DIR/bank"

@@ -146,6 +146,8 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     calibration = replace(inputs, sets=settings.precision.calibration or inputs.sets)
     for given in (inputs, calibration):
         given.check(model.proto)
+    places = _places(context, model.name, job)
+    context.progress.step(f"{job.words} of {source.path.name}")
     if unmet := unmet_cores(settings.core_num, target.core_num):
         context.progress.warn(unmet)
     if target.doubt:
@@ -154,7 +156,6 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
         context.progress.warn(model.doubt)
     turns = Turns(lock_path(env), device.cores(), context.progress.warn)
     versions = library_versions()
-    places = _places(context, model.name, job)
     for folder in sweep_scratch():
         context.progress.step(f"removed {folder}, left by a run that was killed")
     with (

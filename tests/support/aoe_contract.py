@@ -52,7 +52,8 @@ class Call:
 class Runs:
     """A folder in which models were tuned: `out` a first time, `again` from the bank, `plain`.
 
-    `out` has an `--output`, the others are in `work`; in `plain` nothing is tunable.
+    `out` has an `--output`, the others are in `work`; in `plain` nothing is tunable. `sgat` is
+    a run of subgraph tuning.
     """
 
     root: Path
@@ -64,10 +65,10 @@ class Runs:
 
     def result(self, run: str) -> Any:
         """Return the result file of a run."""
-        place = "out" if run == "out" else "work/aoe_data"
-        for file in self.files(f"{place}/aoe_result_opat_*.json"):
+        place = run if run in ("out", "sgat") else "work/aoe_data"
+        for file in self.files(f"{place}/aoe_result_*.json"):
             value = json.loads(file.read_text())
-            name = "plain" if run == "plain" else "net"
+            name = "plain" if run in ("plain", "sgat") else "net"
             if value[0]["basic"]["tuning_name"].startswith(f"{name}_"):
                 return value
         raise LookupError(run)
@@ -85,6 +86,7 @@ def tune_models(root: Path) -> Runs:
         "out": ("--model=net.onnx", "--input_shape=x:1,16,96,96", "--trials=2", "--output=out"),
         "again": ("--model=net.onnx", "--job_type=2", "--trials=2"),
         "plain": ("--model=plain.onnx", "--framework=5"),
+        "sgat": ("--model=plain.onnx", "--job_type=1", "--trials=1", "--output=sgat"),
     }
     env = {
         **os.environ,
@@ -95,7 +97,7 @@ def tune_models(root: Path) -> Runs:
     }
     screens = {}
     for name, arguments in calls.items():
-        work = {} if name == "out" else {"ASCEND_WORK_PATH": "work"}
+        work = {} if name in ("out", "sgat") else {"ASCEND_WORK_PATH": "work"}
         done = subprocess.run(
             [sys.executable, "-c", "from aoe.cli.app import main; main()", *arguments],
             cwd=root,

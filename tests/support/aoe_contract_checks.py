@@ -137,10 +137,6 @@ def _only_basic(runs: Runs) -> None:
     assert [*section] == ["basic"]
 
 
-def _one_report(runs: Runs) -> None:
-    assert isinstance(runs.result("out"), list)
-
-
 def _new_dialect(runs: Runs) -> None:
     body = runs.result("out")[1]["OPAT"]
     assert "opat_tune_result" not in body
@@ -199,7 +195,6 @@ CHECKS: Mapping[str, Callable[[Runs], None]] = {
     "gain fields": _gain_fields,
     "failed operators": _failed_operators,
     "only basic": _only_basic,
-    "one report": _one_report,
     "new dialect": _new_dialect,
     "formula": _formula,
     "identities": _identities,

@@ -65,8 +65,6 @@ def run(context: TuneContext) -> OpatResult:
         AoeError: the model cannot be run at all, or a result cannot be written. Records found
             before that are in the bank.
     """
-    name = model_path(context, JobType.OPAT).name
-    context.progress.step(f"{JobType.OPAT.words} of {name}")
     with open_workbench(context, JobType.OPAT) as bench:
         places = bench.places
         report = LiveReport(

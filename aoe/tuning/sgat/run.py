@@ -60,8 +60,6 @@ def run(context: TuneContext) -> SgatResult:
         AoeError: the model cannot be run at all, or a result cannot be written. Records found
             before that are in the bank.
     """
-    name = model_path(context, JobType.SGAT).name
-    context.progress.step(f"{JobType.SGAT.words} of {name}")
     with open_workbench(context, JobType.SGAT) as bench:
         places = bench.places
         report = LiveReport(

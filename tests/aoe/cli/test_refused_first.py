@@ -1,0 +1,32 @@
+"""What cannot be tuned is refused before a run says that it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.aoe_contract import call
+from support.engine.models import chain_model, save_model
+
+LINES = (
+    "aoe --model=gone.onnx",
+    "aoe --model=net.onnx --weight=net.caffemodel",
+    "aoe --model=net.onnx --framework=3",
+    "aoe --model=net.onnx --output=result.txt",
+    "aoe --model=net.onnx --input_shape=z:1,2",
+    "aoe --model=net.onnx --search=nothing",
+    "aoe --model=net.onnx --job_type=1 --output=result.txt",
+    "aoe --model=net.onnx --soc_version=Ascend910B1",
+    "TUNE_BANK_PATH=/nowhere aoe --model=net.onnx",
+    "CC=/nowhere/cc aoe --model=net.onnx",
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_nothing_is_said_before_the_error(line: str, tmp_path: Path) -> None:
+    save_model(chain_model(["Exp", "Sin"]), tmp_path / "net.onnx")
+    done = call(line, tmp_path)
+    assert done.code in (2, 3), done.text
+    assert done.out == ""
+    assert done.err.startswith("error: ")
+    assert not [*tmp_path.rglob("aoe_result_*")]
