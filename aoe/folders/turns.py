@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -30,8 +29,9 @@ _PATIENCE_S = 1.0
 _OWNER_BYTES = 1000
 _COMMAND_CHARS = 120
 
-_has_turn: ContextVar[bool] = ContextVar("aoe_has_turn", default=False)
-"""True inside a turn of this very run: what is tuned in a training step must not wait for it."""
+_joined: set[object] = set()
+"""Turns this whole process is part of: what its script tunes in a training step, in whatever
+thread, must not wait for the tuner that waits for the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,6 @@ class Turns:
         self._cores = sorted(cores)  # all runs in one order: none waits for one that waits for it
         self._tell = tell
         self._told: set[int] = set()
-        self._is_inside = _has_turn.get()
         self._state = threading.Lock()
         self._measuring = 0
 
@@ -123,7 +122,7 @@ class Turns:
     def take(self, held: ExitStack, *, wait_s: float) -> bool:
         """Try to have the cores until `held` is closed; True if that worked in time.
 
-        What this thread starts meanwhile is part of it.
+        What this process does meanwhile is part of it.
         """
         if not self._is_mine() and not self._take(held, _Wait(most_s=wait_s), shared=False):
             return False
@@ -142,7 +141,7 @@ class Turns:
     def _is_mine(self) -> bool:
         """True if this run has the cores already, or there is nothing to take."""
         with self._state:
-            return self._is_inside or self._measuring > 0 or self._folder is None
+            return bool(_joined) or self._measuring > 0 or self._folder is None
 
     def _count(self, change: int) -> None:
         with self._state:
@@ -206,9 +205,10 @@ class Turns:
 
 
 def join_turn(held: ExitStack) -> None:
-    """Count what this thread does until `held` is closed as part of a turn another process has."""
-    token = _has_turn.set(True)
-    held.callback(_has_turn.reset, token)
+    """Count what this process does until `held` is closed as part of a turn, its own or another's."""
+    token = object()
+    _joined.add(token)
+    held.callback(_joined.discard, token)
 
 
 def _own_note() -> bytes:

@@ -181,6 +181,23 @@ def test_what_is_tuned_inside_a_turn_does_not_wait_for_it(tmp_path: Path) -> Non
     assert _is_free(outer)
 
 
+def test_what_other_threads_tune_inside_a_turn_of_the_process_does_not_wait(
+    tmp_path: Path,
+) -> None:
+    done = threading.Event()
+
+    def script() -> None:  # the tuner of gradients has a thread of its own, and waits for it
+        with Turns(tmp_path, ["cpu0"]).measuring():
+            done.set()
+
+    with ExitStack() as held:
+        assert Turns(tmp_path, ["cpu0"]).take(held, wait_s=0)
+        thread = threading.Thread(target=script)
+        thread.start()
+        assert done.wait(20)
+        thread.join()
+
+
 def test_two_runs_in_threads_of_one_process_take_turns_too(tmp_path: Path) -> None:
     found: list[bool] = []
     with Turns(tmp_path, ["cpu0"]).measuring():
