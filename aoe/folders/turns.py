@@ -205,7 +205,7 @@ class Turns:
 
 
 def join_turn(held: ExitStack) -> None:
-    """Count what this process does until `held` is closed as part of a turn, its own or another's."""
+    """Count what this process does until `held` is closed as part of a turn somebody has."""
     token = object()
     _joined.add(token)
     held.callback(_joined.discard, token)
