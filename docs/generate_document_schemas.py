@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import engine_document_shapes
 from document_shapes import DOCUMENTS, ERROR, FILES, LINES, Each
 
 FOLDER = Path(__file__).resolve().parents[1] / "aoebank" / "schemas" / "documents"
@@ -28,7 +29,8 @@ TYPES = {
 
 def schemas() -> Mapping[Path, str]:
     """Return the text of each schema by file."""
-    found = {name: _document(name, members) for name, members in DOCUMENTS.items()}
+    documents = {**DOCUMENTS, **engine_document_shapes.DOCUMENTS}
+    found = {name: _document(name, members) for name, members in documents.items()}
     found |= {name: _line(name, members) for name, members in LINES.items()}
     return {
         FOLDER / f"{name.replace('/', '-')}.json": json.dumps(schema, indent=2) + "\n"
@@ -40,13 +42,18 @@ def _head(name: str) -> dict[str, object]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"https://aoebank.invalid/schemas/documents/{name.replace('/', '-')}.json",
-        "title": f"aoebank.{name}",
+        "title": _full(name),
     }
+
+
+def _full(name: str) -> str:
+    """Return the name of a document with the program that writes it."""
+    return name if "." in name else f"aoebank.{name}"
 
 
 def _document(name: str, members: Mapping[str, object]) -> dict[str, object]:
     """Return the schema of an answer; an error may come with it, or in its place."""
-    const = {"schema": {"const": f"aoebank.{name}"}}
+    const = {"schema": {"const": _full(name)}}
     answer = _shape(members)
     answer["required"] = ["schema", *answer["required"]]
     answer["properties"] = {**const, **answer["properties"]}

@@ -105,6 +105,10 @@ OPTIONS: Mapping[str, NotHere] = {
 VARIABLES: Mapping[str, NotHere] = {
     "AOE_MODE": _ignored("a run is asked for by name", "--job_type, or aoe.torch in a script"),
     "MAX_COMPILE_CORE_NUMBER": _ignored("as many compile as there are cores"),
+    "ASCEND_PROCESS_LOG_PATH": _ignored("there is no log", "--debug shows tracebacks"),
+    "ENABLE_TUNE_DUMP": _ignored("models are dumped from PyTorch", "aoe.torch.set_aoe"),
+    "TUNE_DUMP_PATH": _ignored("models are dumped from PyTorch", "aoe.torch.set_aoe"),
+    "TUNING_PARALLEL_NUM": _ignored("it is a key of aoe.ini", "write it there, below [COMMON]"),
     "TUNE_OPS_NAME": _ignored("all operators are tuned, the most promising first"),
 }
 

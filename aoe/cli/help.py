@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Commands that use results": ("demo", "run", "benchmark", "inspect"),
+    "Before tuning": ("doctor",),
 }
 OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
     "Model": (
@@ -38,6 +39,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoe --model=net.onnx --tuning_time_limit=60 --precision_mode=allow_mix_precision_bf16",
         "aoe --job_type=4 --script train.py                  # gradients of a DDP script",
     ),
+    "doctor": ("aoe doctor", "aoe doctor --config sgat_config.json --json"),
     "demo": ("aoe demo",),
     "run": ("aoe run out/net_tune.om --input random", "aoe run out/net_tune.om --input x:x.npy"),
     "benchmark": (
@@ -58,6 +60,8 @@ NOTES: Mapping[str, Sequence[str]] = {
         "TUNE_BANK_PATH, ASCEND_CACHE_PATH, ASCEND_WORK_PATH   see above",
         "REPEAT_TUNE=True        tune what the bank has already; replaced only if better",
         "AOE_ACCEPT_BUSY=True    believe figures of a busy machine",
+        "ASCEND_DEVICE_ID=N      pin the run to a NUMA node, as --device",
+        "TE_PARALLEL_COMPILER=N  processes that compile, 1 to 32",
         "CC, TMPDIR, AOE_CACHE_SIZE, NO_COLOR   see docs/environment.md",
     ),
     "Exit codes": (

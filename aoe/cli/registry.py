@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # what each is for; it lies in the module of its name
 COMMANDS: dict[str, str] = {
+    "doctor": "Show every setting and where it comes from; check machine, tools and places.",
     "demo": "Tune AlexNet for this CPU and show the bank that comes of it (under two minutes).",
     "run": "Run a tuned model once and say what came out.",
     "benchmark": "Time a model against another one, interleaved, with a confidence interval.",

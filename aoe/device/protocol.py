@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from aoe.device.check_up import CheckUp
 from aoe.measurement import CpuUse
 from aoe.measurement.memory import MemoryUse
 from aoe.target import Target
@@ -35,6 +36,10 @@ class Device(Protocol):
 
     def cores(self, *, all_of_them: bool = False) -> tuple[str, ...]:
         """Return names of the cores this process may use, or of all there are."""
+        ...
+
+    def check_up(self) -> tuple[CheckUp, ...]:
+        """Return what of the device and its host makes figures wobble, or a run stop."""
         ...
 
     def pinned(self, number: int) -> AbstractContextManager[None]:

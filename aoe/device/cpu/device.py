@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aoe.device.check_up import CheckUp
 from aoe.device.cpu.host import describe_host, missing_features
 from aoe.device.cpu.memory import MemoryGrowth
 from aoe.device.cpu.numa import pinned_to_node
@@ -49,6 +50,12 @@ class Cpu:
         """Return the names of CPU cores."""
         numbers = range(os.cpu_count() or 1) if all_of_them else sorted(os.sched_getaffinity(0))
         return tuple(f"cpu{number}" for number in numbers)
+
+    def check_up(self) -> tuple[CheckUp, ...]:
+        """Return what the kernel says of cores, clock, load and memory."""
+        from aoe.device.cpu.health import check_cpu
+
+        return check_cpu()
 
     def pinned(self, number: int) -> AbstractContextManager[None]:
         """Keep a run on one NUMA node."""

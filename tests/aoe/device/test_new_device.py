@@ -16,6 +16,7 @@ from support.engine.cpu import CPU
 from support.engine.models import chain_model, save_model
 
 from aoe.device import registry
+from aoe.device.check_up import CheckUp
 from aoe.device.compiler import KernelSource
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
@@ -47,6 +48,9 @@ class Abacus:
 
     def cores(self, *, all_of_them: bool = False) -> tuple[str, ...]:
         return ("wire0",)
+
+    def check_up(self) -> tuple[CheckUp, ...]:
+        return ()
 
     def pinned(self, number: int) -> AbstractContextManager[None]:
         raise AssertionError("nobody asked for one")

@@ -1,0 +1,95 @@
+"""What `aoe doctor` found, as text and as one document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aoe.device.check_up import Soundness
+
+if TYPE_CHECKING:
+    from aoe.tuning.configuration.resolving import ResolvedSetting
+    from aoe.tuning.doctor.run import Examination
+    from aoebank import AoebankError, Text
+
+_MARKS = {
+    Soundness.GOOD: ("ok", "green"),
+    Soundness.DOUBTFUL: ("!!", "yellow"),
+    Soundness.STOPS: ("NO", "red"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorReport:
+    """Settings with their sources, and what was looked at; 1 if something would stop a run."""
+
+    examination: Examination
+    schema: str = "aoe.doctor/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 if a run could begin, else 1."""
+        return 0 if self.examination.is_ready else 1
+
+    def document(self) -> Mapping[str, object]:
+        """Return all of it."""
+        return {
+            "ready": self.examination.is_ready,
+            "settings": [
+                {
+                    "name": one.setting.name,
+                    "value": setting_text(one),
+                    "source": one.source.value,
+                    "place": one.place,
+                    "option": one.setting.option,
+                    "file_key": one.setting.key or one.setting.ini_key,
+                    "variable": one.setting.variable,
+                    "valid": one.error is None,
+                }
+                for one in self.examination.settings
+            ],
+            "checks": [
+                {
+                    "name": check.name,
+                    "verdict": check.verdict.value,
+                    "found": check.found,
+                    "advice": check.advice,
+                }
+                for check in self.examination.checks
+            ],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write two tables and a last line that says whether a run could begin."""
+        text.line(("settings (option > file > environment > default)", "bold"))
+        names = max(len(one.setting.name) for one in self.examination.settings)
+        values = max(len(setting_text(one)) for one in self.examination.settings)
+        for one in self.examination.settings:
+            place = f"{one.source.value}: {one.place}" if one.place else one.source.value
+            text.line(f"  {one.setting.name:<{names}}  {setting_text(one):<{values}}  {place}")
+        text.line("")
+        text.line(("checks", "bold"))
+        for check in self.examination.checks:
+            text.line("  ", _MARKS[check.verdict], f"  {check.name}: {check.found}")
+            if check.advice:
+                text.line(f"      -> {check.advice}")
+        text.line("")
+        text.line(self._summary())
+
+    def _summary(self) -> str:
+        verdicts = [check.verdict for check in self.examination.checks]
+        if stops := verdicts.count(Soundness.STOPS):
+            return f"a run would stop: {stops} of {len(verdicts)} checks say no"
+        doubts = verdicts.count(Soundness.DOUBTFUL)
+        return f"a run can begin{f'; {doubts} things may make it worse' if doubts else ''}"
+
+
+def setting_text(one: ResolvedSetting) -> str:
+    """Return a value as people write it, the default in words."""
+    if one.value is None or not one.place:
+        return one.setting.default_text.replace("`", "")
+    if isinstance(one.value, tuple):
+        return ",".join(map(str, one.value))
+    return str(one.value)

@@ -1,0 +1,93 @@
+"""A model against itself, shortly: what the machine makes of two equal things."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from aoe.device.check_up import CheckUp, Soundness
+from aoe.device.protocol import Device
+from aoe.execute.quiet import QuietPairs
+from aoe.execute.samplers import paired_samplers
+from aoe.folders.turns import Turns
+from aoe.measurement import Measurement, MeasurePolicy, Outcome, SpeedupEstimate, estimate_speedup
+from aoe.ort.sessions import bound_run, session_options
+
+_SIDE, _OPSET, _IR_VERSION = 256, 13, 8
+_WAIT_S = 10.0
+_WIDE = 0.02
+"""Half-width of an interval in which the gains of single kernels are lost."""
+
+
+def check_noise(device: Device, turns: Turns) -> CheckUp:
+    """Return what an A/A comparison of a matrix product shows.
+
+    Args:
+        device: Measures.
+        turns: One is taken for it, if whoever has one ends it in ten seconds.
+    """
+    with ExitStack() as held:
+        if not turns.take(held, wait_s=_WAIT_S):
+            return CheckUp(
+                name="noise",
+                found=f"not measured: another run measures ({turns.owner()})",
+                verdict=Soundness.DOUBTFUL,
+                advice="ask again once it is done; a run would wait for it",
+            )
+        measurement = _measured_twice(device)
+    return noise_of(measurement, estimate_speedup(measurement))
+
+
+def noise_of(measurement: Measurement, estimate: SpeedupEstimate) -> CheckUp:
+    """Return what pairs of one model against itself say."""
+    width = (estimate.high - estimate.low) / 2
+    found = (
+        f"a model against itself: {estimate.median:.3f}x ({estimate.low:.3f} to "
+        f"{estimate.high:.3f}), it got {measurement.load}"
+    )
+    if not measurement.is_quiet:
+        return CheckUp(
+            name="noise",
+            found=found,
+            verdict=Soundness.DOUBTFUL,
+            advice="the machine is busy: end what else runs; AOE_ACCEPT_BUSY=True believes figures "
+            "all the same",
+        )
+    if width > _WIDE:
+        return CheckUp(
+            name="noise",
+            found=found,
+            verdict=Soundness.DOUBTFUL,
+            advice="small gains will not be told from noise: fix the clock, or pin the run",
+        )
+    return CheckUp(name="noise", found=found)
+
+
+def _measured_twice(device: Device) -> Measurement:
+    threads = device.describe().core_num
+    options = session_options(threads=threads, optimize=False)
+    session = device.open_session(_product().SerializeToString(), options)
+    feed = {name: np.full((_SIDE, _SIDE), 0.5, np.float32) for name in "ab"}
+    policy = MeasurePolicy(pairs_min=20, pairs_max=40, warmup=3, threads=threads)
+    runs = [bound_run(session, feed) for _ in range(2)]
+    samplers = paired_samplers(device.timer, runs[0], runs[1], policy.sample_min_us)
+    samples, load = QuietPairs(usage=device.usage).take(*samplers, policy)
+    return Measurement(
+        outcome=Outcome.CORRECT,
+        baseline_us=samples.baseline_us,
+        tuned_us=samples.tuned_us,
+        load=load,
+    )
+
+
+def _product() -> onnx.ModelProto:
+    a, b, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, (_SIDE, _SIDE)) for name in "aby"
+    )
+    graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], "aa", [a, b], [y])
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION
+    )
