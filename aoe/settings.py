@@ -56,6 +56,11 @@ def accept_busy(env: Mapping[str, str]) -> bool:
     return parse_switch("AOE_ACCEPT_BUSY", env.get("AOE_ACCEPT_BUSY"), default=False)
 
 
+def tensorflow_python(env: Mapping[str, str]) -> str:
+    """Return `AOE_TENSORFLOW_PYTHON`: the Python that has TensorFlow, empty for this one."""
+    return env.get("AOE_TENSORFLOW_PYTHON", "")
+
+
 def with_bank(env: Mapping[str, str], bank: Path) -> Mapping[str, str]:
     """Return an environment that names this bank root, which is made if it is missing.
 

@@ -98,7 +98,10 @@ def tune(
     framework: Annotated[
         int,
         typer.Option(
-            "--framework", "-f", help="Kind of the model: 0 = Caffe, 5 = ONNX.", metavar="N"
+            "--framework",
+            "-f",
+            help="Kind of the model: 0 = Caffe, 3 = TensorFlow, 5 = ONNX.",
+            metavar="N",
         ),
     ] = 5,
     job_type: Annotated[

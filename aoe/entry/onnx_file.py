@@ -30,7 +30,7 @@ def load_onnx(
         ModelNotFoundError: no such file.
         ModelImportError: unreadable, not ONNX, invalid, too large, or shapes stay open.
     """
-    proto = _read(path)
+    proto = read_onnx(path)
     make_initializers_constant(proto)
     fix_input_shapes(proto, shapes, given)
     return ImportedModel(
@@ -70,7 +70,13 @@ def _doubt(proto: onnx.ModelProto) -> str:
     )
 
 
-def _read(path: Path) -> onnx.ModelProto:
+def read_onnx(path: Path) -> onnx.ModelProto:
+    """Return a checked ONNX file as it is: input shapes may be open.
+
+    Raises:
+        ModelNotFoundError: no such file.
+        ModelImportError: unreadable, not ONNX, invalid, or too large.
+    """
     if not path.exists():
         raise ModelNotFoundError(f"--model={path}", "no such file")
     if path.is_dir():

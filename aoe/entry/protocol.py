@@ -24,6 +24,7 @@ class ModelSource:
         weight: Second file with the weights, for formats that keep them apart.
         output_nodes: Names of the nodes whose results are the outputs, for formats without a
             list; empty for those the model names itself.
+        env: The process's environment, for entries that run a program.
     """
 
     path: Path
@@ -31,6 +32,7 @@ class ModelSource:
     given: InputSet | None = None
     weight: Path | None = None
     output_nodes: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from aoe.entry.caffe.files import CAFFE
 from aoe.entry.onnx_file import ONNX
 from aoe.entry.protocol import Entry, ModelSource
+from aoe.entry.tensorflow.model_files import TENSORFLOW
 from aoe.entry.torch_dump import TORCH_DUMP
 from aoe.errors import OptionError
 
 ENTRIES: dict[int | None, Entry] = {
     0: CAFFE,
+    3: TENSORFLOW,
     5: ONNX,
     None: TORCH_DUMP,
 }
 """`None` is what AOE has no number for: a directory, which says itself what it is."""
 
-_FRAMEWORKS = {1: "MindSpore", 3: "TensorFlow"}  # Source: AOE, --framework
+_FRAMEWORKS = {1: "MindSpore"}  # Source: AOE, --framework
 
 
 def find_entry(framework: int | None, source: ModelSource) -> Entry:

@@ -129,12 +129,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     """
     settings, env, cwd = context.settings, context.env, context.cwd
     stopwatch = start_stopwatch(context.clock, settings.tuning_time_limit_s)
-    source = ModelSource(
-        path=model_path(context, job),
-        shapes=parse_input_shape(settings.input_shape),
-        given=next(iter(settings.inputs), None),
-        weight=settings.weight,
-    )
+    source = _source(context, job)
     entry = find_entry(settings.framework, source)
     device, target = resolve_target(settings.soc_version, settings.core_num)
     settings.precision.check(target)
@@ -177,6 +172,17 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             objects=object_cache(env, target),
             chosen=chosen_before(context.earlier),
         )
+
+
+def _source(context: TuneContext, job: JobType) -> ModelSource:
+    settings = context.settings
+    return ModelSource(
+        path=model_path(context, job),
+        shapes=parse_input_shape(settings.input_shape),
+        given=next(iter(settings.inputs), None),
+        weight=settings.weight,
+        env=context.env,
+    )
 
 
 def object_cache(env: Mapping[str, str], target: Target) -> ObjectCache | None:

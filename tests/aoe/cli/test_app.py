@@ -391,7 +391,12 @@ def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--model=open.onnx", "--input_shape=y:1,4"), 3, "no such input"),
         (("--model=open.onnx", "--input_shape=x:1,4,4"), 3, "another rank"),
         (("--model=open.onnx", "--input_shape=x"), 2, "--input_shape"),
-        (("--model=net.onnx", "--framework=3"), 2, "TensorFlow models cannot be read"),
+        (("--model=net.onnx", "--framework=1"), 2, "MindSpore models cannot be read"),
+        (
+            ("--model=net.onnx", "--framework=3"),
+            3,
+            "not a TensorFlow model (expected a frozen",
+        ),
         (("--model=net.onnx", "--framework=0"), 3, "an ONNX model"),
         (("--model=text.onnx", "-f", "0", "-w", "w.caffemodel"), 3, "not a prototxt"),
         (("--model=net.prototxt", "--framework=0"), 2, "--weight: a Caffe model has its weights"),

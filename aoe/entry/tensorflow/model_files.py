@@ -1,0 +1,183 @@
+"""Frozen graphs, SavedModels and Keras files: converted by a process that has TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from aoe.entry.imported_model import ImportedModel, digest_of, model_name
+from aoe.entry.input_shapes import fix_input_shapes
+from aoe.entry.onnx_file import make_initializers_constant, read_onnx
+from aoe.entry.protocol import Entry, ModelSource
+from aoe.errors import ModelImportError, ModelNotFoundError
+from aoe.folders.scratch import ScratchFolder
+from aoe.graph.model_graph import subgraphs
+from aoe.settings import tensorflow_python
+
+OPSET = 17
+_INSTALL = (
+    "pip install 'aoebank[tensorflow]', or name a Python that has tensorflow and tf2onnx: "
+    "export AOE_TENSORFLOW_PYTHON=/path/to/python"
+)
+_KINDS = "a frozen graph (.pb), a SavedModel (directory), or a Keras file (.keras, .h5)"
+
+
+def load_tensorflow(source: ModelSource) -> ImportedModel:
+    """Convert a model to ONNX and fix its input shapes.
+
+    Inputs of frozen graphs may be called with or without `:0` in `source.shapes`.
+
+    Raises:
+        ModelNotFoundError: no such file.
+        ModelImportError: no TensorFlow, not such a model, an operator that cannot be converted, or
+            shapes stay open.
+    """
+    where = f"--model={source.path}"
+    _check_kind(source.path, where)
+    python = tensorflow_python(source.env) or sys.executable
+    with ScratchFolder("tensorflow") as folder:
+        _run(python, source, folder, where)
+        proto = _converted(folder / "model.onnx", where)
+    fix_input_shapes(proto, _named_as_in(proto, source.shapes), source.given)
+    return ImportedModel(
+        name=model_name(source.path.resolve().stem),
+        path=source.path,
+        sha256=digest_of(proto, where),
+        proto=proto,
+    )
+
+
+def _check_kind(path: Path, where: str) -> None:
+    if not path.exists():
+        raise ModelNotFoundError(where, "no such file")
+    is_saved = path.is_dir() and (path / "saved_model.pb").is_file()
+    if not is_saved and (path.is_dir() or path.suffix not in (".pb", ".keras", ".h5", ".hdf5")):
+        raise ModelImportError(where, "not a TensorFlow model", expected=_KINDS)
+
+
+def _run(python: str, source: ModelSource, folder: Path, where: str) -> None:
+    """Let the converting process write `model.onnx`."""
+    request = {
+        "path": str(source.path.resolve()),
+        "folder": str(folder),
+        "opset": OPSET,
+        "shapes": {name: list(shape) for name, shape in source.shapes.items()},
+        "outputs": list(source.output_nodes),
+    }
+    (folder / "request.json").write_text(json.dumps(request))
+    script = Path(__file__).with_name("converter.py")
+    settings = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0"}
+    try:
+        done = subprocess.run(
+            [python, str(script), str(folder / "request.json")],
+            env={**source.env, **settings},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    except OSError as error:
+        raise ModelImportError(
+            "AOE_TENSORFLOW_PYTHON", f"cannot be run: {error.strerror}", got=python, hint=_INSTALL
+        ) from error
+    answer = _answer(folder / "answer.json")
+    if answer is None:
+        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no word"]
+        raise ModelImportError(
+            where, f"the converting process ended with code {done.returncode}: {last[0][:300]}"
+        )
+    if "missing" in answer:
+        raise ModelImportError(
+            "--framework=3",
+            f"{answer['missing']} {answer['problem']}",
+            got=f"Python {python}",
+            hint=_INSTALL,
+        )
+    if "problem" in answer:
+        raise ModelImportError(where, str(answer["problem"]), hint=answer.get("hint"))
+
+
+def _answer(file: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _converted(file: Path, where: str) -> onnx.ModelProto:
+    """Return what was written, refused by name if an operator has no counterpart in ONNX."""
+    if file.is_file():
+        graph = onnx.load(str(file), load_external_data=False).graph
+        unknown = [
+            node
+            for node in graph.node
+            if node.domain == "" and not onnx.defs.has(node.op_type, OPSET, "")
+        ]
+        if unknown:
+            types = sorted({node.op_type for node in unknown})
+            raise ModelImportError(
+                f"{where}, node {unknown[0].name}",
+                "an operator of TensorFlow without a counterpart in ONNX",
+                got=", ".join(types[:8]),
+                hint="leave it out of the graph that is exported",
+            )
+    try:
+        proto = read_onnx(file)
+    except ModelImportError as error:
+        raise ModelImportError(where, f"tf2onnx made no valid model: {error.problem}") from error
+    make_initializers_constant(proto)
+    proto.graph.name = "tensorflow"  # else a path
+    proto.graph.doc_string = proto.doc_string = ""
+    _name_constants(proto.graph)
+    return proto
+
+
+def _name_constants(graph: onnx.GraphProto) -> None:
+    """Name constants by the order they are read in, and put them into it.
+
+    Of equal constants tf2onnx keeps one, another one in each run; the digest of a model must not
+    depend on that.
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    seen = [value.name for value in (*graph.input, *graph.output)]
+    names = {name: name for name in seen if name in constants}
+    for node in _nodes(graph):
+        for position, read in enumerate(node.input):
+            if read in constants:
+                node.input[position] = names.setdefault(read, f"constant__{len(names)}")
+    ordered = []
+    for old, new in names.items():
+        constants[old].name = new
+        ordered.append(constants[old])
+    found = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in ordered]
+    del graph.initializer[:]
+    graph.initializer.extend(found)
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from _nodes(inner)
+
+
+def _named_as_in(
+    proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Return shapes by the names the model has, which may have `:0` behind those given."""
+    names = {value.name for value in proto.graph.input}
+    return {
+        name if name in names or f"{name}:0" not in names else f"{name}:0": shape
+        for name, shape in shapes.items()
+    }
+
+
+TENSORFLOW = Entry(framework="TensorFlow", load=load_tensorflow, takes_output_nodes=True)

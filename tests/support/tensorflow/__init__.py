@@ -1,0 +1,1 @@
+"""TensorFlow models for tests, made by a Python that has TensorFlow."""
