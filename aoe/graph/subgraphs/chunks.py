@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.subgraphs.piece import Piece
 
+_REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 _ROW_BY_ROW = frozenset(
     (
         *("Abs", "Add", "AveragePool", "BatchNormalization", "Ceil", "Clip", "Concat", "Conv"),
@@ -21,7 +22,18 @@ _ROW_BY_ROW = frozenset(
         *("Gemm", "GlobalAveragePool", "GlobalMaxPool", "GroupNormalization", "HardSigmoid"),
         *("HardSwish", "Identity", "InstanceNormalization", "LRN", "LayerNormalization"),
         *("LeakyRelu", "Log", "MatMul", "Max", "MaxPool", "Min", "Mish", "Mul", "Neg", "PRelu"),
-        *("Pow", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sign", "Softmax", "Softplus", "Split"),
+        *(
+            "Pow",
+            "Reciprocal",
+            *_REDUCTIONS,
+            "Relu",
+            "Selu",
+            "Sigmoid",
+            "Sign",
+            "Softmax",
+            "Softplus",
+            "Split",
+        ),
         *("Softsign", "SpaceToDepth", "Sqrt", "Sub", "Tanh", "Transpose"),
     )
 )
@@ -89,12 +101,23 @@ def _is_row_by_row(graph: ModelGraph, node: onnx.NodeProto, batch: int) -> bool:
                 return False
         case "MatMul":
             return _is_row_by_row_product(graph, node)
+        case name if name in _REDUCTIONS:
+            return _keeps_rows(graph, node, attributes.get("axes"))
     # a constant with the extent of the batch has a value for each of its rows
     return not any(
         name in graph.initializers and _spans_batch(graph, name, rank, batch)
         for at, name in enumerate(node.input)
         if (node.op_type, at) not in _WEIGHTS
     )
+
+
+def _keeps_rows(graph: ModelGraph, node: onnx.NodeProto, axes: Sequence[int] | None) -> bool:
+    """Return whether a reduction leaves the first axis alone; without axes it takes all."""
+    if len(node.input) > 1 and node.input[1]:
+        tensor = graph.initializers.get(node.input[1])
+        axes = None if tensor is None else numpy_helper.to_array(tensor).reshape(-1).tolist()
+    info = graph.find_info(node.input[0])
+    return bool(axes) and info is not None and all(a % len(info.shape) for a in axes or ())
 
 
 def _is_row_by_row_product(graph: ModelGraph, node: onnx.NodeProto) -> bool:

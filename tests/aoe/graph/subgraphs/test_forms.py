@@ -1,0 +1,159 @@
+"""Every form a search can propose computes what the subgraph does, alone and in the whole."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import pytest
+from support.engine.subgraphs import c2f_network, graph_of, piece_of, random_network, results_of
+
+from aoe.bank.subgraph_record import AppliedRule, SubgraphStrategy
+from aoe.execute.accuracy import compare_model_results
+from aoe.graph.rewrites.protocol import RewriteRule
+from aoe.graph.rewrites.registry import RULES
+from aoe.graph.subgraphs.chunks import chunkings
+from aoe.graph.subgraphs.forms import find_rewrites, form_of, tolerance_of
+from aoe.graph.subgraphs.piece import Piece
+from aoe.graph.subgraphs.splicing import Splice, splice
+from aoe.tuning.sgat.space import strategy_space
+from aoe.tuning.sgat.subgraphs import Subgraph, find_subgraphs
+
+NETWORKS = int(os.environ.get("AOE_FUZZ_SUBGRAPHS", "12"))
+STRATEGIES = 4
+"""Of each subgraph of a random network."""
+
+
+def _rules(*names: str) -> Mapping[str, RewriteRule]:
+    return {name: RULES[name] for name in names}
+
+
+def _form(piece: Piece, strategy: SubgraphStrategy) -> onnx.ModelProto:
+    form = form_of(piece, strategy, RULES)
+    assert not isinstance(form, str), f"{strategy}: {form}"
+    return form
+
+
+def _assert_alike(
+    one: onnx.ModelProto, other: onnx.ModelProto, tolerance: float, *, blocked: bool = True
+) -> None:
+    found = compare_model_results(
+        results_of(one), results_of(other, blocked=blocked), tolerance=tolerance
+    )
+    assert found.acceptable, found.detail
+
+
+def _drawn(subgraph: Subgraph, rng: random.Random) -> set[SubgraphStrategy]:
+    """Return some strategies, those with every rewrite and with each alone among them."""
+    choices = strategy_space(subgraph)
+    configurations = list(choices.space.first_guesses[:STRATEGIES])
+    configurations += [c for c, _ in zip(choices.space.draw(rng), range(STRATEGIES), strict=False)]
+    return {choices.strategy(configuration) for configuration in configurations}
+
+
+@pytest.mark.parametrize("seed", range(NETWORKS))
+def test_every_strategy_of_a_random_network_computes_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    proto = random_network(seed)
+    graph = graph_of(proto)
+    found = find_subgraphs(graph, RULES, uneven=True, blocked=True)
+    chosen: list[Splice] = []
+    worst = 0.0
+    for subgraph in found.subgraphs:
+        for strategy in sorted(_drawn(subgraph, rng), key=str):
+            form = form_of(subgraph.piece, strategy, RULES)
+            if isinstance(form, str):  # a rewrite made something of it that names the batch
+                assert strategy.chunks, f"{strategy}: {form}"
+                continue
+            onnx.checker.check_model(form)
+            tolerance = tolerance_of(strategy, RULES)
+            _assert_alike(subgraph.piece.proto, form, tolerance, blocked=strategy.blocked)
+        worst = max(worst, tolerance)
+        chosen += [
+            Splice(piece=piece, form=again)
+            for piece in subgraph.places
+            if not isinstance(again := form_of(piece, strategy, RULES), str)
+        ]
+    whole = splice(graph, chosen)
+    onnx.checker.check_model(whole)
+    _assert_alike(proto, whole, max(1e-3, worst))
+
+
+def test_form_applies_exactly_the_rules_asked_for() -> None:
+    piece = piece_of(c2f_network(2))
+    found = find_rewrites(piece, _rules("convolution-split")).matches
+    assert len(found) == 2
+    for applied in found:
+        form = _form(piece, SubgraphStrategy(rewrites=(applied,)))
+        assert sum(node.op_type == "Split" for node in form.graph.node) == 1
+    both = _form(piece, SubgraphStrategy(rewrites=tuple(found)))
+    assert sum(node.op_type == "Split" for node in both.graph.node) == 0
+
+
+def test_form_of_another_rule_or_place_says_why_it_cannot_be() -> None:
+    piece = piece_of(c2f_network(1))
+    (applied,) = find_rewrites(piece, _rules("convolution-split")).matches
+    for rule, version, nodes, why in (
+        ("no-such-rule", 1, applied.nodes, "this version has no rule no-such-rule"),
+        (applied.rule, 99, applied.nodes, f"is version {applied.version} now, not 99"),
+        (applied.rule, applied.version, (0,), r"does not match at nodes [0] any more"),
+    ):
+        strategy = SubgraphStrategy(
+            rewrites=(AppliedRule(rule=rule, version=version, nodes=nodes),)
+        )
+        form = form_of(piece, strategy, RULES)
+        assert isinstance(form, str) and why in form
+
+
+def test_batch_is_cut_evenly_and_unevenly_where_that_is_allowed() -> None:
+    piece = piece_of(c2f_network(1, batch=7))
+    assert chunkings(piece, uneven=False) == ()
+    assert chunkings(piece, uneven=True) == ((4, 3), (3, 2, 2), (2, 2, 2, 1))
+    assert chunkings(piece_of(c2f_network(1, batch=8)), uneven=False) == ((4, 4), (2, 2, 2, 2))
+    assert chunkings(piece_of(c2f_network(1, batch=1)), uneven=True) == ()
+
+
+@pytest.mark.parametrize("chunks", [(4, 3), (3, 2, 2), (1, 6)])
+def test_pieces_of_a_batch_compute_what_the_whole_does(chunks: tuple[int, ...]) -> None:
+    piece = piece_of(c2f_network(1, batch=7))
+    form = _form(piece, SubgraphStrategy(chunks=chunks))
+    assert sum(node.op_type == "Conv" for node in form.graph.node) == 4 * len(chunks)
+    _assert_alike(piece.proto, form, 1e-5)
+
+
+def test_batch_is_not_cut_where_rows_depend_on_each_other() -> None:
+    proto = c2f_network(1, batch=4)
+    node = next(node for node in proto.graph.node if node.op_type == "Concat")
+    node.op_type = "Softmax"
+    del node.input[1:]
+    for axis, ways in ((1, 2), (0, 0)):
+        node.attribute[0].i = axis
+        graph = graph_of(onnx.shape_inference.infer_shapes(_until(proto, node.output[0])))
+        found = find_subgraphs(graph, {}, uneven=False, blocked=False)
+        assert sum(len(subgraph.chunkings) for subgraph in found.subgraphs) == ways
+
+
+def _until(proto: onnx.ModelProto, result: str) -> onnx.ModelProto:
+    """Return a model up to a result."""
+    model = onnx.ModelProto()
+    model.CopyFrom(proto)
+    last = next(at for at, node in enumerate(model.graph.node) if result in node.output)
+    del model.graph.node[last + 1 :], model.graph.value_info[:]
+    model.graph.output[0].CopyFrom(onnx.helper.make_empty_tensor_value_info(result))
+    return model
+
+
+def test_constant_with_the_extent_of_the_batch_keeps_it_whole() -> None:
+    proto = c2f_network(1, batch=2)
+    name = proto.graph.output[0].name
+    for extent, ways in ((1, 1), (2, 0)):
+        model = onnx.ModelProto()
+        model.CopyFrom(proto)
+        rows = np.ones((extent, 16, 1, 1), np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(rows, "rows"))
+        model.graph.node.append(onnx.helper.make_node("Add", [name, "rows"], ["added"], "added"))
+        model.graph.output[0].CopyFrom(onnx.helper.make_empty_tensor_value_info("added"))
+        assert len(chunkings(piece_of(model), uneven=False)) == ways
