@@ -15,13 +15,16 @@ from aoe.cli.gdat_command import run_script, split_script
 from aoe.cli.help import EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.options import (
     AccuracyOption,
+    AnonymousFlag,
     CalibrationOption,
     ConfigOption,
     DeviceOption,
     InputFiles,
     InputSets,
     JsonFlag,
+    LogOption,
     MixListOption,
+    NonhomoSplitFlag,
     PrecisionModeOption,
     QuietFlag,
     SeedOption,
@@ -31,6 +34,7 @@ from aoe.cli.options import (
     given_inputs,
     given_precision,
     refuse_precision,
+    tells_all,
 )
 from aoe.cli.registry import COMMANDS
 from aoe.errors import OptionError
@@ -176,6 +180,8 @@ def tune(
     accuracy: AccuracyOption = None,
     calibration: CalibrationOption = None,
     strict_fp32: StrictOption = False,
+    nonhomo_split: NonhomoSplitFlag = False,
+    anonymous: AnonymousFlag = False,
     device: DeviceOption = None,
     config: ConfigOption = None,
     script: Annotated[
@@ -192,6 +198,7 @@ def tune(
     progress_bar: Annotated[
         str, typer.Option("--progress_bar", metavar="on|off", help="Show how far the run is.")
     ] = "on",
+    log: LogOption = None,
     seed: SeedOption = 0,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
@@ -247,9 +254,11 @@ def tune(
         inputs=given_inputs(inputs, input_sets),
         output=output,
         precision=precision,
+        nonhomo_split=nonhomo_split,
+        anonymous=anonymous,
     )
     run = run_tuning if model_path is None else run_folder
-    run(configured(settings, found), as_json=as_json, shown=shown)
+    run(configured(settings, found), as_json=as_json, shown=shown, details=tells_all(log))
 
 
 def _print_versions(*, as_json: bool) -> None:

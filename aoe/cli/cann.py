@@ -25,7 +25,7 @@ _SHARED = frozenset(
 )
 """Options of this engine that CANN's aoe has too, under the same names."""
 _OWN_FLAGS = frozenset(
-    {"--json", "--quiet", "-q", "--debug", "--strict_fp32", "--deterministic"},
+    {"--json", "--quiet", "-q", "--debug", "--strict_fp32", "--deterministic", "--anonymous"},
 )
 _NO_JOB = frozenset({"--help", "-h", "--version", "--script"})
 _SOC = "--soc_version"

@@ -49,7 +49,6 @@ _BANKS = NotHere(why="the bank is named by a variable", instead="export TUNE_BAN
 
 OPTIONS: Mapping[str, NotHere] = {
     "--Fdeeper_opat": _ignored("searches are as deep as --trials says", is_flag=True),
-    "--Fnonhomo_split": _ignored("a batch is cut into equal pieces, without it", is_flag=True),
     "--Fop_format": _ignored("formats are not tuned operator by operator", is_flag=True),
     "--base_result": NotHere(
         why="earlier results are found in the bank", instead="export TUNE_BANK_PATH=DIR/bank"
@@ -72,7 +71,6 @@ OPTIONS: Mapping[str, NotHere] = {
     "--keep_dtype": NotHere(
         why="kept are the operators a list names", instead="--modify_mixlist=FILE"
     ),
-    "--log": _ignored("there is no log", "--debug shows tracebacks"),
     "--mdl_bank_path": _BANKS,
     "--om": NotHere(
         why="a tuned model is not tuned again", instead="give the original one with --model"

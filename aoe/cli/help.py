@@ -21,7 +21,7 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--aicore_num",
         "--device",
     ),
-    "What is tuned": ("--job_type", "--script"),
+    "What is tuned": ("--job_type", "--Fnonhomo_split", "--script"),
     "Search": ("--tuning_time_limit", "--trials", "--search", "--seed", "--config"),
     "Precision": (
         "--precision_mode",
@@ -30,7 +30,15 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--calibration",
         "--strict_fp32",
     ),
-    "Results": ("--output", "--progress_bar", "--quiet", "--json", "--debug"),
+    "Results": (
+        "--output",
+        "--anonymous",
+        "--progress_bar",
+        "--log",
+        "--quiet",
+        "--json",
+        "--debug",
+    ),
     "About": ("--version", "--help"),
 }
 EXAMPLES: Mapping[str, Sequence[str]] = {

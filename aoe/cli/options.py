@@ -89,6 +89,20 @@ StrictOption = Annotated[
         "--strict_fp32", "--deterministic", help="No kernels that transform sums, such as Winograd."
     ),
 ]
+NonhomoSplitFlag = Annotated[
+    bool,
+    typer.Option("--Fnonhomo_split", help="Batches of subgraphs may be cut unevenly, 7 as 4+3."),
+]
+AnonymousFlag = Annotated[
+    bool,
+    typer.Option("--anonymous", help="Leave the name of the model out of records of subgraphs."),
+]
+LogOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log", metavar="LEVEL", help="debug and info tell every rule that is tried, and why not."
+    ),
+]
 DeviceOption = Annotated[
     str | None,
     typer.Option(
@@ -103,6 +117,21 @@ ConfigOption = Annotated[
         "--config", metavar="FILE", help="Settings of a run: sgat_config.json, or an aoe.ini."
     ),
 ]
+
+
+_LOG_LEVELS = ("debug", "info", "warning", "error", "null")
+_TELLING = ("debug", "info")
+
+
+def tells_all(log: str | None) -> bool:
+    """Return whether a level of `--log` asks for details.
+
+    Raises:
+        OptionError: it is no level.
+    """
+    if log is not None and log not in _LOG_LEVELS:
+        raise OptionError("--log", "no level", got=log, expected=" or ".join(_LOG_LEVELS))
+    return log in _TELLING
 
 
 def given_configuration(context: typer.Context, config: Path | None) -> RunConfiguration:

@@ -54,6 +54,14 @@ class LineProgress(QuietProgress):
         self._print(f"[{self._done}/{self._total}] {op_name}: {text}")
 
 
+class LogProgress(LineProgress):
+    """Lines, and every detail."""
+
+    def detail(self, text: str) -> None:
+        """Print it."""
+        self._print(text)
+
+
 class BarProgress:
     """A bar that moves with every trial, on a terminal; on a narrow one it says less."""
 
@@ -186,10 +194,17 @@ def _clock(seconds: float) -> str:
 
 
 @contextmanager
-def shown_progress(*, shown: bool) -> Iterator[Progress]:
-    """Give the progress display that fits standard error; a bar is made of escapes."""
+def shown_progress(*, shown: bool, details: bool = False) -> Iterator[Progress]:
+    """Give the progress display that fits standard error; a bar is made of escapes.
+
+    Args:
+        shown: False for warnings only.
+        details: True for every detail, line by line.
+    """
     if not shown:
         yield QuietProgress()
+    elif details:
+        yield LogProgress()
     elif not sys.stderr.isatty() or not _takes_escapes(environment()):
         yield LineProgress()
     else:

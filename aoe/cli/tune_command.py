@@ -19,18 +19,27 @@ if TYPE_CHECKING:
 
 
 def run_tuning(
-    settings: TuneSettings, *, as_json: bool, shown: bool, env: Mapping[str, str] | None = None
+    settings: TuneSettings,
+    *,
+    as_json: bool,
+    shown: bool,
+    details: bool = False,
+    env: Mapping[str, str] | None = None,
 ) -> TuneResult:
     """Tune, show progress, print what every mode gave.
 
     Args:
+        settings: Options of the run.
+        as_json: True for one document.
+        shown: False for no progress.
+        details: True to tell every rule that is tried, too.
         env: Stands in for the process's environment.
     """
     from aoe.cli.progress import shown_progress
     from aoe.report.tuning import TuningReport, report_of
     from aoe.tuning.run import tune_with
 
-    with shown_progress(shown=shown and not as_json) as progress:
+    with shown_progress(shown=shown and not as_json, details=details) as progress:
         tuned = tune_with(
             settings,
             env=environment() if env is None else env,
@@ -42,7 +51,9 @@ def run_tuning(
     return tuned
 
 
-def run_folder(settings: TuneSettings, *, as_json: bool, shown: bool) -> None:
+def run_folder(
+    settings: TuneSettings, *, as_json: bool, shown: bool, details: bool = False
+) -> None:
     """Tune every model of a directory, show progress, print what became of each.
 
     A directory that is a dump is one model, and tuned as one.
@@ -59,14 +70,14 @@ def run_folder(settings: TuneSettings, *, as_json: bool, shown: bool) -> None:
     assert isinstance(folder, Path)
     models = find_models(folder)
     if models[0].path == folder:
-        run_tuning(settings, as_json=as_json, shown=shown)
+        run_tuning(settings, as_json=as_json, shown=shown, details=details)
         return
     done = tune_folder(
         settings,
         models,
         env=environment(),
         cwd=Path.cwd(),
-        progress=partial(shown_progress, shown=shown and not as_json),
+        progress=partial(shown_progress, shown=shown and not as_json, details=details),
         now=datetime.now(UTC),
     )
     code = finish(FolderReport(folder=folder, models=tuple(done)), as_json=as_json)

@@ -68,6 +68,8 @@ class TuneSettings:
         seed: Of inputs and of the search.
         tuning_time_limit_s: Seconds for searching and judging; None for no limit.
         precision: What the model may be computed in, and how accurate it has to stay.
+        nonhomo_split: True if subgraph tuning may cut batches into pieces of different size.
+        anonymous: True to leave the name of the model out of records of subgraphs.
         device_id: NUMA node the run is pinned to; None for the whole machine.
         compile_processes: Processes that compile candidates; None for one a core, at most 8.
         batch: Candidates that are proposed and compiled at once.
@@ -92,6 +94,8 @@ class TuneSettings:
     seed: int = 0
     tuning_time_limit_s: float | None = None
     precision: PrecisionSettings = KEEP_FLOAT32
+    nonhomo_split: bool = False
+    anonymous: bool = False
     device_id: int | None = None
     compile_processes: int | None = None
     batch: int = 4

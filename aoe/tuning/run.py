@@ -94,6 +94,8 @@ def tune(
     accuracy: str | None = None,
     calibration: GivenInputs | None = None,
     strict_fp32: bool = False,
+    nonhomo_split: bool = False,
+    anonymous: bool = False,
     compile_processes: int | None = None,
     batch: int | None = None,
     run_loop: int | None = None,
@@ -137,6 +139,8 @@ def tune(
             `"max_relative<=0.01"` or `"metric.py:function>=0.76"`.
         calibration: What accuracy is checked on, like `inputs`; None for those.
         strict_fp32: Whether kernels that transform sums are left out (Winograd).
+        nonhomo_split: Whether subgraph tuning may cut batches into pieces of different size.
+        anonymous: Whether the name of the model is left out of records of subgraphs.
         compile_processes: Processes that compile candidates, 1 to 32.
         batch: Candidates that are proposed and compiled at once, 1 to 64.
         run_loop: Least pairs of runs the final figures stand on, 1 to 2048.
@@ -184,6 +188,8 @@ def tune(
                 accuracy=accuracy,
                 calibration=_input_sets(calibration, scratch, "calibration"),
             ),
+            nonhomo_split=nonhomo_split,
+            anonymous=anonymous,
         )
         return tune_with(
             configured(settings, found),

@@ -170,6 +170,8 @@ class _Found:
 
 
 def _search(subgraph: Subgraph, tools: SubgraphTools, usable: StoredSubgraph | None) -> _Found:
+    if tools.budget < 1:
+        return _Found(trials=(), is_cut=True)
     choices = strategy_space(subgraph)
     measurer = tools.measurer(subgraph)
     search = make_search(tools.method, choices.space, budget=tools.budget, seed=tools.seed)
@@ -279,7 +281,7 @@ def _beats(found: _Found, usable: StoredSubgraph) -> bool:
 def _nothing(found: _Found, *, busy: bool) -> str:
     """Return why nothing is done, in words."""
     if not found.trials:
-        return "no time was left" if found.is_cut else "nothing to try"
+        return "no trial was left" if found.is_cut else "nothing to try"
     if found.strategy is None:
         return f"no form works: {found.trials[0].measurement.detail}"
     if busy:

@@ -11,6 +11,7 @@ that mode follows.
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from aoe.bank.subgraph_record import SubgraphStrategy
@@ -31,7 +32,7 @@ from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.opat.judging.comparing import ModelComparer
 from aoe.tuning.opat.judging.judge import Judge, Judgement
-from aoe.tuning.opat.reserve import NO_COSTS, ModelCosts, searching_time
+from aoe.tuning.opat.reserve import NO_COSTS, ModelCosts, hurried, searching_time
 from aoe.tuning.policies import final_policy, screen_policy, variant_policy
 from aoe.tuning.search.registry import SEARCHES
 from aoe.tuning.sgat.assembly import ChosenForm, SubgraphAssembly, write_parts
@@ -76,16 +77,13 @@ def run(context: TuneContext) -> SgatResult:
 
 
 def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
-    bank = SubgraphBank(bench.journal)
+    bank = SubgraphBank(bench.journal, anonymous=bench.settings.anonymous)
     graph = _graph(bench)
     found = _found(bench, graph)
     with closing(SubgraphAssembly(bench.scratch / "parts", bench.model.proto, graph)) as assembly:
-        comparer = _comparer(bench, assembly)
-        began_s = bench.stopwatch.elapsed_s()
-        baseline_us = comparer.once(()).comparison.measurement.baseline_latency_us
-        costs = ModelCosts.of_comparison(bench.stopwatch.elapsed_s() - began_s, baseline_us)
+        costs = _costs(bench, assembly)
         comparer = _comparer(bench, assembly, costs)
-        report.update(baseline_ms=baseline_us / 1e3)
+        report.update(baseline_ms=costs.run_s * 1e3)
         searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
         tools = _tools(bench, bank, graph, searching)
         tuned = tuple(_tuned(bench, report, found, tools))
@@ -130,9 +128,18 @@ def _graph(bench: Workbench) -> ModelGraph:
     return ModelGraph(proto, tensors, block=0)
 
 
+def _costs(bench: Workbench, assembly: SubgraphAssembly) -> ModelCosts:
+    """Return what things take with this model; that much is measured whatever the time limit."""
+    bench.progress.step("measuring the default")
+    began_s = bench.stopwatch.elapsed_s()
+    measured = _comparer(bench, assembly).once(()).comparison.measurement
+    seconds = bench.stopwatch.elapsed_s() - began_s
+    return ModelCosts.of_comparison(seconds, measured.baseline_latency_us)
+
+
 def _found(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
     bench.progress.step("cutting the model into subgraphs")
-    found = find_subgraphs(graph, RULES, uneven=False, blocked=False)
+    found = find_subgraphs(graph, RULES, uneven=bench.settings.nonhomo_split, blocked=False)
     log_rules(found, bench.progress.detail)
     places = sum(len(subgraph.places) for subgraph in found.subgraphs)
     bench.progress.step(
@@ -184,9 +191,12 @@ def _tuned(
     bench: Workbench, report: LiveReport[SgatReport], found: FoundSubgraphs, tools: SubgraphTools
 ) -> list[TunedSubgraph]:
     bench.progress.plan(len(found.subgraphs))
-    done = []
+    done: list[TunedSubgraph] = []
+    most = bench.settings.max_tuning_count
     for subgraph in found.subgraphs:
-        tuned = tune_subgraph(subgraph, tools)
+        spent = sum(len(tuned.trials) for tuned in done)
+        left = tools.budget if most is None else min(tools.budget, most - spent)
+        tuned = tune_subgraph(subgraph, replace(tools, budget=max(0, left)))
         done.append(tuned)
         report.update(subgraphs=(*report.value.subgraphs, subgraph_result(tuned)))
         speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
@@ -201,17 +211,24 @@ def _tuned(
 
 
 def _comparer(
-    bench: Workbench, assembly: SubgraphAssembly, costs: ModelCosts = NO_COSTS
+    bench: Workbench, assembly: SubgraphAssembly, costs: ModelCosts | None = None
 ) -> ModelComparer[ChosenForm]:
+    """Return what compares; without costs whatever the time limit, in a hurry if there is one."""
     threads, accept_busy = bench.runner.target.core_num, bench.settings.accept_busy
+    screen = variant_policy(threads, accept_busy=accept_busy)
+    if costs is None:
+        stopwatch = replace(bench.stopwatch, limit_s=None)
+        screen = screen if bench.stopwatch.limit_s is None else hurried(screen)
+    else:
+        stopwatch = bench.stopwatch.keeping(costs.finishing_s)
     return ModelComparer(
         assembly,
         bench.runner,
-        screen=variant_policy(threads, accept_busy=accept_busy),
+        screen=screen,
         final=final_policy(threads, accept_busy=accept_busy),
         inputs=bench.inputs,
-        left_s=bench.stopwatch.keeping(costs.finishing_s).left_s,
-        costs=costs,
+        left_s=stopwatch.left_s,
+        costs=costs or NO_COSTS,
     )
 
 

@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from aoe.cli.options import tells_all
 from aoe.cli.progress import shown_progress
+from aoe.errors import OptionError
 from aoe.tuning.progress import Progress
 
 
@@ -37,6 +39,23 @@ def test_log_has_a_line_for_every_step_and_none_for_a_trial(
         "[1/2] conv1: 1.25x, add: better than the default",
         "warning: kernel left out",
     ]
+
+
+def test_details_are_lines_for_those_who_ask(capsys: pytest.CaptureFixture[str]) -> None:
+    for details in (False, True):
+        with shown_progress(shown=True, details=details) as progress:
+            progress.detail("silu@1: refused Mul_3: it is no product of a value and its sigmoid")
+        assert ("silu@1: refused Mul_3" in capsys.readouterr().err) is details
+
+
+@pytest.mark.parametrize("level", [None, "debug", "info", "warning", "error", "null"])
+def test_levels_of_the_log_are_those_of_cann(level: str | None) -> None:
+    assert tells_all(level) is (level in ("debug", "info"))
+
+
+def test_unknown_level_of_the_log_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"--log: no level .*expected debug or info or"):
+        tells_all("verbose")
 
 
 def test_no_color_means_no_bar_and_no_escape(

@@ -25,6 +25,7 @@ from aoe.measurement import Outcome
 from aoe.om.file import read_manifest
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
 from aoebank import validate
@@ -220,3 +221,51 @@ def test_failed_run_has_no_section(run: Run) -> None:
         run.tune()
     (file,) = (run.place / "out").glob("aoe_result_sgat_*.json")
     assert [list(part) for part in json.loads(file.read_text())] == [["basic"]]
+
+
+@pytest.mark.parametrize(("most", "trials"), [(1, 1), (2, 2), (99, 3)])
+def test_most_trials_of_the_run_are_not_exceeded(run: Run, most: int, trials: int) -> None:
+    result = run.tune(max_tuning_count=most)
+    assert sum(len(tuned.trials) for tuned in result.subgraphs) <= min(most, trials)
+
+
+def test_time_limit_that_is_over_leaves_the_model_and_remembers_nothing(run: Run) -> None:
+    result = run.tune(tuning_time_limit_s=0.0)
+    assert all(tuned.outcome.value == "unsatisfied" for tuned in result.subgraphs)
+    assert not result.bank_file.exists()
+    assert run.tune().used_ids
+
+
+def test_batches_are_cut_unevenly_only_where_that_is_allowed(run: Run) -> None:
+    onnx.save(c2f_network(2, batch=7), run.place / "net.onnx")
+    for allowed in (False, True):
+        run.tune(nonhomo_split=allowed, repeat_tune=True)
+        details = (run.place / "out/subgraph_tuning").glob("*.json")
+        options = [word for file in details for word in json.loads(file.read_text())["options"]]
+        assert ("4+3" in options) is allowed
+
+
+def test_anonymous_record_names_no_model(run: Run) -> None:
+    result = run.tune(anonymous=True)
+    assert "modelName" not in result.bank_file.read_text()
+
+
+def test_operators_are_tuned_in_the_graph_that_was_chosen(run: Run) -> None:
+    facts = {
+        "model": run.place / "net.onnx",
+        "output": run.place / "out",
+        "job_types": (JobType.SGAT, JobType.OPAT),
+        "trials": 1,
+    }
+    env = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(run.place / "bank")}
+    both = tune_with(TuneSettings(**facts), env=env, cwd=run.place, progress=run.progress, now=_NOW)
+    subgraphs, operators = both.get(SgatResult), both.get(OpatResult)
+    assert subgraphs.chosen is not None
+    # figures are over the imported model: what the first mode gained is in them
+    assert operators.speedup == pytest.approx(subgraphs.speedup, rel=0.02)
+    manifest = read_manifest(operators.om_file)
+    assert manifest.subgraphs == subgraphs.chosen.uses
+    model = aoe.load(operators.om_file)
+    assert model.fallback_reason == ""
+    texts = run.progress.texts("step")
+    assert "measuring the whole model against the imported one" in texts
