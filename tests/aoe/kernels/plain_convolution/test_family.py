@@ -13,6 +13,7 @@ from support.engine.convolutions import chained
 from support.engine.plain_convolutions import plain_convolution, transposed_convolution
 
 from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.plain_convolution.family import PlainConvolution
 from aoe.kernels.registry import classify
 from aoe.schedule import Configuration
@@ -264,3 +265,19 @@ def test_convolution_is_classified() -> None:
 def test_unknown_algorithm_is_refused() -> None:
     with pytest.raises(ValueError, match="no such algorithm"):
         PlainConvolution().pipeline(CONVOLUTIONS["3-D"], "winograd_6x6")
+
+
+@pytest.mark.parametrize("precision", [Precision.BFLOAT16, Precision.STRICT_FLOAT32])
+def test_first_guesses_copy_groups_and_the_whole_image(precision: Precision) -> None:
+    """A volume whose groups are estimated to be better for every register tile."""
+    workload = Workload(
+        op_type="plain_convolution",
+        inputs=(plain(1, 32, 64, 64, 64), plain(16, 32, 3, 3, 3, constant=True)),
+        operations=(operation("Conv", "x0 x1", "t0", pads=(1,) * 6, kernel_shape=(3, 3, 3)),),
+        output=plain(1, 16, 64, 64, 64),
+        precision=precision,
+    )
+    space = allowed_space(PlainConvolution(), workload, kernel_target())
+    assert space is not None
+    rows = [guess for guess in space.first_guesses if "direct_rows" in str(guess["algorithm"])]
+    assert {guess["scope"] for guess in rows} == {"group", "image"}
