@@ -75,19 +75,21 @@ def _to_heads(graph: ModelGraph, rewriting: Rewriting, made: str, output: str) -
 
 
 def _mask(graph: ModelGraph, rewriting: Rewriting, found: SpelledAttention) -> str | None:
-    """Return the mask in four dimensions, empty if there is none, None if it does not fit."""
+    """Return the mask for every row, in four dimensions; empty if there is none, None if unfit."""
     if not found.mask:
         return ""
     shape = shape_of(graph, found.mask)
-    if shape is None or len(shape) > 4 or shape[-2:] != found.shape[2:]:
+    if shape is None or len(shape) > 4:
         return None
     wide = (1,) * (4 - len(shape)) + shape
-    if wide[0] not in (1, found.shape[0]) or wide[1] not in (1, found.shape[1]):
+    fits = [mine in (1, whole) for mine, whole in zip(wide, found.shape, strict=True)]
+    if not all(fits) or wide[3] != found.shape[3]:
         return None
-    if len(shape) == 4:
+    full = (*wide[:2], *found.shape[2:])
+    if shape == full:
         return found.mask
-    target = rewriting.constant(np.array(wide, np.int64), "mask_shape")
-    return rewriting.add("Reshape", [found.mask, target])
+    target = rewriting.constant(np.array(full, np.int64), "mask_shape")
+    return rewriting.add("Expand", [found.mask, target])
 
 
 def find_operator(graph: ModelGraph) -> Iterator[Finding]:

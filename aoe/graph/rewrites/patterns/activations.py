@@ -146,10 +146,9 @@ GELU_RULE = _rule(
 TANH_GELU_RULE = _rule(
     "gelu-tanh",
     _TANH_GELU,
-    _one("Gelu", approximate="tanh"),
-    what="Gelu by a hyperbolic tangent, in any order, becomes one Gelu",
-    needs=f"{_ONCE}; opset 20",
-    since=20,
+    _one("FastGelu", "com.microsoft"),
+    what="Gelu by a hyperbolic tangent, in any order, becomes FastGelu",
+    needs=_ONCE,
 )
 SILU_RULE = _rule(
     "silu",

@@ -88,10 +88,11 @@ FORMS: Mapping[str, MakeModel] = {
     "as PyTorch exports": attention,
     "masked": lambda: attention(mask=(1, 1, ROWS, ROWS), key="plain", scale="behind"),
     "mask of rows": lambda: attention(mask=(ROWS, ROWS), joined=False),
+    "mask of columns": lambda: attention(mask=(BATCH, 1, 1, ROWS)),
     "of heads": lambda: attention(from_rows=False, key="plain", scale="none"),
 }
 APART: Mapping[str, Refused] = {
-    "narrow mask": (lambda: attention(mask=(BATCH, 1, 1, ROWS)), "no (batch, heads"),
+    "narrow mask": (lambda: attention(mask=(BATCH, 1, ROWS, 1)), "no (batch, heads"),
     "turned at once": (lambda: attention(key="direct"), "no transposed key"),
     "three dimensions": (of_three_dimensions, ""),
     "of a gate": (gated, "no product of matrices"),
@@ -113,7 +114,7 @@ class TestOperatorRule(RewriteRuleTests):
     }
     refused: Mapping[str, Refused] = {
         "narrow mask": (
-            lambda: attention(opset=23, mask=(BATCH, 1, 1, ROWS)),
+            lambda: attention(opset=23, mask=(BATCH, 1, ROWS, 1)),
             "no (batch, heads",
         ),
         "of a gate": (gated, "no product of matrices"),
