@@ -1,7 +1,7 @@
 """Measure every rewrite rule alone: on a block it is about, and on whole networks.
 
-    python benchmarks/rewrites.py [--rules NAME ...] [--networks FILE.onnx ...] [--seconds 3]
-                                  [--threads 2] [--write]
+    python benchmarks/rewrites.py [--rules NAME ...] [--networks FILE.onnx ...] [--no-blocks]
+                                  [--seconds 3] [--threads 2] [--write]
 
 Each figure is the speed-up of ONNX Runtime by the rewritten graph, both with every optimisation, in
 one process on one thread pool: pairs of samples in ABBA order, the median ratio and its interval.
@@ -17,9 +17,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -144,27 +146,62 @@ def _seconds(call: Callable[[], None]) -> float:
     return time.perf_counter() - started
 
 
-def models(options: argparse.Namespace) -> Iterator[tuple[str, onnx.ModelProto, Sequence[str]]]:
-    """Yield every model with its name and the rules to measure on it."""
-    for rule in options.rules:
-        for label, make in BLOCKS.get(rule, {}).items():
+Model = tuple[str, onnx.ModelProto, Sequence[str]]
+"""A model with its name and the rules to measure on it."""
+
+
+def blocks(rules: Sequence[str]) -> Iterator[Model]:
+    """Yield the blocks of rules."""
+    for rule in rules:
+        for label, make in BLOCKS[rule].items():
             yield f"block: {label}", make(), [rule]
-    for path in options.networks:
-        name = path.parent.name if path.stem == "model" else path.stem
-        yield name, load_onnx(path, {}).proto, options.rules
 
 
-def _jobs(options: argparse.Namespace, folder: Path) -> Iterator[Job]:
-    for name, proto, rules in models(options):
+def network(path: Path, rules: Sequence[str]) -> Model:
+    """Return a network from a file."""
+    name = path.parent.name if path.stem == "model" else path.stem
+    return name, load_onnx(path, {}).proto, rules
+
+
+def measure_all(
+    path: Path | None, rules: Sequence[str], seconds: float, threads: int
+) -> list[Figure]:
+    """Measure rules on a network, or each on its own blocks where there is none.
+
+    In a process of its own: once sessions share a thread pool, none may have its own, as the
+    inference of shapes has.
+    """
+    with ScratchFolder("rewrites") as folder:
+        found = blocks(rules) if path is None else [network(path, rules)]
+        jobs = list(_jobs(found, folder))
+        use_shared_pool(threads)
+        figures = []
+        for job in jobs:
+            figures.append(measure(job, seconds=seconds, threads=threads))
+            _tell(figures[-1])
+    return figures
+
+
+def _jobs(found: Iterable[Model], folder: Path) -> Iterator[Job]:
+    for name, proto, rules in found:
         graph = view(proto)
         for rule in rules:
             try:
                 job = prepare(RULES[rule], name, proto, graph, folder)
-            except Exception as error:  # one model does not end the measurement of the others
+            except Exception as error:  # one rule does not end the measurement of the others
                 print(f"{rule} on {name}: {type(error).__name__}: {error}", file=sys.stderr)
                 continue
             if job is not None:
                 yield job
+
+
+def _tell(figure: Figure) -> None:
+    interval = f"{figure.low:.3f} to {figure.high:.3f}"
+    print(
+        f"{figure.rule:32} {figure.model:32} {figure.speedup:.3f}x ({interval}),"
+        f" {figure.matches} matches, {figure.before_us / 1000:.2f} ms",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -172,25 +209,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
     parser.add_argument("--networks", nargs="*", type=Path, default=[])
+    parser.add_argument("--no-blocks", action="store_true")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    with ScratchFolder("rewrites") as folder:
-        jobs = list(_jobs(options, folder))
-        use_shared_pool(options.threads)  # from here on no session has threads of its own
-        figures = []
-        for job in jobs:
-            figure = measure(job, seconds=options.seconds, threads=options.threads)
-            figures.append(figure)
-            interval = f"{figure.low:.3f} to {figure.high:.3f}"
-            print(
-                f"{figure.rule:32} {figure.model:32} {figure.speedup:.3f}x ({interval}),"
-                f" {figure.matches} matches, {figure.before_us / 1000:.2f} ms",
-                flush=True,
-            )
-    if options.write:
-        write(figures, options.threads)
+    paths = [*([] if options.no_blocks else [None]), *options.networks]
+    figures: list[Figure] = []
+    for path in paths:
+        with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+            task = pool.submit(measure_all, path, options.rules, options.seconds, options.threads)
+            try:
+                figures += task.result()
+            except Exception as error:  # one network does not end the measurement of the others
+                print(f"{path}: {type(error).__name__}: {error}", file=sys.stderr)
+        if options.write:
+            write(figures, options.threads)
 
 
 def write(figures: Sequence[Figure], threads: int) -> None:

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import pytest
+from rewrite_blocks import BLOCKS
+
+from aoe.graph.rewrites.registry import RULES
+from aoe.testing.rewrites import matches_of, view
+
+
+def test_every_rule_is_measured_on_a_block() -> None:
+    assert set(BLOCKS) == set(RULES)
+
+
+@pytest.mark.parametrize("rule", list(BLOCKS))
+def test_every_block_holds_what_its_rule_is_about(rule: str) -> None:
+    for label, make in BLOCKS[rule].items():
+        assert matches_of(view(make()), RULES[rule]), label
