@@ -15,7 +15,7 @@ from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of, model_
 from aoe.entry.protocol import Entry, ModelSource
 from aoe.errors import ModelImportError, ModelNotFoundError
 
-_MOST_TEXT = 2**26  # the longest public prototxts (ResNet-152, DenseNet-201) have 0.1 MiB
+_MOST_TEXT = 2**24  # the longest public prototxts (ResNet-152, DenseNet-201) have 0.1 MiB
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _SWAPPED = "--model is for the prototxt, --weight for the caffemodel"
 

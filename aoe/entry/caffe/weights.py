@@ -123,7 +123,8 @@ def is_caffemodel(content: bytes) -> bool:
 def _blob(blob: Any, place: str) -> StoredBlob:
     is_old = not blob.HasField("shape") and any(map(blob.HasField, _OLD_SHAPE))
     shape = tuple(blob.shape.dim) if not is_old else tuple(getattr(blob, n) for n in _OLD_SHAPE)
-    values = np.concatenate([*_values(blob, place)]) if blob.data or blob.double_data else _NONE
+    chunks = [*_values(blob, place)]
+    values = chunks[0] if len(chunks) == 1 else np.concatenate([_NONE, *chunks])
     if min(shape, default=0) < 0 or math.prod(shape) != values.size:
         raise ModelImportError(
             place,
