@@ -54,7 +54,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoe benchmark out/net_tune.om",
         "aoe benchmark out/net_tune.om --vs net.onnx --threads 1",
     ),
-    "inspect": ("aoe inspect aoe_result_gdat_20260301120000000_pid7.json --html timeline.html",),
+    "inspect": (
+        "aoe inspect out/net_tune.om",
+        "aoe inspect aoe_result_gdat_20260301120000000_pid7.json --html timeline.html",
+    ),
 }
 NOTES: Mapping[str, Sequence[str]] = {
     "Where things are": (

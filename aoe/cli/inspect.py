@@ -1,4 +1,4 @@
-"""`aoe inspect`: draw what a result file of gradient tuning says."""
+"""`aoe inspect`: what is in a tuned model, or what a result file of gradient tuning says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="An aoe_result_gdat_<timestamp>_pid<N>.json.")],
+    file: Annotated[
+        Path, typer.Argument(help="An .om, or an aoe_result_gdat_<timestamp>_pid<N>.json.")
+    ],
     html: Annotated[
         Path | None, typer.Option("--html", help="Write one self-contained HTML page here.")
     ] = None,
@@ -24,7 +26,10 @@ def command(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the timeline of backward and communication, before and after gradient tuning."""
+    """Show what is in a tuned model, or the timeline before and after gradient tuning."""
+    if file.suffix == ".om":
+        _inspect_model(file, html, as_json=as_json)
+        return
     from aoe.report.timelines.text import TimelineReport
     from aoe.results.gradient_reading import load_gdat_report
 
@@ -35,6 +40,15 @@ def command(
         _write_page(report, html, dry_run=dry_run)
     timelines = TimelineReport(file=file, report=report, html=html, is_dry_run=dry_run)
     finish(timelines, as_json=as_json)
+
+
+def _inspect_model(file: Path, html: Path | None, *, as_json: bool) -> None:
+    from aoe.om.file import read_manifest
+    from aoe.report.tuned_model import TunedModelReport
+
+    if html is not None:
+        raise OptionError("--html", "draws gradient tuning only", got=file, hint="leave it out")
+    finish(TunedModelReport(file=file, manifest=read_manifest(file)), as_json=as_json)
 
 
 def _write_page(report: GdatReport, html: Path, *, dry_run: bool) -> None:

@@ -8,5 +8,5 @@ COMMANDS: dict[str, str] = {
     "demo": "Tune AlexNet for this CPU and show the bank that comes of it (under two minutes).",
     "run": "Run a tuned model once and say what came out.",
     "benchmark": "Time a model against another one, interleaved, with a confidence interval.",
-    "inspect": "Show the timeline of backward and communication, before and after gradient tuning.",
+    "inspect": "Show what is in a tuned model, or the timeline before and after gradient tuning.",
 }

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -20,6 +21,7 @@ from aoe.cli import app as app_module
 from aoe.cli.errors import run_app
 from aoe.cli.inspect import command as inspect
 from aoe.gradients.timeline import SegmentTime, Timeline
+from aoe.om.file import KernelUse, Manifest, SubgraphUse, write_offline_model
 from aoe.report.quantities import bytes_text, time_text
 from aoe.report.timelines.drawing import draw_timeline
 from aoe.report.timelines.page import render_page
@@ -284,3 +286,69 @@ def test_page_of_the_manual_shows_the_real_output() -> None:
     manual = Path(__file__).resolve().parents[3] / "docs" / "gradients_simulation.md"
     shown = golden_harness.read_case("aoe", "inspect/text").expected.stdout
     assert shown in manual.read_text(encoding="utf-8")
+
+
+# ---- tuned models ----
+
+
+def _om(folder: Path, **facts: Any) -> Path:
+    for name in ("model.onnx", "fallback.onnx", "weights.bin"):
+        (folder / name).write_bytes(b"")
+    manifest = Manifest(
+        **{
+            "name": "net",
+            "model_sha256": "0" * 64,
+            "soc_version": "x86-64-zen4",
+            "core_num": 2,
+            "cpu_features": (),
+            "nchwc_block": 16,
+            "versions": {"aoe": "1"},
+            "kernels": (),
+            "parts": {},
+            **facts,
+        }
+    )
+    write_offline_model(folder / "net.om", folder, manifest)
+    return folder / "net.om"
+
+
+_USE = SubgraphUse(
+    graph_id="7",
+    strategy="convolution-split@1, silu@1",
+    bank_file="x86_64_zen4_l2cache.json",
+    op_names=("Mul_9", "Mul_18"),
+)
+
+
+def test_tuned_model_tells_its_subgraphs_and_kernels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = KernelUse(name="lrn_1", op_type="lrn", key="k", bank_file="b", op_names=("LRN_3",))
+    file = _om(tmp_path, subgraphs=(_USE,), kernels=(kernel,))
+    assert run_app(make_app(), ["inspect", str(file)]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "net, tuned for x86-64-zen4 2 threads, float32, aoe 1" in words
+    assert "1 subgraph in another form: subgraph places ends at form 7 2 Mul_9 convolution" in words
+    assert "1 kernel: kernel places ends at precision lrn_1 1 LRN_3 float32" in words
+
+
+def test_untuned_model_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(make_app(), ["inspect", str(_om(tmp_path))]) == 0
+    assert "nothing faster was found" in capsys.readouterr().out
+
+
+def test_tuned_model_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(make_app(), ["inspect", str(_om(tmp_path, subgraphs=(_USE,))), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "aoe.inspect_om/1"
+    (use,) = document["manifest"]["subgraphs"]
+    assert (use["graph_id"], use["op_names"]) == ("7", ["Mul_9", "Mul_18"])
+
+
+def test_page_of_a_tuned_model_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert run_app(make_app(), ["inspect", str(_om(tmp_path)), "--html", str(page)]) == 2
+    assert "--html: draws gradient tuning only" in capsys.readouterr().err
+    assert not page.exists()
