@@ -1,0 +1,70 @@
+"""Gradient tuning has the machine for all its processes: the first one takes the turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from aoe.device.registry import default_device
+from aoe.errors import LeftAloneError
+from aoe.folders.turns import TurnOwner, Turns
+from aoe.gradients.training import Training
+from aoe.tuning.gdat import bench
+from aoe.tuning.gdat.bench import measuring_together
+
+
+@dataclass
+class _Process:
+    """One process of a group, and what the first one says."""
+
+    is_first: bool = True
+    said: Any = None
+
+    def agree(self, error: Exception | None) -> None:
+        if error is not None:
+            raise error
+
+    def from_first(self, value: Any) -> Any:
+        return value if self.is_first else self.said
+
+
+def _training(**facts: Any) -> Training:
+    return cast(Training, _Process(**facts))
+
+
+def _owner(locks: Path) -> TurnOwner | None:
+    return Turns(locks, default_device().cores(all_of_them=True)).owner()
+
+
+def test_first_process_has_every_core_and_gives_them_back(tmp_path: Path) -> None:
+    with measuring_together(_training(), tmp_path, lambda _: None):
+        held = {file.name for file in tmp_path.iterdir() if file.stat().st_size}
+        assert held == {f"{core}.lock" for core in default_device().cores(all_of_them=True)}
+        with Turns(tmp_path, ["cpu0"]).measuring():  # what is tuned in a step does not wait
+            pass
+    assert _owner(tmp_path) is None
+
+
+def test_other_processes_take_nothing_and_wait_for_nothing(tmp_path: Path) -> None:
+    with measuring_together(_training(is_first=False, said=True), tmp_path, lambda _: None):
+        assert not list(tmp_path.iterdir())
+        with Turns(tmp_path, ["cpu0"]).measuring():
+            pass
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_script_goes_on_untuned_where_another_run_does_not_end(
+    is_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "_TRIES", 2)
+    monkeypatch.setattr(bench, "_TRY_S", 0.01)
+    together = measuring_together(_training(is_first=is_first, said=None), tmp_path, lambda _: None)
+    with (
+        Turns(tmp_path, ["cpu0"]).measuring(),
+        pytest.raises(LeftAloneError, match="another run measures on this machine"),
+        together,
+    ):
+        raise AssertionError("it measures")
