@@ -53,23 +53,14 @@ def seconds(where: str, value: object) -> float:
     return number
 
 
-def one_of(*known: str, instead: Callable[[str], str] = lambda _: "") -> Parser:
-    """Return a parser of a few words, in any case.
-
-    Args:
-        known: The words.
-        instead: Gives the way out for a word that is none of them.
-    """
+def one_of(*known: str) -> Parser:
+    """Return a parser of a few words, in any case."""
 
     def parse(where: str, value: object) -> str:
         word = words(where, value).lower()
         if word not in known:
             raise OptionError(
-                where,
-                "not one of its values",
-                got=repr(value),
-                expected=" or ".join(known),
-                hint=instead(word) or None,
+                where, "not one of its values", got=repr(value), expected=" or ".join(known)
             )
         return word
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aoe.errors import OptionError
 from aoe.settings import LARGEST_SEED, cache_limit
 from aoe.tuning.configuration.parsing import Parser, one_of, seconds, switch, whole, words
 from aoe.tuning.mode import JobType
@@ -67,12 +68,16 @@ def _size(where: str, value: object) -> str:
     return text
 
 
-def _instead_of(metric: str) -> str:
-    if metric != "throughput":
-        return ""
-    return (
-        "one model at a time is what is measured: tune with --aicore_num=1 and serve with one "
-        "session for each core, so that latency and throughput are the same"
+def _metric(where: str, value: object) -> object:
+    if words(where, value).lower() != "throughput":
+        return one_of("latency")(where, value)
+    raise OptionError(
+        where,
+        "throughput is not measured here: models are timed one at a time",
+        got=repr(value),
+        expected="latency",
+        hint="tune with --aicore_num=1 and serve with one session for each core: what one of them "
+        "gains in latency, all of them gain in throughput, as far as memory allows",
     )
 
 
@@ -119,7 +124,7 @@ _ROWS = (
     Setting(
         name="target_metric",
         meaning="what is made better",
-        parse=one_of("latency", instead=_instead_of),
+        parse=_metric,
         key="target_metric",
         default="latency",
     ),
