@@ -28,6 +28,7 @@ class StoredAnswer:
         speedup_low: Lower end of the interval of that.
         file: Bank file it is in.
         old_name: The target's name in that file, empty if it is the present one.
+        is_built_in: True if it came with the package.
     """
 
     key: str
@@ -38,6 +39,7 @@ class StoredAnswer:
     speedup_low: float | None
     file: Path
     old_name: str = ""
+    is_built_in: bool = False
 
 
 def strategy_to_json(schedule: Schedule, configuration: Configuration) -> dict[str, Any]:

@@ -80,17 +80,21 @@ class OperatorVerdict:
 
 
 class OperatorBank:
-    """The custom operator bank of one target, as the engine uses it.
+    """The custom operator bank of one target, as the engine uses it, and the built-in one behind.
 
     Args:
         journal: Below the root of the bank, see `bank_root`.
         core_num: Cores of the target, names the files.
+        built_in: Looked up where the custom bank has no record; it is never written.
     """
 
-    def __init__(self, journal: BankJournal, *, core_num: int) -> None:
+    def __init__(
+        self, journal: BankJournal, *, core_num: int, built_in: Bank | None = None
+    ) -> None:
         self._journal = journal
         self._bank = journal.bank
         self._core_num = core_num
+        self._built_in = built_in
 
     def file(self, op_type: str, soc_version: str | None = None) -> Path:
         """Return the bank file of a kernel family, for the target of this run if for no other."""
@@ -105,7 +109,8 @@ class OperatorBank:
 
         A record whose strategy this version cannot replay is a miss: it gets replaced. So is
         one in quarantine, see `quarantine_reason`. Where the target has no record, one under an
-        old name of the target counts, if it needs no feature this machine lacks.
+        old name of the target counts, then one of the built-in bank, if it needs no feature this
+        machine lacks.
 
         Raises:
             BankFormatError: the bank file or the quarantine is corrupt.
@@ -113,7 +118,9 @@ class OperatorBank:
         file = self.file(workload.op_type)
         record = self._record_at(file, key_of(workload))
         if record is None:
-            return self._find_under_old_name(workload)
+            found = self._find_under_old_name(workload)
+            has_flaw = self.flaw(workload) is not None  # it is tuned again, and replaced
+            return found if found is not None or has_flaw else self._find_built_in(workload)
         if self._journal.quarantine_reason(record) is not None:
             return None
         return self._answer(record, file)
@@ -136,6 +143,22 @@ class OperatorBank:
             if answer is not None:
                 return replace(answer, old_name=old_name)
         return None
+
+    def _find_built_in(self, workload: Workload) -> StoredAnswer | None:
+        if self._built_in is None:
+            return None
+        file = self._built_in.unified_file(
+            soc_version=self._journal.soc_version,
+            core_num=self._core_num,
+            op_type=workload.op_type,
+        )
+        record = self._built_in.find(file, key_of(workload))
+        if record is None or not self._fits(record, file):
+            return None
+        if self._journal.quarantine_reason(record) is not None:
+            return None
+        answer = self._answer(record, file)
+        return None if answer is None else replace(answer, is_built_in=True)
 
     def _fits(self, record: Record, file: Path) -> bool:
         """Return whether a record is known to have been measured without features missing here."""
@@ -266,12 +289,18 @@ class OperatorBank:
             if record is not None:
                 found.setdefault(source, []).append(record)
         for source, records in found.items():
-            file = root / source.relative_to(self._bank.root)
+            file = root / source.relative_to(self._root_of(source))
             file.parent.mkdir(parents=True, exist_ok=True)
             other.put(file, records)
             known = list(other.iter_provenance(file))
             noted = [n for r in records for n in self._bank.iter_provenance(source, r.key)]
             other.append_provenance(file, [entry for entry in noted if entry not in known])
+
+    def _root_of(self, file: Path) -> Path:
+        """Return the root of the bank a file belongs to."""
+        built_in = self._built_in
+        is_built_in = built_in is not None and file.is_relative_to(built_in.root)
+        return built_in.root if built_in is not None and is_built_in else self._bank.root
 
     def _record(
         self, workload: Workload, strategy: Mapping[str, Any], *, cost_us: float | None

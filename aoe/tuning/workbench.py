@@ -11,6 +11,7 @@ from pathlib import Path
 
 import onnx
 
+from aoe.bank.built_in import built_in_bank
 from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.bank.operators import bank_root
 from aoe.device.compiler import check_toolchain
@@ -33,6 +34,7 @@ from aoe.tuning.chosen_graph import ChosenGraph, chosen_before
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
 from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.progress import Progress
+from aoebank import Bank
 
 _OTHER_FILES = (
     *(".bin", ".csv", ".gz", ".html", ".json", ".log", ".md", ".npy", ".npz", ".onnx", ".pb"),
@@ -73,6 +75,7 @@ class Workbench:
         calibration: What its accuracy is checked on.
         runner: The measuring worker; its target is tuned for.
         journal: Of the custom bank.
+        built_in: Bank looked up after the custom one, None if there is to be none.
         versions: Of aoe, halide, onnxruntime.
         places: Where results go.
         scratch: Empty directory that goes with the workbench.
@@ -88,6 +91,7 @@ class Workbench:
     calibration: ModelInputs
     runner: Runner
     journal: BankJournal
+    built_in: Bank | None
     versions: Mapping[str, str]
     places: ResultPlaces
     scratch: Path
@@ -133,7 +137,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     entry = find_entry(settings.framework, source)
     device, target = resolve_target(settings.soc_version, settings.core_num)
     settings.precision.check(target)
-    root = bank_root(env, cwd)
+    root, built_in = bank_root(env, cwd), built_in_bank(env, cwd)
     toolchain = find_toolchain(env)
     check_toolchain(toolchain, target)
     model = entry.load(source)
@@ -164,6 +168,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             calibration=calibration,
             runner=runner,
             journal=_journal(root, target, model, versions),
+            built_in=built_in,
             versions=versions,
             places=places,
             scratch=scratch,

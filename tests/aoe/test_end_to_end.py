@@ -253,6 +253,22 @@ def test_second_run_leaves_the_records_alone(first: Tuned, second: OpatResult) -
     assert copy.bank_files() == before
 
 
+def test_built_in_bank_answers_where_the_custom_one_is_empty(first: Tuned, tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.bank.mkdir()
+    shutil.copy(first.place.model, place.model)
+    before = first.place.bank_files()
+    result = place.tune("out", env={"AOE_BUILT_IN_BANK": str(first.place.bank)})
+    added = [o for o in result.operators if o.schedule is not None]
+    assert added and {o.reason for o in added} == {"in the built-in bank"}
+    assert not any(o.search for o in added)
+    assert first.place.bank_files() == before
+    assert not place.bank_files()
+    assert [path.name for path in (place.root / "out/bank").rglob("*.json")] == [
+        path.name for path in (first.place.root / "first/bank").rglob("*.json")
+    ]
+
+
 def test_repeat_tune_searches_hits_again(first: Tuned, tmp_path: Path) -> None:
     copy = Place(tmp_path / "copy")
     shutil.copytree(first.place.root, copy.root)

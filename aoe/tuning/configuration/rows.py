@@ -206,6 +206,12 @@ _ROWS = (
         stands_for="`$ASCEND_CACHE_PATH/aoe_data`, else below `$HOME`",
     ),
     Setting(
+        name="built_in_bank",
+        meaning="root of the bank looked up after the custom one; `off` for none",
+        variable="AOE_BUILT_IN_BANK",
+        stands_for="the one of the package",
+    ),
+    Setting(
         name="c_compiler",
         meaning="links kernels",
         variable="CC",

@@ -74,8 +74,9 @@ def look_up(
     if repeat_tune:
         return Lookup(stored=stored, tune=True, reason="REPEAT_TUNE", flaw=flaw)
     if stored is not None:
+        where = "in the built-in bank" if stored.is_built_in else "in the bank"
         under = f", under the old name {stored.old_name}" if stored.old_name else ""
-        return Lookup(stored=stored, tune=False, reason=f"in the bank{under}")
+        return Lookup(stored=stored, tune=False, reason=f"{where}{under}")
     if quarantined is None and bank.is_hopeless(workload, trials, threshold=ACCEPT_SPEEDUP):
         reason = "default was best in an earlier search"
         return Lookup(stored=None, tune=False, reason=reason, flaw=flaw)

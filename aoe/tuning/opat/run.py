@@ -83,7 +83,9 @@ def run(context: TuneContext) -> OpatResult:
 
 
 def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
-    bank = OperatorBank(bench.journal, core_num=bench.runner.target.core_num)
+    bank = OperatorBank(
+        bench.journal, core_num=bench.runner.target.core_num, built_in=bench.built_in
+    )
     graph, profile, profiling_s = _profile_default(bench)
     plan = _plan(bench)
     found = find_operators(graph, profile, plan)

@@ -304,6 +304,6 @@ def _hint(place: Place, path: Path) -> str:
         return "set HOME to your home directory, or TUNE_BANK_PATH to an existing one"
     if place.source.startswith("--"):
         return f"create it (mkdir -m 750 {path}), or leave {place.source} out"
-    if path.exists():
+    if os.path.exists(path):  # noqa: PTH110 - a name too long is no error here
         return f"name a directory, or unset {place.source}"
     return f"create it (mkdir -m 750 {path}), or unset {place.source}"
