@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -56,7 +57,7 @@ def run_folder(
 ) -> None:
     """Tune every model of a directory, show progress, print what became of each.
 
-    A directory that is a dump is one model, and tuned as one.
+    A directory that is a model itself, such as a dump, is tuned as one.
 
     Raises:
         ModelNotFoundError: no such directory, or no model in it.
@@ -70,7 +71,8 @@ def run_folder(
     assert isinstance(folder, Path)
     models = find_models(folder)
     if models[0].path == folder:
-        run_tuning(settings, as_json=as_json, shown=shown, details=details)
+        only = replace(settings, framework=models[0].framework)
+        run_tuning(only, as_json=as_json, shown=shown, details=details)
         return
     done = tune_folder(
         settings,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from aoe.entry.protocol import Entry
 from aoe.entry.registry import ENTRIES
-from aoe.entry.torch_dump import DUMP_FILE
 from aoe.errors import ModelNotFoundError
 
 
@@ -28,9 +27,9 @@ class FoundModel:
 
 
 def find_models(folder: Path) -> tuple[FoundModel, ...]:
-    """Return the models of a directory, sorted by name; of its own directories, those of graphs.
+    """Return the models of a directory, sorted by name: files, and directories that are models.
 
-    A directory that is a dump itself is one model.
+    A directory that is a model itself, a dump of `aoe.torch.set_aoe` or a SavedModel, is one.
 
     Raises:
         ModelNotFoundError: no such directory, or no model in it.
@@ -39,15 +38,14 @@ def find_models(folder: Path) -> tuple[FoundModel, ...]:
     if not folder.is_dir():
         missing = "not a directory" if folder.exists() else "no such directory"
         raise ModelNotFoundError(where, missing)
-    if (folder / DUMP_FILE).exists():
-        return (FoundModel(path=folder, framework=None),)
-    found = tuple(_models_of(folder))
+    found = tuple(_folder_model(folder)) or tuple(_models_of(folder))
     if not found:
-        read = [f"*{suffix}" for entry in ENTRIES.values() for suffix in entry.suffixes]
+        files = [f"*{suffix}" for entry in ENTRIES.values() for suffix in entry.suffixes]
+        folders = [entry.folder_file for entry in ENTRIES.values() if entry.folder_file]
         raise ModelNotFoundError(
             where,
             "no model in it",
-            expected=", ".join((*read, f"or a dump of aoe.torch.set_aoe ({DUMP_FILE})")),
+            expected=", ".join((*files, f"or a directory with {' or '.join(folders)}")),
         )
     return found
 
@@ -57,12 +55,18 @@ def _models_of(folder: Path) -> Iterator[FoundModel]:
         if path.name.startswith("."):
             continue
         if path.is_dir():
-            if (path / DUMP_FILE).exists():
-                yield FoundModel(path=path, framework=None)
+            yield from _folder_model(path)
             continue
         for framework, entry in ENTRIES.items():
             if path.suffix.lower() in entry.suffixes:
                 yield FoundModel(path=path, framework=framework, weight=_weight(path, entry))
+
+
+def _folder_model(folder: Path) -> Iterator[FoundModel]:
+    """Yield the directory if it is a model itself."""
+    for framework, entry in ENTRIES.items():
+        if entry.folder_file and (folder / entry.folder_file).exists():
+            yield FoundModel(path=folder, framework=framework)
 
 
 def _weight(path: Path, entry: Entry) -> Path | None:

@@ -46,6 +46,7 @@ class Entry:
         takes_output_nodes: Whether it can be told which nodes are the outputs.
         suffixes: How its files end, in lower case: by these they are found in a directory.
         weight_suffix: How the second file ends, whose name is that of the first otherwise.
+        folder_file: File that makes the directory it lies in a model, where such there are.
     """
 
     framework: str
@@ -54,3 +55,4 @@ class Entry:
     takes_output_nodes: bool = False
     suffixes: tuple[str, ...] = ()
     weight_suffix: str = ""
+    folder_file: str = ""

@@ -120,5 +120,7 @@ def _add_opsets(whole: onnx.ModelProto, part: onnx.ModelProto, where: str) -> No
 
 
 TORCH_DUMP = Entry(
-    framework="PyTorch", load=lambda source: load_torch_dump(source.path, source.shapes)
+    framework="PyTorch",
+    load=lambda source: load_torch_dump(source.path, source.shapes),
+    folder_file=DUMP_FILE,
 )

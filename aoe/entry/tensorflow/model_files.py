@@ -180,4 +180,10 @@ def _named_as_in(
     }
 
 
-TENSORFLOW = Entry(framework="TensorFlow", load=load_tensorflow, takes_output_nodes=True)
+TENSORFLOW = Entry(
+    framework="TensorFlow",
+    load=load_tensorflow,
+    takes_output_nodes=True,
+    suffixes=(".pb", ".keras", ".h5", ".hdf5"),
+    folder_file="saved_model.pb",
+)

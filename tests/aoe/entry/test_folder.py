@@ -20,19 +20,26 @@ def _files(folder: Path, *names: str) -> None:
 
 def test_files_of_an_entry_and_dumps_are_models_and_nothing_else_is(tmp_path: Path) -> None:
     names = ("b.onnx", "A.ONNX", "a.onnx.data", "notes.txt", ".hidden.onnx", "sub/inner.onnx")
-    names += ("c.prototxt", "c.caffemodel")
+    names += ("c.prototxt", "c.caffemodel", "d.pb", "saved/saved_model.pb")
     _files(tmp_path, *names, "collected/dump.json")
     assert find_models(tmp_path) == (
         FoundModel(path=tmp_path / "A.ONNX", framework=5),
         FoundModel(path=tmp_path / "b.onnx", framework=5),
         FoundModel(path=tmp_path / "c.prototxt", framework=0, weight=tmp_path / "c.caffemodel"),
         FoundModel(path=tmp_path / "collected", framework=None),
+        FoundModel(path=tmp_path / "d.pb", framework=3),
+        FoundModel(path=tmp_path / "saved", framework=3),
     )
 
 
 def test_a_dump_is_one_model(tmp_path: Path) -> None:
     _files(tmp_path, "dump.json", "graph0.onnx")
     assert find_models(tmp_path) == (FoundModel(path=tmp_path, framework=None),)
+
+
+def test_a_saved_model_is_one_model(tmp_path: Path) -> None:
+    _files(tmp_path, "saved_model.pb", "keras_metadata.pb")
+    assert find_models(tmp_path) == (FoundModel(path=tmp_path, framework=3),)
 
 
 def test_second_file_goes_with_the_first_of_its_name(
