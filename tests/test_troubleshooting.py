@@ -17,6 +17,7 @@ from support.aoe_contract import ROOT, Runs, call
 from support.engine.models import chain_model, save_model
 
 from aoe.device.cpu.device import Cpu
+from aoe.folders.turns import Turns
 from aoe.measurement.load import CpuUse, MachineLoad
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
@@ -61,6 +62,14 @@ def _busy_operator(runs: Runs, work: Path) -> str:
     with contextlib.suppress(Exception):  # what comes of the operator is tested elsewhere
         operator._undecided(mock.Mock(op_name="n0"), None, mock.Mock(), found, told)
     return str(told.warn.call_args.args[0]).removeprefix("n0: ")
+
+
+def _waiting(runs: Runs, work: Path) -> str:
+    told: list[str] = []
+    first, second = Turns(work, ["cpu0"]), Turns(work, ["cpu0"], told.append)
+    with first.measuring(), contextlib.ExitStack() as held:
+        assert not second.take(held, wait_s=1.5)
+    return "\n".join(told)
 
 
 def _no_compiler(runs: Runs, work: Path) -> str:
@@ -216,12 +225,13 @@ def _interrupted(runs: Runs, work: Path) -> str:
 SCENES: Mapping[str, Callable[[Runs, Path], str]] = {
     "busy report": _busy_report,
     "busy operator": _busy_operator,
+    "waiting": _waiting,
     "no compiler": _no_compiler,
     "wrong compiler": _wrong_compiler,
     "no engine": _no_engine,
     "no model": lambda runs, work: _tuning(runs, "aoe --model=gone.onnx"),
     "open shape": _open_shape,
-    "other framework": lambda runs, work: _tuning(runs, "aoe --model=net.onnx --framework=3"),
+    "other framework": lambda runs, work: _tuning(runs, "aoe --model=net.onnx --framework=1"),
     "aoe option": lambda runs, work: _tuning(runs, "aoe --singleop=op.json"),
     "nothing tunable": lambda runs, work: runs.screens["plain"],
     "reasons": _reasons,

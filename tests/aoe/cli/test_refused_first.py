@@ -11,7 +11,7 @@ from support.engine.models import chain_model, save_model
 LINES = (
     "aoe --model=gone.onnx",
     "aoe --model=net.onnx --weight=net.caffemodel",
-    "aoe --model=net.onnx --framework=3",
+    "aoe --model=net.onnx --framework=1",
     "aoe --model=net.onnx --output=result.txt",
     "aoe --model=net.onnx --input_shape=z:1,2",
     "aoe --model=net.onnx --search=nothing",
