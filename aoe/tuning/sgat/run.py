@@ -24,7 +24,7 @@ from aoe.graph.subgraphs.forms import form_of
 from aoe.graph.subgraphs.splicing import Splice
 from aoe.om.file import Manifest, SubgraphUse, write_offline_model
 from aoe.ort.static_shapes import infer_tensors
-from aoe.results.files import TuningResult, write_json
+from aoe.results.files import TuningResult, write_report
 from aoe.results.sgat import SgatReport, sgat_report_to_json
 from aoe.settings import LARGEST_SEED
 from aoe.tuning.chosen_graph import ChosenGraph
@@ -65,7 +65,9 @@ def run(context: TuneContext) -> SgatResult:
         places = bench.places
         report = LiveReport(
             SgatReport(tuning_name=places.tuning_name),
-            lambda report: write_json(places.result_file, sgat_report_to_json(report)),
+            lambda report: write_report(
+                places.result_file, sgat_report_to_json(report), places.report
+            ),
             bench.stopwatch,
         )
         report.update()
