@@ -50,7 +50,7 @@ class OperatorTuningReport:
         if result.operators:
             write_operators(text, result)
         else:
-            text.line("nothing in this model is tunable: ONNX Runtime is left to it as it is")
+            text.line("nothing in this model is tunable: ONNX Runtime computes it as before")
         text.line(_whole_model(result))
         memory = result.judgement.memory
         if memory is not None and result.judgement.is_changed:
