@@ -23,6 +23,7 @@ from aoe.cli.options import (
     InputSets,
     JsonFlag,
     LogOption,
+    LookupOnlyOption,
     MixListOption,
     NonhomoSplitFlag,
     PrecisionModeOption,
@@ -175,6 +176,7 @@ def tune(
             help="How candidates are chosen: bayesian, genetic, random or exhaustive.",
         ),
     ] = "bayesian",
+    lookup_only: LookupOnlyOption = False,
     precision_mode: PrecisionModeOption = None,
     modify_mixlist: MixListOption = None,
     accuracy: AccuracyOption = None,
@@ -253,6 +255,7 @@ def tune(
         input_shape=input_shape,
         inputs=given_inputs(inputs, input_sets),
         output=output,
+        lookup_only=lookup_only,
         precision=precision,
         nonhomo_split=nonhomo_split,
         anonymous=anonymous,
@@ -274,6 +277,11 @@ def _print_versions(*, as_json: bool) -> None:
         except PackageNotFoundError:
             versions[name] = None
     finish(VersionReport(versions=versions), as_json=as_json)
+
+
+def atc_main() -> None:
+    """Run `aoe compile` and exit with its code: the console script `aoe-atc`."""
+    sys.exit(run_app(app, ["compile", *sys.argv[1:]]))
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Commands that use results": ("demo", "run", "benchmark", "inspect"),
+    "Commands that use results": ("demo", "compile", "run", "benchmark", "inspect"),
     "Before tuning": ("doctor",),
 }
 OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
@@ -22,7 +22,14 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--device",
     ),
     "What is tuned": ("--job_type", "--Fnonhomo_split", "--script"),
-    "Search": ("--tuning_time_limit", "--trials", "--search", "--seed", "--config"),
+    "Search": (
+        "--tuning_time_limit",
+        "--trials",
+        "--search",
+        "--seed",
+        "--lookup_only",
+        "--config",
+    ),
     "Precision": (
         "--precision_mode",
         "--modify_mixlist",
@@ -49,6 +56,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "doctor": ("aoe doctor", "aoe doctor --config sgat_config.json --json"),
     "demo": ("aoe demo",),
+    "compile": (
+        "aoe compile --model=net.onnx --framework=5 --op_bank_path=bank --output=net",
+        "aoe compile --model=net.onnx --op_compiler_cache_dir=out --output=net",
+    ),
     "run": ("aoe run out/net_tune.om --input random", "aoe run out/net_tune.om --input x:x.npy"),
     "benchmark": (
         "aoe benchmark out/net_tune.om",

@@ -49,6 +49,12 @@ InputSets = Annotated[
     ),
 ]
 
+LookupOnlyOption = Annotated[
+    bool,
+    typer.Option(
+        "--lookup_only", help="Take what the bank has; nothing is tried, measured or remembered."
+    ),
+]
 PrecisionModeOption = Annotated[
     str | None,
     typer.Option(

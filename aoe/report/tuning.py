@@ -66,7 +66,10 @@ class OperatorTuningReport:
         text.line(f"tuned model: {result.om_file}")
         text.line(_bank(result.bank / result.target.soc_version))
         lower = f" ({result.precision.value})" if result.precision.is_lower else ""
-        text.line(finished_line(result, _reason_for_nothing(result)) + lower)
+        reason = _reason_for_nothing(result)
+        if not result.judgement.estimate.pairs and result.judgement.kept:
+            reason = "only looked up, nothing was measured"
+        text.line(finished_line(result, reason) + lower)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +252,9 @@ def _whole_model(result: OpatResult) -> str:
             f"{conditions}, ONNX Runtime with all optimisations)"
         )
     precision = f" in {result.precision.value}" if result.precision.is_lower else ""
+    if not estimate.pairs:
+        count = len(result.judgement.kept)
+        return f"whole model{precision}: {count} kernels of the bank, looked up and not measured"
     return (
         f"whole model{precision}: {result.baseline_ms:.3f} ms -> {result.tuned_ms:.3f} ms, "
         f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "

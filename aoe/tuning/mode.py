@@ -10,12 +10,38 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from aoe.errors import OptionError
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 
 if TYPE_CHECKING:
     from aoe.gradients.training import TrainingProgram
     from aoe.ort.inputs import InputSet
     from aoe.tuning.progress import Progress
+
+
+class CacheMode(StrEnum):
+    """What becomes of compiled kernels. Source: CANN's `ACL_OP_COMPILER_CACHE_MODE`."""
+
+    ENABLE = "enable"
+    """Taken from earlier runs and kept for later ones."""
+    DISABLE = "disable"
+    """Neither."""
+    FORCE = "force"
+    """Compiled anew and kept."""
+
+
+def parse_cache_mode(text: str, where: str = "cache_mode") -> CacheMode:
+    """Return the mode a text names.
+
+    Raises:
+        OptionError: it names none.
+    """
+    try:
+        return CacheMode(text)
+    except ValueError as error:
+        raise OptionError(
+            where, "no mode of the cache", got=repr(text), expected=" or ".join(CacheMode)
+        ) from error
 
 
 class JobType(StrEnum):
@@ -75,6 +101,9 @@ class TuneSettings:
         batch: Candidates that are proposed and compiled at once.
         run_loop: Least runs that figures stand on; None for what the policies say.
         work_path: Where results go that have no other place; None for the working directory.
+        lookup_only: True to take what the bank has, and try and measure nothing.
+        cache_mode: What becomes of compiled kernels.
+        cache_dir: Where they are; None for the cache of the user.
     """
 
     model: Path | TrainingProgram
@@ -101,6 +130,9 @@ class TuneSettings:
     batch: int = 4
     run_loop: int | None = None
     work_path: Path | None = None
+    lookup_only: bool = False
+    cache_mode: CacheMode = CacheMode.ENABLE
+    cache_dir: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from aoe.device.registry import device_of
+from aoe.errors import OptionError
 from aoe.folders.scratch import ScratchFolder
 from aoe.settings import environment, with_bank
 from aoe.tuning.configuration.resolving import configure, configured
-from aoe.tuning.mode import ModeResult, OneOfMany, TuneContext, TuneSettings
+from aoe.tuning.mode import (
+    JobType,
+    ModeResult,
+    OneOfMany,
+    TuneContext,
+    TuneSettings,
+    parse_cache_mode,
+)
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.progress import Progress, SilentProgress
 from aoe.tuning.registry import get_mode
@@ -100,6 +108,9 @@ def tune(
     batch: int | None = None,
     run_loop: int | None = None,
     config: str | os.PathLike[str] | None = None,
+    lookup_only: bool = False,
+    cache_mode: str = "enable",
+    cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> TuneResult:
     """Tune a model for the machine it runs on, as the command `aoe` does.
@@ -145,6 +156,9 @@ def tune(
         batch: Candidates that are proposed and compiled at once, 1 to 64.
         run_loop: Least pairs of runs the final figures stand on, 1 to 2048.
         config: File of settings, `sgat_config.json` or an `aoe.ini`; arguments count more.
+        lookup_only: Whether only what the bank has is taken, and nothing tried or measured.
+        cache_mode: What becomes of compiled kernels: enable, disable or force.
+        cache_dir: Where they are kept; None for the cache of the user.
         progress: Is told what happens; None for silence.
 
     Returns:
@@ -181,6 +195,9 @@ def tune(
             input_shape=_shape_text(input_shape),
             inputs=_input_sets(inputs, scratch),
             output=Path(output) if output is not None else None,
+            lookup_only=lookup_only,
+            cache_mode=parse_cache_mode(cache_mode),
+            cache_dir=Path(cache_dir) if cache_dir is not None else None,
             precision=parse_precision(
                 precision_mode,
                 Path(modify_mixlist) if modify_mixlist is not None else None,
@@ -231,6 +248,13 @@ def tune_with(
         now=now,
         one_of_many=one_of_many,
     )
+    if settings.lookup_only and settings.job_types != (JobType.OPAT,):
+        raise OptionError(
+            "--lookup_only",
+            "only operators are looked up",
+            got=",".join(settings.job_types),
+            expected=f"--job_type={JobType.OPAT.number}",
+        )
     modes = [get_mode(job) for job in settings.job_types]
     device, number = device_of(settings.soc_version or ""), settings.device_id
     with nullcontext() if number is None else device.pinned(number):

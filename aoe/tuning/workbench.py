@@ -32,7 +32,7 @@ from aoe.settings import cache_limit, cache_path, lock_path, work_path
 from aoe.target import Target, unmet_cores
 from aoe.tuning.chosen_graph import ChosenGraph, chosen_before
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
-from aoe.tuning.mode import JobType, TuneContext, TuneSettings
+from aoe.tuning.mode import CacheMode, JobType, TuneContext, TuneSettings
 from aoe.tuning.progress import Progress
 from aoebank import Bank
 
@@ -174,7 +174,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             scratch=scratch,
             progress=context.progress,
             stopwatch=stopwatch,
-            objects=object_cache(env, target),
+            objects=object_cache(settings, env, cwd, target),
             chosen=chosen_before(context.earlier),
         )
 
@@ -190,16 +190,21 @@ def _source(context: TuneContext, job: JobType) -> ModelSource:
     )
 
 
-def object_cache(env: Mapping[str, str], target: Target) -> ObjectCache | None:
+def object_cache(
+    settings: TuneSettings, env: Mapping[str, str], cwd: Path, target: Target
+) -> ObjectCache | None:
     """Return where compiled kernels are kept, None for nowhere.
 
     Raises:
         OptionError: `AOE_CACHE_SIZE` is not a size.
     """
     root, limit_bytes = cache_path(env), cache_limit(env)
-    if root is None or not limit_bytes:
+    if settings.cache_dir is not None:
+        root = cwd / settings.cache_dir
+    if root is None or not limit_bytes or settings.cache_mode is CacheMode.DISABLE:
         return None
-    return ObjectCache(root / "kernels", target, limit_bytes=limit_bytes)
+    renew = settings.cache_mode is CacheMode.FORCE
+    return ObjectCache(root / "kernels", target, limit_bytes=limit_bytes, renew=renew)
 
 
 def library_versions() -> dict[str, str]:

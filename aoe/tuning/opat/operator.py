@@ -111,7 +111,7 @@ def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> Tune
     lookup = look_up(
         tools.bank,
         operator.workload,
-        repeat_tune=settings.repeat_tune,
+        repeat_tune=settings.repeat_tune and not settings.lookup_only,
         trials=settings.trials,
         flaw_of=partial(_flaw_of, operator, tools.runner),
     )
@@ -119,6 +119,8 @@ def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> Tune
         tools.progress.warn(f"{operator.op_name}: its record counts as a miss, {lookup.flaw}")
     if not lookup.tune:
         return _from_bank(operator, lookup.stored, lookup.reason)
+    if settings.lookup_only:
+        return _from_bank(operator, lookup.stored, f"{lookup.reason}, and only looked up")
     if tools.left_s() <= 0 or tools.trials_left < 1:
         reason = OUT_OF_TIME if tools.left_s() <= 0 else "max_tuning_count was reached"
         return _from_bank(operator, lookup.stored, reason)

@@ -21,8 +21,9 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.graph.reshapes import sink_reshapes
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FUSIBLE
+from aoe.kernels.roofline import MachineRates
 from aoe.om.file import KernelUse, Manifest, write_offline_model
-from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_model
+from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.results.files import TuningResult, write_report
 from aoe.results.opat import OpatReport, opat_report_to_json
@@ -149,6 +150,7 @@ def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile, float]
             bench.scratch,
             device.open_session,
             threads=threads,
+            runs=1 if bench.settings.lookup_only else RUNS,
             most_s=_PROFILING_SHARE * bench.stopwatch.left_s(),
             inputs=bench.inputs,
         )
@@ -185,9 +187,17 @@ def _tools(
     )
 
 
+def _rates(bench: Workbench) -> MachineRates:
+    """Return what the machine can do; where nothing is searched, no order depends on it."""
+    if bench.settings.lookup_only:
+        return MachineRates(multiply_adds_per_us=1.0, bytes_per_us=1.0)
+    found: MachineRates = bench.runner.call("machine_rates", timeout_s=_RATES_TIMEOUT_S)
+    return found
+
+
 def _agenda(bench: Workbench, profile: ModelProfile, searching: Stopwatch) -> Agenda:
     return Agenda(
-        rates=bench.runner.call("machine_rates", timeout_s=_RATES_TIMEOUT_S),
+        rates=_rates(bench),
         target=KernelTarget.of(bench.runner.target),
         model_us=sum(profile.node_us.values()) or 1.0,
         trials=bench.settings.trials,
@@ -231,6 +241,8 @@ def _profile_tuned(
     """Return where the time of the tuned model goes; empty where there is no time to see."""
     if not judgement.kept:
         return untuned
+    if bench.settings.lookup_only:
+        return ModelProfile(node_us={}, model_us=untuned.model_us, runs=0)
     left_s = bench.stopwatch.left_s() - costs.finishing_s
     if left_s < costs.profiling_s(LEAST_RUNS):
         bench.progress.step("the time limit leaves no time to profile the tuned model")

@@ -103,8 +103,9 @@ class ModelComparer(Generic[P]):
         """Seconds without which nothing can be proven."""
         return (_LEAST_PROCESSES + 1) * self._costs.comparison_s(hurried(self._final))
 
-    def unmeasured(self) -> ModelGain:
-        """Return what is known about the untuned model without another comparison."""
+    def unmeasured(self, kept: Sequence[P]) -> ModelGain:
+        """Write the model with `kept` and return what is known of it without a comparison."""
+        self._assembly.write_model(kept)
         alone = (self._costs.run_s * 1e6,)
         return ModelGain(
             comparison=ModelComparison(

@@ -128,11 +128,29 @@ class Judge(Generic[P]):
             return self.undecided(kernels)
         return self._concluded(right, self._comparer.once, demand_gain=False)
 
+    def take(self, kernels: Sequence[P]) -> Judgement[P]:
+        """Return the model with all of these kernels that compute rightly in it; none is timed.
+
+        Args:
+            kernels: Kernels in the library.
+        """
+        try:
+            right = self._correct(list(kernels))
+        except TimeIsUpError:
+            return self.undecided(kernels)
+        gain = self._comparer.unmeasured(right)
+        return Judgement(
+            kept=tuple(sorted(right, key=lambda kernel: kernel.name)),
+            drops=self._drops,
+            comparison=gain.comparison,
+            estimate=gain.estimate,
+        )
+
     def undecided(self, kernels: Sequence[P]) -> Judgement[P]:
         """Return the model without these kernels: there was no time to look at them in it."""
         drop = Drop(reason=_NO_TIME, is_final=False)
         self._drops |= {kernel.name: drop for kernel in kernels}
-        gain = self._comparer.unmeasured()
+        gain = self._comparer.unmeasured(())
         return Judgement(
             kept=(), drops=self._drops, comparison=gain.comparison, estimate=gain.estimate
         )

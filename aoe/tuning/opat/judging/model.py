@@ -59,18 +59,23 @@ def judge_model(
     held = accuracy.kernels if accuracy is not None else in_library
     kernels = [kernel for kernel in held if verdicts[kernel.key] is not Event.DROPPED]
     known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels)
-    bench.progress.step("judging the whole model")
+    lookup_only = bench.settings.lookup_only
+    bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
     judge = Judge(comparer, bench.progress.step)
-    judgement = judge.confirm(kernels) if known else judge.judge(kernels)
+    if lookup_only:
+        judgement = judge.take(kernels)
+    else:
+        judgement = judge.confirm(kernels) if known else judge.judge(kernels)
     # what stays after a confirmation has been noted by the run that judged it
     news = [kernel for kernel in kernels if not known or kernel not in judgement.kept]
     news = [kernel for kernel in news if judgement.is_decided(kernel)]
     if judgement.undecided:
         bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")
-    bank.note([(kernel.source.workload, _model_verdict(kernel, judgement)) for kernel in news])
+    if not lookup_only:
+        bank.note([(kernel.source.workload, _model_verdict(kernel, judgement)) for kernel in news])
     if keeper is not None and accuracy is not None:
         judgement = _still_accurate(keeper, accuracy, judge, judgement)
-    if bench.chosen is not None:
+    if bench.chosen is not None and not lookup_only:
         judgement = _against_imported(bench, comparer, assembly, judgement)
     if len(judgement.kept) < len(in_library):
         assembly.build(judgement.kept)  # the library a second run will build
@@ -92,7 +97,7 @@ def _against_imported(
         gain = comparer.for_the_record(judgement.kept, assembly.imported)
     except TimeIsUpError:
         bench.progress.warn("the time limit left no time to measure it: no gain is claimed")
-        gain = comparer.unmeasured()
+        gain = comparer.unmeasured(judgement.kept)
     return replace(judgement, comparison=gain.comparison, estimate=gain.estimate, graph_chosen=True)
 
 

@@ -22,6 +22,7 @@ from aoe.device.cpu.device import Cpu
 from aoe.device.forks import NO_TIME
 from aoe.errors import RunTimeoutError
 from aoe.graph.weights import WeightStore
+from aoe.om.file import MODEL, unpack
 from aoe.ort import profile
 from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
@@ -228,7 +229,9 @@ def test_limit_holds_whichever_phase_is_slow(
     result = timed.tune(limit_s)
     trial_s = costs.trial_s + costs.compile_s + 4.0
     assert timed.clock.now_s <= limit_s * (1 + _SLACK) + trial_s, timed.clock.spent_s
-    assert result.om_file.exists()
+    unpack(result.om_file, timed.root / "unpacked")
+    nodes = onnx.load(str(timed.root / "unpacked" / MODEL), load_external_data=False).graph.node
+    assert any(node.domain == "aoe" for node in nodes) == bool(result.judgement.kept)
     if not result.judgement.kept:
         assert result.speedup == 1.0
         assert "time limit" in " ".join(timed.progress.texts("warn")), timed.clock.spent_s

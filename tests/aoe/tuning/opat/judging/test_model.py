@@ -133,6 +133,7 @@ class Model:
                 accept_busy=self.accept_busy,
                 precision=self.precision,
                 run_loop=None,
+                lookup_only=False,
             ),
             chosen=None,
             runner=runner,

@@ -1,0 +1,143 @@
+"""`aoe compile`, and `aoe-atc`: a model and a bank in, an `.om` file out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aoe.cli.options import InputFiles, InputSets, JsonFlag, QuietFlag, given_inputs
+from aoe.errors import OptionError
+from aoe.settings import environment, with_bank
+from aoe.tuning.mode import CacheMode, JobType, TuneSettings
+from aoebank import say
+
+_RESULT_BANK = "bank"
+"""Folder with the records of a model in the directory of its results."""
+
+
+def command(
+    model: Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="Model file.")],
+    output: Annotated[
+        Path, typer.Option("--output", metavar="NAME", help="The .om file; .om may be left out.")
+    ],
+    framework: Annotated[
+        int,
+        typer.Option(
+            "--framework", "-f", help="Kind of the model: 0 = Caffe, 5 = ONNX.", metavar="N"
+        ),
+    ] = 5,
+    weight: Annotated[
+        Path | None,
+        typer.Option(
+            "--weight", "-w", metavar="FILE", help="Weights of a Caffe model (caffemodel)."
+        ),
+    ] = None,
+    input_shape: Annotated[
+        str | None,
+        typer.Option(
+            "--input_shape",
+            metavar="SHAPES",
+            help='Shapes of inputs that leave them open: "name:1,3,224,224;other:1,16".',
+        ),
+    ] = None,
+    inputs: InputFiles = None,
+    input_sets: InputSets = None,
+    soc_version: Annotated[
+        str | None,
+        typer.Option("--soc_version", metavar="NAME", help="Target; default is this CPU."),
+    ] = None,
+    op_bank_path: Annotated[
+        Path | None,
+        typer.Option("--op_bank_path", metavar="DIR", help="Bank; default is as for tuning."),
+    ] = None,
+    mdl_bank_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--mdl_bank_path",
+            metavar="DIR",
+            help="Bank of subgraphs, for --aoe_mode=sgat; the same as --op_bank_path.",
+        ),
+    ] = None,
+    op_compiler_cache_mode: Annotated[
+        CacheMode,
+        typer.Option(
+            "--op_compiler_cache_mode",
+            help="Take compiled kernels and keep them (enable), neither, or compile anew (force).",
+        ),
+    ] = CacheMode.ENABLE,
+    op_compiler_cache_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--op_compiler_cache_dir",
+            metavar="DIR",
+            help="Where compiled kernels are; a directory of tuning results is the bank, too.",
+        ),
+    ] = None,
+    aoe_mode: Annotated[
+        str | None,
+        typer.Option(
+            "--aoe_mode", metavar="MODE", help="Tune first: 1 (or sgat), 2 (or opat), or both."
+        ),
+    ] = None,
+    quiet: QuietFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Convert a model with what a bank has for it; nothing is tried or measured."""
+    from aoe.cli.tune_command import run_tuning
+
+    bank = _bank(op_bank_path, mdl_bank_path, op_compiler_cache_dir)
+    settings = TuneSettings(
+        model=model,
+        framework=framework,
+        weight=weight,
+        job_types=_jobs(aoe_mode),
+        input_shape=input_shape,
+        inputs=given_inputs(inputs, input_sets),
+        output=output if output.suffix == ".om" else output.with_name(f"{output.name}.om"),
+        soc_version=soc_version,
+        lookup_only=aoe_mode is None,
+        cache_mode=op_compiler_cache_mode,
+        cache_dir=op_compiler_cache_dir,
+    )
+    env: Mapping[str, str] = environment()
+    if bank is not None and aoe_mode is not None:
+        env = with_bank(env, bank)
+    elif bank is not None:  # which has to be there
+        env = {**env, "TUNE_BANK_PATH": str(bank.resolve())}
+    run_tuning(settings, as_json=as_json, shown=not quiet, env=env)
+
+
+def _jobs(aoe_mode: str | None) -> tuple[JobType, ...]:
+    """Return the modes that tune first; operators alone are looked up."""
+    from aoe.tuning.registry import parse_job_types
+
+    if aoe_mode is None:
+        return (JobType.OPAT,)
+    jobs = parse_job_types(aoe_mode, "--aoe_mode")
+    if JobType.GDAT in jobs:
+        raise OptionError("--aoe_mode", "gradients are no part of a model", got=aoe_mode)
+    say(f"--aoe_mode={aoe_mode}: {', then '.join(job.words for job in jobs)}")
+    return jobs
+
+
+def _bank(operators: Path | None, subgraphs: Path | None, cache: Path | None) -> Path | None:
+    """Return the bank that is meant, None for that of the environment.
+
+    Raises:
+        OptionError: there are two.
+    """
+    if operators is not None and subgraphs is not None and operators != subgraphs:
+        raise OptionError(
+            "--mdl_bank_path",
+            "another bank than --op_bank_path; both kinds of records are in one",
+            got=subgraphs,
+            expected=str(operators),
+        )
+    named = operators or subgraphs
+    if named is None and cache is not None and (cache / _RESULT_BANK).is_dir():
+        named = cache / _RESULT_BANK
+        say(f"{cache} is a directory of results: its bank is used")
+    return named

@@ -1,0 +1,152 @@
+"""`aoe compile`: a model and a bank in, an `.om` file out, and never a trial."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.engine.models import conv_net, save_model
+
+from aoe.bank.operators import OperatorBank
+from aoe.cli import app, tune_command
+from aoe.cli.app import atc_main
+from aoe.cli.compile import command
+from aoe.errors import OptionError
+from aoe.execute.runner import Runner
+from aoe.om.file import read_manifest
+from aoe.om.loading import load
+from aoe.tuning.mode import CacheMode, JobType, TuneSettings
+from aoe.tuning.opat.judging.comparing import ModelComparer
+from aoe.tuning.run import tune
+
+
+class Asked(list[tuple[TuneSettings, Mapping[str, str]]]):
+    """What runs were asked for."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Return what the command would have run."""
+    found = Asked()
+    monkeypatch.setattr(
+        tune_command,
+        "run_tuning",
+        lambda settings, *, as_json, shown, env: found.append((settings, env)),
+    )
+    return found
+
+
+@pytest.mark.parametrize(("output", "file"), [("net", "net.om"), ("a.b.om", "a.b.om")])
+def test_bank_is_looked_up_and_the_file_is_named_as_atc_names_it(
+    asked: Asked, tmp_path: Path, output: str, file: str
+) -> None:
+    command(
+        model=Path("net.onnx"),
+        output=Path(output),
+        op_bank_path=tmp_path,
+        op_compiler_cache_mode=CacheMode.FORCE,
+        op_compiler_cache_dir=Path("cache"),
+    )
+    ((settings, env),) = asked
+    assert settings.lookup_only and settings.job_types == (JobType.OPAT,)
+    assert settings.output == Path(file)
+    assert (settings.cache_mode, settings.cache_dir) == (CacheMode.FORCE, Path("cache"))
+    assert env["TUNE_BANK_PATH"] == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "jobs", "words"),
+    [
+        ("2", (JobType.OPAT,), "--aoe_mode=2: operator tuning (OPAT)"),
+        ("1,2", (JobType.SGAT, JobType.OPAT), "subgraph tuning (SGAT), then operator tuning"),
+        ("opat", (JobType.OPAT,), "operator tuning (OPAT)"),
+    ],
+)
+def test_mode_tunes_first_and_its_reading_is_printed(
+    asked: Asked,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    mode: str,
+    jobs: tuple[JobType, ...],
+    words: str,
+) -> None:
+    bank = tmp_path / "new"
+    command(model=Path("net.onnx"), output=Path("net"), op_bank_path=bank, aoe_mode=mode)
+    ((settings, _),) = asked
+    assert not settings.lookup_only and settings.job_types == jobs
+    assert words in capsys.readouterr().err
+    assert bank.is_dir()
+
+
+def test_directory_of_results_is_a_bank(
+    asked: Asked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bank").mkdir()
+    command(model=Path("net.onnx"), output=Path("net"), op_compiler_cache_dir=tmp_path)
+    assert asked[0][1]["TUNE_BANK_PATH"] == str(tmp_path / "bank")
+    assert "its bank is used" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"aoe_mode": "4"},
+        {"aoe_mode": "7"},
+        {"op_bank_path": Path("a"), "mdl_bank_path": Path("b")},
+    ],
+)
+def test_what_cannot_be_meant_is_refused(asked: Asked, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        command(model=Path("net.onnx"), output=Path("net"), **options)
+    assert asked == []
+
+
+def test_console_script_is_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[list[str]] = []
+    monkeypatch.setattr(app, "run_app", lambda app, arguments: given.append(arguments) or 0)
+    monkeypatch.setattr(sys, "argv", ["aoe-atc", "--model=m.onnx"])
+    with pytest.raises(SystemExit):
+        atc_main()
+    assert given == [["compile", "--model=m.onnx"]]
+
+
+def test_other_modes_are_not_looked_up(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="only operators are looked up"):
+        tune(tmp_path / "net.onnx", job_type="sgat", lookup_only=True)
+
+
+def test_models_share_a_bank_and_nothing_is_tried_measured_or_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("AOE_ACCEPT_BUSY", "True")
+    model, bank = save_model(conv_net(), tmp_path / "net.onnx"), tmp_path / "bank"
+    tune(model, bank=bank, output=tmp_path / "out", trials=2)
+    if not list(bank.rglob("*.json")):
+        pytest.skip("no kernel was proven faster on this machine now")
+    before = {file: file.read_bytes() for file in bank.rglob("*") if file.is_file()}
+    tasks: list[str] = []
+    call = Runner.call
+
+    def noted(runner: Runner, task: str, **arguments: Any) -> Any:
+        tasks.append(task)
+        return call(runner, task, **arguments)
+
+    monkeypatch.setattr(Runner, "call", noted)
+    for wrong in ("once", "for_the_record", "without"):
+        monkeypatch.delattr(ModelComparer, wrong)
+    monkeypatch.delattr(OperatorBank, "note")
+    files = []
+    for name in ("first.om", "second.om"):
+        found = tune(model, bank=bank, output=tmp_path / name, lookup_only=True)
+        assert found.speedup == 1.0
+        files.append((tmp_path / name).read_bytes())
+    assert files[0] == files[1]
+    assert set(tasks) <= {"check_schedule", "compile_kernels", "compare_models"}
+    assert tasks.count("compile_kernels") <= 1  # the second time all of them are kept
+    assert read_manifest(tmp_path / "first.om").kernels
+    load(tmp_path / "first.om")
+    assert {file: file.read_bytes() for file in bank.rglob("*") if file.is_file()} == before
