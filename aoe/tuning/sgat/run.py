@@ -45,9 +45,17 @@ from aoebank import Event
 
 
 def check(context: TuneContext) -> None:
-    """Refuse a training program, an unknown search and an odd seed; see `Mode.check`."""
+    """Refuse a training program, an unknown search, an odd seed, a bound nobody would check."""
     model_path(context, JobType.SGAT)
     search, seed = context.settings.search, context.settings.seed
+    is_alone = JobType.OPAT not in context.settings.job_types
+    if context.settings.precision.accuracy is not None and is_alone:
+        raise OptionError(
+            "--accuracy",
+            "subgraph tuning has a fixed tolerance for every result, and checks no other bound",
+            got=str(context.settings.precision.accuracy),
+            hint="--job_type=sgat,opat checks it on the whole model",
+        )
     if not 0 <= seed <= LARGEST_SEED:
         raise OptionError("--seed", "no seed", got=seed, expected=f"0 to {LARGEST_SEED}")
     if search not in SEARCHES:

@@ -18,17 +18,19 @@ import pytest
 from support.engine.subgraphs import c2f_network
 
 import aoe
-from aoe.errors import RunError
+from aoe.errors import OptionError, RunError
 from aoe.execute.messages import ModelPart
 from aoe.graph.rewrites.registry import RULES
 from aoe.measurement import Outcome
 from aoe.om.file import read_manifest
+from aoe.report.tuning import report_of
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
-from aoebank import validate
+from aoebank import emit, validate
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -269,3 +271,37 @@ def test_operators_are_tuned_in_the_graph_that_was_chosen(run: Run) -> None:
     assert model.fallback_reason == ""
     texts = run.progress.texts("step")
     assert "measuring the whole model against the imported one" in texts
+
+
+def test_bound_on_accuracy_that_nobody_would_check_is_refused(run: Run) -> None:
+    precision = parse_precision(None, None, accuracy="cosine>=0.999")
+    with pytest.raises(OptionError, match=r"--accuracy: subgraph tuning has a fixed tolerance"):
+        run.tune(precision=precision)
+    assert not (run.place / "out").exists()
+
+
+def test_screen_tells_forms_figures_and_where_things_are(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = run.tune()
+    emit(report_of(result), as_json=False, no_color=True)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "convolution-split@1" in text
+    assert " ms, 1.7" in text and "against ONNX Runtime with all optimisations" in text
+    assert f"bank: {result.bank_file}" in text
+    assert "process finished. Performance improved by 7" in text
+    emit(report_of(result), as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "aoe.sgat/1"
+    summary = document["summary"]
+    assert summary == json.loads((run.place / "out/summary.json").read_text())
+    assert {row["graph_id"] for row in summary["subgraphs"] if row["in_model"]} == result.used_ids
+
+
+def test_screen_says_why_nothing_was_gained(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run.script = _by_splits(1.0)
+    emit(report_of(run.tune()), as_json=False, no_color=True)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "whole model: unchanged, no other form is kept" in text
+    assert "(no record yet)" in text
+    assert "Performance not improved: every subgraph is fastest as it is" in text
