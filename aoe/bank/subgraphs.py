@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aoe.bank.journal import CHANGES, BankJournal, Note
+from aoe.bank.operators import SETTLED_HALF_WIDTH
 from aoe.bank.subgraph_record import (
     NodeFeature,
     SubgraphStrategy,
@@ -154,10 +156,23 @@ class SubgraphBank:
             ],
         )
 
-    def is_hopeless(self, graph_id: str, options: Sequence[str]) -> bool:
-        """Return whether an earlier search among the same options found nothing here."""
+    def is_hopeless(
+        self, graph_id: str, options: Sequence[str], *, threshold: float = math.inf
+    ) -> bool:
+        """Return whether an earlier search among the same options found nothing here.
+
+        Args:
+            graph_id: What was searched.
+            options: What there is to choose.
+            threshold: Speed-up that was asked for; a wide interval around it proves nothing.
+        """
         entry = self._journal.last_failure(self.file, graph_id, where=self._here())
-        return entry is not None and entry.search.get("options") == list(options)
+        if entry is None or entry.search.get("options") != list(options):
+            return False
+        low, high = entry.speedup_low, entry.speedup_high
+        if low is None or high is None or high <= threshold:
+            return True
+        return high - low <= SETTLED_HALF_WIDTH * (low + high)
 
     def model_verdict(self, graph_id: str) -> Event | None:
         """Return whether this very model kept or dropped the strategy of a record, None if open."""

@@ -126,7 +126,9 @@ def tune_subgraph(subgraph: Subgraph, tools: SubgraphTools) -> TunedSubgraph:
     usable = stored if stored is not None and not flaw else None
     if usable is not None and not tools.repeat_tune:
         return _from_bank(subgraph, usable)
-    if not tools.repeat_tune and tools.bank.is_hopeless(subgraph.graph_id, subgraph.options):
+    if not tools.repeat_tune and tools.bank.is_hopeless(
+        subgraph.graph_id, subgraph.options, threshold=ACCEPT_SPEEDUP
+    ):
         reason = "default was best in an earlier search"
         return TunedSubgraph(subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason=reason)
     found = _search(subgraph, tools, usable)

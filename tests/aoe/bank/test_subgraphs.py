@@ -143,6 +143,21 @@ def test_search_that_found_nothing_is_believed_for_the_same_options(tmp_path: Pa
     assert not _bank(tmp_path, onnxruntime="9.9").is_hopeless("7", ["a", "b"])
 
 
+@pytest.mark.parametrize(
+    ("speedup", "half_width", "believed"),
+    [(0.9, 0.05, True), (1.005, 0.004, True), (1.0, 0.2, False), (1.5, 0.6, False)],
+)
+def test_search_that_noise_decided_is_not_believed(
+    tmp_path: Path, speedup: float, half_width: float, believed: bool
+) -> None:
+    bank = _bank(tmp_path)
+    note = replace(
+        _note(Event.UNSATISFIED, options=["a"]), estimate=make_estimate(speedup, half_width)
+    )
+    bank.note([("7", note)])
+    assert bank.is_hopeless("7", ["a"], threshold=1.01) is believed
+
+
 def test_model_s_verdict_is_of_the_record_as_it_is(tmp_path: Path) -> None:
     bank = _bank(tmp_path)
     bank.save("7", NODES, STRATEGIES[1], _note(Event.ADD))
