@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
-    from aoebank.report.output import Report, Text, emit, make_console, say
+    from aoebank.report.output import Report, Text, emit, make_console, plural, say
     from aoebank.storage.bank import Bank
     from aoebank.storage.quarantine import load_quarantine
     from aoebank.storage.readers.environment import current_environment, resolve_bank
@@ -166,6 +166,7 @@ __all__ = [
     "old_soc_versions",
     "overview",
     "pack",
+    "plural",
     "quarantine_add",
     "quarantine_list",
     "quarantine_remove",
@@ -304,7 +305,7 @@ _HOMES = {
     "ops.validate.explain": ("Explanation",),
     "ops.validate.fix": ("FixOutcome",),
     "ops.validate.run": ("ValidateResult",),
-    "report.output": ("Report", "Text", "emit", "make_console", "say"),
+    "report.output": ("Report", "Text", "emit", "make_console", "plural", "say"),
     "storage.bank": ("Bank",),
     "storage.quarantine": ("load_quarantine",),
     "storage.readers.environment": (

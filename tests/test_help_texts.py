@@ -94,3 +94,8 @@ def test_there_is_no_text_of_a_command_that_is_gone(update_golden: bool) -> None
     for file in gone if update_golden else ():
         file.unlink()
     assert update_golden or not gone
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_a_terminal(command: str) -> None:
+    assert [line for line in _file(command).read_text().splitlines() if len(line) > COLUMNS] == []

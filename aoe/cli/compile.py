@@ -10,11 +10,11 @@ import typer
 
 from aoe.cli.options import InputFiles, InputSets, JsonFlag, QuietFlag, given_inputs
 from aoe.errors import OptionError
+from aoe.results.files import bank_of_results
 from aoe.settings import environment, with_bank
 from aoe.tuning.mode import CacheMode, JobType, TuneSettings
 from aoebank import say
 
-_RESULT_BANK = "bank"
 """Folder with the records of a model in the directory of its results."""
 
 
@@ -137,7 +137,8 @@ def _bank(operators: Path | None, subgraphs: Path | None, cache: Path | None) ->
             expected=str(operators),
         )
     named = operators or subgraphs
-    if named is None and cache is not None and (cache / _RESULT_BANK).is_dir():
-        named = cache / _RESULT_BANK
+    if named is None and cache is not None:
+        named = bank_of_results(cache)
+    if named is not None and named not in (operators, subgraphs):
         say(f"{cache} is a directory of results: its bank is used")
     return named

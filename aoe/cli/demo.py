@@ -67,12 +67,12 @@ def _own_bank(output: Path) -> Mapping[str, str]:
 
 
 def _list_bank(root: Path) -> None:
-    from aoebank import Bank
+    from aoebank import Bank, plural
 
     bank = Bank(root)
     for file in bank.iter_files():
         count = sum(1 for _ in bank.iter_records(file))
-        typer.echo(f"  {file.relative_to(root)}: {count} records")
+        typer.echo(f"  {file.relative_to(root)}: {plural(count, 'record')}")
 
 
 def _first_record(root: Path) -> str:

@@ -50,9 +50,9 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
 }
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "": (
-        "aoe --model=net.onnx --job_type=2 --output=out      # tune; out/net_tune.om is the result",
-        "aoe --model=net.onnx --tuning_time_limit=60 --precision_mode=allow_mix_precision_bf16",
-        "aoe --job_type=4 --script train.py                  # gradients of a DDP script",
+        "aoe --model=net.onnx --job_type=2 --output=out    # makes out/net_tune.om",
+        "aoe --model=net.onnx --job_type=sgat,opat --tuning_time_limit=600",
+        "aoe --job_type=4 --script train.py                # gradients of a DDP script",
     ),
     "doctor": ("aoe doctor", "aoe doctor --config sgat_config.json --json"),
     "demo": ("aoe demo",),
@@ -73,14 +73,14 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
 NOTES: Mapping[str, Sequence[str]] = {
     "Where things are": (
         "bank     $TUNE_BANK_PATH, else $ASCEND_CACHE_PATH/aoe_data, else",
-        "         ~/Ascend/latest/data/aoe/custom/op; below it <soc_version>/unified_bank",
+        "         ~/Ascend/latest/data/aoe/custom/op; in it <soc_version>/unified_bank",
         "results  --output, else ./aoe_workspace/<model>_<timestamp>/tunespace/result",
-        "report   aoe_result_<mode>_<timestamp>_pid<N>.json in $ASCEND_WORK_PATH/aoe_data, else",
-        "         in --output, else here",
+        "report   aoe_result_<mode>_<timestamp>_pid<N>.json in",
+        "         $ASCEND_WORK_PATH/aoe_data, else in --output, else here",
     ),
     "Environment": (
         "TUNE_BANK_PATH, ASCEND_CACHE_PATH, ASCEND_WORK_PATH   see above",
-        "REPEAT_TUNE=True        tune what the bank has already; replaced only if better",
+        "REPEAT_TUNE=True        tune what the bank has; replaced only by better",
         "AOE_ACCEPT_BUSY=True    believe figures of a busy machine",
         "ASCEND_DEVICE_ID=N      pin the run to a NUMA node, as --device",
         "TE_PARALLEL_COMPILER=N  processes that compile, 1 to 32",

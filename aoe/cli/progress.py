@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aoe.settings import environment
 from aoe.tuning.progress import Progress, SilentProgress
-from aoebank import make_console, say
+from aoebank import make_console, plural, say
 
 _WIDE = 70
 """Columns from which on there is room for words."""
@@ -46,7 +46,7 @@ class LineProgress(QuietProgress):
     def plan(self, operators: int) -> None:
         """Print how much there is to do."""
         self._total = operators
-        self._print(f"{operators} operators to look up or tune")
+        self._print(f"{plural(operators, 'operator')} to look up or tune")
 
     def operator(self, op_name: str, text: str) -> None:
         """Print what became of an operator."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.workload import Precision
+from aoebank import plural
 
 if TYPE_CHECKING:
     from aoe.execute.tasks import ModelComparison
@@ -87,7 +88,7 @@ class RunReport:
         kind = "untuned model" if self.fallback_reason else "tuned model"
         lower = self.precision.is_lower and not self.fallback_reason
         precision = f", {self.precision.value}" if lower else ""
-        text.line(f"{self.om}: {kind}, {self.kernels} kernels{precision}")
+        text.line(f"{self.om}: {kind}, {plural(self.kernels, 'kernel')}{precision}")
         for output in self.outputs:
             shape, values = list(output.shape), list(output.values)
             text.line(f"  {output.name} {output.dtype} {shape}: {values}")

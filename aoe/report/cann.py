@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.errors import RunError
+from aoebank import plural
 
 if TYPE_CHECKING:
     from aoe.bank.taking_in import WrittenBank
@@ -70,7 +71,7 @@ class CannReport:
 
 def _bank_line(bank: WrittenBank) -> str:
     state = "new" if bank.is_new else "changed"
-    line = f"bank: {bank.file} ({state}, {bank.records} records)"
+    line = f"bank: {bank.file} ({state}, {plural(bank.records, 'record')})"
     if bank.problem:
         return f"{line}, stays there: {bank.problem}"
     return f"{line}, taken to {bank.taken_to}" if bank.taken_to else line

@@ -12,6 +12,7 @@ from aoe.report.last_line import finished_line
 from aoe.report.operator_table import write_operators
 from aoe.report.quantities import bytes_text
 from aoe.report.subgraph_table import SubgraphTuningReport
+from aoebank import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -253,8 +254,8 @@ def _whole_model(result: OpatResult) -> str:
         )
     precision = f" in {result.precision.value}" if result.precision.is_lower else ""
     if not estimate.pairs:
-        count = len(result.judgement.kept)
-        return f"whole model{precision}: {count} kernels of the bank, looked up and not measured"
+        kept = plural(len(result.judgement.kept), "kernel")
+        return f"whole model{precision}: {kept} of the bank, looked up and not measured"
     return (
         f"whole model{precision}: {result.baseline_ms:.3f} ms -> {result.tuned_ms:.3f} ms, "
         f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "

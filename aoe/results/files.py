@@ -29,6 +29,9 @@ _RANDOM_LETTERS = 8  # which `tempfile` puts behind it
 _RUN = re.compile(r"\d{17}_pid\d+")  # what tells result files of two runs apart
 _SETTLED_S = 60.0  # a younger one may be about to be locked
 
+BANK_FOLDER = "bank"
+"""In a directory of results: the records its model uses."""
+
 
 OUT_OF_TIME = "the time limit was reached"
 """Why an operator was not searched."""
@@ -103,6 +106,12 @@ def timestamp_of(now: datetime) -> str:
 def result_name(mode: str, timestamp: str, pid: int) -> str:
     """Return the name of a mode's result file, `aoe_result_<mode>_<timestamp>_pid<N>.json`."""
     return f"aoe_result_{mode}_{timestamp}_pid{pid}.json"
+
+
+def bank_of_results(directory: Path) -> Path | None:
+    """Return the bank a run has left in its directory of results, None if it is no such place."""
+    bank = directory / BANK_FOLDER
+    return bank if bank.is_dir() else None
 
 
 def basic_section(tuning_name: str, tuning_time_s: float, result: TuningResult) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from aoe.execute.runner import Runner
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.folders.turns import Turns
 from aoe.ort.inputs import ModelInputs
-from aoe.results.files import result_name, timestamp_of
+from aoe.results.files import BANK_FOLDER, result_name, timestamp_of
 from aoe.settings import cache_limit, cache_path, lock_path, work_path
 from aoe.target import Target, unmet_cores
 from aoe.tuning.chosen_graph import ChosenGraph, chosen_before
@@ -260,7 +260,7 @@ def _places(context: TuneContext, model_name: str, job: JobType) -> ResultPlaces
                 hint=f"--output={output.with_suffix('.om').name}",
             )
         results = output.parent if is_file else output
-        log, bank = work_path(context.env, context.cwd, results), results / "bank"
+        log, bank = work_path(context.env, context.cwd, results), results / BANK_FOLDER
         if among is not None:
             results = results / among.folder
         om_file = output if is_file else results / f"{model_name}_tune.om"

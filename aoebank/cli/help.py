@@ -15,10 +15,10 @@ SECTIONS: Mapping[str, Sequence[str]] = {
 }
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "": (
-        "aoebank validate banks/                        # is anything wrong?",
-        "aoebank diff git:v1.0 git:HEAD                 # what changed, record by record?",
-        "aoebank merge mine/ theirs/ -o merged/         # both people's records, the best of each",
-        "aoebank git install                            # let git merge banks record by record",
+        "aoebank validate banks/                    # is anything wrong?",
+        "aoebank diff git:v1.0 git:HEAD             # what changed, record by record?",
+        "aoebank merge mine/ theirs/ -o merged/     # of both people, the best of each",
+        "aoebank git install                        # let git merge banks by record",
     ),
     "resolve": ("aoebank resolve", "aoebank resolve --soc Ascend910B1"),
     "validate": (
@@ -32,7 +32,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "ls": ("aoebank ls", "aoebank ls git:v1.0"),
     "show": ("aoebank show 2f1c banks/", "aoebank show 4115235782 banks/"),
     "query": (
-        "aoebank query 'SELECT op_type, count(*), max(speedup) FROM records GROUP BY op_type'",
+        "aoebank query 'SELECT op_type, count(*) FROM records GROUP BY op_type'",
         "aoebank query 'SELECT key, file FROM records WHERE speedup < 1.05' banks/",
     ),
     "report": (
@@ -63,7 +63,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "blame": ("aoebank blame 2f1c banks/",),
     "pack": (
         "aoebank pack banks/ -o bank-1.0.tar.gz",
-        "aoebank pack git:v1.0 -o bank-1.0.tar.gz --soc 'Ascend910B*' --sign ~/.ssh/id_ed25519",
+        "aoebank pack git:v1.0 -o b.tar.gz --soc 'Ascend910B*' --sign ~/.ssh/id_rsa",
     ),
     "unpack": (
         "aoebank unpack bank-1.0.tar.gz banks/",
@@ -73,16 +73,14 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "git uninstall": ("aoebank git uninstall",),
     "git check": ("aoebank git check",),
     "git verify-merge": ("aoebank git verify-merge HEAD", "aoebank git verify-merge main..HEAD"),
-    "quarantine add": (
-        "aoebank quarantine add 2f1c --reason 'aicore error' --ticket BUG-7 --until 2027-01-31",
-    ),
+    "quarantine add": ("aoebank quarantine add 2f1c --reason 'aicore error' --until 2027-01-31",),
     "quarantine list": ("aoebank quarantine list",),
     "quarantine rm": ("aoebank quarantine rm 2f1c",),
 }
 NOTES: Mapping[str, Sequence[str]] = {
     "Where banks are": (
         "$TUNE_BANK_PATH, else $ASCEND_CACHE_PATH/aoe_data, else",
-        "~/Ascend/latest/data/aoe/custom/op; `aoebank resolve` tells what each reader takes",
+        "~/Ascend/latest/data/aoe/custom/op; `aoebank resolve` tells who reads what",
     ),
     "Exit codes": (
         "0 done, equal, valid   1 differences, findings, misses   2 usage",

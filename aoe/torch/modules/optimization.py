@@ -33,9 +33,10 @@ from aoe.torch.modules.export import (
     unwrapped,
 )
 from aoe.torch.modules.export_errors import module_place
+from aoe.torch.modules.process_options import with_process_options
 from aoe.torch.modules.served import ServedModel
 from aoe.tuning.configuration.resolving import configure, configured
-from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.mode import CacheMode, JobType, TuneSettings, parse_cache_mode
 from aoe.tuning.precision.settings import PrecisionSettings, parse_precision
 from aoe.tuning.progress import Progress, SilentProgress
 from aoe.tuning.registry import parse_job_types
@@ -63,6 +64,9 @@ class OptimizeOptions:
         accuracy: What the whole model has to keep.
         calibration: Directory of input sets accuracy is checked on; None for the example inputs.
         strict_fp32: Whether kernels that transform sums are left out.
+        lookup_only: Whether only what the bank has is taken, and nothing tried or measured.
+        cache_mode: What becomes of compiled kernels: enable, disable or force.
+        cache_dir: Where they are kept; None for the cache of the user.
         frozen: Whether the module is promised not to change, so that no call looks for changes.
     """
 
@@ -79,6 +83,9 @@ class OptimizeOptions:
     accuracy: str | None = None
     calibration: str | Path | None = None
     strict_fp32: bool = False
+    lookup_only: bool = False
+    cache_mode: CacheMode | str = CacheMode.ENABLE
+    cache_dir: str | Path | None = None
     frozen: bool = False
 
     @property
@@ -138,7 +145,8 @@ def optimize(
         example_kwargs: Keyword arguments of the call.
         progress: Is told what happens; default is silence.
         **options: See `OptimizeOptions`: bank, output, tuning_time_limit, trials, search, seed,
-            core_num, precision_mode, modify_mixlist, accuracy, calibration, strict_fp32, frozen.
+            core_num, precision_mode, modify_mixlist, accuracy, calibration, strict_fp32,
+            lookup_only, cache_mode, cache_dir, frozen; what is not given is as `set_option` says.
 
     Raises:
         ModelImportError: the module cannot be exported; names the inner module and the operator.
@@ -191,7 +199,8 @@ def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
                 got=name,
                 expected=f"{meant}one of {', '.join(known)}",
             )
-    options = OptimizeOptions(**given)
+    options = OptimizeOptions(**with_process_options(given))
+    parse_cache_mode(str(options.cache_mode))
     _ = options.precision  # found wrong before anything is exported
     if parse_job_types(str(options.job_type)) != (JobType.OPAT,):
         raise OptionError(
@@ -323,7 +332,14 @@ def _settings(run: _Run, file: Path, output: Path, loading_s: float) -> TuneSett
         "tuning_time_limit": None if left_s is None else max(0.0, left_s - loading_s),
     }
     return configured(
-        TuneSettings(model=file, output=output), configure(given, env=run.env, cwd=Path.cwd())
+        TuneSettings(
+            model=file,
+            output=output,
+            lookup_only=options.lookup_only,
+            cache_mode=parse_cache_mode(str(options.cache_mode)),
+            cache_dir=Path(options.cache_dir) if options.cache_dir is not None else None,
+        ),
+        configure(given, env=run.env, cwd=Path.cwd()),
     )
 
 

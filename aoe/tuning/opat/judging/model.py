@@ -16,7 +16,7 @@ from aoe.tuning.opat.operators import Operator
 from aoe.tuning.opat.reserve import NO_COSTS, ModelCosts
 from aoe.tuning.policies import final_policy, variant_policy
 from aoe.tuning.workbench import Workbench
-from aoebank import Event
+from aoebank import Event, plural
 
 
 def check_accuracy(bench: Workbench, assembly: Assembly) -> None:
@@ -195,7 +195,7 @@ def _compiled(
     kernels: Sequence[ChosenKernel],
     comparer: ModelComparer[ChosenKernel],
 ) -> list[ChosenKernel]:
-    bench.progress.step(f"compiling {len(kernels)} kernels for the model")
+    bench.progress.step(f"compiling {plural(len(kernels), 'kernel')} for the model")
     errors = assembly.build(kernels, left_s=comparer.left_s() - comparer.least_s)
     for name, error in errors.items():
         bench.progress.warn(f"kernel {name} left out: {error}")

@@ -1,0 +1,106 @@
+"""What `set_option` says counts for every call that does not say otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.engine.untuned import UntunedEngine
+
+import aoe.torch
+from aoe.errors import OptionError
+from aoe.torch.modules.optimization import make_options, optimize_call
+from aoe.tuning.mode import CacheMode, TuneSettings
+from aoe.tuning.progress import SilentProgress
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set() -> Iterator[None]:
+    yield
+    aoe.torch.set_option({})
+
+
+class Seeing(UntunedEngine):
+    """Keeps what it is asked for."""
+
+    def __call__(self, settings: TuneSettings, env: Mapping[str, str], progress: Any) -> Path:
+        self.settings, self.env = settings, env
+        return super().__call__(settings, env, progress)
+
+
+def _asked(**options: Any) -> Seeing:
+    engine, net = Seeing(), torch.nn.Linear(4, 3)
+    settings = make_options(options)
+    given = (torch.randn(2, 4),)
+    optimize_call(net, given, {}, settings, progress=SilentProgress(), engine=engine)
+    return engine
+
+
+def test_without_options_a_call_tunes() -> None:
+    settings = _asked().settings
+    assert (settings.lookup_only, settings.cache_mode) == (False, CacheMode.ENABLE)
+    assert settings.cache_dir is None
+
+
+def test_with_a_mode_calls_look_up_only(tmp_path: Path) -> None:
+    aoe.torch.set_option(
+        {"ACL_OP_COMPILER_CACHE_MODE": "force", "ACL_OP_COMPILER_CACHE_DIR": str(tmp_path)}
+    )
+    settings = _asked().settings
+    assert (settings.lookup_only, settings.cache_mode) == (True, CacheMode.FORCE)
+    assert settings.cache_dir == tmp_path
+
+
+def test_a_call_says_otherwise(tmp_path: Path) -> None:
+    aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_MODE": "disable"})
+    settings = _asked(lookup_only=False, cache_mode="enable", cache_dir=tmp_path).settings
+    assert (settings.lookup_only, settings.cache_mode) == (False, CacheMode.ENABLE)
+    assert settings.cache_dir == tmp_path
+
+
+def test_a_directory_of_results_is_a_bank_too(tmp_path: Path) -> None:
+    (tmp_path / "bank").mkdir()
+    aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_DIR": tmp_path})
+    assert _asked().env["TUNE_BANK_PATH"] == str(tmp_path / "bank")
+    (tmp_path / "other").mkdir()
+    assert _asked(bank=tmp_path / "other").env["TUNE_BANK_PATH"] == str(tmp_path / "other")
+
+
+def test_an_empty_mapping_takes_everything_back() -> None:
+    aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_MODE": "enable"})
+    aoe.torch.set_option({})
+    assert make_options({}).lookup_only is False
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ACL_OP_COMPILER_CACHE_MODES": "enable"}, "did you mean ACL_OP_COMPILER_CACHE_MODE"),
+        ({"MM_BMM_ND_ENABLE": "enable"}, "unknown option"),
+        ({"ACL_OP_COMPILER_CACHE_MODE": "on"}, "no mode of the cache"),
+    ],
+)
+def test_what_cannot_be_meant_changes_nothing(options: dict[str, str], words: str) -> None:
+    aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_MODE": "force"})
+    with pytest.raises(OptionError, match=words):
+        aoe.torch.set_option(options)
+    assert make_options({}).cache_mode is CacheMode.FORCE
+
+
+def test_wrong_mode_of_a_call_is_refused() -> None:
+    with pytest.raises(OptionError, match="no mode of the cache"):
+        make_options({"cache_mode": "never"})
+
+
+def test_backend_looks_up_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    from aoe.torch.modules.backend import aoe_backend
+
+    aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_MODE": "enable"})
+    engine, net = Seeing(), torch.nn.Linear(4, 3)
+    compiled = torch.compile(net, backend=lambda g, x: aoe_backend(g, x, engine=engine))
+    with torch.no_grad():
+        compiled(torch.randn(2, 4))
+    assert engine.settings.lookup_only
