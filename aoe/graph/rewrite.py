@@ -65,6 +65,11 @@ def prune_opsets(proto: onnx.ModelProto) -> None:
     proto.opset_import.extend(kept)
 
 
+def kernel_node_name(node: str, kernel: str) -> str:
+    """Return the name of the node that computes a region, given that of the region's last one."""
+    return f"{node}_{kernel}"
+
+
 def _kernel_node(graph: ModelGraph, replacement: Replacement) -> onnx.NodeProto:
     region = replacement.region
     names = [graph.nodes[index].name for index in region.nodes]
@@ -72,7 +77,7 @@ def _kernel_node(graph: ModelGraph, replacement: Replacement) -> onnx.NodeProto:
         replacement.kernel,
         list(region.inputs),
         [region.output],
-        name=f"{names[-1]}_{replacement.kernel}",
+        name=kernel_node_name(names[-1], replacement.kernel),
         domain=KERNEL_DOMAIN,
         doc_string="computes " + ", ".join(names),
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aoe.torch.ddp.script_run import TrainingScript
     from aoe.torch.modules.compiled import fallbacks
     from aoe.torch.modules.optimization import optimize
-    from aoe.torch.modules.process_options import set_option
+    from aoe.torch.process_options import set_option
 
 __all__ = [
     "TrainingScript",
@@ -32,7 +32,7 @@ _HOMES = {
     "fallbacks": "modules.compiled",
     "optimize": "modules.optimization",
     "set_aoe": "collecting.collect",
-    "set_option": "modules.process_options",
+    "set_option": "process_options",
     "tune_gradients": "ddp.gradients",
 }
 

@@ -33,8 +33,8 @@ from aoe.torch.modules.export import (
     unwrapped,
 )
 from aoe.torch.modules.export_errors import module_place
-from aoe.torch.modules.process_options import with_process_options
 from aoe.torch.modules.served import ServedModel
+from aoe.torch.process_options import with_process_options
 from aoe.tuning.configuration.resolving import configure, configured
 from aoe.tuning.mode import CacheMode, JobType, TuneSettings, parse_cache_mode
 from aoe.tuning.precision.settings import PrecisionSettings, parse_precision

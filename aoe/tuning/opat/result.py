@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aoe.graph.regions import Refusal
+from aoe.graph.rewrite import kernel_node_name
 from aoe.operators.model_types import main_type, model_types
 from aoe.ort.profile import ModelProfile
 from aoe.results.files import (
@@ -33,6 +34,7 @@ from aoe.tuning.workbench import ResultPlaces
 from aoe.workload import Precision, workload_to_json
 
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
+_PROFILE_COLUMNS = ("node", "time_us", "share_percent", "measured_us")
 _LONGEST_NAME = 80
 """Characters of an operator type in a file name; file systems take 255 bytes."""
 _MOST_IMPROVED = 10
@@ -128,8 +130,9 @@ def write_details(result: OpatResult) -> None:
     directory = result.places.results
     for name, alike in _detail_files(result.operators).items():
         write_json(directory / "op_tuning" / name, [_operator_detail(tuned) for tuned in alike])
-    _write_profile(directory / "profiling" / "before_tuning", result.profile)
-    _write_profile(directory / "profiling" / "after_tuning", result.tuned_profile)
+    before, after = _measured(result)
+    _write_profile(directory / "profiling" / "before_tuning", result.profile, before)
+    _write_profile(directory / "profiling" / "after_tuning", result.tuned_profile, after)
     write_json(directory / "summary.json", summary(result))
 
 
@@ -275,13 +278,40 @@ def _operator_detail(tuned: TunedOperator) -> dict[str, Any]:
     }
 
 
-def _write_profile(directory: Path, profile: ModelProfile) -> None:
+def _measured(result: OpatResult) -> tuple[dict[str, float], dict[str, float]]:
+    """Return what operators were measured to take, by node of the untuned and of the tuned model.
+
+    A profiler's run is another one: its times tell which nodes count, these what tuning changed.
+    """
+    by_key = {tuned.operator.key: tuned for tuned in result.operators}
+    before = {
+        name: tuned.before_us
+        for tuned in result.operators
+        if tuned.before_us is not None
+        for name in tuned.operator.op_names
+    }
+    after = dict(before)
+    for kernel in result.judgement.kept:
+        after_us = by_key[kernel.key].after_us if kernel.key in by_key else None
+        for name in kernel.op_names if after_us is not None else ():
+            after[kernel_node_name(name, kernel.source.name)] = after_us or 0.0
+    return before, after
+
+
+def _write_profile(
+    directory: Path, profile: ModelProfile, measured_us: Mapping[str, float]
+) -> None:
     total = sum(profile.node_us.values()) or 1.0
     rows = [
-        {"node": name, "time_us": round(us, 3), "share_percent": round(us / total * 100, 3)}
+        {
+            "node": name,
+            "time_us": round(us, 3),
+            "share_percent": round(us / total * 100, 3),
+            "measured_us": _rounded(measured_us.get(name)),
+        }
         for name, us in sorted(profile.node_us.items(), key=lambda item: -item[1])
     ]
-    write_table(directory / "op_summary.csv", ("node", "time_us", "share_percent"), rows)
+    write_table(directory / "op_summary.csv", _PROFILE_COLUMNS, rows)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -95,6 +95,15 @@ def test_profile_is_sorted_by_time_with_shares(tmp_path: Path) -> None:
     assert [float(row["share_percent"]) for row in rows] == [70.0, 30.0]
 
 
+def test_profile_has_the_figures_of_the_screen_beside_its_own(tmp_path: Path) -> None:
+    tuned = make_tuned("a")
+    _written(tmp_path, make_opat_result(tuned))
+    with (tmp_path / "profiling" / "before_tuning" / "op_summary.csv").open() as file:
+        measured = {row["node"]: row["measured_us"] for row in csv.DictReader(file)}
+    (operator,) = _strict(tmp_path / "summary.json")["operators"]
+    assert measured == {"a": str(operator["before_us"]), "b": ""}
+
+
 def test_model_without_operators_is_reported_too(tmp_path: Path) -> None:
     _written(tmp_path, make_opat_result())
     assert _strict(tmp_path / "summary.json")["operators"] == []
