@@ -41,7 +41,7 @@ from aoe.tuning.workbench import library_versions
 MODELS = ("tiny", "squeezenet", "shufflenet", "bvlc_alexnet", "resnet50")
 """From microseconds to tens of milliseconds; the first is one operator on one element."""
 _TINY = '<ir_version: 8, opset_import: ["": 17]> tiny (float[1] x) => (float[1] y) { y = Exp(x) }'
-_HOG = "while True: pass"
+_HOG = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
