@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,11 @@ for _number, _default in (
     # programs under test keep on ignoring what they were started to ignore (nohup, jobs of a shell)
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _default)
+
+with suppress(ImportError):  # PyTorch's exporter draws bars where optuna has brought tqdm along
+    import tqdm
+
+    tqdm.tqdm.monitor_interval = 0  # or a thread outlives the first bar, and tests count threads
 
 BANK_VARIABLES = ("TUNE_BANK_PATH", "ASCEND_CACHE_PATH", "ASCEND_WORK_PATH")
 

@@ -115,10 +115,10 @@ def _in_a_process_of_its_own(cores: int, code: str) -> list[int]:
 
     Args:
         cores: Which that program takes itself to have.
-        code: Prints; `count` is `count_processes`, `threading` is imported.
+        code: Prints; `count` is `count_processes`, `os`, `threading` and `time` are imported.
     """
     program = (
-        "import os, threading\n"
+        "import os, threading, time\n"
         f"os.sched_getaffinity = lambda _: set(range({cores}))\n"
         "from aoebank.processes import count_processes as count\n"
         f"{code}\n"
@@ -148,6 +148,8 @@ thread.start()
 print(count({LARGE}))
 done.set()
 thread.join()
+while len(os.listdir("/proc/self/task")) > 1:
+    time.sleep(0.01)  # Python's thread is over before the system's
 print(count({LARGE}))
 """
     assert _in_a_process_of_its_own(2, code) == [1, 2]

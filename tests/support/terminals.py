@@ -18,6 +18,7 @@ from pathlib import Path
 
 _CONTROL = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])")
 _READ_BYTES = 65536
+_OF_OURS = ("NO_COLOR", "COLUMNS", "LINES")  # would count more than the terminal
 SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
 
 
@@ -102,7 +103,7 @@ def run_on_terminal(
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     before = termios.tcgetattr(theirs)
     found = {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm", **(env or {})}
-    inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    inherited = {name: value for name, value in os.environ.items() if name not in _OF_OURS}
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=theirs,

@@ -127,7 +127,7 @@ def test_what_a_model_seldom_means_is_told(place: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "kind", "words"),
     [
-        ({"framework": 3}, OptionError, "TensorFlow models cannot be read"),
+        ({"framework": 1}, OptionError, "MindSpore models cannot be read"),
         ({"framework": 9}, OptionError, "unknown framework"),
         ({"soc_version": "Ascend910B1"}, TargetError, "needs a CANN toolkit"),
         ({"soc_version": "Cortex-A53"}, TargetError, "another target"),
