@@ -34,7 +34,7 @@ from aoe.execute.runner import Runner
 from aoe.measurement import QUIET_SHARE
 from aoe.ort.inputs import ModelInputs
 from aoe.testing.networks import shipped_network
-from aoe.tuning.opat.judging.comparing import ModelComparer
+from aoe.tuning.judging.comparing import ModelComparer
 from aoe.tuning.policies import final_policy, variant_policy
 from aoe.tuning.workbench import library_versions
 

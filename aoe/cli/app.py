@@ -21,6 +21,7 @@ from aoe.cli.options import (
     DeviceOption,
     InputFiles,
     InputSets,
+    InputShapeOption,
     JsonFlag,
     LogOption,
     LookupOnlyOption,
@@ -29,7 +30,9 @@ from aoe.cli.options import (
     PrecisionModeOption,
     QuietFlag,
     SeedOption,
+    SocVersionOption,
     StrictOption,
+    WeightOption,
     finish,
     given_configuration,
     given_inputs,
@@ -119,12 +122,7 @@ def tune(
             "a comma list runs them in order.",
         ),
     ] = "2",
-    weight: Annotated[
-        Path | None,
-        typer.Option(
-            "--weight", "-w", metavar="FILE", help="Weights of a Caffe model (caffemodel)."
-        ),
-    ] = None,
+    weight: WeightOption = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -133,20 +131,10 @@ def tune(
             help="Where the tuned model, the reports and the records it uses go.",
         ),
     ] = None,
-    input_shape: Annotated[
-        str | None,
-        typer.Option(
-            "--input_shape",
-            metavar="SHAPES",
-            help='Shapes of inputs that leave them open: "name:1,3,224,224;other:1,16".',
-        ),
-    ] = None,
+    input_shape: InputShapeOption = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,
-    soc_version: Annotated[
-        str | None,
-        typer.Option("--soc_version", metavar="NAME", help="Target; default is this CPU."),
-    ] = None,
+    soc_version: SocVersionOption = None,
     aicore_num: Annotated[
         int | None,
         typer.Option(

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from aoe.cli.options import InputFiles, InputSets, JsonFlag, QuietFlag, given_inputs
+from aoe.cli.options import (
+    InputFiles,
+    InputSets,
+    InputShapeOption,
+    JsonFlag,
+    QuietFlag,
+    SocVersionOption,
+    WeightOption,
+    given_inputs,
+)
 from aoe.errors import OptionError
 from aoe.results.files import bank_of_results
 from aoe.settings import environment, with_bank
@@ -29,26 +38,11 @@ def command(
             "--framework", "-f", help="Kind of the model: 0 = Caffe, 5 = ONNX.", metavar="N"
         ),
     ] = 5,
-    weight: Annotated[
-        Path | None,
-        typer.Option(
-            "--weight", "-w", metavar="FILE", help="Weights of a Caffe model (caffemodel)."
-        ),
-    ] = None,
-    input_shape: Annotated[
-        str | None,
-        typer.Option(
-            "--input_shape",
-            metavar="SHAPES",
-            help='Shapes of inputs that leave them open: "name:1,3,224,224;other:1,16".',
-        ),
-    ] = None,
+    weight: WeightOption = None,
+    input_shape: InputShapeOption = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,
-    soc_version: Annotated[
-        str | None,
-        typer.Option("--soc_version", metavar="NAME", help="Target; default is this CPU."),
-    ] = None,
+    soc_version: SocVersionOption = None,
     op_bank_path: Annotated[
         Path | None,
         typer.Option("--op_bank_path", metavar="DIR", help="Bank; default is as for tuning."),

@@ -34,6 +34,22 @@ SeedOption = Annotated[
         help="Seed of random inputs and of the search.",
     ),
 ]
+WeightOption = Annotated[
+    Path | None,
+    typer.Option("--weight", "-w", metavar="FILE", help="Weights of a Caffe model (caffemodel)."),
+]
+InputShapeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--input_shape",
+        metavar="SHAPES",
+        help='Shapes of inputs that leave them open: "name:1,3,224,224;other:1,16".',
+    ),
+]
+SocVersionOption = Annotated[
+    str | None,
+    typer.Option("--soc_version", metavar="NAME", help="Target; default is this CPU."),
+]
 InputFiles = Annotated[
     list[str] | None,
     typer.Option(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from aoe.tuning.judging.accuracy import HeldAccuracy
     from aoe.tuning.opat.assembly import ChosenKernel
-    from aoe.tuning.opat.judging.accuracy import HeldAccuracy
     from aoebank import Text
 
 _MOST_ROWS = 30
 
 
-def write_accuracy(text: Text, held: HeldAccuracy, kept: frozenset[str]) -> None:
+def write_accuracy(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]) -> None:
     """Write what was traded, and what the whole model reaches.
 
     Args:
@@ -30,7 +30,7 @@ def write_accuracy(text: Text, held: HeldAccuracy, kept: frozenset[str]) -> None
         )
 
 
-def _write_trade(text: Text, held: HeldAccuracy, kept: frozenset[str]) -> None:
+def _write_trade(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]) -> None:
     """Write a row for each kernel in question: the one that saves most comes first."""
     alone = f"{held.constraint.name} alone"
     header = ("operator", "precision", "places", "saves us", alone, "in model")
@@ -41,7 +41,9 @@ def _write_trade(text: Text, held: HeldAccuracy, kept: frozenset[str]) -> None:
         text.line((f"{len(ranked) - _MOST_ROWS} more in summary.json", "dim"))
 
 
-def _row(kernel: ChosenKernel, held: HeldAccuracy, kept: frozenset[str]) -> tuple[str, ...]:
+def _row(
+    kernel: ChosenKernel, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]
+) -> tuple[str, ...]:
     name = kernel.source.name
     alone = held.trade.alone.get(name)
     state = "put back" if name in held.trade.put_back else "yes" if name in kept else "no"

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aoe.measurement import QUIET_SHARE
 from aoe.report.last_line import finished_line
+from aoe.report.whole_model import (
+    gain_line,
+    places_document,
+    unchanged_line,
+    write_dropped,
+    write_load,
+)
 
 if TYPE_CHECKING:
     from aoe.tuning.sgat.loop import TunedSubgraph
@@ -31,13 +37,7 @@ class SubgraphTuningReport:
         """Return where everything is, and the summary."""
         from aoe.tuning.sgat.result import sgat_summary
 
-        return {
-            "om": str(self.result.om_file),
-            "results": str(self.result.places.results),
-            "result_file": str(self.result.result_file),
-            "bank": str(self.result.bank),
-            "summary": sgat_summary(self.result),
-        }
+        return places_document(self.result, sgat_summary(self.result))
 
     def write(self, text: Text) -> None:
         """Write the table of subgraphs, the whole model, and where it is."""
@@ -47,12 +47,13 @@ class SubgraphTuningReport:
             text.table(_COLUMNS, [_cells(tuned, result) for tuned in result.subgraphs], _KINDS)
         else:
             text.line("no rule matches anything in this model")
-        text.line(_whole_model(result))
-        load = result.judgement.comparison.measurement.load
-        if load is not None and load.use.given_share < QUIET_SHARE:
-            text.line(f"do not believe these figures, the machine was busy: {load}")
-        for name, reason in result.judgement.dropped.items():
-            text.line(f"dropped {name}: {reason}")
+        text.line(
+            gain_line(result)
+            if result.judgement.kept
+            else unchanged_line(result, "no other form is kept")
+        )
+        write_load(text, result)
+        write_dropped(text, result)
         text.line(f"tuned model: {result.om_file}")
         has_records = result.bank_file.exists()
         text.line(f"bank: {result.bank_file}" + ("" if has_records else " (no record yet)"))
@@ -83,18 +84,4 @@ def _cells(tuned: TunedSubgraph, result: SgatResult) -> tuple[str, ...]:
         f"{tuned.speedup:.2f}x" if tuned.speedup else "-",
         tuned.outcome.value,
         form if is_used or tuned.strategy is None else f"{form} (not in the model)",
-    )
-
-
-def _whole_model(result: SgatResult) -> str:
-    estimate, conditions = result.judgement.estimate, f"{result.target.core_num} threads"
-    if not result.judgement.kept:
-        return (
-            f"whole model: unchanged, no other form is kept ({result.baseline_ms:.3f} ms, "
-            f"{conditions}, ONNX Runtime with all optimisations)"
-        )
-    return (
-        f"whole model: {result.baseline_ms:.3f} ms -> {result.tuned_ms:.3f} ms, "
-        f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
-        f"{estimate.pairs} pairs, {conditions}, against ONNX Runtime with all optimisations)"
     )

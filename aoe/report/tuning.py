@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aoe.measurement import QUIET_SHARE
 from aoe.report.accuracy import write_accuracy
 from aoe.report.last_line import finished_line
 from aoe.report.operator_table import write_operators
 from aoe.report.quantities import bytes_text
 from aoe.report.subgraph_table import SubgraphTuningReport
+from aoe.report.whole_model import (
+    gain_line,
+    places_document,
+    unchanged_line,
+    write_dropped,
+    write_load,
+)
 from aoebank import plural
 
 if TYPE_CHECKING:
@@ -37,13 +43,7 @@ class OperatorTuningReport:
         """Return where everything is, and the summary."""
         from aoe.tuning.opat.result import summary
 
-        return {
-            "om": str(self.result.om_file),
-            "results": str(self.result.places.results),
-            "result_file": str(self.result.result_file),
-            "bank": str(self.result.bank),
-            "summary": summary(self.result),
-        }
+        return places_document(self.result, summary(self.result))
 
     def write(self, text: Text) -> None:
         """Write the table of operators, the whole model, and where it is."""
@@ -56,14 +56,11 @@ class OperatorTuningReport:
         memory = result.judgement.memory
         if memory is not None and result.judgement.is_changed:
             text.line(_memory(memory))
-        load = result.judgement.comparison.measurement.load
-        if load is not None and load.use.given_share < QUIET_SHARE:
-            text.line(f"do not believe these figures, the machine was busy: {load}")
+        write_load(text, result)
         if result.judgement.accuracy is not None:
             kept = frozenset(kernel.source.name for kernel in result.judgement.kept)
             write_accuracy(text, result.judgement.accuracy, kept)
-        for name, reason in result.judgement.dropped.items():
-            text.line(f"dropped {name}: {reason}")
+        write_dropped(text, result)
         text.line(f"tuned model: {result.om_file}")
         text.line(_bank(result.bank / result.target.soc_version))
         lower = f" ({result.precision.value})" if result.precision.is_lower else ""
@@ -244,23 +241,14 @@ def _stored_line(tuned: TunedGradients, speedup: float) -> str:
 
 
 def _whole_model(result: OpatResult) -> str:
-    """Return how fast the model is; where it is left as it is, a ratio would only be noise."""
-    estimate = result.judgement.estimate
-    conditions = f"{result.target.core_num} threads"
+    """Return how fast the model is."""
     if not result.judgement.is_changed:
-        return (
-            f"whole model: unchanged, no kernel is kept ({result.baseline_ms:.3f} ms, "
-            f"{conditions}, ONNX Runtime with all optimisations)"
-        )
+        return unchanged_line(result, "no kernel is kept")
     precision = f" in {result.precision.value}" if result.precision.is_lower else ""
-    if not estimate.pairs:
+    if not result.judgement.estimate.pairs:
         kept = plural(len(result.judgement.kept), "kernel")
         return f"whole model{precision}: {kept} of the bank, looked up and not measured"
-    return (
-        f"whole model{precision}: {result.baseline_ms:.3f} ms -> {result.tuned_ms:.3f} ms, "
-        f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
-        f"{estimate.pairs} pairs, {conditions}, against ONNX Runtime with all optimisations)"
-    )
+    return gain_line(result, precision)
 
 
 def _memory(memory: ModelMemory) -> str:

@@ -24,13 +24,11 @@ from aoe.results.files import (
 )
 from aoe.results.opat import OpatReport
 from aoe.schedule import schedule_to_json
-from aoe.target import Target
+from aoe.tuning.judging.accuracy import HeldAccuracy
+from aoe.tuning.model_mode import ModelTuning, rounded, speed_members, trial_members
 from aoe.tuning.opat.assembly import ChosenKernel, lowest_precision
-from aoe.tuning.opat.judging.accuracy import HeldAccuracy
-from aoe.tuning.opat.judging.judge import Judgement
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
-from aoe.tuning.workbench import ResultPlaces
 from aoe.workload import Precision, workload_to_json
 
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
@@ -42,73 +40,29 @@ _MOST_IMPROVED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpatResult:
+class OpatResult(ModelTuning[ChosenKernel]):
     """What a run of operator tuning gave.
 
     Attributes:
-        model: Name, path and sha256 of the model that was tuned.
-        target: What it was tuned for.
-        versions: Of aoe, halide, onnxruntime.
-        bank: Root of the bank.
-        places: Where everything was written.
         operators: Every operator looked at, largest share of time first.
         refusals: Nodes left to ONNX Runtime, with the reason.
-        judgement: What held up in the whole model, and its measured speed-up.
         profile: Of the untuned model.
         tuned_profile: Of the tuned model.
         report: Contents of AOE's result file.
-        seconds: Duration of the run.
         allowed: What precision the run might use.
     """
 
-    model: Mapping[str, str]
-    target: Target
-    versions: Mapping[str, str]
-    bank: Path
-    places: ResultPlaces
     operators: tuple[TunedOperator, ...]
     refusals: tuple[Refusal, ...]
-    judgement: Judgement[ChosenKernel]
     profile: ModelProfile
     tuned_profile: ModelProfile
     report: OpatReport
-    seconds: float
     allowed: PrecisionSettings = KEEP_FLOAT32
 
     @property
     def precision(self) -> Precision:
         """The lowest the tuned model computes in: what its speed-up is of."""
         return lowest_precision(self.judgement.kept)
-
-    @property
-    def tuning_name(self) -> str:
-        """Name of the run."""
-        return self.places.tuning_name
-
-    @property
-    def om_file(self) -> Path:
-        """The tuned model."""
-        return self.places.om_file
-
-    @property
-    def result_file(self) -> Path:
-        """AOE's result file."""
-        return self.places.result_file
-
-    @property
-    def speedup(self) -> float:
-        """Of the whole model over the imported one; 1 if it is that."""
-        return self.judgement.estimate.median if self.judgement.is_changed else 1.0
-
-    @property
-    def baseline_ms(self) -> float:
-        """Median time of the untuned model."""
-        return self.judgement.comparison.measurement.baseline_latency_us / 1e3
-
-    @property
-    def tuned_ms(self) -> float:
-        """Time of the tuned model: that of the untuned one over the speed-up, as in AOE's file."""
-        return self.baseline_ms / self.speedup
 
     @property
     def used_operators(self) -> tuple[TunedOperator, ...]:
@@ -158,7 +112,7 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "performance_improvement": improvement_text(result.speedup),
         "tuning_time": f"{round(result.seconds)}s",
         "top_improved_ops": _top_improved(result),
-        **_speed(result),
+        **speed_members(result),
         "pairs": judgement.estimate.pairs,
         "memory": memory_to_json(judgement.memory),
         "machine": load_to_json(judgement.comparison.measurement.load),
@@ -176,19 +130,6 @@ def summary(result: OpatResult) -> dict[str, Any]:
     }
 
 
-def _speed(result: OpatResult) -> dict[str, float | bool]:
-    """Return the figures of the whole model; one that keeps no kernel is the one it was."""
-    estimate, unchanged = result.judgement.estimate, not result.judgement.is_changed
-    return {
-        "unchanged": unchanged,
-        "baseline_ms": round(result.baseline_ms, 4),
-        "tuned_ms": round(result.tuned_ms, 4),
-        "speedup": round(result.speedup, 4),
-        "speedup_low": 1.0 if unchanged else round(estimate.low, 4),
-        "speedup_high": 1.0 if unchanged else round(estimate.high, 4),
-    }
-
-
 def _top_improved(result: OpatResult) -> list[dict[str, str]]:
     """Return the operators of the tuned model that gained most."""
     gained = [(tuned.speedup or 1.0, tuned.operator.op_name) for tuned in result.used_operators]
@@ -199,7 +140,7 @@ def _top_improved(result: OpatResult) -> list[dict[str, str]]:
     ]
 
 
-def _accuracy(held: HeldAccuracy) -> dict[str, Any]:
+def _accuracy(held: HeldAccuracy[ChosenKernel]) -> dict[str, Any]:
     trade = held.trade
     return {
         "constraint": str(held.constraint),
@@ -242,9 +183,9 @@ def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
         "model_op_types": list(model_types(operator.workload.operations)),
         "operations": [op.op_type for op in operator.workload.operations],
         "share_percent": round(operator.share * 100, 2),
-        "before_us": _rounded(tuned.before_us),
-        "after_us": _rounded(tuned.after_us),
-        "speedup": _rounded(tuned.speedup),
+        "before_us": rounded(tuned.before_us),
+        "after_us": rounded(tuned.after_us),
+        "speedup": rounded(tuned.speedup),
         "outcome": tuned.outcome.value,
         "reason": tuned.reason,
         "in_model": operator.key in result.used_keys,
@@ -261,17 +202,13 @@ def _operator_detail(tuned: TunedOperator) -> dict[str, Any]:
         "workload": workload_to_json(tuned.operator.workload),
         "outcome": tuned.outcome.value,
         "reason": tuned.reason,
-        "speedup": _rounded(tuned.speedup),
+        "speedup": rounded(tuned.speedup),
         "machine": load_to_json(found.load) if found is not None else None,
         "strategy": schedule_to_json(tuned.schedule) if tuned.schedule is not None else None,
         "trials": [
             {
                 "configuration": dict(trial.configuration),
-                "outcome": trial.measurement.outcome.value,
-                "speedup": _rounded(
-                    trial.measurement.speedup if trial.measurement.is_correct else None
-                ),
-                "detail": trial.measurement.detail,
+                **trial_members(trial.measurement),
             }
             for trial in trials
         ],
@@ -307,12 +244,8 @@ def _write_profile(
             "node": name,
             "time_us": round(us, 3),
             "share_percent": round(us / total * 100, 3),
-            "measured_us": _rounded(measured_us.get(name)),
+            "measured_us": rounded(measured_us.get(name)),
         }
         for name, us in sorted(profile.node_us.items(), key=lambda item: -item[1])
     ]
     write_table(directory / "op_summary.csv", _PROFILE_COLUMNS, rows)
-
-
-def _rounded(value: float | None) -> float | None:
-    return round(value, 4) if value is not None else None

@@ -15,7 +15,6 @@ from functools import partial
 
 from aoe.bank.operators import OperatorBank
 from aoe.device.compiler import required_features
-from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.reshapes import sink_reshapes
@@ -25,24 +24,23 @@ from aoe.kernels.roofline import MachineRates
 from aoe.om.file import KernelUse, Manifest, write_offline_model
 from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
-from aoe.results.files import TuningResult, write_report
+from aoe.results.files import TuningResult
 from aoe.results.opat import OpatReport, opat_report_to_json
-from aoe.settings import LARGEST_SEED
+from aoe.tuning.judging.judge import Judgement
+from aoe.tuning.judging.reserve import ModelCosts, searching_time
 from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
+from aoe.tuning.model_mode import check_search, model_facts, run_reported
 from aoe.tuning.opat.agenda import Agenda, tune_found
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.gains import operator_result
-from aoe.tuning.opat.judging.judge import Judgement
 from aoe.tuning.opat.judging.model import check_accuracy, judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator
 from aoe.tuning.opat.operators import find_operators, part_operators
-from aoe.tuning.opat.reserve import ModelCosts, searching_time
 from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.progress import Progress
-from aoe.tuning.search.registry import SEARCHES
-from aoe.tuning.workbench import Workbench, model_path, open_workbench
+from aoe.tuning.workbench import Workbench, model_path
 
 _RATES_TIMEOUT_S = 60.0
 _PROFILING_SHARE = 0.1
@@ -52,11 +50,7 @@ _PROFILING_SHARE = 0.1
 def check(context: TuneContext) -> None:
     """Refuse a training program, an unknown search and an odd seed; see `Mode.check`."""
     model_path(context, JobType.OPAT)
-    search, seed = context.settings.search, context.settings.seed
-    if not 0 <= seed <= LARGEST_SEED:
-        raise OptionError("--seed", "no seed", got=seed, expected=f"0 to {LARGEST_SEED}")
-    if search not in SEARCHES:
-        raise OptionError("--search", "unknown search", got=search, expected=" or ".join(SEARCHES))
+    check_search(context)
 
 
 def run(context: TuneContext) -> OpatResult:
@@ -66,21 +60,13 @@ def run(context: TuneContext) -> OpatResult:
         AoeError: the model cannot be run at all, or a result cannot be written. Records found
             before that are in the bank.
     """
-    with open_workbench(context, JobType.OPAT) as bench:
-        places = bench.places
-        report = LiveReport(
-            OpatReport(tuning_name=places.tuning_name),
-            lambda report: write_report(
-                places.result_file, opat_report_to_json(report), places.report
-            ),
-            bench.stopwatch,
-        )
-        report.update()
-        try:
-            return _tune_model(bench, report)
-        except Exception:
-            report.update(result=TuningResult.FAILED)
-            raise
+    return run_reported(
+        context,
+        JobType.OPAT,
+        empty=lambda name: OpatReport(tuning_name=name),
+        to_json=opat_report_to_json,
+        tune=_tune_model,
+    )
 
 
 def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
@@ -109,11 +95,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         tuned_profile = _profile_tuned(bench, assembly, judgement, profile, costs)
     _write_model(bench, bank, assembly, judgement)
     result = OpatResult(
-        model={
-            "name": bench.model.name,
-            "path": str(bench.model.path),
-            "sha256": bench.model.sha256,
-        },
+        model=model_facts(bench),
         target=bench.runner.target,
         versions=bench.versions,
         bank=bench.journal.bank.root,

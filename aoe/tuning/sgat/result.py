@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,77 +16,31 @@ from aoe.results.files import (
     write_json,
 )
 from aoe.results.sgat import SgatReport, SubgraphResult
-from aoe.target import Target
 from aoe.tuning.chosen_graph import ChosenGraph
-from aoe.tuning.opat.judging.judge import Judgement
+from aoe.tuning.model_mode import ModelTuning, rounded, speed_members, trial_members
 from aoe.tuning.sgat.assembly import ChosenForm
 from aoe.tuning.sgat.loop import TunedSubgraph
-from aoe.tuning.workbench import ResultPlaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SgatResult:
+class SgatResult(ModelTuning[ChosenForm]):
     """What a run of subgraph tuning gave.
 
     Attributes:
-        model: Name, path and sha256 of the model that was tuned.
-        target: What it was tuned for.
-        versions: Of aoe, halide, onnxruntime.
-        bank: Root of the bank.
-        bank_file: Its file of subgraphs for this target.
-        places: Where everything was written.
+        bank_file: The bank's file of subgraphs for this target.
         subgraphs: Every subgraph with something to choose.
         without_options: Distinct subgraphs without.
         refused: Pieces that cannot be tuned by themselves: first node and reason.
-        judgement: What held up in the whole model, and its measured speed-up.
         chosen: The graph for the modes that follow; None if the imported one stays.
         report: Contents of AOE's result file.
-        seconds: Duration of the run.
     """
 
-    model: Mapping[str, str]
-    target: Target
-    versions: Mapping[str, str]
-    bank: Path
     bank_file: Path
-    places: ResultPlaces
     subgraphs: tuple[TunedSubgraph, ...]
     without_options: int
     refused: tuple[tuple[str, str], ...]
-    judgement: Judgement[ChosenForm]
     chosen: ChosenGraph | None
     report: SgatReport
-    seconds: float
-
-    @property
-    def tuning_name(self) -> str:
-        """Name of the run."""
-        return self.places.tuning_name
-
-    @property
-    def om_file(self) -> Path:
-        """The tuned model."""
-        return self.places.om_file
-
-    @property
-    def result_file(self) -> Path:
-        """AOE's result file."""
-        return self.places.result_file
-
-    @property
-    def speedup(self) -> float:
-        """Of the whole model; 1 if every subgraph stays as it is."""
-        return self.judgement.estimate.median if self.judgement.kept else 1.0
-
-    @property
-    def baseline_ms(self) -> float:
-        """Median time of the untuned model."""
-        return self.judgement.comparison.measurement.baseline_latency_us / 1e3
-
-    @property
-    def tuned_ms(self) -> float:
-        """Time of the tuned model: that of the untuned one over the speed-up."""
-        return self.baseline_ms / self.speedup
 
     @property
     def used_ids(self) -> frozenset[str]:
@@ -123,8 +76,7 @@ def write_subgraph_details(result: SgatResult) -> None:
 
 def sgat_summary(result: SgatResult) -> dict[str, Any]:
     """Return the whole run in figures, as `summary.json` and `--json` have it."""
-    judgement, target, estimate = result.judgement, result.target, result.judgement.estimate
-    unchanged = not judgement.kept
+    judgement, target = result.judgement, result.target
     return {
         "schema": "aoe.sgat_summary/1",
         "tuning_name": result.tuning_name,
@@ -138,13 +90,8 @@ def sgat_summary(result: SgatResult) -> dict[str, Any]:
         "versions": dict(result.versions),
         "seconds": round(result.seconds, 1),
         "baseline": "onnxruntime, all optimisations, same threads",
-        "unchanged": unchanged,
-        "baseline_ms": round(result.baseline_ms, 4),
-        "tuned_ms": round(result.tuned_ms, 4),
-        "speedup": round(result.speedup, 4),
-        "speedup_low": 1.0 if unchanged else round(estimate.low, 4),
-        "speedup_high": 1.0 if unchanged else round(estimate.high, 4),
-        "pairs": estimate.pairs,
+        **speed_members(result),
+        "pairs": judgement.estimate.pairs,
         "performance_improvement": improvement_text(result.speedup),
         "improvement_percent": round(improvement_percent(result.speedup), 2),
         "memory": memory_to_json(judgement.memory),
@@ -168,9 +115,9 @@ def _row(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
         "places": [piece.op_names[-1] for piece in tuned.subgraph.places],
         "nodes": len(tuned.subgraph.piece.nodes),
         "strategy": str(tuned.strategy) if tuned.strategy is not None else None,
-        "before_us": _rounded(tuned.before_us),
-        "after_us": _rounded(tuned.after_us),
-        "speedup": _rounded(tuned.speedup),
+        "before_us": rounded(tuned.before_us),
+        "after_us": rounded(tuned.after_us),
+        "speedup": rounded(tuned.speedup),
         "outcome": tuned.outcome.value,
         "reason": tuned.reason,
         "in_model": tuned.subgraph.graph_id in result.used_ids,
@@ -202,16 +149,8 @@ def _detail(tuned: TunedSubgraph) -> dict[str, Any]:
         "trials": [
             {
                 "strategy": str(trial.strategy),
-                "outcome": trial.measurement.outcome.value,
-                "speedup": _rounded(
-                    trial.measurement.speedup if trial.measurement.is_correct else None
-                ),
-                "detail": trial.measurement.detail,
+                **trial_members(trial.measurement),
             }
             for trial in tuned.trials
         ],
     }
-
-
-def _rounded(value: float | None) -> float | None:
-    return round(value, 4) if value is not None else None

@@ -24,30 +24,28 @@ from aoe.graph.subgraphs.forms import form_of
 from aoe.graph.subgraphs.splicing import Splice
 from aoe.om.file import Manifest, SubgraphUse, write_offline_model
 from aoe.ort.static_shapes import infer_tensors
-from aoe.results.files import TuningResult, write_report
+from aoe.results.files import TuningResult
 from aoe.results.sgat import SgatReport, sgat_report_to_json
-from aoe.settings import LARGEST_SEED
 from aoe.tuning.chosen_graph import ChosenGraph
+from aoe.tuning.judging.comparing import ModelComparer
+from aoe.tuning.judging.judge import Judge, Judgement
+from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts, hurried, searching_time
 from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
-from aoe.tuning.opat.judging.comparing import ModelComparer
-from aoe.tuning.opat.judging.judge import Judge, Judgement
-from aoe.tuning.opat.reserve import NO_COSTS, ModelCosts, hurried, searching_time
+from aoe.tuning.model_mode import check_search, model_facts, run_reported
 from aoe.tuning.policies import final_policy, screen_policy, variant_policy
-from aoe.tuning.search.registry import SEARCHES
 from aoe.tuning.sgat.assembly import ChosenForm, SubgraphAssembly, write_parts
 from aoe.tuning.sgat.loop import SubgraphTools, TunedSubgraph, tune_subgraph
 from aoe.tuning.sgat.measuring import FormMeasurer
 from aoe.tuning.sgat.result import SgatResult, subgraph_result, write_subgraph_details
 from aoe.tuning.sgat.subgraphs import FoundSubgraphs, Subgraph, find_subgraphs, log_rules
-from aoe.tuning.workbench import Workbench, model_path, open_workbench
+from aoe.tuning.workbench import Workbench, model_path
 from aoebank import Event
 
 
 def check(context: TuneContext) -> None:
     """Refuse a training program, an unknown search, an odd seed, a bound nobody would check."""
     model_path(context, JobType.SGAT)
-    search, seed = context.settings.search, context.settings.seed
     is_alone = JobType.OPAT not in context.settings.job_types
     if context.settings.precision.accuracy is not None and is_alone:
         raise OptionError(
@@ -56,10 +54,7 @@ def check(context: TuneContext) -> None:
             got=str(context.settings.precision.accuracy),
             hint="--job_type=sgat,opat checks it on the whole model",
         )
-    if not 0 <= seed <= LARGEST_SEED:
-        raise OptionError("--seed", "no seed", got=seed, expected=f"0 to {LARGEST_SEED}")
-    if search not in SEARCHES:
-        raise OptionError("--search", "unknown search", got=search, expected=" or ".join(SEARCHES))
+    check_search(context)
 
 
 def run(context: TuneContext) -> SgatResult:
@@ -69,21 +64,13 @@ def run(context: TuneContext) -> SgatResult:
         AoeError: the model cannot be run at all, or a result cannot be written. Records found
             before that are in the bank.
     """
-    with open_workbench(context, JobType.SGAT) as bench:
-        places = bench.places
-        report = LiveReport(
-            SgatReport(tuning_name=places.tuning_name),
-            lambda report: write_report(
-                places.result_file, sgat_report_to_json(report), places.report
-            ),
-            bench.stopwatch,
-        )
-        report.update()
-        try:
-            return _tune_model(bench, report)
-        except Exception:
-            report.update(result=TuningResult.FAILED)
-            raise
+    return run_reported(
+        context,
+        JobType.SGAT,
+        empty=lambda name: SgatReport(tuning_name=name),
+        to_json=sgat_report_to_json,
+        tune=_tune_model,
+    )
 
 
 def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
@@ -106,11 +93,7 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         result=TuningResult.SUCCESSFUL,
     )
     result = SgatResult(
-        model={
-            "name": bench.model.name,
-            "path": str(bench.model.path),
-            "sha256": bench.model.sha256,
-        },
+        model=model_facts(bench),
         target=bench.runner.target,
         versions=bench.versions,
         bank=bench.journal.bank.root,

@@ -11,9 +11,9 @@ from support.engine.tuning import make_kernel, make_opat_result, make_tuned
 from aoe.report.tuning import OperatorTuningReport
 from aoe.results.opat import opat_report_to_json
 from aoe.schedule import Schedule
+from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.gains import operator_result
-from aoe.tuning.opat.judging.accuracy import HeldAccuracy
 from aoe.tuning.opat.result import OpatResult, summary
 from aoe.tuning.precision.constraint import DEFAULT
 from aoe.tuning.precision.sensitivity import Trade

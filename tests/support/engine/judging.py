@@ -14,9 +14,9 @@ from aoe.execute.messages import ModelPart
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP
 from aoe.testing.fakes import ScriptedRunner
+from aoe.tuning.judging.comparing import ModelComparer
+from aoe.tuning.judging.judge import Judge, Judgement
 from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.judging.comparing import ModelComparer
-from aoe.tuning.opat.judging.judge import Judge, Judgement
 from support.engine.tuning import make_kernel
 
 SCREEN = MeasurePolicy(pairs_min=7, pairs_max=7, warmup=0)

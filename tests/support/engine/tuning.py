@@ -22,8 +22,8 @@ from aoe.results.files import RepoOutcome, TuningResult
 from aoe.results.opat import OpatReport
 from aoe.schedule import Configuration, Schedule
 from aoe.testing.fakes import BASELINE_US, make_target
+from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.judging.judge import Judgement
 from aoe.tuning.opat.loop import SearchResult, TrialRecord
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator

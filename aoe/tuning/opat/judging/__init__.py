@@ -1,1 +1,1 @@
-"""What holds up in the whole model: accuracy, and kernels that win alone and lose in it."""
+"""Kernels in the whole model: which stay, and with which accuracy."""

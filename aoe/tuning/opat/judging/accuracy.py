@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from aoe.errors import AccuracyError, RunError
 from aoe.execute.messages import ModelPart
@@ -17,10 +17,11 @@ from aoe.execute.runner import Runner
 from aoe.graph.regions import Region
 from aoe.kernels.algorithms import precision_of
 from aoe.ort.inputs import ModelInputs
+from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.precision.constraint import OPTION, AccuracyConstraint, Results
-from aoe.tuning.precision.sensitivity import Trade, hold
+from aoe.tuning.precision.sensitivity import hold
 from aoe.workload import Precision
 
 _TIMEOUT_S = 600.0
@@ -30,44 +31,6 @@ run of the model."""
 _FASTER = 1.02
 """A kernel of lower precision has to be this much faster than those of a higher one: below that,
 the choice would be one of noise."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldAccuracy:
-    """What the accuracy of a model was traded for.
-
-    Attributes:
-        constraint: What has to hold.
-        trade: Which kernels stay, and what the metric says of them.
-        kernels: One for each place of the model.
-        weighed: Kernels that were in question.
-        sets: Sets of inputs the model was run on.
-        made_up: True if they were made up.
-    """
-
-    constraint: AccuracyConstraint
-    trade: Trade
-    kernels: tuple[ChosenKernel, ...]
-    weighed: tuple[ChosenKernel, ...]
-    sets: int
-    made_up: bool
-
-    def __str__(self) -> str:
-        inputs = "made-up inputs" if self.made_up else f"{self.sets} input sets"
-        return f"{self.constraint.name} {self.trade.value:.6g} on {inputs} ({self.constraint})"
-
-    def followed_by(self, later: HeldAccuracy) -> HeldAccuracy:
-        """Return what both came to, one after the other; the rows are those of the first."""
-        return replace(
-            later,
-            weighed=self.weighed,
-            trade=replace(
-                later.trade,
-                put_back=(*self.trade.put_back, *later.trade.put_back),
-                at_first=self.trade.at_first,
-                alone={**later.trade.alone, **self.trade.alone},
-            ),
-        )
 
 
 class AccuracyKeeper:
@@ -100,7 +63,7 @@ class AccuracyKeeper:
         self._inputs = inputs
         self._reference: Results | None = None
 
-    def hold(self, kernels: Sequence[ChosenKernel]) -> HeldAccuracy:
+    def hold(self, kernels: Sequence[ChosenKernel]) -> HeldAccuracy[ChosenKernel]:
         """Return the kernels with which the model keeps its accuracy, one for each place.
 
         Args:

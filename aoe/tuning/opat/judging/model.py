@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from aoe.bank.operators import OperatorBank, OperatorVerdict
 from aoe.device.compiler import KernelSource, kernel_name
+from aoe.tuning.judging.accuracy import HeldAccuracy
+from aoe.tuning.judging.comparing import ModelComparer, TimeIsUpError
+from aoe.tuning.judging.judge import Judge, Judgement
+from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
-from aoe.tuning.opat.judging.accuracy import AccuracyKeeper, HeldAccuracy, worth_lowering
-from aoe.tuning.opat.judging.comparing import ModelComparer, TimeIsUpError
-from aoe.tuning.opat.judging.judge import Judge, Judgement
+from aoe.tuning.opat.judging.accuracy import AccuracyKeeper, worth_lowering
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator
-from aoe.tuning.opat.reserve import NO_COSTS, ModelCosts
 from aoe.tuning.policies import final_policy, variant_policy
 from aoe.tuning.workbench import Workbench
 from aoebank import Event, plural
@@ -129,7 +130,7 @@ def _accuracy_keeper(
 
 def _held(
     bench: Workbench, keeper: AccuracyKeeper, kernels: Sequence[ChosenKernel]
-) -> HeldAccuracy:
+) -> HeldAccuracy[ChosenKernel]:
     bench.progress.step("checking the accuracy of the whole model")
     held = keeper.hold(kernels)
     if held.made_up and held.weighed:
@@ -149,7 +150,7 @@ def _held(
 
 def _still_accurate(
     keeper: AccuracyKeeper,
-    held: HeldAccuracy,
+    held: HeldAccuracy[ChosenKernel],
     judge: Judge[ChosenKernel],
     judgement: Judgement[ChosenKernel],
 ) -> Judgement[ChosenKernel]:

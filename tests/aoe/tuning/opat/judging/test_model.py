@@ -21,12 +21,12 @@ from aoe.execute.messages import ModelPart
 from aoe.ort.inputs import MADE_UP
 from aoe.results.files import RepoOutcome
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
+from aoe.tuning.judging.judge import Judgement
+from aoe.tuning.judging.reserve import PROCESSES
 from aoe.tuning.live_report import start_stopwatch
 from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.judging.judge import Judgement
 from aoe.tuning.opat.judging.model import judge_model
 from aoe.tuning.opat.operator import TunedOperator
-from aoe.tuning.opat.reserve import PROCESSES
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
 from aoe.workload import Precision
 from aoebank import Event

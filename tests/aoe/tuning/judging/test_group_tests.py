@@ -16,9 +16,9 @@ from support.engine.judging import JudgedModel, model_of
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Measurement, Outcome
+from aoe.tuning.judging.group_tests import MOST_COMPARISONS, GroupTests, Saving
+from aoe.tuning.judging.reserve import PROCESSES
 from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.judging.group_tests import MOST_COMPARISONS, GroupTests, Saving
-from aoe.tuning.opat.reserve import PROCESSES
 from aoe.tuning.policies import final_policy, variant_policy
 
 

@@ -9,8 +9,8 @@ from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome
 from aoe.testing.fakes import MEMORY
-from aoe.tuning.opat.judging.group_tests import MOST_COMPARISONS
-from aoe.tuning.opat.reserve import PROCESSES
+from aoe.tuning.judging.group_tests import MOST_COMPARISONS
+from aoe.tuning.judging.reserve import PROCESSES
 
 
 def test_helpful_kernels_stay_and_the_gain_is_measured_afresh() -> None:

@@ -16,8 +16,8 @@ from typing import Generic
 
 from aoe.errors import RunError
 from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
-from aoe.tuning.opat.judging.candidates import P
-from aoe.tuning.opat.judging.comparing import TimeIsUpError
+from aoe.tuning.judging.candidates import P
+from aoe.tuning.judging.comparing import TimeIsUpError
 
 MOST_COMPARISONS = 24
 

@@ -24,8 +24,8 @@ from aoe.measurement import (
 )
 from aoe.measurement.memory import median_memory
 from aoe.ort.inputs import ModelInputs
-from aoe.tuning.opat.judging.candidates import P, VariantWriter
-from aoe.tuning.opat.reserve import NO_COSTS, PROCESSES, ModelCosts, hurried, one_process_of
+from aoe.tuning.judging.candidates import P, VariantWriter
+from aoe.tuning.judging.reserve import NO_COSTS, PROCESSES, ModelCosts, hurried, one_process_of
 
 _TIMEOUT_S = 600.0
 _PRINTED, _ACCEPTING = 0.95, 0.99

@@ -10,15 +10,15 @@ from aoe.errors import RunError
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import SpeedupEstimate
 from aoe.measurement.memory import ModelMemory
-from aoe.tuning.opat.judging.accuracy import HeldAccuracy
-from aoe.tuning.opat.judging.candidates import P
-from aoe.tuning.opat.judging.comparing import (
+from aoe.tuning.judging.accuracy import HeldAccuracy
+from aoe.tuning.judging.candidates import P
+from aoe.tuning.judging.comparing import (
     ModelComparer,
     ModelGain,
     TimeIsUpError,
 )
-from aoe.tuning.opat.judging.group_tests import Drop, GroupTests
-from aoe.tuning.opat.reserve import PROCESSES
+from aoe.tuning.judging.group_tests import Drop, GroupTests
+from aoe.tuning.judging.reserve import PROCESSES
 
 _NO_TIME = "not decided, the time limit left no time to compare the whole model"
 
@@ -41,7 +41,7 @@ class Judgement(Generic[P]):
     drops: dict[str, Drop]
     comparison: ModelComparison
     estimate: SpeedupEstimate
-    accuracy: HeldAccuracy | None = None
+    accuracy: HeldAccuracy[P] | None = None
     graph_chosen: bool = False
 
     @property

@@ -6,7 +6,7 @@ import pytest
 
 from aoe.measurement import MeasurePolicy
 from aoe.ort.profile import ModelProfile
-from aoe.tuning.opat.reserve import ModelCosts, hurried, one_process_of
+from aoe.tuning.judging.reserve import ModelCosts, hurried, one_process_of
 from aoe.tuning.policies import final_policy, variant_policy
 
 _SCREEN, _FINAL = variant_policy(2), one_process_of(final_policy(2))

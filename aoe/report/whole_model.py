@@ -1,0 +1,61 @@
+"""What the reports of modes that tune a model file say alike: where it is, and what it gained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from aoe.measurement import QUIET_SHARE
+
+if TYPE_CHECKING:
+    from aoe.tuning.model_mode import ModelTuning
+    from aoebank import Text
+
+
+def places_document(
+    result: ModelTuning[Any], summary: Mapping[str, object]
+) -> Mapping[str, object]:
+    """Return where everything is, and the summary."""
+    return {
+        "om": str(result.om_file),
+        "results": str(result.places.results),
+        "result_file": str(result.result_file),
+        "bank": str(result.bank),
+        "summary": summary,
+    }
+
+
+def gain_line(result: ModelTuning[Any], precision: str = "") -> str:
+    """Return how fast the tuned model is."""
+    estimate = result.judgement.estimate
+    return (
+        f"whole model{precision}: {result.baseline_ms:.3f} ms -> {result.tuned_ms:.3f} ms, "
+        f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
+        f"{estimate.pairs} pairs, {_conditions(result)}, "
+        "against ONNX Runtime with all optimisations)"
+    )
+
+
+def unchanged_line(result: ModelTuning[Any], why: str) -> str:
+    """Return how fast a model is that is left as it is: a ratio would only be noise."""
+    return (
+        f"whole model: unchanged, {why} ({result.baseline_ms:.3f} ms, "
+        f"{_conditions(result)}, ONNX Runtime with all optimisations)"
+    )
+
+
+def write_load(text: Text, result: ModelTuning[Any]) -> None:
+    """Write a line about a machine too busy for its figures to be believed."""
+    load = result.judgement.comparison.measurement.load
+    if load is not None and load.use.given_share < QUIET_SHARE:
+        text.line(f"do not believe these figures, the machine was busy: {load}")
+
+
+def write_dropped(text: Text, result: ModelTuning[Any]) -> None:
+    """Write a line for each part the whole model did without."""
+    for name, reason in result.judgement.dropped.items():
+        text.line(f"dropped {name}: {reason}")
+
+
+def _conditions(result: ModelTuning[Any]) -> str:
+    return f"{result.target.core_num} threads"

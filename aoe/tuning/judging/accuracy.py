@@ -1,0 +1,48 @@
+"""What the accuracy of a whole model was traded for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Generic
+
+from aoe.tuning.judging.candidates import P
+from aoe.tuning.precision.constraint import AccuracyConstraint
+from aoe.tuning.precision.sensitivity import Trade
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldAccuracy(Generic[P]):
+    """What the accuracy of a model was traded for.
+
+    Attributes:
+        constraint: What has to hold.
+        trade: Which kernels stay, and what the metric says of them.
+        kernels: One for each place of the model.
+        weighed: Kernels that were in question.
+        sets: Sets of inputs the model was run on.
+        made_up: True if they were made up.
+    """
+
+    constraint: AccuracyConstraint
+    trade: Trade
+    kernels: tuple[P, ...]
+    weighed: tuple[P, ...]
+    sets: int
+    made_up: bool
+
+    def __str__(self) -> str:
+        inputs = "made-up inputs" if self.made_up else f"{self.sets} input sets"
+        return f"{self.constraint.name} {self.trade.value:.6g} on {inputs} ({self.constraint})"
+
+    def followed_by(self, later: HeldAccuracy[P]) -> HeldAccuracy[P]:
+        """Return what both came to, one after the other; the rows are those of the first."""
+        return replace(
+            later,
+            weighed=self.weighed,
+            trade=replace(
+                later.trade,
+                put_back=(*self.trade.put_back, *later.trade.put_back),
+                at_first=self.trade.at_first,
+                alone={**later.trade.alone, **self.trade.alone},
+            ),
+        )

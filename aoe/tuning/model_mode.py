@@ -1,0 +1,158 @@
+"""What modes that tune a model file have in common: what they refuse, how they run and report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from aoe.errors import OptionError
+from aoe.measurement import Measurement
+from aoe.results.files import TuningResult, write_report
+from aoe.settings import LARGEST_SEED
+from aoe.target import Target
+from aoe.tuning.judging.candidates import JudgedPart
+from aoe.tuning.judging.judge import Judgement
+from aoe.tuning.live_report import LiveReport
+from aoe.tuning.mode import JobType, TuneContext
+from aoe.tuning.search.registry import SEARCHES
+from aoe.tuning.workbench import ResultPlaces, Workbench, open_workbench
+
+P = TypeVar("P", bound=JudgedPart)
+R = TypeVar("R", bound=Any)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTuning(Generic[P]):
+    """What a mode made of a model file; each has more of its own.
+
+    Attributes:
+        model: Name, path and sha256 of the model that was tuned.
+        target: What it was tuned for.
+        versions: Of aoe, halide, onnxruntime.
+        bank: Root of the bank.
+        places: Where everything was written.
+        judgement: What held up in the whole model, and its measured speed-up.
+        seconds: Duration of the run.
+    """
+
+    model: Mapping[str, str]
+    target: Target
+    versions: Mapping[str, str]
+    bank: Path
+    places: ResultPlaces
+    judgement: Judgement[P]
+    seconds: float
+
+    @property
+    def tuning_name(self) -> str:
+        """Name of the run."""
+        return self.places.tuning_name
+
+    @property
+    def om_file(self) -> Path:
+        """The tuned model."""
+        return self.places.om_file
+
+    @property
+    def result_file(self) -> Path:
+        """AOE's result file."""
+        return self.places.result_file
+
+    @property
+    def speedup(self) -> float:
+        """Of the whole model over the imported one; 1 if it is that."""
+        return self.judgement.estimate.median if self.judgement.is_changed else 1.0
+
+    @property
+    def baseline_ms(self) -> float:
+        """Median time of the untuned model."""
+        return self.judgement.comparison.measurement.baseline_latency_us / 1e3
+
+    @property
+    def tuned_ms(self) -> float:
+        """Time of the tuned model: that of the untuned one over the speed-up, as in AOE's file."""
+        return self.baseline_ms / self.speedup
+
+
+def check_search(context: TuneContext) -> None:
+    """Refuse an odd seed and an unknown search.
+
+    Raises:
+        OptionError: one of them is.
+    """
+    search, seed = context.settings.search, context.settings.seed
+    if not 0 <= seed <= LARGEST_SEED:
+        raise OptionError("--seed", "no seed", got=seed, expected=f"0 to {LARGEST_SEED}")
+    if search not in SEARCHES:
+        raise OptionError("--search", "unknown search", got=search, expected=" or ".join(SEARCHES))
+
+
+def run_reported(
+    context: TuneContext,
+    job: JobType,
+    *,
+    empty: Callable[[str], R],
+    to_json: Callable[[R], Sequence[Any]],
+    tune: Callable[[Workbench, LiveReport[R]], T],
+) -> T:
+    """Tune on a workbench, with AOE's result file on disk from the first moment on.
+
+    Args:
+        context: What the mode is given.
+        job: The mode.
+        empty: Makes the report of a run that has found nothing, of its name.
+        to_json: Gives a report as its file has it.
+        tune: Does it; where it fails, so says the report.
+
+    Raises:
+        AoeError: the model cannot be run at all, or a result cannot be written.
+    """
+    with open_workbench(context, job) as bench:
+        places = bench.places
+        report = LiveReport(
+            empty(places.tuning_name),
+            lambda report: write_report(places.result_file, to_json(report), places.report),
+            bench.stopwatch,
+        )
+        report.update()
+        try:
+            return tune(bench, report)
+        except Exception:
+            report.update(result=TuningResult.FAILED)
+            raise
+
+
+def model_facts(bench: Workbench) -> dict[str, str]:
+    """Return name, path and sha256 of the model on a workbench."""
+    model = bench.model
+    return {"name": model.name, "path": str(model.path), "sha256": model.sha256}
+
+
+def speed_members(result: ModelTuning[Any]) -> dict[str, float | bool]:
+    """Return the figures of the whole model; one that keeps nothing is the one it was."""
+    estimate, unchanged = result.judgement.estimate, not result.judgement.is_changed
+    return {
+        "unchanged": unchanged,
+        "baseline_ms": round(result.baseline_ms, 4),
+        "tuned_ms": round(result.tuned_ms, 4),
+        "speedup": round(result.speedup, 4),
+        "speedup_low": 1.0 if unchanged else round(estimate.low, 4),
+        "speedup_high": 1.0 if unchanged else round(estimate.high, 4),
+    }
+
+
+def trial_members(measurement: Measurement) -> dict[str, Any]:
+    """Return what became of a candidate."""
+    return {
+        "outcome": measurement.outcome.value,
+        "speedup": rounded(measurement.speedup if measurement.is_correct else None),
+        "detail": measurement.detail,
+    }
+
+
+def rounded(value: float | None) -> float | None:
+    """Return a figure as reports have it."""
+    return round(value, 4) if value is not None else None
