@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,8 +19,8 @@ from aoe.errors import OptionError
 from aoe.execute.runner import Runner
 from aoe.om.file import read_manifest
 from aoe.om.loading import load
+from aoe.tuning.judging.comparing import ModelComparer
 from aoe.tuning.mode import CacheMode, JobType, TuneSettings
-from aoe.tuning.opat.judging.comparing import ModelComparer
 from aoe.tuning.run import tune
 
 
@@ -124,8 +125,8 @@ def test_models_share_a_bank_and_nothing_is_tried_measured_or_noted(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("AOE_ACCEPT_BUSY", "True")
     model, bank = save_model(conv_net(), tmp_path / "net.onnx"), tmp_path / "bank"
-    tune(model, bank=bank, output=tmp_path / "out", trials=2)
-    if not list(bank.rglob("*.json")):
+    tuned = tune(model, bank=bank, output=tmp_path / "out", trials=2)
+    if tuned.om_file is None or not read_manifest(tuned.om_file).kernels:
         pytest.skip("no kernel was proven faster on this machine now")
     before = {file: file.read_bytes() for file in bank.rglob("*") if file.is_file()}
     tasks: list[str] = []
@@ -143,8 +144,8 @@ def test_models_share_a_bank_and_nothing_is_tried_measured_or_noted(
     for name in ("first.om", "second.om"):
         found = tune(model, bank=bank, output=tmp_path / name, lookup_only=True)
         assert found.speedup == 1.0
-        files.append((tmp_path / name).read_bytes())
-    assert files[0] == files[1]
+        files.append(tmp_path / name)
+    assert filecmp.cmp(*files, shallow=False)
     assert set(tasks) <= {"check_schedule", "compile_kernels", "compare_models"}
     assert tasks.count("compile_kernels") <= 1  # the second time all of them are kept
     assert read_manifest(tmp_path / "first.om").kernels
