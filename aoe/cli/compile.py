@@ -52,7 +52,7 @@ def command(
         typer.Option(
             "--mdl_bank_path",
             metavar="DIR",
-            help="Bank of subgraphs, for --aoe_mode=sgat; the same as --op_bank_path.",
+            help="Bank of subgraphs; the same as --op_bank_path.",
         ),
     ] = None,
     op_compiler_cache_mode: Annotated[
@@ -83,11 +83,16 @@ def command(
     from aoe.cli.tune_command import run_tuning
 
     bank = _bank(op_bank_path, mdl_bank_path, op_compiler_cache_dir)
+    env: Mapping[str, str] = environment()
+    if bank is not None and aoe_mode is not None:
+        env = with_bank(env, bank)
+    elif bank is not None:  # which has to be there
+        env = {**env, "TUNE_BANK_PATH": str(bank.resolve())}
     settings = TuneSettings(
         model=model,
         framework=framework,
         weight=weight,
-        job_types=_jobs(aoe_mode),
+        job_types=_looked_up(env, soc_version) if aoe_mode is None else _tuned_first(aoe_mode),
         input_shape=input_shape,
         inputs=given_inputs(inputs, input_sets),
         output=output if output.suffix == ".om" else output.with_name(f"{output.name}.om"),
@@ -96,20 +101,24 @@ def command(
         cache_mode=op_compiler_cache_mode,
         cache_dir=op_compiler_cache_dir,
     )
-    env: Mapping[str, str] = environment()
-    if bank is not None and aoe_mode is not None:
-        env = with_bank(env, bank)
-    elif bank is not None:  # which has to be there
-        env = {**env, "TUNE_BANK_PATH": str(bank.resolve())}
     run_tuning(settings, as_json=as_json, shown=not quiet, env=env)
 
 
-def _jobs(aoe_mode: str | None) -> tuple[JobType, ...]:
-    """Return the modes that tune first; operators alone are looked up."""
+def _looked_up(env: Mapping[str, str], soc_version: str | None) -> tuple[JobType, ...]:
+    """Return the modes that look up: that of subgraphs where the bank has any for the target."""
+    from aoe.bank.operators import bank_root
+    from aoe.device.registry import resolve_target
+    from aoebank import Bank
+
+    _, target = resolve_target(soc_version, None)
+    subgraphs = Bank(bank_root(env, Path.cwd())).graph_file(target.soc_version)
+    return (JobType.SGAT, JobType.OPAT) if subgraphs.exists() else (JobType.OPAT,)
+
+
+def _tuned_first(aoe_mode: str) -> tuple[JobType, ...]:
+    """Return the modes that tune first."""
     from aoe.tuning.registry import parse_job_types
 
-    if aoe_mode is None:
-        return (JobType.OPAT,)
     jobs = parse_job_types(aoe_mode, "--aoe_mode")
     if JobType.GDAT in jobs:
         raise OptionError("--aoe_mode", "gradients are no part of a model", got=aoe_mode)

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from aoe.report.last_line import finished_line
 from aoe.report.whole_model import (
+    NOT_MEASURED,
     gain_line,
+    looked_up_line,
     places_document,
     unchanged_line,
     write_dropped,
     write_load,
 )
+from aoebank import plural
 
 if TYPE_CHECKING:
     from aoe.tuning.sgat.loop import TunedSubgraph
@@ -47,11 +50,7 @@ class SubgraphTuningReport:
             text.table(_COLUMNS, [_cells(tuned, result) for tuned in result.subgraphs], _KINDS)
         else:
             text.line("no rule matches anything in this model")
-        text.line(
-            gain_line(result)
-            if result.judgement.kept
-            else unchanged_line(result, "no other form is kept")
-        )
+        text.line(_whole_model(result))
         write_load(text, result)
         write_dropped(text, result)
         text.line(f"tuned model: {result.om_file}")
@@ -60,12 +59,23 @@ class SubgraphTuningReport:
         text.line(finished_line(result, _reason_for_nothing(result)))
 
 
+def _whole_model(result: SgatResult) -> str:
+    """Return how fast the model is."""
+    if not result.judgement.kept:
+        return unchanged_line(result, "no other form is kept")
+    if not result.judgement.is_measured:
+        return looked_up_line(plural(len(result.judgement.kept), "subgraph"))
+    return gain_line(result)
+
+
 def _reason_for_nothing(result: SgatResult) -> str:
     """Return in one line why the model stays as it is."""
     if not result.subgraphs:
         return "no rule matches anything in this model"
     if undecided := result.judgement.undecided:
         return undecided
+    if result.judgement.kept:
+        return NOT_MEASURED
     if not any(tuned.strategy is not None for tuned in result.subgraphs):
         return "every subgraph is fastest as it is"
     return "the whole model is not faster with the forms that win alone"

@@ -12,7 +12,9 @@ from aoe.report.operator_table import write_operators
 from aoe.report.quantities import bytes_text
 from aoe.report.subgraph_table import SubgraphTuningReport
 from aoe.report.whole_model import (
+    NOT_MEASURED,
     gain_line,
+    looked_up_line,
     places_document,
     unchanged_line,
     write_dropped,
@@ -65,8 +67,8 @@ class OperatorTuningReport:
         text.line(_bank(result.bank / result.target.soc_version))
         lower = f" ({result.precision.value})" if result.precision.is_lower else ""
         reason = _reason_for_nothing(result)
-        if not result.judgement.estimate.pairs and result.judgement.kept:
-            reason = "only looked up, nothing was measured"
+        if not result.judgement.is_measured and result.judgement.is_changed:
+            reason = NOT_MEASURED
         text.line(finished_line(result, reason) + lower)
 
 
@@ -245,9 +247,8 @@ def _whole_model(result: OpatResult) -> str:
     if not result.judgement.is_changed:
         return unchanged_line(result, "no kernel is kept")
     precision = f" in {result.precision.value}" if result.precision.is_lower else ""
-    if not result.judgement.estimate.pairs:
-        kept = plural(len(result.judgement.kept), "kernel")
-        return f"whole model{precision}: {kept} of the bank, looked up and not measured"
+    if not result.judgement.is_measured:
+        return looked_up_line(plural(len(result.judgement.kept), "kernel"), precision)
     return gain_line(result, precision)
 
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from aoe.tuning.model_mode import ModelTuning
     from aoebank import Text
 
+NOT_MEASURED = "only looked up, nothing was measured"
+"""Why a run that only looks up claims no gain."""
+
 
 def places_document(
     result: ModelTuning[Any], summary: Mapping[str, object]
@@ -34,6 +37,16 @@ def gain_line(result: ModelTuning[Any], precision: str = "") -> str:
         f"{estimate.pairs} pairs, {_conditions(result)}, "
         "against ONNX Runtime with all optimisations)"
     )
+
+
+def looked_up_line(parts: str, precision: str = "") -> str:
+    """Return what the tuned model is of where nothing was timed.
+
+    Args:
+        parts: How many of which, `3 kernels`.
+        precision: What the model is computed in, in words.
+    """
+    return f"whole model{precision}: {parts} of the bank, looked up and not measured"
 
 
 def unchanged_line(result: ModelTuning[Any], why: str) -> str:

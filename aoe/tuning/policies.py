@@ -28,6 +28,11 @@ def screen_policy(threads: int) -> MeasurePolicy:
     )
 
 
+def single_run_policy(threads: int) -> MeasurePolicy:
+    """Return the policy of a comparison of results: each side runs once, and no time is kept."""
+    return MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, threads=threads)
+
+
 def variant_policy(
     threads: int, *, accept_busy: bool = False, left_s: float = math.inf
 ) -> MeasurePolicy:

@@ -248,12 +248,12 @@ def tune_with(
         now=now,
         one_of_many=one_of_many,
     )
-    if settings.lookup_only and settings.job_types != (JobType.OPAT,):
+    if settings.lookup_only and JobType.GDAT in settings.job_types:
         raise OptionError(
             "--lookup_only",
-            "only operators are looked up",
+            "only operators and subgraphs are looked up",
             got=",".join(settings.job_types),
-            expected=f"--job_type={JobType.OPAT.number}",
+            expected=" or ".join((JobType.OPAT, JobType.SGAT)),
         )
     modes = [get_mode(job) for job in settings.job_types]
     device, number = device_of(settings.soc_version or ""), settings.device_id

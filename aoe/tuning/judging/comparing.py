@@ -26,6 +26,7 @@ from aoe.measurement.memory import median_memory
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.judging.candidates import P, VariantWriter
 from aoe.tuning.judging.reserve import NO_COSTS, PROCESSES, ModelCosts, hurried, one_process_of
+from aoe.tuning.policies import single_run_policy
 
 _TIMEOUT_S = 600.0
 _PRINTED, _ACCEPTING = 0.95, 0.99
@@ -123,9 +124,10 @@ class ModelComparer(Generic[P]):
             TimeIsUpError: before that was known; so with all comparisons.
         """
         tuned = self._assembly.write_model(kernels, "variant.onnx")
-        quick = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, threads=self._screen.threads)
         try:
-            found = self._compare(self._assembly.untuned, tuned, quick)
+            found = self._compare(
+                self._assembly.untuned, tuned, single_run_policy(self._screen.threads)
+            )
         except RunError:
             return False
         return found.deviation.acceptable

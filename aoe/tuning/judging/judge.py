@@ -50,6 +50,11 @@ class Judgement(Generic[P]):
         return bool(self.kept) or self.graph_chosen
 
     @property
+    def is_measured(self) -> bool:
+        """True if the final model was timed; one that is only looked up is not."""
+        return self.estimate.pairs > 0
+
+    @property
     def memory(self) -> ModelMemory | None:
         """What sessions take, None if not known; that of a model without kernels is as it was."""
         found = self.comparison.memory

@@ -85,6 +85,7 @@ class SubgraphTools:
         budget: Most trials for one subgraph.
         seed: Of the search.
         repeat_tune: True to tune what the bank has.
+        lookup_only: True to take what the bank has, and try nothing.
         out_of_time: True when no more is to be searched.
         tell_trial: Is told the subgraph, trials done, how many there may be, the best speed-up.
     """
@@ -98,6 +99,7 @@ class SubgraphTools:
     budget: int
     seed: int
     repeat_tune: bool = False
+    lookup_only: bool = False
     out_of_time: Callable[[], bool] = lambda: False
     tell_trial: Callable[[Subgraph, int, int, float | None], None] = field(
         default=lambda subgraph, done, budget, best: None
@@ -131,8 +133,11 @@ def tune_subgraph(subgraph: Subgraph, tools: SubgraphTools) -> TunedSubgraph:
     ):
         reason = "default was best in an earlier search"
         return TunedSubgraph(subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason=reason)
-    found = _search(subgraph, tools, usable)
     why = f"its record is stale: {flaw}" if flaw else "not in the bank"
+    if tools.lookup_only:
+        reason = f"{why}, and only looked up"
+        return TunedSubgraph(subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason=reason)
+    found = _search(subgraph, tools, usable)
     return _settled(subgraph, tools, stored, usable, found, "REPEAT_TUNE" if usable else why)
 
 

@@ -33,7 +33,12 @@ from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts, hurried, searching_
 from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.model_mode import check_search, model_facts, run_reported
-from aoe.tuning.policies import final_policy, screen_policy, variant_policy
+from aoe.tuning.policies import (
+    final_policy,
+    screen_policy,
+    single_run_policy,
+    variant_policy,
+)
 from aoe.tuning.sgat.assembly import ChosenForm, SubgraphAssembly, write_parts
 from aoe.tuning.sgat.loop import SubgraphTools, TunedSubgraph, tune_subgraph
 from aoe.tuning.sgat.measuring import FormMeasurer
@@ -123,7 +128,8 @@ def _graph(bench: Workbench) -> ModelGraph:
 
 def _costs(bench: Workbench, assembly: SubgraphAssembly) -> ModelCosts:
     """Return what things take with this model; that much is measured whatever the time limit."""
-    bench.progress.step("measuring the default")
+    lookup_only = bench.settings.lookup_only
+    bench.progress.step("running the default" if lookup_only else "measuring the default")
     began_s = bench.stopwatch.elapsed_s()
     measured = _comparer(bench, assembly).once(()).comparison.measurement
     seconds = bench.stopwatch.elapsed_s() - began_s
@@ -174,7 +180,8 @@ def _tools(
         method=settings.search,
         budget=settings.trials,
         seed=settings.seed,
-        repeat_tune=settings.repeat_tune,
+        repeat_tune=settings.repeat_tune and not settings.lookup_only,
+        lookup_only=settings.lookup_only,
         out_of_time=searching.is_over,
         tell_trial=tell,
     )
@@ -209,6 +216,8 @@ def _comparer(
     """Return what compares; without costs whatever the time limit, in a hurry if there is one."""
     threads, accept_busy = bench.runner.target.core_num, bench.settings.accept_busy
     screen = variant_policy(threads, accept_busy=accept_busy)
+    if bench.settings.lookup_only:
+        screen = single_run_policy(threads)
     if costs is None:
         stopwatch = replace(bench.stopwatch, limit_s=None)
         screen = screen if bench.stopwatch.limit_s is None else hurried(screen)
@@ -241,8 +250,11 @@ def _judged(
     forms = [_chosen_form(bench, one, one.strategy) for one in tuned if one.strategy is not None]
     forms = [form for form in forms if verdicts[form.subgraph.graph_id] is not Event.DROPPED]
     known = all(verdicts[form.subgraph.graph_id] is Event.KEPT for form in forms)
-    bench.progress.step("judging the whole model")
+    lookup_only = bench.settings.lookup_only
+    bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
     judge = Judge(comparer, bench.progress.step)
+    if lookup_only:
+        return judge.take(forms)
     judgement = judge.confirm(forms) if known else judge.judge(forms)
     if judgement.undecided:
         bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")

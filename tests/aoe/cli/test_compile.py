@@ -15,6 +15,7 @@ from aoe.bank.operators import OperatorBank
 from aoe.cli import app, tune_command
 from aoe.cli.app import atc_main
 from aoe.cli.compile import command
+from aoe.device.registry import resolve_target
 from aoe.errors import OptionError
 from aoe.execute.runner import Runner
 from aoe.om.file import read_manifest
@@ -22,6 +23,7 @@ from aoe.om.loading import load
 from aoe.tuning.judging.comparing import ModelComparer
 from aoe.tuning.mode import CacheMode, JobType, TuneSettings
 from aoe.tuning.run import tune
+from aoebank import Bank
 
 
 class Asked(list[tuple[TuneSettings, Mapping[str, str]]]):
@@ -114,9 +116,20 @@ def test_console_script_is_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given == [["compile", "--model=m.onnx"]]
 
 
-def test_other_modes_are_not_looked_up(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="only operators are looked up"):
-        tune(tmp_path / "net.onnx", job_type="sgat", lookup_only=True)
+def test_gradients_are_not_looked_up(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="only operators and subgraphs are looked up"):
+        tune(tmp_path / "net.onnx", job_type="opat,gdat", lookup_only=True)
+
+
+def test_subgraphs_are_looked_up_where_the_bank_has_some_for_the_target(
+    asked: Asked, tmp_path: Path
+) -> None:
+    _, target = resolve_target(None, None)
+    file = Bank(tmp_path).graph_file(target.soc_version)
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    command(model=Path("net.onnx"), output=Path("net"), mdl_bank_path=tmp_path)
+    assert asked[0][0].job_types == (JobType.SGAT, JobType.OPAT)
 
 
 def test_models_share_a_bank_and_nothing_is_tried_measured_or_noted(

@@ -76,7 +76,9 @@ def judge_model(
         bank.note([(kernel.source.workload, _model_verdict(kernel, judgement)) for kernel in news])
     if keeper is not None and accuracy is not None:
         judgement = _still_accurate(keeper, accuracy, judge, judgement)
-    if bench.chosen is not None and not lookup_only:
+    if bench.chosen is not None and lookup_only:
+        judgement = replace(judgement, graph_chosen=True)
+    elif bench.chosen is not None:
         judgement = _against_imported(bench, comparer, assembly, judgement)
     if len(judgement.kept) < len(in_library):
         assembly.build(judgement.kept)  # the library a second run will build

@@ -152,6 +152,46 @@ def test_second_run_measures_no_form_and_writes_the_same_model(run: Run) -> None
     assert all(not tuned.trials for tuned in second.subgraphs)
 
 
+def test_look_up_takes_the_forms_of_the_bank_and_tries_and_notes_nothing(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run.tune()
+    shutil.copy(first.om_file, run.place / "first.om")
+    noted = _bank_files(run)
+    second = run.tune(lookup_only=True)
+    assert run.comparisons == 2  # the default once for its time, results once
+    assert filecmp.cmp(second.om_file, run.place / "first.om", shallow=False)
+    assert _bank_files(run) == noted
+    assert (second.used_ids, second.speedup) == (first.used_ids, 1.0)
+    emit(report_of(second), as_json=False, no_color=True)
+    assert "of the bank, looked up and not measured" in capsys.readouterr().out
+    reasons = {one.reason for one in second.subgraphs if one.strategy is None}
+    assert reasons == {"default was best in an earlier search"}
+
+
+def test_look_up_in_an_empty_bank_leaves_the_model_as_it_is(run: Run) -> None:
+    result = run.tune(lookup_only=True)
+    assert result.judgement.kept == ()
+    assert {one.reason for one in result.subgraphs} == {"not in the bank, and only looked up"}
+    assert _bank_files(run) == {}
+
+
+def test_look_up_leaves_out_a_form_with_which_the_model_computes_something_else(run: Run) -> None:
+    first = run.tune()
+
+    def wrong(baseline: ModelPart, tuned: ModelPart) -> Any:
+        return Outcome.CORRECTNESS if _splits(tuned.model) < _splits(baseline.model) else 1.0
+
+    run.script = wrong
+    second = run.tune(lookup_only=True)
+    assert first.used_ids and second.used_ids == frozenset()
+    assert second.judgement.drops
+
+
+def _bank_files(run: Run) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in (run.place / "bank").rglob("*") if file.is_file()}
+
+
 def test_repeat_tune_tunes_what_the_bank_has(run: Run) -> None:
     run.tune()
     again = run.tune(repeat_tune=True)
@@ -273,6 +313,12 @@ def test_operators_are_tuned_in_the_graph_that_was_chosen(run: Run) -> None:
     assert model.fallback_reason == ""
     texts = run.progress.texts("step")
     assert "measuring the whole model against the imported one" in texts
+    shutil.copy(operators.om_file, run.place / "first.om")
+    looked_up = TuneSettings(**facts, lookup_only=True)
+    again = tune_with(looked_up, env=env, cwd=run.place, progress=run.progress, now=_NOW)
+    assert filecmp.cmp(run.place / "first.om", operators.om_file, shallow=False)
+    assert again.speedup == 1.0
+    assert again.get(OpatResult).judgement.graph_chosen
 
 
 def test_bound_on_accuracy_that_nobody_would_check_is_refused(run: Run) -> None:
