@@ -72,6 +72,7 @@ class RewriteRule:
         tolerance: Largest difference of a result, relative to its largest magnitude; 0 if exact.
         version: Counted up when the same graph is rewritten otherwise.
         find: Yields every match of a graph and what was refused; matches may overlap.
+        is_divisible: True if parts of a match are matches again: a model may be cut there.
     """
 
     name: str
@@ -81,6 +82,7 @@ class RewriteRule:
     tolerance: float
     version: int
     find: Callable[[ModelGraph], Iterable[Finding]]
+    is_divisible: bool = False
 
     def __post_init__(self) -> None:
         if self.exact != (self.tolerance == 0):

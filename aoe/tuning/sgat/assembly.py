@@ -12,6 +12,7 @@ import onnx
 from aoe.bank.subgraph_record import SubgraphStrategy
 from aoe.execute.messages import ModelPart
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.subgraphs.seams import InferTensors, join_seams
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.graph.weights import WeightStore
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS
@@ -52,13 +53,21 @@ class SubgraphAssembly:
         directory: Directory to be made for the parts.
         original: The model as it was imported.
         graph: The same in the form rules read.
+        infer: Tells shapes, where forms meet that undo each other.
     """
 
-    def __init__(self, directory: Path, original: onnx.ModelProto, graph: ModelGraph) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        original: onnx.ModelProto,
+        graph: ModelGraph,
+        infer: InferTensors,
+    ) -> None:
         directory.mkdir()
         self.directory = directory
         self._original = original
         self._graph = graph
+        self._infer = infer
         self._store = WeightStore(directory / WEIGHTS)
         _write(self._store, original, directory / FALLBACK)
 
@@ -75,7 +84,8 @@ class SubgraphAssembly:
         """Return the model with these forms; without any it is the imported one."""
         if not forms:
             return self._original
-        return splice(self._graph, [one for form in forms for one in form.splices])
+        made = splice(self._graph, [one for form in forms for one in form.splices])
+        return join_seams(made, self._graph.proto, self._infer)
 
     def write_model(self, kernels: Sequence[ChosenForm], name: str = MODEL) -> ModelPart:
         """Write the model with these forms; its weights join those that are there."""

@@ -82,7 +82,7 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
     bank = SubgraphBank(bench.journal, anonymous=bench.settings.anonymous)
     graph = _graph(bench)
     found = _found(bench, graph)
-    with closing(SubgraphAssembly(bench.scratch / "parts", bench.model.proto, graph)) as assembly:
+    with closing(_assembly(bench, graph)) as assembly:
         costs = _costs(bench, assembly)
         comparer = _comparer(bench, assembly, costs)
         report.update(baseline_ms=costs.run_s * 1e3)
@@ -122,8 +122,16 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
 def _graph(bench: Workbench) -> ModelGraph:
     """Return the imported model in the form rules read, with the shapes that are proven."""
     proto = prepared(bench.model.proto)
-    tensors = infer_tensors(proto, bench.runner.device.open_session)
-    return ModelGraph(proto, tensors, block=0)
+    return ModelGraph(proto, infer_tensors(proto, bench.runner.device.open_session), block=0)
+
+
+def _assembly(bench: Workbench, graph: ModelGraph) -> SubgraphAssembly:
+    return SubgraphAssembly(
+        bench.scratch / "parts",
+        bench.model.proto,
+        graph,
+        lambda proto: infer_tensors(proto, bench.runner.device.open_session),
+    )
 
 
 def _costs(bench: Workbench, assembly: SubgraphAssembly) -> ModelCosts:

@@ -90,6 +90,7 @@ def find_subgraphs(
     together = [
         found.edit.removed
         for rule in rules.values()
+        if not rule.is_divisible
         for found in rule.find(graph)
         if isinstance(found, RewriteMatch)
     ]

@@ -64,6 +64,16 @@ class NetworkBuilder:
         operands = [self.constant(array.astype(np.float32)) for array in (weights, bias)]
         return self.node("Conv", [x, *operands], kernel_shape=[size] * 2, pads=[size // 2] * 4)
 
+    def weights(self, *shape: int) -> str:
+        """Add small random weights."""
+        scale = np.sqrt(2 / np.prod(shape[1:]))
+        return self.constant((self._rng.standard_normal(shape) * scale).astype(np.float32))
+
+    def scales(self, channels: int) -> list[str]:
+        """Add what a normalization reads: scale and bias."""
+        made = (self._rng.uniform(0.5, 1.5, channels), self._rng.standard_normal(channels))
+        return [self.constant(array.astype(np.float32)) for array in made]
+
     def silu(self, x: str) -> str:
         """Add x * sigmoid(x)."""
         return self.node("Mul", [x, self.node("Sigmoid", [x])])
@@ -89,7 +99,10 @@ class NetworkBuilder:
 
     def model(self, x: str, channels: int, extent: int, results: Sequence[str]) -> onnx.ModelProto:
         """Return the model from input `x` to `results`."""
-        shape = [self._batch, channels, extent, extent]
+        return self.model_of(x, [self._batch, channels, extent, extent], results)
+
+    def model_of(self, x: str, shape: Sequence[int], results: Sequence[str]) -> onnx.ModelProto:
+        """Return the model from input `x` of any shape to `results`."""
         graph = helper.make_graph(
             self._nodes,
             "net",
@@ -109,6 +122,31 @@ def c2f_network(blocks: int = 2, *, batch: int = 1, extent: int = 8) -> onnx.Mod
     for _ in range(blocks):
         x = net.c2f(x, 16)
     return net.model("x", 4, extent, [net.mean(x)])
+
+
+def vocoder_network(*, stages: int = 2, branches: int = 2, units: int = 3) -> onnx.ModelProto:
+    """Return a network over time as HiFi-GAN is: upsampling, then residual branches in parallel."""
+    net = NetworkBuilder()
+    x = net.node("Conv", ["x", net.weights(8, 4, 3)], pads=[1, 1])
+    for _ in range(stages):
+        leaky = net.node("LeakyRelu", [x])
+        up = net.node("ConvTranspose", [leaky, net.weights(8, 8, 4)], strides=[2], pads=[1, 1])
+        first, ends = net.node("LeakyRelu", [up]), []
+        for _ in range(branches):
+            inner, whole = first, up
+            for unit in range(units):
+                if unit:
+                    inner = net.node("LeakyRelu", [whole])
+                inner = net.node("Conv", [inner, net.weights(8, 8, 3)], pads=[1, 1])
+                inner = net.node("LeakyRelu", [inner])
+                inner = net.node("Conv", [inner, net.weights(8, 8, 3)], pads=[1, 1])
+                whole = net.node("Add", [whole, inner])
+            ends.append(whole)
+        x = ends[0]
+        for end in ends[1:]:
+            x = net.node("Add", [x, end])
+    last = net.node("Conv", [net.node("LeakyRelu", [x]), net.weights(4, 8, 3)], pads=[1, 1])
+    return net.model_of("x", [1, 4, 12], [net.node("Tanh", [last])])
 
 
 def random_network(seed: int) -> onnx.ModelProto:

@@ -157,4 +157,5 @@ LIFT_RULE = RewriteRule(
     tolerance=1e-4,
     version=1,
     find=find_flat,
+    is_divisible=True,
 )

@@ -7,7 +7,13 @@ from itertools import chain
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from support.engine.subgraphs import NetworkBuilder, c2f_network, graph_of, random_network
+from support.engine.subgraphs import (
+    NetworkBuilder,
+    c2f_network,
+    graph_of,
+    random_network,
+    vocoder_network,
+)
 
 from aoe.graph.subgraphs.partition import partition
 
@@ -62,6 +68,68 @@ def test_what_a_rule_touches_stays_together() -> None:
     assert len(partition(graph, ())) == 4
     assert len(partition(graph, [{3, 8}])) == 3
     assert len(partition(graph, [{0, len(graph.nodes) - 1}])) == 1
+
+
+def _starts(proto: onnx.ModelProto) -> list[str]:
+    graph = graph_of(proto)
+    return [graph.nodes[run.start].op_type for run in partition(graph, ())]
+
+
+def test_branches_side_by_side_are_cut_apart_where_all_of_them_are_too_large() -> None:
+    graph = graph_of(vocoder_network(stages=1, branches=3))
+    runs = partition(graph, ())
+    products = [
+        sum(graph.nodes[at].op_type in ("Conv", "ConvTranspose") for at in run) for run in runs
+    ]
+    assert products == [2, 6, 6, 6, 1]  # what is in front, each branch, what is behind
+    assert [graph.nodes[run.stop - 1].op_type for run in runs[1:3]] == ["Add", "Add"]
+
+
+def test_branches_that_are_small_enough_stay_together() -> None:
+    net = NetworkBuilder()
+    x = net.conv("x", 4, 8)
+    branches = [net.node("Relu", [net.conv(x, 8, 8)]) for _ in range(3)]
+    x = net.conv(net.node("Concat", branches, axis=1), 24, 8)
+    assert len(_ends(net.model("x", 4, 8, [x]))) == 1
+
+
+def test_dense_layers_are_cut_behind_what_puts_their_results_beside_the_others() -> None:
+    net = NetworkBuilder()
+    x, channels = net.conv("x", 4, 8), 8
+    for _ in range(4):
+        inner = net.node("Relu", [net.conv(net.node("Relu", [x]), channels, 16, 1)])
+        x = net.node("Concat", [x, net.conv(inner, 16, 8)], axis=1)
+        channels += 8
+    x = net.conv(net.node("Relu", [x]), channels, 8, 1)
+    ends = _ends(net.model("x", 4, 8, [x]))
+    assert ends == ["Concat", "Concat", "Concat", "Conv"]
+
+
+def test_linear_bottlenecks_are_cut_where_one_convolution_reads_another_ones_result() -> None:
+    net = NetworkBuilder()
+    x = net.conv("x", 4, 8)
+    for _ in range(3):
+        x = net.conv(net.node("Relu", [net.conv(x, 8, 16, 1)]), 16, 8, 1)
+    ends = _ends(net.model("x", 4, 8, [net.node("Relu", [x])]))
+    assert ends == ["Conv", "Conv", "Relu"]
+
+
+def test_stages_of_a_network_with_skips_between_resolutions_are_cut_apart() -> None:
+    net = NetworkBuilder()
+    x, skips = "x", []
+    for channels in (4, 8, 8):
+        for before in (channels, 8):
+            x = net.node("InstanceNormalization", [net.conv(x, before, 8), *net.scales(8)])
+            x = net.node("Relu", [x])
+        skips.append(x)
+        x = net.node("MaxPool", [x], kernel_shape=[2, 2], strides=[2, 2])
+    x = net.node("Relu", [net.conv(x, 8, 8)])
+    for skip in reversed(skips):
+        x = net.node("ConvTranspose", [x, net.weights(8, 8, 2, 2)], strides=[2, 2])
+        x = net.node("Relu", [net.conv(net.node("Concat", [x, skip], axis=1), 16, 8)])
+        x = net.node("Relu", [net.conv(x, 8, 8)])
+    starts = _starts(net.model("x", 4, 16, [x]))
+    assert starts == ["Conv", "MaxPool", "MaxPool", "MaxPool", *["ConvTranspose"] * 3, "Conv"]
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
