@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from aoebank.formats.unified.format import make_unified_record, workload_key
     from aoebank.model.codes import Severity
     from aoebank.model.finding import Finding
+    from aoebank.model.fingerprint import Drift, compare_fingerprints
     from aoebank.model.json_value import JsonObject, JsonValue
     from aoebank.model.merge_verdict import MergeVerdict
     from aoebank.model.provenance import Event, Provenance
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from aoebank.ops.validate.run import ValidateResult
     from aoebank.report.output import Report, Text, emit, make_console, plural, say
     from aoebank.storage.bank import Bank
+    from aoebank.storage.machine import present_facts
     from aoebank.storage.quarantine import load_quarantine
     from aoebank.storage.readers.environment import current_environment, resolve_bank
     from aoebank.storage.readers.soc_versions import old_soc_versions
@@ -98,6 +100,7 @@ __all__ = [
     "CheckResult",
     "CommandGroup",
     "DiffResult",
+    "Drift",
     "DriverOutcome",
     "EditResult",
     "Event",
@@ -142,6 +145,7 @@ __all__ = [
     "VerifyResult",
     "__version__",
     "blame",
+    "compare_fingerprints",
     "current_environment",
     "diff",
     "edit",
@@ -167,6 +171,7 @@ __all__ = [
     "overview",
     "pack",
     "plural",
+    "present_facts",
     "quarantine_add",
     "quarantine_list",
     "quarantine_remove",
@@ -258,6 +263,7 @@ _HOMES = {
     ),
     "model.codes": ("Severity",),
     "model.finding": ("Finding",),
+    "model.fingerprint": ("Drift", "compare_fingerprints"),
     "model.json_value": (
         "JsonObject",
         "JsonValue",
@@ -307,6 +313,7 @@ _HOMES = {
     "ops.validate.run": ("ValidateResult",),
     "report.output": ("Report", "Text", "emit", "make_console", "plural", "say"),
     "storage.bank": ("Bank",),
+    "storage.machine": ("present_facts",),
     "storage.quarantine": ("load_quarantine",),
     "storage.readers.environment": (
         "current_environment",

@@ -10,9 +10,20 @@ from typing import Any
 
 from aoe.measurement import SpeedupEstimate
 from aoe.target import Target
-from aoebank import Bank, Event, Provenance, Record, load_quarantine
+from aoebank import (
+    Bank,
+    Drift,
+    Event,
+    Provenance,
+    Record,
+    compare_fingerprints,
+    load_quarantine,
+    old_soc_versions,
+)
 
 ENGINE = "aoe"
+KERNEL_SOURCE = "kernel_source"
+"""Member of a fingerprint: digest of what turns a strategy into code, see `aoe.bank.sources`."""
 CHANGES = (Event.ADD, Event.UPDATE)
 """Events after which a record is another one."""
 
@@ -109,6 +120,19 @@ class BankJournal:
             if entry.event in CHANGES:
                 last = entry
         return last
+
+    def drift(self, entry: Provenance | None, source: str | None) -> Drift:
+        """Return what has changed since a line of the side-car was written.
+
+        Args:
+            entry: The line; None where nothing was noted.
+            source: Digest of the sources its strategy is turned into code by, None if unknown.
+        """
+        now = {**self.fingerprint, "soc_version": self.soc_version}
+        then = dict(entry.fingerprint) if entry is not None else {}
+        if then.get("soc_version") in old_soc_versions(self.soc_version):
+            then["soc_version"] = self.soc_version
+        return compare_fingerprints(then, now | ({KERNEL_SOURCE: source} if source else {}))
 
     def last_failure(self, file: Path, key: str, *, where: Mapping[str, Any]) -> Provenance | None:
         """Return the last search there, if it found nothing better than the default."""

@@ -29,6 +29,7 @@ class StoredAnswer:
         file: Bank file it is in.
         old_name: The target's name in that file, empty if it is the present one.
         is_built_in: True if it came with the package.
+        doubts: Why it is to be measured again, a sentence each.
     """
 
     key: str
@@ -40,6 +41,7 @@ class StoredAnswer:
     file: Path
     old_name: str = ""
     is_built_in: bool = False
+    doubts: tuple[str, ...] = ()
 
 
 def strategy_to_json(schedule: Schedule, configuration: Configuration) -> dict[str, Any]:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from aoe.bank.journal import CHANGES, BankJournal, Note
+from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal, Note
 from aoe.bank.operator_record import (
     StoredAnswer,
     strategy_of,
     strategy_to_json,
     workload_of,
 )
+from aoe.bank.sources import kernel_source
 from aoe.measurement import Measurement, SpeedupEstimate
 from aoe.schedule import Configuration, Schedule
 from aoe.workload import Precision, Workload, workload_to_json
 from aoebank import (
     Bank,
+    Drift,
     Event,
     Provenance,
     Record,
@@ -86,15 +88,22 @@ class OperatorBank:
         journal: Below the root of the bank, see `bank_root`.
         core_num: Cores of the target, names the files.
         built_in: Looked up where the custom bank has no record; it is never written.
+        source_of: Digest of what kernels of a family are made by, None for no such family.
     """
 
     def __init__(
-        self, journal: BankJournal, *, core_num: int, built_in: Bank | None = None
+        self,
+        journal: BankJournal,
+        *,
+        core_num: int,
+        built_in: Bank | None = None,
+        source_of: Callable[[str], str | None] = kernel_source,
     ) -> None:
         self._journal = journal
         self._bank = journal.bank
         self._core_num = core_num
         self._built_in = built_in
+        self._source_of = source_of
 
     def file(self, op_type: str, soc_version: str | None = None) -> Path:
         """Return the bank file of a kernel family, for the target of this run if for no other."""
@@ -108,9 +117,9 @@ class OperatorBank:
         """Return the stored answer for a workload, None on a miss.
 
         A record whose strategy this version cannot replay is a miss: it gets replaced. So is
-        one in quarantine, see `quarantine_reason`. Where the target has no record, one under an
-        old name of the target counts, then one of the built-in bank, if it needs no feature this
-        machine lacks.
+        one in quarantine, see `quarantine_reason`, and one whose fingerprint is another in a hard
+        fact, see `Drift`. Where the target has no record, one under an old name of the target
+        counts, then one of the built-in bank, if it needs no feature this machine lacks.
 
         Raises:
             BankFormatError: the bank file or the quarantine is corrupt.
@@ -121,7 +130,8 @@ class OperatorBank:
             found = self._find_under_old_name(workload)
             has_flaw = self.flaw(workload) is not None  # it is tuned again, and replaced
             return found if found is not None or has_flaw else self._find_built_in(workload)
-        if self._journal.quarantine_reason(record) is not None:
+        is_out = self._journal.quarantine_reason(record) is not None
+        if is_out or self._drift(record, file).is_stale:
             return None
         return self._answer(record, file)
 
@@ -165,6 +175,8 @@ class OperatorBank:
         last = self._journal.last_change(file, record.key)
         if last is None or "features" not in last.fingerprint:
             return False
+        if self._has_other_source(last, record.op_type or ""):
+            return False
         here = str(self._journal.fingerprint.get("features", "")).split("-")
         return set(str(last.fingerprint["features"]).split("-")) <= set(here)
 
@@ -174,14 +186,15 @@ class OperatorBank:
         return None if record is None else self._journal.quarantine_reason(record)
 
     def flaw(self, workload: Workload) -> str | None:
-        """Return why the record of a workload cannot be read, None if it can or there is none."""
+        """Return why the record of a workload cannot be used, None if it can or there is none."""
+        file = self.file(workload.op_type)
         try:
-            record = self._bank.find(self.file(workload.op_type), key_of(workload))
-            if record is not None:
-                strategy_of(record)
+            record = self._bank.find(file, key_of(workload))
+            if record is None or strategy_of(record) is None:
+                return None
         except (RecordError, ValueError) as error:
             return str(error)
-        return None
+        return "; ".join(self._drift(record, file).hard) or None
 
     def refusal(
         self, workload: Workload, schedule: Schedule, configuration: Configuration
@@ -222,6 +235,8 @@ class OperatorBank:
         last = self._journal.last_failure(file, key_of(workload), where=self._here)
         if last is None:
             return False
+        if self._has_other_source(last, workload.op_type):
+            return False
         limit, low, high = last.search.get("limit"), last.speedup_low, last.speedup_high
         if low is not None and high is not None and high > threshold and not _is_narrow(low, high):
             return False
@@ -238,6 +253,8 @@ class OperatorBank:
         for entry in self._journal.entries(file, key_of(workload), where=self._here):
             if entry.event in CHANGES:
                 verdict = None
+            elif self._has_other_source(entry, workload.op_type):
+                continue
             elif entry.event in (Event.KEPT, Event.DROPPED) and self._is_own(entry):
                 verdict = entry.event if _is_settled(entry) else None
         return verdict
@@ -268,7 +285,9 @@ class OperatorBank:
         """Append provenance without touching any record."""
         by_file: dict[Path, list[Note]] = {}
         for workload, verdict in verdicts:
-            by_file.setdefault(self.file(workload.op_type), []).append(_note(workload, verdict))
+            source = self._source_of(workload.op_type)
+            note = _note(workload, verdict, {KERNEL_SOURCE: source} if source else {})
+            by_file.setdefault(self.file(workload.op_type), []).append(note)
         for file, notes in by_file.items():
             self._journal.append(file, notes)
 
@@ -345,7 +364,18 @@ class OperatorBank:
             speedup=last.speedup if last is not None else None,
             speedup_low=last.speedup_low if last is not None else None,
             file=file,
+            doubts=self._drift(record, file).soft,
         )
+
+    def _drift(self, record: Record, file: Path) -> Drift:
+        """Return what has changed since a record was written."""
+        last = self._journal.last_change(file, record.key)
+        return self._journal.drift(last, self._source_of(record.op_type or ""))
+
+    def _has_other_source(self, entry: Provenance, op_type: str) -> bool:
+        """Return whether a line is known to be about kernels that were made another way."""
+        then, now = entry.fingerprint.get(KERNEL_SOURCE), self._source_of(op_type)
+        return then is not None and now is not None and then != now
 
 
 def bank_root(env: Mapping[str, str], cwd: Path) -> Path:
@@ -382,7 +412,7 @@ def _is_narrow(low: float, high: float) -> bool:
     return high - low <= SETTLED_HALF_WIDTH * (low + high)
 
 
-def _note(workload: Workload, verdict: OperatorVerdict) -> Note:
+def _note(workload: Workload, verdict: OperatorVerdict, cluster: Mapping[str, Any]) -> Note:
     measurement = verdict.measurement
     return Note(
         key=key_of(workload),
@@ -391,5 +421,6 @@ def _note(workload: Workload, verdict: OperatorVerdict) -> Note:
         estimate=verdict.estimate,
         baseline_us=measurement.baseline_us if measurement else (),
         tuned_us=measurement.tuned_us if measurement else (),
+        cluster=cluster,
         search=verdict.search,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aoe.bank.journal import CHANGES, BankJournal, Note
+from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal, Note
 from aoe.bank.operators import SETTLED_HALF_WIDTH
+from aoe.bank.sources import rule_source
 from aoe.bank.subgraph_record import (
     NodeFeature,
     SubgraphStrategy,
@@ -38,6 +39,7 @@ class StoredSubgraph:
         cost_us: Its time when it was measured.
         speedup: Its measured speed-up over the default then, or None.
         speedup_low: Lower end of the interval of that.
+        doubts: Why it is to be measured again, a sentence each.
     """
 
     graph_id: str
@@ -46,6 +48,7 @@ class StoredSubgraph:
     cost_us: float | None = None
     speedup: float | None = None
     speedup_low: float | None = None
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,7 @@ class SubgraphNote:
         estimate: Speed-up with its interval, if anything was measured.
         measurement: The samples behind it.
         search: Method, options, trials, reason: JSON values.
+        applied: What was written into the record, None where none was.
     """
 
     event: Event
@@ -65,6 +69,7 @@ class SubgraphNote:
     estimate: SpeedupEstimate | None = None
     measurement: Measurement | None = None
     search: Mapping[str, Any] = field(default_factory=dict)
+    applied: SubgraphStrategy | None = None
 
 
 class SubgraphBank:
@@ -100,12 +105,18 @@ class SubgraphBank:
         except ValueError as error:
             return StoredSubgraph(graph_id=graph_id, strategy=None, flaw=str(error))
         last = self._journal.last_change(self.file, graph_id)
+        drift = self._journal.drift(last, _source_of(strategy))
+        if drift.is_stale:
+            return StoredSubgraph(
+                graph_id=graph_id, strategy=None, flaw="; ".join(drift.hard), doubts=drift.soft
+            )
         return StoredSubgraph(
             graph_id=graph_id,
             strategy=strategy,
             cost_us=cost_us_of(record),
             speedup=last.speedup if last is not None else None,
             speedup_low=last.speedup_low if last is not None else None,
+            doubts=drift.soft,
         )
 
     def save(
@@ -135,7 +146,7 @@ class SubgraphBank:
         if reason is not None:
             return reason
         self._journal.bank.put(self.file, [record])
-        self.note([(graph_id, note)])
+        self.note([(graph_id, replace(note, applied=strategy))])
         return ""
 
     def note(self, notes: Sequence[tuple[str, SubgraphNote]]) -> None:
@@ -150,6 +161,7 @@ class SubgraphBank:
                     estimate=note.estimate,
                     baseline_us=note.measurement.baseline_us if note.measurement else (),
                     tuned_us=note.measurement.tuned_us if note.measurement else (),
+                    cluster=_cluster(note.applied),
                     search=note.search,
                 )
                 for graph_id, note in notes
@@ -211,3 +223,12 @@ class SubgraphBank:
 
     def _is_this_model(self, entry: Provenance) -> bool:
         return entry.model.get("sha256") == self._journal.model["sha256"]
+
+
+def _source_of(strategy: SubgraphStrategy) -> str | None:
+    return rule_source(applied.rule for applied in strategy.rewrites)
+
+
+def _cluster(strategy: SubgraphStrategy | None) -> Mapping[str, Any]:
+    source = _source_of(strategy) if strategy is not None else None
+    return {KERNEL_SOURCE: source} if source is not None else {}

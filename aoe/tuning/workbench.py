@@ -34,7 +34,7 @@ from aoe.tuning.chosen_graph import ChosenGraph, chosen_before
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
 from aoe.tuning.mode import CacheMode, JobType, TuneContext, TuneSettings
 from aoe.tuning.progress import Progress
-from aoebank import Bank
+from aoebank import Bank, present_facts
 
 _OTHER_FILES = (
     *(".bin", ".csv", ".gz", ".html", ".json", ".log", ".md", ".npy", ".npz", ".onnx", ".pb"),
@@ -218,11 +218,13 @@ def library_versions() -> dict[str, str]:
 
 def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | int]:
     """Return the environment of a measurement, for the side-car of the bank."""
+    governor = present_facts(()).get("governor")
     return machine_fingerprint(
         target,
         features="-".join(target.features),
         onnxruntime=versions["onnxruntime"],
         halide=versions["halide"],
+        **({"governor": governor} if governor else {}),
     )
 
 

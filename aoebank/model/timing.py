@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from aoebank.model.digest import canonical_text
+from aoebank.model.fingerprint import KERNEL_SOURCE
 
 if TYPE_CHECKING:
     from aoebank.model.provenance import Provenance
@@ -60,8 +61,12 @@ def timing_of(entry: Provenance) -> Timing:
 
 
 def fingerprint_of(entry: Provenance) -> str | None:
-    """Return the canonical text of the environment of a measurement, None if it is not told."""
-    return canonical_text(entry.fingerprint) if entry.fingerprint else None
+    """Return the canonical text of the environment of a measurement, None if it is not told.
+
+    What a kernel was made by is no part of it: times of two kernels compare.
+    """
+    facts = {name: value for name, value in entry.fingerprint.items() if name != KERNEL_SOURCE}
+    return canonical_text(facts) if facts else None
 
 
 def spread_ratio(samples_us: tuple[float, ...]) -> float:

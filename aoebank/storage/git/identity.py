@@ -10,8 +10,7 @@ from pathlib import Path
 
 from aoebank.errors import HistoryError
 from aoebank.storage.git.program import try_git
-
-_CPU_INFO = Path("/proc/cpuinfo")
+from aoebank.storage.machine import cpu_model
 
 
 def current_identity(folder: Path) -> str:
@@ -37,7 +36,7 @@ def current_machine() -> Mapping[str, str]:
         "python": platform.python_version(),
         "host": platform.node(),
         "machine": platform.machine(),
-        "cpu_model": _cpu_model(),
+        "cpu_model": cpu_model(),
     }
 
 
@@ -47,12 +46,3 @@ def _login() -> str:
     except KeyError:  # a container with a made-up user
         name = f"uid {os.getuid()}"
     return f"{name}@{platform.node()}"
-
-
-def _cpu_model() -> str:
-    try:
-        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.processor())

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 from support.engine.families import chain_workload
-from support.engine.tuning import guess_of, guesses_of, make_bank, make_estimate, make_verdict
+from support.engine.tuning import (
+    guess_of,
+    guesses_of,
+    make_bank,
+    make_estimate,
+    make_journal,
+    make_verdict,
+)
 
 from aoe.bank.operators import OperatorBank, OperatorVerdict, bank_root, key_of
+from aoe.bank.sources import kernel_source
 from aoe.schedule import Configuration, Schedule
 from aoe.workload import Precision, Workload
 from aoebank import (
@@ -406,3 +414,67 @@ def test_copy_keeps_what_is_there_and_nothing_is_copied_onto_itself(tmp_path: Pa
     before = {file: file.read_bytes() for file in tmp_path.rglob("*.json*")}
     first.copy_to(tmp_path / "second" / ".." / "first", [_EXP])
     assert {file: file.read_bytes() for file in tmp_path.rglob("*.json*")} == before
+
+
+# ---- fingerprints ----
+
+
+def _bank_of(root: Path, source: str | None, **fingerprint: str) -> OperatorBank:
+    """Return a bank whose kernels are made by a certain source."""
+    journal = make_journal(root, **fingerprint)
+    return OperatorBank(journal, core_num=2, source_of=lambda op_type: source)
+
+
+def test_record_carries_the_source_its_kernel_is_made_by(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    (line,) = Bank(tmp_path).iter_provenance(bank.file("elementwise"))
+    assert line.fingerprint["kernel_source"] == kernel_source("elementwise")
+    found = make_bank(tmp_path).find(_EXP)
+    assert found is not None
+    assert found.doubts == ()
+
+
+def test_record_of_another_kernel_source_is_a_miss_with_the_reason(tmp_path: Path) -> None:
+    _save(_bank_of(tmp_path, "a"))
+    changed = _bank_of(tmp_path, "b")
+    assert changed.find(_EXP) is None
+    assert changed.flaw(_EXP) == "kernel source changed: stale"
+    assert changed.nearest(_EXP) != ()  # its knobs are good guesses still
+    _save(changed, event=Event.UPDATE)
+    assert _bank_of(tmp_path, "b").find(_EXP) is not None
+    assert _bank_of(tmp_path, "a").find(_EXP) is None
+
+
+def test_record_of_a_cpu_with_more_instructions_is_a_miss(tmp_path: Path) -> None:
+    _save(make_bank(tmp_path, features="avx2-avx512"))
+    assert make_bank(tmp_path).find(_EXP) is None
+    assert make_bank(tmp_path).flaw(_EXP) == "instructions that are not here: avx512"
+
+
+def test_record_of_another_library_version_is_used_and_doubted(tmp_path: Path) -> None:
+    _save(make_bank(tmp_path))
+    found = make_bank(tmp_path, onnxruntime="1.31.0").find(_EXP)
+    assert found is not None
+    assert found.doubts == ("onnxruntime 1.23.0 -> 1.31.0: soft mismatch, to be checked again",)
+
+
+def test_record_without_fingerprint_is_used_and_doubted(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    bank.file("elementwise").with_name(f"{bank.file('elementwise').name}.provenance.jsonl").unlink()
+    found = make_bank(tmp_path).find(_EXP)
+    assert found is not None
+    assert found.doubts[0].startswith("no fingerprint")
+
+
+def test_verdicts_about_another_kernel_source_are_not_believed(tmp_path: Path) -> None:
+    bank = _bank_of(tmp_path, "a")
+    bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=8))])
+    _save(bank, _TANH)
+    bank.note([(_TANH, _judged(Event.KEPT))])
+    assert bank.is_hopeless(_EXP, 8, threshold=1.03)
+    assert bank.model_verdict(_TANH) is Event.KEPT
+    changed = _bank_of(tmp_path, "b")
+    assert not changed.is_hopeless(_EXP, 8, threshold=1.03)
+    assert changed.model_verdict(_TANH) is None

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from support.engine.tuning import make_estimate, make_journal, make_measurement
 
+from aoe.bank import subgraphs
+from aoe.bank.sources import rule_source, source_of
 from aoe.bank.subgraph_record import (
     AppliedRule,
     NodeFeature,
@@ -19,7 +21,7 @@ from aoe.bank.subgraph_record import (
     strategy_of,
 )
 from aoe.bank.subgraphs import SubgraphBank, SubgraphNote
-from aoebank import Event, Record, diff, make_graph_record, merge, validate
+from aoebank import Bank, Event, Record, diff, make_graph_record, merge, validate
 
 SPLIT = AppliedRule(rule="convolution-split", version=1, nodes=(0, 1, 3))
 MEAN = AppliedRule(rule="mean-to-global-pool", version=2, nodes=(4,))
@@ -195,3 +197,38 @@ def test_bank_is_valid_and_two_of_them_merge(tmp_path: Path) -> None:
         stored = merged.find(key)
         assert stored is not None and stored.strategy == strategy
     assert list(validate(tmp_path / "merged").findings) == []
+
+
+# ---- fingerprints ----
+
+
+def test_record_carries_the_source_of_its_rules(tmp_path: Path) -> None:
+    strategy = SubgraphStrategy(rewrites=(SPLIT,))
+    bank = _bank(tmp_path)
+    assert bank.save("7", NODES, strategy, _note(Event.ADD)) == ""
+    (line,) = Bank(tmp_path).iter_provenance(bank.file)
+    assert line.fingerprint["kernel_source"] == rule_source(["convolution-split"])
+    (record,) = Bank(tmp_path).iter_records(bank.file)
+    assert source_of(record) == line.fingerprint["kernel_source"]
+    found = _bank(tmp_path).find("7")
+    assert found is not None
+    assert (found.strategy, found.doubts) == (strategy, ())
+
+
+def test_record_of_changed_rules_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _bank(tmp_path).save("7", NODES, SubgraphStrategy(rewrites=(SPLIT,)), _note(Event.ADD))
+    monkeypatch.setattr(subgraphs, "rule_source", lambda rules: "another")
+    found = _bank(tmp_path).find("7")
+    assert found is not None
+    assert found.strategy is None
+    assert found.flaw == "kernel source changed: stale"
+
+
+def test_record_of_another_library_version_is_doubted(tmp_path: Path) -> None:
+    _bank(tmp_path).save("7", NODES, SubgraphStrategy(chunks=(4, 4)), _note(Event.ADD))
+    found = _bank(tmp_path, onnxruntime="1.31.0").find("7")
+    assert found is not None
+    assert found.strategy is not None
+    assert found.doubts == ("onnxruntime 1.23.0 -> 1.31.0: soft mismatch, to be checked again",)

@@ -13,6 +13,7 @@ from aoebank.model.timing import (
     Timing,
     are_comparable,
     contradict,
+    fingerprint_of,
     is_beyond,
     noise_band,
     spread_ratio,
@@ -71,3 +72,10 @@ def test_verdicts_are_antisymmetric(a: float, b: float, noise: float) -> None:
 @given(st.lists(st.floats(0.01, 1e6), min_size=1, max_size=30))
 def test_spread_is_finite_and_not_negative(samples: list[float]) -> None:
     assert 0 <= spread_ratio(tuple(samples)) < math.inf
+
+
+def test_times_of_kernels_made_another_way_compare() -> None:
+    facts = {"cpu_model": "one", "onnxruntime": "1.30.0"}
+    sources = ({}, {"kernel_source": "a"}, {"kernel_source": "b"})
+    lines = [make_provenance("7", fingerprint={**facts, **source}) for source in sources]
+    assert len({fingerprint_of(line) for line in lines}) == 1

@@ -1,0 +1,50 @@
+"""What this machine says of itself, for the history of a bank and for fingerprints."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_CPU_INFO = Path("/proc/cpuinfo")
+_CPUS = Path("/sys/devices/system/cpu")
+_LIBRARIES = ("onnxruntime", "halide", "torch")
+
+
+def cpu_model() -> str:
+    """Return the marketing name of the CPU, whatever the platform says where there is none."""
+    try:
+        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.processor())
+
+
+def governor() -> str:
+    """Return what governs the clock of the cores, the empty string where that is not told."""
+    found = set()
+    for file in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor"):
+        try:
+            found.add(file.read_text(encoding="ascii", errors="replace").strip())
+        except OSError:
+            continue
+    return ",".join(sorted(found))
+
+
+def present_facts(libraries: Iterable[str] = _LIBRARIES) -> Mapping[str, str]:
+    """Return what a fingerprint made here and now would say, as far as a look tells.
+
+    Nothing is imported, nothing measured. What is not known is not in it.
+
+    Args:
+        libraries: Distributions whose versions count, if they are installed.
+    """
+    facts = {"cpu_model": cpu_model(), "governor": governor()}
+    for name in libraries:
+        try:
+            facts[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {name: value for name, value in facts.items() if value}
