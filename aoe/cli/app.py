@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,6 +103,10 @@ def tune(
             metavar="DIR",
             help="Directory of models, or a dump of aoe.torch.set_aoe: all are tuned.",
         ),
+    ] = None,
+    om: Annotated[
+        Path | None,
+        typer.Option("--om", metavar="X.om", help="Tuned model: the model in it is tuned again."),
     ] = None,
     framework: Annotated[
         int,
@@ -215,7 +220,10 @@ def tune(
         accuracy=accuracy,
         calibration=calibration,
     )
+    chosen = _one_of({"--model": model, "--model_path": model_path, "--om": om})
     if script is not None or JobType.GDAT in jobs:
+        if om is not None:
+            raise OptionError("--om", "gradients are no part of a tuned model", got=om)
         refuse_precision(precision)
         run_script(
             script,
@@ -227,9 +235,6 @@ def tune(
             shown=shown,
         )
         return
-    if model_path is not None and model is not None:
-        raise OptionError("--model_path", "given together with --model", got=model_path)
-    chosen = model_path if model is None else model
     if chosen is None:
         raise OptionError(
             "aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help"
@@ -238,7 +243,7 @@ def tune(
 
     settings = TuneSettings(
         model=chosen,
-        framework=framework if model_path is None else None,
+        framework=framework if model is not None else None,
         weight=weight,
         input_shape=input_shape,
         inputs=given_inputs(inputs, input_sets),
@@ -250,6 +255,19 @@ def tune(
     )
     run = run_tuning if model_path is None else run_folder
     run(configured(settings, found), as_json=as_json, shown=shown, details=tells_all(log))
+
+
+def _one_of(options: Mapping[str, Path | None]) -> Path | None:
+    """Return the path that is given, None if there is none.
+
+    Raises:
+        OptionError: there are two.
+    """
+    given = [(name, path) for name, path in options.items() if path is not None]
+    if len(given) > 1:
+        (first, _), (second, got), *_ = given
+        raise OptionError(second, f"given together with {first}", got=got)
+    return given[0][1] if given else None
 
 
 def _print_versions(*, as_json: bool) -> None:

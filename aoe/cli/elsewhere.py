@@ -72,9 +72,6 @@ OPTIONS: Mapping[str, NotHere] = {
         why="kept are the operators a list names", instead="--modify_mixlist=FILE"
     ),
     "--mdl_bank_path": _BANKS,
-    "--om": NotHere(
-        why="a tuned model is not tuned again", instead="give the original one with --model"
-    ),
     "--op_bank_path": _BANKS,
     "--op_debug_level": _ignored("there is no log", "--debug shows tracebacks"),
     "--op_name_map": _MODEL_CHANGED,

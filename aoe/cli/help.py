@@ -12,6 +12,7 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
     "Model": (
         "--model",
         "--model_path",
+        "--om",
         "--framework",
         "--weight",
         "--input_shape",

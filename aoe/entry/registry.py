@@ -7,6 +7,8 @@ from aoe.entry.onnx_file import ONNX
 from aoe.entry.protocol import Entry, ModelSource
 from aoe.entry.tensorflow.model_files import TENSORFLOW
 from aoe.entry.torch_dump import TORCH_DUMP
+from aoe.entry.tuned_model import SUFFIX as TUNED_SUFFIX
+from aoe.entry.tuned_model import TUNED_MODEL
 from aoe.errors import OptionError
 
 ENTRIES: dict[int | None, Entry] = {
@@ -21,13 +23,23 @@ _FRAMEWORKS = {1: "MindSpore"}  # Source: AOE, --framework
 
 
 def find_entry(framework: int | None, source: ModelSource) -> Entry:
-    """Return the entry for a framework number, None for a directory (`--model_path`).
+    """Return the entry for a framework number, None for what says itself what it is.
+
+    That is a directory (`--model_path`), or a tuned model (`--om`).
 
     Raises:
         OptionError: the number is unknown, no entry reads that framework, or its entry has no
             use for a part of `source`.
     """
-    entry = ENTRIES.get(framework)
+    is_tuned = source.path.suffix == TUNED_SUFFIX
+    if is_tuned and framework is not None:
+        raise OptionError(
+            "--model",
+            "a tuned model",
+            got=source.path,
+            hint=f"--om={source.path} tunes the model in it again",
+        )
+    entry = TUNED_MODEL if is_tuned else ENTRIES.get(framework)
     if entry is None:
         raise _unreadable(framework)
     if source.weight is not None and not entry.takes_weight:

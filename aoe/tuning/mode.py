@@ -78,7 +78,8 @@ class TuneSettings:
     Attributes:
         model: Model file or a directory of several graphs, or the program whose gradients are
             tuned.
-        framework: AOE's framework number; None for a directory, which says itself what it is.
+        framework: AOE's framework number; None for a directory or a tuned model, which say
+            themselves what they are.
         weight: Second file, for frameworks that keep the weights apart.
         job_types: Modes, in order.
         input_shape: Text of `--input_shape`, or None.

@@ -120,8 +120,8 @@ def tune(
             trains it (`aoe.torch.TrainingScript`).
         job_type: AOE's number or name of a mode, or a comma list of them, run in order; None,
             here and below, for what `config`, a variable or the default says.
-        framework: AOE's framework number of a file, 5 is ONNX; None for a directory, which
-            says itself what it is.
+        framework: AOE's framework number of a file, 5 is ONNX; None for a directory or a tuned
+            model (`.om`, tuned again), which say themselves what they are.
         weight: Second file, for frameworks that keep the weights apart.
         input_shape: Shapes of inputs the model leaves open: by name, or as the command takes
             them, `"images:1,3,224,224;mask:1,128"`.

@@ -58,11 +58,11 @@ def test_variables_are_told_once_set() -> None:
 
 
 def test_refusal_is_a_usage_error_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(app, ["--om=x.om", "--json"]) == 2
+    assert run_app(app, ["--singleop=x.json", "--json"]) == 2
     assert '"code": "AOE001"' in capsys.readouterr().out
-    assert run_app(app, ["--om=x.om"]) == 2
+    assert run_app(app, ["--singleop=x.json"]) == 2
     told = capsys.readouterr().err
-    assert "a tuned model is not tuned again" in told and "hint: give the original" in told
+    assert "a model is what is tuned" in told and "hint: make an ONNX model" in told
 
 
 @pytest.mark.parametrize("line", [["--json", "run", "x.om"], ["run", "x.om", "--json"]])

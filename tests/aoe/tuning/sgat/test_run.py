@@ -353,3 +353,16 @@ def test_screen_says_why_nothing_was_gained(run: Run, capsys: pytest.CaptureFixt
     assert "whole model: unchanged, no other form is kept" in text
     assert "(no record yet)" in text
     assert "Performance not improved: every subgraph is fastest as it is" in text
+
+
+def test_tuned_model_is_tuned_again_from_what_is_in_it(run: Run) -> None:
+    first = run.tune()
+    kept = shutil.copy(first.om_file, run.place / "kept.om")
+    (run.place / "net.onnx").unlink()
+    again = run.tune(model=Path(kept), framework=None, repeat_tune=True)
+    assert again.om_file == first.om_file and again.model["sha256"] == first.model["sha256"]
+    assert any(tuned.trials for tuned in again.subgraphs)
+    shutil.copy(first.om_file, run.place / "again.om")
+    hits = run.tune(model=Path(kept), framework=None)
+    assert not any(tuned.trials for tuned in hits.subgraphs)
+    assert filecmp.cmp(hits.om_file, kept, shallow=False)

@@ -1,0 +1,71 @@
+"""A tuned model, to be tuned again (`--om`): the untuned model in it, with its shapes.
+
+Nothing else of the file is looked at: kernels and forms come from the bank, or are found anew.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from aoe.entry.imported_model import ImportedModel
+from aoe.entry.onnx_file import load_onnx
+from aoe.entry.protocol import Entry, ModelSource
+from aoe.errors import ModelImportError, OfflineModelError
+from aoe.folders.scratch import ScratchFolder
+from aoe.om.file import FALLBACK, MANIFEST, WEIGHTS, Manifest, read_manifest, unpack_part
+
+SUFFIX = ".om"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def load_tuned_model(source: ModelSource) -> ImportedModel:
+    """Return the untuned model of an `.om` file, under the name and digest it was tuned under.
+
+    Records and verdicts of a bank are found again by these.
+
+    Raises:
+        OfflineModelError: no such file, not a tuned model, its manifest makes no sense, or a part
+            is not what the manifest says.
+        ModelImportError: what is in it is no model, or shapes do not fit it.
+    """
+    manifest = read_manifest(source.path)
+    _check_identity(source.path, manifest)
+    with ScratchFolder("om") as scratch:
+        for part in (FALLBACK, WEIGHTS):
+            unpack_part(source.path, manifest, part, scratch)
+        try:
+            model = load_onnx(scratch / FALLBACK, source.shapes, source.given)
+        except ModelImportError as error:
+            if not error.where.startswith(f"--model={scratch}"):
+                raise
+            raise ModelImportError(
+                f"--om={source.path}:{FALLBACK}", error.problem, hint=error.hint
+            ) from error
+    return replace(model, name=manifest.name, path=source.path, sha256=manifest.model_sha256)
+
+
+def _check_identity(file: Path, manifest: Manifest) -> None:
+    """Refuse a name that is no part of a path, and a digest that is none.
+
+    Raises:
+        OfflineModelError: the manifest has one of them.
+    """
+    name, digest = manifest.name, manifest.model_sha256
+    if not name or Path(name).name != name:
+        problem, got, expected = "the name of the model is none", name, "a file name"
+    elif _DIGEST.fullmatch(digest) is None:
+        problem, got, expected = "the digest of the model is none", digest, "64 hexadecimal digits"
+    else:
+        return
+    raise OfflineModelError(
+        f"{file}:{MANIFEST}",
+        problem,
+        got=repr(got)[:80],
+        expected=expected,
+        hint="give the untuned model with --model",
+    )
+
+
+TUNED_MODEL = Entry(framework="a tuned model", load=load_tuned_model)
