@@ -32,17 +32,20 @@ class KernelCompilers:
 
     Attributes:
         runner: As given.
+        processes: Kernels compiled at once.
     """
 
     def __init__(
         self, runner: Runner, cache: ObjectCache | None = None, *, processes: int | None = None
     ) -> None:
         self.runner = runner
-        self._processes = processes or min(runner.target.core_num, _PROCESSES_MAX)
+        self.processes = processes or min(runner.target.core_num, _PROCESSES_MAX)
         self._cache = cache
         self._compiler: Runner | None = None
         self._scratch = ScratchFolder("compile")
         self._winners: set[str] = set()
+        self._ahead: set[str] = set()
+        self._failed: dict[str, str] = {}
 
     def close(self) -> None:
         """End the worker and remove what it has compiled, but for what the cache keeps."""
@@ -57,16 +60,35 @@ class KernelCompilers:
         """Compile candidates; their objects stay until `keep_only` or `close`."""
         directory = self._scratch.path
         errors = dict.fromkeys((source.name for source in sources), "")
-        missing = [source for source in sources if not self._is_here(source, directory)]
+        self._ahead -= errors.keys()
+        errors |= {name: error for name, error in self._failed.items() if name in errors}
+        missing = [source for source in sources if not errors[source.name]]
+        missing = [source for source in missing if not self._is_here(source, directory)]
         errors |= self._compile(missing, directory, math.inf)
         return CompiledKernels(directory=directory, errors=errors)
 
+    def prepare(self, sources: Sequence[KernelSource], *, left_s: float = math.inf) -> None:
+        """Compile candidates whose turn comes later, so that no process waits for another.
+
+        Args:
+            sources: Of any workloads.
+            left_s: Seconds after which nothing is compiled any more.
+        """
+        directory = self._scratch.path
+        self._ahead |= {source.name for source in sources}
+        missing = [source for source in sources if not self._is_here(source, directory)]
+        errors = self._compile(missing, directory, left_s)
+        self._failed |= {
+            name: error for name, error in errors.items() if error not in ("", NO_TIME)
+        }
+
     def keep_only(self, winner: str | None) -> None:
-        """Remove candidates compiled since the last call but for one; None for all of them."""
+        """Remove candidates that have had their turn but for one; None for all of them."""
         if winner is not None:
             self._winners.add(winner)
+        kept = self._winners | self._ahead
         for file in self._scratch.path.glob("*.o"):
-            if file.name.partition(".")[0] not in self._winners:
+            if file.name.partition(".")[0] not in kept:
                 file.unlink()
 
     def compile(
@@ -130,7 +152,7 @@ class KernelCompilers:
                     for s in sources
                 ],
                 directory=directory,
-                at_once=self._processes,
+                at_once=self.processes,
                 all_s=left_s,
             )
             return found

@@ -8,19 +8,16 @@ convolutions behind each other were as fast as ONNX Runtime's, the fourth can wa
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 
-from aoe.device.compiler import kernel_name
-from aoe.graph.regions import Refusal, Region
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.kernels.roofline import MachineRates, least_us
 from aoe.operators import OperatorKind, facts_of
-from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
-from aoe.tuning.opat.operators import FoundOperators, Operator
+from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.operators import Operator
 from aoe.workload import Workload
 
 _FULL_GAIN = 0.01
@@ -33,12 +30,17 @@ _FULL_PRODUCT_TRIALS = 0.5
 """Share of the budget sums of products get: their candidates take the longest to compile, and the
 register file leaves few tiles that are any good, which are the first guesses."""
 _HURRIED_TRIALS = 4
-"""Where the time limit does not allow for all trials, every operator gets so many at least: one
-batch, which has the first guesses."""
+"""Where the time limit does not allow for all trials, an operator whose turn it is gets so many at
+least: one batch."""
 _TRIAL_S = 0.6
 """Seconds of a trial before any is known."""
 _OVERHEAD_TRIALS = 3
 """What an operator takes besides: its baseline, and fresh pairs for the winner."""
+_GLANCE_S = 1.0
+"""Seconds of a glance at an operator before any is known."""
+_MORE_REACHED = 0.1
+"""Share of the room a first guess has left that the rest of a search is expected to save. Source:
+what was won in 26 networks of docs/benchmarks.md: first guesses are at 0.96 of the best."""
 _GEOMETRY = ("kernel_shape", "strides", "dilations")
 
 
@@ -56,6 +58,10 @@ class _Experience:
     @property
     def share(self) -> float:
         return self.reached / self.operators
+
+
+def _of_more() -> _Experience:
+    return _Experience(reached=_MORE_REACHED, operators=1.0)
 
 
 @dataclass(slots=True)
@@ -103,7 +109,25 @@ class Agenda:
     _kinds: defaultdict[Hashable, _Experience] = field(
         default_factory=lambda: defaultdict(_Experience)
     )
+    _more: defaultdict[Hashable, _Experience] = field(default_factory=lambda: defaultdict(_of_more))
     _paces: defaultdict[str, _Pace] = field(default_factory=lambda: defaultdict(_Pace))
+    _glances: defaultdict[str, _Pace] = field(
+        default_factory=lambda: defaultdict(lambda: _Pace(seconds=_GLANCE_S))
+    )
+    _glanced: set[str] = field(default_factory=set)
+
+    def is_hurried(self, operators: Sequence[Operator]) -> bool:
+        """Return True if the time left is too short for all these operators are worth."""
+        return self.left_s() < sum(self._plan(operator).seconds for operator in operators)
+
+    def glances(self, operators: Sequence[Operator]) -> list[Operator]:
+        """Return operators by what a glance at them should bring for each second of it."""
+        gains = {
+            operator.key: self._expected_us(operator)
+            / self._glances[operator.workload.op_type].trial_s
+            for operator in operators
+        }
+        return sorted(operators, key=lambda operator: -gains[operator.key])
 
     def next(self, operators: Sequence[Operator]) -> tuple[Operator, int]:
         """Return the operator to tune next, of equals the first, and how many trials it gets.
@@ -139,33 +163,54 @@ class Agenda:
         least = next(count for floor, count in _LEAST_TRIALS if gain >= floor)
         return max(min(least, self.trials), round(self.trials * share))
 
-    def learn(self, tuned: TunedOperator, seconds: float) -> None:
+    def learn(self, tuned: TunedOperator, seconds: float, *, is_glance: bool = False) -> None:
         """Take what has become of an operator into account.
 
         Args:
             tuned: The operator.
             seconds: What it took.
+            is_glance: True if that was its first guess only.
         """
         operator = tuned.operator
         found = tuned.search
         if found is not None and found.trials:
-            pace = self._paces[operator.workload.op_type]
-            pace.seconds += seconds
-            pace.trials += len(found.trials) + _OVERHEAD_TRIALS
-        room_us = self._room_us(operator)
-        saved_us = 0.0
-        if tuned.schedule is not None and tuned.speedup:
-            after_us = operator.default_us / len(operator.regions) / tuned.speedup
-            saved_us = operator.default_us * (1 - 1 / tuned.speedup)
-            for region in operator.regions:
-                self._now_us[region.nodes] = min(after_us, self._now_us.get(region.nodes, after_us))
+            self._learn_pace(operator, len(found.trials), seconds, is_glance=is_glance)
+        room_us, experience = self._room_us(operator), self._experience(operator)
+        saved_us = self._saved_us(tuned)
         is_known = tuned.schedule is not None or tuned.estimate is not None
         if is_known and room_us > 0:
-            self._kinds[_kind(operator.workload)].add(saved_us / room_us)
+            experience.add(saved_us / room_us)
+        if is_glance:
+            self._glanced.add(operator.key)
+
+    def _learn_pace(
+        self, operator: Operator, trials: int, seconds: float, *, is_glance: bool
+    ) -> None:
+        pace = (self._glances if is_glance else self._paces)[operator.workload.op_type]
+        pace.seconds += seconds
+        pace.trials += 1 if is_glance else trials + _OVERHEAD_TRIALS
+
+    def _saved_us(self, tuned: TunedOperator) -> float:
+        """Return what an operator has saved beyond what is known, which is known from now on."""
+        if tuned.schedule is None or not tuned.speedup:
+            return 0.0
+        operator, saved_us = tuned.operator, 0.0
+        each_us = operator.default_us / len(operator.regions)
+        after_us = each_us / tuned.speedup
+        for region in operator.regions:
+            now_us = self._now_us.get(region.nodes, each_us)
+            saved_us += max(0.0, now_us - after_us)
+            self._now_us[region.nodes] = min(now_us, after_us)
+        return saved_us
+
+    def _experience(self, operator: Operator) -> _Experience:
+        """Return what its like have brought: all of a search, or what follows a glance."""
+        known = self._more if operator.key in self._glanced else self._kinds
+        return known[_kind(operator.workload)]
 
     def _expected_us(self, operator: Operator) -> float:
         """Return what tuning is expected to save in one run of the model."""
-        return self._room_us(operator) * self._kinds[_kind(operator.workload)].share
+        return self._room_us(operator) * self._experience(operator).share
 
     def _room_us(self, operator: Operator) -> float:
         """Return the time over the roofline, all places together, as fast as they are by now."""
@@ -176,85 +221,6 @@ class Agenda:
         each_us = operator.default_us / len(operator.regions)
         now_us = sum(self._now_us.get(region.nodes, each_us) for region in operator.regions)
         return max(0.0, now_us - self._least_us[operator.key] * len(operator.regions))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TunedOperators:
-    """What became of the operators of a model.
-
-    Attributes:
-        operators: By falling share of its time.
-        refusals: Nodes left alone, with the reason.
-    """
-
-    operators: tuple[TunedOperator, ...]
-    refusals: tuple[Refusal, ...]
-
-
-def tune_found(
-    found: FoundOperators,
-    *,
-    take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators],
-    agenda: Agenda,
-    tools: OperatorTools,
-    tell: Callable[[TunedOperator], None],
-) -> TunedOperators:
-    """Tune what promises most first; parts of what was fused and is not won join the others.
-
-    Args:
-        found: The operators of a model.
-        take_apart: See `part_operators`.
-        agenda: Says what comes next.
-        tools: What operators are tuned with.
-        tell: Is told of each operator that is done.
-
-    Raises:
-        BankFormatError: the bank file is corrupt.
-    """
-    done: dict[str, TunedOperator] = {}
-    lost: list[Region] = []
-    left, planned = found, 0
-    while waiting := [one for one in (*found.fused, *left.operators) if one.key not in done]:
-        if planned != len(done) + len(waiting):
-            planned = len(done) + len(waiting)
-            tools.progress.plan(planned)
-        operator, budget = agenda.next(waiting)
-        began_s = time.monotonic()
-        tuned = tune_operator(operator, replace(tools, trials_left=_left(tools, done)), budget)
-        agenda.learn(tuned, time.monotonic() - began_s)
-        _forget_losers(tuned, tools)
-        done[operator.key] = tuned
-        tell(tuned)
-        if len(now_lost := _lost(found.fused, done)) > len(lost):
-            lost = now_lost
-            left = take_apart(found, lost)
-    # an operator may have got more places since it was tuned
-    tuned_operators = [
-        replace(done[one.key], operator=one) for one in (*found.fused, *left.operators)
-    ]
-    tuned_operators.sort(key=lambda item: (-item.operator.share, item.operator.key))
-    return TunedOperators(operators=tuple(tuned_operators), refusals=left.refusals)
-
-
-def _left(tools: OperatorTools, done: Mapping[str, TunedOperator]) -> float:
-    """Return how many candidates the run may still measure."""
-    most = tools.settings.max_tuning_count
-    spent = sum(len(one.search.trials) for one in done.values() if one.search is not None)
-    return math.inf if most is None else most - spent
-
-
-def _forget_losers(tuned: TunedOperator, tools: OperatorTools) -> None:
-    if tools.compilers is not None:
-        schedule = tuned.schedule
-        name = kernel_name(tuned.operator.workload, schedule) if schedule is not None else None
-        tools.compilers.keep_only(name)
-
-
-def _lost(fused: Sequence[Operator], done: Mapping[str, TunedOperator]) -> list[Region]:
-    """Return the places for which no precision of a fused operator has brought anything."""
-    places = [(region, one.key) for one in fused for region in one.regions]
-    hoped = {r.nodes for r, key in places if key not in done or done[key].schedule is not None}
-    return [region for region, _ in places if region.nodes not in hoped]
 
 
 def _is_product(workload: Workload) -> bool:

@@ -44,7 +44,6 @@ class SearchSettings:
         budget: Most trials.
         seed: Of the search and of the inputs.
         screen: Policy for candidates.
-        final: Policy for the fresh measurement of the winner.
         batch: Candidates compiled into one library: linking is paid once.
         warm_starts: Configurations that were best for similar workloads.
         refusal: Says why a candidate must not even be run, None if it may: the quarantine.
@@ -54,7 +53,6 @@ class SearchSettings:
     budget: int
     seed: int
     screen: MeasurePolicy
-    final: MeasurePolicy
     batch: int = 4
     warm_starts: tuple[Configuration, ...] = ()
     refusal: Callable[[Schedule, Configuration], str | None] = lambda schedule, configuration: None
@@ -75,7 +73,7 @@ class SearchResult:
     Attributes:
         configuration: Best candidate, None if none computed the right result.
         schedule: Its schedule.
-        measurement: Fresh pairs of the best candidate against the default.
+        measurement: Pairs of it against the default by which it was not chosen.
         estimate: What they prove.
         trials: Everything measured on the way.
     """
@@ -114,44 +112,138 @@ class SearchTask:
         return self.family.schedule(self.workload, configuration, self.kernel_target)
 
 
-def search_workload(
-    task: SearchTask,
-    *,
-    left_s: Callable[[], float],
-    report: Callable[[int, float | None], None],
-) -> SearchResult:
-    """Search until the budget or the time is spent, or nothing better is to be expected.
+class WorkloadSearch:
+    """The search of one workload, in as many instalments as there is time for.
 
     Args:
         task: The workload and how to search it.
-        left_s: Seconds until the run has to end its searches; what is begun then is finished.
-        report: Is told trials done and the best speed-up after each batch.
+
+    Attributes:
+        trials: Everything measured so far.
     """
-    settings = task.settings
-    space = allowed_space(task.family, task.workload, task.kernel_target)
-    if space is None:
-        return SearchResult()
-    search = make_search(
-        settings.method,
-        space,
-        budget=settings.budget,
-        seed=settings.seed,
-        warm_starts=settings.warm_starts,
+
+    def __init__(self, task: SearchTask) -> None:
+        self.task = task
+        self.trials: list[TrialRecord] = []
+        self._asked: list[Configuration] = []
+        settings = task.settings
+        space = allowed_space(task.family, task.workload, task.kernel_target)
+        self._search = (
+            make_search(
+                settings.method,
+                space,
+                budget=settings.budget,
+                seed=settings.seed,
+                warm_starts=settings.warm_starts,
+            )
+            if space is not None
+            else None
+        )
+        self._is_exhausted = space is None
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing is left to try, or nothing better is to be expected."""
+        if self._is_exhausted or len(self.trials) >= self.task.settings.budget:
+            return True
+        assert self._search is not None
+        return self._search.is_converged or _is_hopeless(self.trials)
+
+    def ahead(self, count: int) -> tuple[KernelSource, ...]:
+        """Return the kernels that come next, so that they can be compiled before their turn."""
+        configurations = self._next(count)
+        self._asked = [*configurations, *self._asked]
+        schedules = [
+            schedule
+            for configuration in configurations
+            for schedule in (self.task.schedule(configuration),)
+            if self.task.settings.refusal(schedule, configuration) is None
+        ]
+        return _sources(self.task, schedules)
+
+    def go_on(
+        self,
+        most: int,
+        *,
+        left_s: Callable[[], float],
+        report: Callable[[int, float | None], None],
+        policy: MeasurePolicy | None = None,
+    ) -> None:
+        """Search until so many more were tried, the time is spent, or nothing better is expected.
+
+        Args:
+            most: Candidates.
+            left_s: Seconds until the run has to end its searches; what is begun is finished.
+            report: Is told trials done and the best speed-up after each batch.
+            policy: Of these candidates, None for that of the search.
+        """
+        settings, began, began_s = self.task.settings, len(self.trials), left_s()
+        while (tried := len(self.trials) - began) < most and (now_s := left_s()) > 0:
+            batch = min(settings.batch, _batch_in_time(tried, began_s, now_s))
+            asked = self._next(min(batch, most - tried))
+            if not asked:
+                self._is_exhausted = True
+                break
+            for trial in _measured(self.task, asked, _best(self.trials), policy):
+                self.trials.append(trial)
+                assert self._search is not None
+                self._search.tell(trial.configuration, Trial.of(trial.measurement))
+            report(len(self.trials), _best(self.trials))
+            if self.is_over:
+                break
+
+    def glanced(self) -> SearchResult:
+        """Return the first candidate with the pairs it was seen with: none was chosen by them."""
+        if len(self.trials) != 1:
+            return SearchResult(trials=tuple(self.trials))
+        (only,) = self.trials
+        measurement = only.measurement
+        if not measurement.is_correct:
+            return SearchResult(trials=tuple(self.trials))
+        return _found(self.task, only.configuration, measurement, self.trials)
+
+    def concluded(self, final: MeasurePolicy, *, in_time: bool = True) -> SearchResult:
+        """Return the best candidate with fresh pairs: the ones it won with flatter it.
+
+        Args:
+            final: Policy for these.
+            in_time: False if the time is up; then none are taken of a candidate that has not even
+                won with the pairs of the search.
+        """
+        good = _correct(self.trials)
+        if not good:
+            return SearchResult(trials=tuple(self.trials))
+        best = max(good, key=lambda trial: trial.measurement.speedup)
+        if not in_time and best.measurement.speedup <= 1:
+            return SearchResult(trials=tuple(self.trials))
+        schedule = self.task.schedule(best.configuration)
+        fresh = measure_schedules(self.task, [schedule], final)[0]
+        return _found(self.task, best.configuration, fresh, self.trials)
+
+    def _next(self, count: int) -> tuple[Configuration, ...]:
+        """Return candidates that were asked for before, then new ones."""
+        room = self.task.settings.budget - len(self.trials) - len(self._asked)
+        new = min(count - len(self._asked), room)
+        if new > 0 and self._search is not None:
+            self._asked += self._search.ask(new)
+        taken, self._asked = self._asked[:count], self._asked[count:]
+        return tuple(taken)
+
+
+def _found(
+    task: SearchTask,
+    configuration: Configuration,
+    measurement: Measurement,
+    trials: Sequence[TrialRecord],
+) -> SearchResult:
+    is_correct = measurement.is_correct
+    return SearchResult(
+        configuration=configuration,
+        schedule=task.schedule(configuration),
+        measurement=measurement if is_correct else None,
+        estimate=estimate_speedup(measurement) if is_correct else None,
+        trials=tuple(trials),
     )
-    trials: list[TrialRecord] = []
-    began_s = left_s()
-    while len(trials) < settings.budget and (now_s := left_s()) > 0:
-        batch = min(settings.batch, _batch_in_time(len(trials), began_s, now_s))
-        asked = search.ask(min(batch, settings.budget - len(trials)))
-        if not asked:
-            break
-        for trial in _measured(task, asked, _best(trials)):
-            trials.append(trial)
-            search.tell(trial.configuration, Trial.of(trial.measurement))
-        report(len(trials), _best(trials))
-        if search.is_converged or _is_hopeless(trials):
-            break
-    return _concluded(task, trials, in_time=left_s() > 0)
 
 
 def _batch_in_time(trials: int, began_s: float, left_s: float) -> int:
@@ -196,23 +288,31 @@ def measure_schedules(
 def _compiled(task: SearchTask, schedules: Sequence[Schedule]) -> CompiledKernels | None:
     if task.compilers is None:
         return None
+    return task.compilers.compiled(_sources(task, schedules))
+
+
+def _sources(task: SearchTask, schedules: Sequence[Schedule]) -> tuple[KernelSource, ...]:
+    """Return the kernels of schedules, of which some may coincide."""
     sources = {
         name: KernelSource(name=name, workload=task.workload, schedule=schedule)
         for schedule in schedules
         for name in (kernel_name(task.workload, schedule),)
     }
-    return task.compilers.compiled(tuple(sources.values()))
+    return tuple(sources.values())
 
 
 def _measured(
-    task: SearchTask, configurations: Sequence[Configuration], best: float | None
+    task: SearchTask,
+    configurations: Sequence[Configuration],
+    best: float | None,
+    policy: MeasurePolicy | None,
 ) -> Iterator[TrialRecord]:
     """Measure what may be run; what may not is a failed trial with its reason."""
     schedules = [task.schedule(configuration) for configuration in configurations]
     refusals = list(map(task.settings.refusal, schedules, configurations))
     allowed = [s for s, reason in zip(schedules, refusals, strict=True) if reason is None]
-    screen = task.settings.screen
-    found = iter(measure_schedules(task, allowed, screen, best) if allowed else ())
+    policy = policy or task.settings.screen
+    found = iter(measure_schedules(task, allowed, policy, best) if allowed else ())
     for configuration, reason in zip(configurations, refusals, strict=True):
         measurement = (
             next(found) if reason is None else Measurement.failure(Outcome.CONSTRAINTS, reason)
@@ -231,27 +331,3 @@ def _correct(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
 def _is_hopeless(trials: Sequence[TrialRecord]) -> bool:
     best = _best(trials) or 0.0
     return any(len(trials) >= count and best < speedup for count, speedup in _HOPELESS)
-
-
-def _concluded(
-    task: SearchTask, trials: Sequence[TrialRecord], *, in_time: bool = True
-) -> SearchResult:
-    """Return the best candidate with fresh pairs: the ones it won with flatter it.
-
-    Where the time is up, none are taken of a candidate that has not even won with those.
-    """
-    good = _correct(trials)
-    if not good:
-        return SearchResult(trials=tuple(trials))
-    best = max(good, key=lambda trial: trial.measurement.speedup)
-    if not in_time and best.measurement.speedup <= 1:
-        return SearchResult(trials=tuple(trials))
-    schedule = task.schedule(best.configuration)
-    fresh = measure_schedules(task, [schedule], task.settings.final)[0]
-    return SearchResult(
-        configuration=best.configuration,
-        schedule=schedule,
-        measurement=fresh if fresh.is_correct else None,
-        estimate=estimate_speedup(fresh) if fresh.is_correct else None,
-        trials=tuple(trials),
-    )

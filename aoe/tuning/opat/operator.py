@@ -15,7 +15,7 @@ from aoe.execute.runner import Runner
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.kernels.roofline import touched_elements
-from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
+from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate, estimate_speedup
 from aoe.results.files import OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.tuning.mode import TuneSettings
@@ -24,11 +24,11 @@ from aoe.tuning.opat.loop import (
     SearchResult,
     SearchSettings,
     SearchTask,
+    WorkloadSearch,
     measure_schedules,
-    search_workload,
 )
 from aoe.tuning.opat.operators import Operator
-from aoe.tuning.policies import final_policy, screen_policy
+from aoe.tuning.policies import final_policy, glance_policy, screen_policy
 from aoe.tuning.progress import Progress
 from aoe.workload import workload_to_json
 from aoebank import Event
@@ -40,6 +40,7 @@ _WARM_SHARE = 0.5
 the first that are tried."""
 _WARM_TRIALS = 10
 """More are never needed then."""
+_WON = (RepoOutcome.ADD, RepoOutcome.UPDATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +97,102 @@ class OperatorTools:
     trials_left: float = math.inf
 
 
-def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> TunedOperator:
-    """Return what is known about an operator, after a search where one is due.
+@dataclass(slots=True, kw_only=True)
+class OperatorSearch:
+    """An operator whose search has begun; it may be interrupted for others.
+
+    Attributes:
+        operator: What is searched.
+        stored: Its record before the run, None without one.
+        search: As far as it is.
+        seen: What a glance has brought, None before it.
+    """
+
+    operator: Operator
+    stored: StoredAnswer | None
+    search: WorkloadSearch
+    seen: TunedOperator | None = None
+
+    def glance(self, tools: OperatorTools) -> TunedOperator:
+        """Return what the first guess brings: of 20 gains, 19 show there.
+
+        Nothing is chosen by its pairs, so they prove what they show; where the gain is large, a
+        few do. Where it is too small for them, the search goes on later, if there is time.
+        """
+        if tools.left_s() <= 0 or tools.trials_left < 1:
+            return self._not_tried(tools)
+        policy = glance_policy(tools.runner.target.core_num, accept_busy=tools.settings.accept_busy)
+        self._go_on(1, tools, policy)
+        self.seen = self._settled(self.search.glanced(), tools, policy)
+        return self.seen
+
+    def finish(self, tools: OperatorTools, trials: int) -> TunedOperator:
+        """Return what so many more trials bring, at least what a glance has brought."""
+        if tools.left_s() <= 0 or tools.trials_left < 1:
+            return self.seen or self._not_tried(tools)
+        tried = len(self.search.trials)
+        self._go_on(int(min(trials, tools.trials_left)), tools)
+        if self.seen is not None and len(self.search.trials) == tried:
+            return self.seen
+        final = final_policy(
+            tools.runner.target.core_num,
+            accept_busy=tools.settings.accept_busy,
+            left_s=tools.left_s(),
+        )
+        result = self.search.concluded(final, in_time=tools.left_s() > 0)
+        before = self.seen
+        if before is None or before.outcome not in _WON:
+            return self._settled(result, tools, final)
+        if result.schedule == before.schedule:  # the pairs it was seen with have decided
+            return replace(before, search=result)
+        found = self._settled(result, tools, final)
+        return found if found.outcome in _WON else replace(before, search=result)
+
+    def _go_on(self, most: int, tools: OperatorTools, policy: MeasurePolicy | None = None) -> None:
+        budget = min(self.search.task.settings.budget, len(self.search.trials) + most)
+        self.search.go_on(
+            most,
+            left_s=tools.left_s,
+            report=lambda done, best: tools.progress.trial(
+                self.operator.op_name, done, budget, best
+            ),
+            policy=policy,
+        )
+
+    def _settled(
+        self, result: SearchResult, tools: OperatorTools, policy: MeasurePolicy
+    ) -> TunedOperator:
+        """Return the operator with what a search came to; the bank is written."""
+        again = _stored_now(self.search.task, self.stored, policy)
+        for found in (result.measurement, again):
+            if found is not None and not found.is_quiet:
+                return _undecided(self.operator, self.stored, result, found, tools.progress)
+        outcome = settle(self.stored, result.estimate, _estimate_of(again))
+        verdict = _verdict(
+            self.operator, result, outcome, tools.settings, is_cut=self._is_cut(tools)
+        )
+        if outcome in _WON:
+            return _won(self.operator, result, verdict, tools.bank)
+        if self.seen is None or self.seen.outcome not in _WON:
+            tools.bank.note([(self.operator.workload, verdict)])
+        return _lost(self.operator, self.stored, result)
+
+    def _is_cut(self, tools: OperatorTools) -> bool:
+        """Return True if a limit has kept the search from what it is worth."""
+        return not self.search.is_over or tools.left_s() <= 0 or tools.trials_left < 1
+
+    def _not_tried(self, tools: OperatorTools) -> TunedOperator:
+        reason = OUT_OF_TIME if tools.left_s() <= 0 else "max_tuning_count was reached"
+        return _from_bank(self.operator, self.stored, reason)
+
+
+def begin_operator(
+    operator: Operator, tools: OperatorTools, budget: int
+) -> TunedOperator | OperatorSearch:
+    """Return what the bank knows about an operator, or its search where one is due.
 
     Args:
-        operator: What is looked up and searched.
+        operator: What is looked up.
         tools: What with.
         budget: Most candidates it is worth; of an operator like one in the bank, fewer.
 
@@ -121,28 +213,23 @@ def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> Tune
         return _from_bank(operator, lookup.stored, lookup.reason)
     if settings.lookup_only:
         return _from_bank(operator, lookup.stored, f"{lookup.reason}, and only looked up")
-    if tools.left_s() <= 0 or tools.trials_left < 1:
-        reason = OUT_OF_TIME if tools.left_s() <= 0 else "max_tuning_count was reached"
-        return _from_bank(operator, lookup.stored, reason)
     task = _search_task(operator, tools, budget)
-    result = search_workload(
-        task,
-        left_s=tools.left_s,
-        report=lambda done, best: tools.progress.trial(
-            operator.op_name, done, task.settings.budget, best
-        ),
-    )
-    again = _stored_now(task, lookup.stored)
-    for found in (result.measurement, again):
-        if found is not None and not found.is_quiet:
-            return _undecided(operator, lookup.stored, result, found, tools.progress)
-    outcome = settle(lookup.stored, result.estimate, _estimate_of(again))
-    is_cut = tools.left_s() <= 0 or tools.trials_left < budget
-    verdict = _verdict(operator, result, outcome, tools.settings, is_cut=is_cut)
-    if outcome in (RepoOutcome.ADD, RepoOutcome.UPDATE):
-        return _won(operator, result, verdict, tools.bank)
-    tools.bank.note([(operator.workload, verdict)])
-    return _lost(operator, lookup.stored, result)
+    return OperatorSearch(operator=operator, stored=lookup.stored, search=WorkloadSearch(task))
+
+
+def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> TunedOperator:
+    """Return what is known about an operator, after a search where one is due.
+
+    Args:
+        operator: What is looked up and searched.
+        tools: What with.
+        budget: Most candidates it is worth; of an operator like one in the bank, fewer.
+
+    Raises:
+        BankFormatError: the bank file is corrupt.
+    """
+    begun = begin_operator(operator, tools, budget)
+    return begun if isinstance(begun, TunedOperator) else begun.finish(tools, budget)
 
 
 def _flaw_of(operator: Operator, runner: Runner, schedule: Schedule) -> str:
@@ -165,7 +252,6 @@ def _flaw_of(operator: Operator, runner: Runner, schedule: Schedule) -> str:
 def _search_task(operator: Operator, tools: OperatorTools, budget: int) -> SearchTask:
     target, settings = tools.runner.target, tools.settings
     warm = tools.bank.nearest(operator.workload)
-    budget = int(min(budget, tools.trials_left))
     if warm:
         budget = min(math.ceil(budget * _WARM_SHARE), _WARM_TRIALS)
     return SearchTask(
@@ -182,9 +268,6 @@ def _search_task(operator: Operator, tools: OperatorTools, budget: int) -> Searc
             budget=budget,
             seed=settings.seed,
             screen=screen_policy(target.core_num),
-            final=final_policy(
-                target.core_num, accept_busy=settings.accept_busy, left_s=tools.left_s()
-            ),
             batch=settings.batch,
             warm_starts=warm,
             refusal=partial(tools.bank.refusal, operator.workload),
@@ -192,11 +275,13 @@ def _search_task(operator: Operator, tools: OperatorTools, budget: int) -> Searc
     )
 
 
-def _stored_now(task: SearchTask, stored: StoredAnswer | None) -> Measurement | None:
+def _stored_now(
+    task: SearchTask, stored: StoredAnswer | None, policy: MeasurePolicy
+) -> Measurement | None:
     """Measure the record's strategy in this session, None without a record."""
     if stored is None:
         return None
-    return measure_schedules(task, [stored.schedule], task.settings.final)[0]
+    return measure_schedules(task, [stored.schedule], policy)[0]
 
 
 def _estimate_of(again: Measurement | None) -> SpeedupEstimate | None:

@@ -1,7 +1,8 @@
 """Operator tuning (OPAT), from a model file to a tuned model, a bank and reports.
 
 import -> optimise offline -> profile -> cut into regions -> for each workload:
-    look it up -> search -> settle -> bank     (closed loop, the bank is written each time)
+    look it up -> search -> settle -> bank     (closed loop, the bank is written each time;
+                                                where time is short, first guesses of all first)
 -> parts of what was fused and not won, likewise
 -> compile what won -> hold its accuracy -> judge the whole model -> write it and the reports
 
@@ -10,6 +11,7 @@ The page to read first: `_tune_model` is the chart.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
@@ -25,25 +27,26 @@ from aoe.om.file import KernelUse, Manifest, write_offline_model
 from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.results.files import TuningResult
-from aoe.results.opat import OpatReport, opat_report_to_json
+from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.judging.reserve import ModelCosts, searching_time
 from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.model_mode import check_search, model_facts, run_reported
-from aoe.tuning.opat.agenda import Agenda, tune_found
+from aoe.tuning.opat.agenda import Agenda
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.gains import operator_result
 from aoe.tuning.opat.judging.model import check_accuracy, judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator
 from aoe.tuning.opat.operators import find_operators, part_operators
 from aoe.tuning.opat.result import OpatResult, write_details
+from aoe.tuning.opat.rounds import tune_found
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.progress import Progress
 from aoe.tuning.workbench import Workbench, model_path
 
 _RATES_TIMEOUT_S = 60.0
-_PROFILING_SHARE = 0.1
+_PROFILING_SHARE = 0.05
 """Of the time limit, for the runs of the first profile."""
 
 
@@ -89,7 +92,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
             take_apart=partial(part_operators, graph, profile, plan=plan),
             agenda=_agenda(bench, profile, searching),
             tools=_tools(bench, bank, graph, searching, compilers),
-            tell=partial(_tell, progress=bench.progress, report=report),
+            tell=_teller(bench.progress, report),
         )
         judgement = judge_model(bench, bank, assembly, tuned.operators, costs)
         tuned_profile = _profile_tuned(bench, assembly, judgement, profile, costs)
@@ -187,11 +190,21 @@ def _agenda(bench: Workbench, profile: ModelProfile, searching: Stopwatch) -> Ag
     )
 
 
-def _tell(tuned: TunedOperator, progress: Progress, report: LiveReport[OpatReport]) -> None:
-    """Put an operator that is done into the result file, and on the screen."""
-    report.update(operators=(*report.value.operators, operator_result(tuned)))
-    speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
-    progress.operator(tuned.operator.op_name, f"{speedup}{tuned.outcome.value}: {tuned.reason}")
+def _teller(progress: Progress, report: LiveReport[OpatReport]) -> Callable[[TunedOperator], None]:
+    """Return what puts an operator that is done into the result file, and on the screen."""
+    results: dict[str, OperatorResult] = {}
+
+    def tell(tuned: TunedOperator) -> None:
+        speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
+        name, text = tuned.operator.op_name, f"{speedup}{tuned.outcome.value}: {tuned.reason}"
+        if tuned.operator.key in results:
+            progress.detail(f"{name}: {text}, after more trials")
+        else:
+            progress.operator(name, text)
+        results[tuned.operator.key] = operator_result(tuned)
+        report.update(operators=tuple(results.values()))
+
+    return tell
 
 
 def _compilers(bench: Workbench) -> KernelCompilers:

@@ -74,6 +74,28 @@ def test_candidates_are_compiled_once_and_the_winner_stays(tmp_path: Path) -> No
     assert _asked(runner) == [["a", "b", "c"], ["d"], ["a"]]
 
 
+def test_what_is_compiled_ahead_waits_for_its_turn() -> None:
+    runner = ScriptedRunner(compile_error=lambda name: "too large" if name == "b" else "")
+    with _compilers(runner) as compilers:
+        compilers.prepare(_sources("a", "b", "c"))
+        compilers.compiled(_sources("d"))
+        compilers.keep_only(None)
+        assert compilers.compiled(_sources("a", "b")).errors == {"a": "", "b": "too large"}
+        compilers.keep_only(None)
+        directory = compilers.compiled([]).directory
+        assert [file.name for file in directory.glob("*.o")] == ["c.o"]
+        compilers.compiled(_sources("a"))
+    assert _asked(runner) == [["a", "b", "c"], ["d"], ["a"]]
+
+
+def test_what_there_was_no_time_to_compile_ahead_is_compiled_when_its_turn_comes() -> None:
+    runner = ScriptedRunner()
+    with _compilers(runner) as compilers:
+        compilers.prepare(_sources("a"), left_s=0.0)
+        assert compilers.compiled(_sources("a")).errors == {"a": ""}
+    assert _asked(runner) == [["a"]]
+
+
 def test_only_what_goes_into_a_model_is_remembered_for_other_runs(tmp_path: Path) -> None:
     runner = ScriptedRunner()
     cache = ObjectCache(tmp_path / "cache", runner.target, limit_bytes=1 << 20)

@@ -22,6 +22,7 @@ from aoe.results.files import RepoOutcome, TuningResult
 from aoe.results.opat import OpatReport
 from aoe.schedule import Configuration, Schedule
 from aoe.testing.fakes import BASELINE_US, make_target
+from aoe.testing.kernels import operation, plain
 from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.loop import SearchResult, TrialRecord
@@ -29,7 +30,7 @@ from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.workbench import ResultPlaces
-from aoe.workload import Workload
+from aoe.workload import Precision, Workload
 from aoebank import Event
 from support.engine.families import chain_workload
 
@@ -116,6 +117,29 @@ def make_operator(
         op_names=op_names,
         share=share,
         default_us=BASELINE_US,
+    )
+
+
+def placed_operator(workload: Workload, default_us: float, places: int = 1) -> Operator:
+    """Return an operator at places of its own, but for the precision it is computed in."""
+    names = tuple(f"n{number}" for number in range(places))
+    made = make_operator(workload, op_names=names)
+    first = sum(map(ord, str((workload.operations, workload.output.shape))))
+    regions = tuple(
+        replace(region, nodes=(1000 * first + number,))
+        for number, region in enumerate(made.regions)
+    )
+    return replace(made, regions=regions, default_us=default_us)
+
+
+def matrix_product(columns: int = 512, precision: Precision = Precision.FLOAT32) -> Workload:
+    """Return a product of 512 x 512 with a constant matrix of so many columns."""
+    return Workload(
+        op_type="matmul",
+        inputs=(plain(512, 512), plain(512, columns, constant=True)),
+        operations=(operation("MatMul", "x0 x1"),),
+        output=plain(512, columns),
+        precision=precision,
     )
 
 

@@ -17,7 +17,7 @@ from aoe.kernels.family import KernelTarget
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.schedule import Configuration, Schedule, schedule_from_json
 from aoe.testing.fakes import ScriptedRunner
-from aoe.tuning.opat.loop import SearchResult, SearchSettings, SearchTask, search_workload
+from aoe.tuning.opat.loop import SearchResult, SearchSettings, SearchTask, WorkloadSearch
 from aoe.workload import Precision
 
 _WORKLOAD = chain_workload(("Softplus", "Tanh"), shape=(1, 16, 64, 64))
@@ -34,7 +34,6 @@ def _settings(**changes: Any) -> SearchSettings:
         "budget": 8,
         "seed": 0,
         "screen": _SCREEN,
-        "final": _FINAL,
     }
     return SearchSettings(**(facts | changes))
 
@@ -54,9 +53,13 @@ def _searched(
         settings=_settings(**changes),
     )
     noted = reports if reports is not None else []
-    return search_workload(
-        task, left_s=left_s, report=lambda done, best: noted.append((done, best))
+    search = WorkloadSearch(task)
+    search.go_on(
+        task.settings.budget,
+        left_s=left_s,
+        report=lambda done, best: noted.append((done, best)),
     )
+    return search.concluded(_FINAL, in_time=left_s() > 0)
 
 
 def _numbered() -> tuple[Script, list[Schedule]]:
@@ -257,7 +260,9 @@ def test_candidates_are_measured_in_the_surroundings_of_the_model() -> None:
         settings=_settings(),
         bytes_around=12_345,
     )
-    search_workload(task, left_s=lambda: math.inf, report=lambda done, best: None)
+    search = WorkloadSearch(task)
+    search.go_on(8, left_s=lambda: math.inf, report=lambda done, best: None)
+    search.concluded(_FINAL)
     asked = runner.asked("measure_candidates")
     assert asked and all(call.arguments["bytes_around"] == 12_345 for call in asked)
 
@@ -271,6 +276,7 @@ def test_nothing_is_measured_where_a_family_offers_no_such_precision() -> None:
         kernel_target=KernelTarget.of(runner.target),
         settings=_settings(),
     )
-    found = search_workload(task, left_s=lambda: math.inf, report=lambda done, best: None)
-    assert found == SearchResult()
+    search = WorkloadSearch(task)
+    search.go_on(8, left_s=lambda: math.inf, report=lambda done, best: None)
+    assert search.concluded(_FINAL) == SearchResult() and search.is_over
     assert not runner.calls

@@ -1,0 +1,204 @@
+"""All operators of a model: one after another, or first a glance at each where time is short.
+
+A search to the end of every operator takes minutes; most of what it brings, its first guess brings.
+Where a time limit does not allow for all of them, every operator gets that first, with as many
+pairs as an interval needs, and what time is left goes on where it promises most.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from aoe.device.compiler import KernelSource, kernel_name
+from aoe.graph.regions import Refusal, Region
+from aoe.tuning.opat.agenda import Agenda
+from aoe.tuning.opat.operator import (
+    OperatorSearch,
+    OperatorTools,
+    TunedOperator,
+    begin_operator,
+)
+from aoe.tuning.opat.operators import FoundOperators, Operator
+
+_COMPILED_AHEAD = 2
+"""First guesses that are compiled at once, by the compiling processes there are: kernels take
+from 0.2 to 2 s, and the last one is waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedOperators:
+    """What became of the operators of a model.
+
+    Attributes:
+        operators: By falling share of its time.
+        refusals: Nodes left alone, with the reason.
+    """
+
+    operators: tuple[TunedOperator, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def tune_found(
+    found: FoundOperators,
+    *,
+    take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators],
+    agenda: Agenda,
+    tools: OperatorTools,
+    tell: Callable[[TunedOperator], None],
+) -> TunedOperators:
+    """Tune what promises most first; parts of what was fused and is not won join the others.
+
+    Args:
+        found: The operators of a model.
+        take_apart: See `part_operators`.
+        agenda: Says what comes next.
+        tools: What operators are tuned with.
+        tell: Is told of each operator that is done, and again where more time has changed that.
+
+    Raises:
+        BankFormatError: the bank file is corrupt.
+    """
+    rounds = _Rounds(
+        found=found, left=found, take_apart=take_apart, agenda=agenda, tools=tools, tell=tell
+    )
+    if agenda.is_hurried(rounds.untouched()):
+        rounds.glance_at_all()
+    rounds.tune_all()
+    return rounds.result()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Rounds:
+    """The operators of a run.
+
+    Attributes:
+        left: Those that are not fused, with the parts of what was lost.
+        done: What became of each, by key.
+        open: Searches that were glanced at and may go on.
+        lost: Places of fused operators that were not won.
+    """
+
+    found: FoundOperators
+    left: FoundOperators
+    take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators]
+    agenda: Agenda
+    tools: OperatorTools
+    tell: Callable[[TunedOperator], None]
+    done: dict[str, TunedOperator] = field(default_factory=dict)
+    open: dict[str, OperatorSearch] = field(default_factory=dict)
+    lost: list[Region] = field(default_factory=list)
+    planned: int = 0
+
+    def all(self) -> tuple[Operator, ...]:
+        """Return what there is to tune by now."""
+        return (*self.found.fused, *self.left.operators)
+
+    def untouched(self) -> list[Operator]:
+        """Return what nothing has been done about."""
+        return [one for one in self.all() if one.key not in self.done]
+
+    def glance_at_all(self) -> None:
+        """Give every operator its first guess, several being compiled at once."""
+        while waiting := self.untouched():
+            self._plan(waiting)
+            began_s = time.monotonic()
+            chosen = self.agenda.glances(waiting)[: self._compiled_at_once()]
+            searches = [search for one in chosen if (search := self._begun(one)) is not None]
+            self._compile_ahead([source for one in searches for source in one.search.ahead(1)])
+            compiling_s = (time.monotonic() - began_s) / len(chosen)
+            for search in searches:
+                began_s = time.monotonic()
+                tuned = search.glance(self._tools())
+                if not search.search.is_over:
+                    self.open[search.operator.key] = search
+                self._take(tuned, time.monotonic() - began_s + compiling_s, is_glance=True)
+            self._look_for_parts()
+
+    def tune_all(self) -> None:
+        """Search what is left, and go on with what was only glanced at."""
+        while waiting := self._waiting():
+            self._plan(self.untouched())
+            operator, trials = self.agenda.next(waiting)
+            began_s = time.monotonic()
+            search = self.open.pop(operator.key, None) or self._begun(operator)
+            if search is not None:
+                tuned = search.finish(self._tools(), trials)
+                self._take(tuned, time.monotonic() - began_s)
+            self._look_for_parts()
+
+    def result(self) -> TunedOperators:
+        """Return what became of all; an operator may have got more places since it was tuned."""
+        tuned = [replace(self.done[one.key], operator=one) for one in self.all()]
+        tuned.sort(key=lambda item: (-item.operator.share, item.operator.key))
+        return TunedOperators(operators=tuple(tuned), refusals=self.left.refusals)
+
+    def _waiting(self) -> list[Operator]:
+        """Return what is left to do in the time: what was glanced at needs no more of it."""
+        if self.tools.left_s() <= 0:
+            return self.untouched()
+        return [one for one in self.all() if one.key not in self.done or one.key in self.open]
+
+    def _begun(self, operator: Operator) -> OperatorSearch | None:
+        """Return the search of an operator, None if the bank had its answer."""
+        begun = begin_operator(operator, self._tools(), self.agenda.budget(operator))
+        if isinstance(begun, OperatorSearch):
+            return begun
+        self._take(begun, 0.0)
+        return None
+
+    def _take(self, tuned: TunedOperator, seconds: float, *, is_glance: bool = False) -> None:
+        key = tuned.operator.key
+        is_new = self.done.get(key) != tuned
+        self.agenda.learn(tuned, seconds, is_glance=is_glance)
+        self._forget_losers(tuned)
+        self.done[key] = tuned
+        if is_new:
+            self.tell(tuned)
+
+    def _look_for_parts(self) -> None:
+        if len(lost := _lost(self.found.fused, self.done)) > len(self.lost):
+            self.lost = lost
+            self.left = self.take_apart(self.found, lost)
+            places = {region.nodes for region in lost}
+            for one in self.found.fused:  # its parts have their turn instead
+                if any(region.nodes in places for region in one.regions):
+                    self.open.pop(one.key, None)
+
+    def _plan(self, waiting: Sequence[Operator]) -> None:
+        if self.planned != len(self.done) + len(waiting):
+            self.planned = len(self.done) + len(waiting)
+            self.tools.progress.plan(self.planned)
+
+    def _tools(self) -> OperatorTools:
+        return replace(self.tools, trials_left=_left(self.tools, self.done))
+
+    def _compiled_at_once(self) -> int:
+        compilers = self.tools.compilers
+        return _COMPILED_AHEAD * (compilers.processes if compilers is not None else 1)
+
+    def _compile_ahead(self, sources: Sequence[KernelSource]) -> None:
+        if self.tools.compilers is not None and (left_s := self.tools.left_s()) > 0:
+            self.tools.compilers.prepare(sources, left_s=left_s)
+
+    def _forget_losers(self, tuned: TunedOperator) -> None:
+        if self.tools.compilers is not None:
+            schedule = tuned.schedule
+            name = kernel_name(tuned.operator.workload, schedule) if schedule is not None else None
+            self.tools.compilers.keep_only(name)
+
+
+def _left(tools: OperatorTools, done: Mapping[str, TunedOperator]) -> float:
+    """Return how many candidates the run may still measure."""
+    most = tools.settings.max_tuning_count
+    spent = sum(len(one.search.trials) for one in done.values() if one.search is not None)
+    return math.inf if most is None else most - spent
+
+
+def _lost(fused: Sequence[Operator], done: Mapping[str, TunedOperator]) -> list[Region]:
+    """Return the places for which no precision of a fused operator has brought anything."""
+    places = [(region, one.key) for one in fused for region in one.regions]
+    hoped = {r.nodes for r, key in places if key not in done or done[key].schedule is not None}
+    return [region for region, _ in places if region.nodes not in hoped]

@@ -1,0 +1,318 @@
+"""All operators of a model, in full or, where time is short, their first guesses first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.engine.families import chain_workload
+from support.engine.tuning import make_bank, matrix_product, placed_operator
+
+from aoe.bank.operators import key_of
+from aoe.graph.regions import Region
+from aoe.kernels.family import KernelTarget
+from aoe.results.files import OUT_OF_TIME, RepoOutcome
+from aoe.schedule import Schedule
+from aoe.testing.fakes import RATES, RecordingProgress, ScriptedRunner, make_target
+from aoe.tuning.mode import TuneSettings
+from aoe.tuning.opat.agenda import Agenda
+from aoe.tuning.opat.operator import OperatorTools
+from aoe.tuning.opat.operators import FoundOperators, Operator
+from aoe.tuning.opat.rounds import TunedOperators, tune_found
+from aoe.workload import Precision, Workload
+from aoebank import Bank, Event
+
+
+def _found(*operators: Operator, fused: tuple[Operator, ...] = ()) -> FoundOperators:
+    return FoundOperators(fused=fused, operators=operators, refusals=())
+
+
+def _chain(op_type: str = "Exp", rows: int = 64) -> Workload:
+    return chain_workload((op_type,), shape=(1, 16, rows, 64))
+
+
+def _told(
+    tmp_path: Path,
+    found: FoundOperators,
+    runner: ScriptedRunner,
+    apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators] | None = None,
+    left_s: Callable[[], float] = lambda: math.inf,
+    **chosen: Any,
+) -> tuple[TunedOperators, list[str]]:
+    """Return what became of the operators, and their types in the order they were tuned in."""
+    told: list[str] = []
+    facts: dict[str, Any] = {"model": Path("net.onnx"), "trials": 4, "search": "random"}
+    settings = TuneSettings(**(facts | chosen))
+    tools = OperatorTools(
+        settings=settings,
+        runner=runner,  # type: ignore[arg-type]
+        bank=make_bank(tmp_path),
+        progress=RecordingProgress(),
+        left_s=left_s,
+    )
+    agenda = Agenda(
+        rates=RATES,
+        target=KernelTarget.of(make_target()),
+        model_us=100_000.0,
+        trials=settings.trials,
+        left_s=left_s,
+    )
+    tuned = tune_found(
+        found,
+        take_apart=apart or (lambda found, lost: found),
+        agenda=agenda,
+        tools=tools,
+        tell=lambda one: told.append(one.operator.workload.operations[-1].op_type),
+    )
+    return tuned, told
+
+
+def test_each_operator_is_tuned_once_by_falling_promise(tmp_path: Path) -> None:
+    found = _found(*(placed_operator(_chain(name), us) for name, us in _TIMES.items()))
+    tuned, told = _told(tmp_path, found, ScriptedRunner())
+    assert told == ["Tanh", "Exp", "Erf"]
+    assert len(tuned.operators) == 3
+
+
+_TIMES = {"Exp": 3000, "Tanh": 9000, "Erf": 2000}
+
+
+def _apart(
+    found: FoundOperators, lost: Sequence[Region], part: Operator, parts: list[int]
+) -> FoundOperators:
+    parts.append(len(lost))
+    known = [one for one in found.operators if one.key != part.key]
+    return replace(found, operators=(*known, part))
+
+
+def test_parts_of_what_was_not_won_take_their_place_in_the_queue(tmp_path: Path) -> None:
+    fused = placed_operator(_chain("Sin"), 5000)
+    part, other = placed_operator(_chain("Tanh"), 4000), placed_operator(_chain("Exp"), 2000)
+    parts: list[int] = []
+    _, told = _told(
+        tmp_path,
+        _found(other, fused=(fused,)),
+        ScriptedRunner(candidate=lambda _: 1.0),
+        lambda found, lost: _apart(found, lost, part, parts),
+    )
+    assert told == ["Sin", "Tanh", "Exp"]
+    assert parts == [1]
+
+
+def test_nothing_is_taken_apart_while_another_precision_may_win(tmp_path: Path) -> None:
+    exact = placed_operator(matrix_product(), 9000)
+    rounded = placed_operator(matrix_product(precision=Precision.BFLOAT16), 8000)
+    part = placed_operator(_chain("Tanh"), 100)
+    for speedup, parts_of in ((1.0, [2]), (2.0, [])):
+        parts: list[int] = []
+        runner = ScriptedRunner(candidate=lambda _, speedup=speedup: speedup)
+        bank = tmp_path / str(speedup)
+        bank.mkdir()
+        _told(
+            bank,
+            _found(fused=(exact, rounded)),
+            runner,
+            lambda found, lost, parts=parts: _apart(found, lost, part, parts),
+        )
+        assert parts == parts_of
+
+
+def test_operator_that_gets_more_places_later_has_them_all(tmp_path: Path) -> None:
+    fused, known = placed_operator(_chain("Sin"), 5000), placed_operator(_chain("Tanh"), 8000)
+    more = placed_operator(_chain("Tanh"), 13000, places=2)
+    tuned, told = _told(
+        tmp_path,
+        _found(known, fused=(fused,)),
+        ScriptedRunner(candidate=lambda schedule: 1.0),
+        lambda found, lost: _apart(found, lost, more, []),
+    )
+    assert told == ["Tanh", "Sin"]
+    assert sorted(len(one.operator.regions) for one in tuned.operators) == [1, 2]
+
+
+@pytest.mark.parametrize("most", [0, 1, 5, 6, 100])
+def test_candidates_of_the_whole_run_are_counted(most: int, tmp_path: Path) -> None:
+    found = _found(*(placed_operator(_chain(name), us) for name, us in _TIMES.items()))
+    tuned, told = _told(tmp_path, found, ScriptedRunner(), max_tuning_count=most)
+    trials = [len(one.search.trials) if one.search else 0 for one in tuned.operators]
+    assert sum(trials) <= most and len(told) == 3
+    assert most > 12 or sum(trials) == most  # three operators with four candidates each
+    for one, count in zip(tuned.operators, trials, strict=True):
+        assert count or one.reason == "max_tuning_count was reached"
+
+
+def test_search_cut_by_the_count_proves_no_more_than_it_tried(tmp_path: Path) -> None:
+    found = _found(placed_operator(_chain("Tanh"), 9000))
+    slow = ScriptedRunner(candidate=lambda _: 1.0)
+    _told(tmp_path, found, slow, max_tuning_count=2)
+    again, _ = _told(tmp_path, found, slow)
+    (operator,) = again.operators
+    assert operator.search is not None and len(operator.search.trials) > 2
+
+
+# ---- where time is short ----
+
+_CALL_S, _PAIR_S = 0.3, 0.02
+"""What measuring a candidate takes before its pairs, and a pair."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _SlowRunner(ScriptedRunner):
+    """A scripted runner on whose clock candidates take their time."""
+
+    limit_s: float
+    now_s: float = 0.0
+
+    def left_s(self) -> float:
+        return max(0.0, self.limit_s - self.now_s)
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        found = ScriptedRunner.call(self, task, timeout_s=timeout_s, **arguments)
+        if task == "measure_candidates":
+            self.now_s += sum(_CALL_S + _PAIR_S * len(one.tuned_us) for one in found)
+        return found
+
+
+def _operators(count: int) -> FoundOperators:
+    return _found(*(placed_operator(_chain(rows=8 + row), 3000 + row) for row in range(count)))
+
+
+def _in_hurry(
+    tmp_path: Path, runner: _SlowRunner, found: FoundOperators, **chosen: Any
+) -> tuple[TunedOperators, list[str]]:
+    return _told(tmp_path, found, runner, left_s=runner.left_s, **({"trials": 24} | chosen))
+
+
+def _tried(tuned: TunedOperators) -> list[int]:
+    return [len(one.search.trials) if one.search else 0 for one in tuned.operators]
+
+
+def test_short_limit_reaches_every_operator_of_a_large_model(tmp_path: Path) -> None:
+    """Fifty-six operators in the 25 s that a limit of 45 s leaves: searches of 12 reached 11."""
+    runner = _SlowRunner(limit_s=25.0)
+    tuned, _ = _in_hurry(tmp_path, runner, _operators(56))
+    assert min(_tried(tuned)) == 1
+    assert all(one.outcome is RepoOutcome.ADD for one in tuned.operators)
+
+
+def test_gain_that_is_large_takes_the_fewest_pairs_there_is_an_interval_of(tmp_path: Path) -> None:
+    runner = _SlowRunner(limit_s=9.0)
+    tuned, _ = _in_hurry(tmp_path, runner, _operators(20))
+    searches = [one.search for one in tuned.operators if one.search is not None]
+    pairs = [len(search.trials[0].measurement.tuned_us) for search in searches]
+    assert pairs == [6] * 20
+
+
+def test_everybody_is_glanced_at_before_anybody_is_searched_further(tmp_path: Path) -> None:
+    runner = _SlowRunner(limit_s=30.0)
+    tuned, _ = _in_hurry(tmp_path, runner, _operators(20))
+    asked = [(str(c.arguments["workload"]), len(c.arguments["schedules"])) for c in runner.calls]
+    assert len({workload for workload, _ in asked[:20]}) == 20
+    assert {count for _, count in asked[:20]} == {1}
+    assert max(_tried(tuned)) > 1
+    assert runner.now_s > 25.0  # the rest of the time is used
+
+
+def test_more_trials_replace_a_first_guess_only_by_something_better(tmp_path: Path) -> None:
+    seen: dict[str, list[Schedule]] = {}
+
+    def first_is(best: bool) -> Callable[[Schedule], float]:
+        first: list[Schedule] = []
+
+        def script(schedule: Schedule) -> float:
+            first.append(schedule)
+            return 2.0 if (schedule == first[0]) is best else 1.5
+
+        seen[str(best)] = first
+        return script
+
+    for best in (True, False):
+        root = tmp_path / str(best)
+        root.mkdir()
+        found = _found(placed_operator(_chain(), 9000))
+        runner = _SlowRunner(limit_s=8.0, candidate=first_is(best))
+        tuned, told = _in_hurry(root, runner, found)
+        (operator,) = tuned.operators
+        assert (operator.schedule == seen[str(best)][0]) is best
+        assert operator.speedup == pytest.approx(2.0, rel=0.02)
+        assert _tried(tuned)[0] > 1 and len(told) == 2
+        workload = operator.operator.workload
+        stored = make_bank(root).find(workload)
+        assert stored is not None and stored.schedule == operator.schedule
+        history = Bank(root).iter_provenance(make_bank(root).file_of(workload), key_of(workload))
+        assert [entry.event for entry in history] == [Event.ADD] * (1 if best else 2)
+
+
+def test_what_only_more_trials_win_is_won_in_the_same_run(tmp_path: Path) -> None:
+    first: list[Schedule] = []
+
+    def script(schedule: Schedule) -> float:
+        first.append(schedule)
+        return 0.95 if schedule == first[0] else 1.5
+
+    tuned, told = _in_hurry(
+        tmp_path,
+        _SlowRunner(limit_s=8.0, candidate=script),
+        _found(placed_operator(_chain(), 9000)),
+    )
+    assert tuned.operators[0].outcome is RepoOutcome.ADD
+    assert len(told) == 2
+
+
+def test_parts_of_what_a_glance_has_not_won_are_glanced_at_instead(tmp_path: Path) -> None:
+    fused = placed_operator(_chain("Sin"), 5000)
+    part = placed_operator(_chain("Tanh"), 4000)
+    parts: list[int] = []
+    runner = _SlowRunner(limit_s=7.0, candidate=lambda _: 0.98)
+    tuned, told = _told(
+        tmp_path,
+        _found(fused=(fused,)),
+        runner,
+        lambda found, lost: _apart(found, lost, part, parts),
+        left_s=runner.left_s,
+        trials=24,
+    )
+    assert told[:2] == ["Sin", "Tanh"] and parts == [1]
+    trials = {
+        one.operator.key: count for one, count in zip(tuned.operators, _tried(tuned), strict=True)
+    }
+    assert trials[fused.key] == 1 < trials[part.key]
+
+
+def test_what_there_was_no_time_for_says_so_and_is_searched_by_the_next_run(
+    tmp_path: Path,
+) -> None:
+    found = _operators(20)
+    tuned, told = _in_hurry(tmp_path, _SlowRunner(limit_s=3.0), found)
+    late = [one for one in tuned.operators if one.search is None]
+    assert len(told) == 20 and 0 < len(late) < 20
+    assert {one.reason for one in late} == {OUT_OF_TIME}
+    again, _ = _in_hurry(tmp_path, _SlowRunner(limit_s=1000.0), found)
+    assert {one.outcome for one in again.operators} == {RepoOutcome.ADD, RepoOutcome.RESERVED}
+
+
+def test_first_guess_that_loses_is_no_proof_for_the_next_run(tmp_path: Path) -> None:
+    found = _operators(12)
+    slower = _SlowRunner(limit_s=5.5, candidate=lambda _: 0.97)
+    first, _ = _in_hurry(tmp_path, slower, found)
+    assert set(_tried(first)) <= {1, 2}
+    again, _ = _in_hurry(tmp_path, _SlowRunner(limit_s=5000.0), found)
+    assert {one.outcome for one in again.operators} == {RepoOutcome.ADD}
+
+
+@pytest.mark.parametrize("most", [0, 3, 12])
+def test_candidates_are_counted_in_a_hurry_too(most: int, tmp_path: Path) -> None:
+    runner = _SlowRunner(limit_s=20.0)
+    tuned, _ = _in_hurry(tmp_path, runner, _operators(10), max_tuning_count=most)
+    assert sum(_tried(tuned)) == most
+
+
+def test_busy_machine_decides_nothing_at_a_glance(tmp_path: Path) -> None:
+    runner = _SlowRunner(limit_s=3.0, given_share=0.5)
+    tuned, _ = _in_hurry(tmp_path, runner, _operators(6))
+    assert all(one.schedule is None for one in tuned.operators)
+    assert "busy" in " ".join(one.reason for one in tuned.operators)
