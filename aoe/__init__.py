@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aoe.om.loading import FallbackWarning, OfflineModel, load
+    from aoe.online.session import InferenceSession
     from aoe.tuning.run import TuneResult, tune
 
-__all__ = ["FallbackWarning", "OfflineModel", "TuneResult", "load", "tune"]
+__all__ = [
+    "FallbackWarning",
+    "InferenceSession",
+    "OfflineModel",
+    "TuneResult",
+    "load",
+    "tune",
+]
 
 _HOMES = {
     "FallbackWarning": "om.loading",
+    "InferenceSession": "online.session",
     "OfflineModel": "om.loading",
     "TuneResult": "tuning.run",
     "load": "om.loading",

@@ -76,6 +76,10 @@ class Device(Protocol):
         """
         ...
 
+    def provider(self) -> str:
+        """Return what the runtime calls its part for this device."""
+        ...
+
     def check_kernel(self, source: KernelSource) -> None:
         """Look at the schedule of a kernel without compiling it.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,20 +74,39 @@ def load(file: str | Path, *, threads: int | None = None) -> OfflineModel:
         OptionError: `threads` is less than 1.
         OfflineModelError: the file is not a tuned model, or its untuned model is damaged too.
     """
-    path = Path(file)
     if threads is not None and threads < 1:
         raise OptionError("threads", "no number of threads", got=threads, expected="1 or more")
-    with ExitStack() as cleanup:
-        parts = _unpacked(path, read_manifest(path), cleanup)
-        device = device_of(parts.manifest.soc_version)
-        count = min(threads or parts.manifest.core_num, device.describe().core_num)
-        session, reason = _session(parts, count)
-        parts.keep_with(session)
+    model, count = open_offline_model(Path(file), threads=threads)
     if unmet := unmet_cores(threads, count):
         warnings.warn(unmet, stacklevel=2)
-    if reason:
-        warnings.warn(f"{path}: running the untuned model: {reason}", FallbackWarning, stacklevel=2)
-    return OfflineModel(parts.manifest, session, reason)
+    if reason := model.fallback_reason:
+        warnings.warn(f"{file}: running the untuned model: {reason}", FallbackWarning, stacklevel=2)
+    return model
+
+
+def open_offline_model(
+    file: Path,
+    *,
+    threads: int | None,
+    adjust: Callable[[ort.SessionOptions], None] = lambda options: None,
+) -> tuple[OfflineModel, int]:
+    """Return a tuned model, or its untuned form, and the threads it runs on.
+
+    Args:
+        file: An `.om` file.
+        threads: As for `load`.
+        adjust: Changes the options of its session.
+
+    Raises:
+        OfflineModelError: as for `load`.
+    """
+    with ExitStack() as cleanup:
+        parts = _unpacked(file, read_manifest(file), cleanup)
+        device = device_of(parts.manifest.soc_version)
+        count = min(threads or parts.manifest.core_num, device.describe().core_num)
+        session, reason = _session(parts, count, adjust)
+        parts.keep_with(session)
+    return OfflineModel(parts.manifest, session, reason), count
 
 
 def tuned_part(directory: Path, manifest: Manifest) -> ModelPart:
@@ -105,7 +124,9 @@ def tuned_part(directory: Path, manifest: Manifest) -> ModelPart:
     )
 
 
-def _session(parts: UnpackedModel, threads: int) -> tuple[ort.InferenceSession, str]:
+def _session(
+    parts: UnpackedModel, threads: int, adjust: Callable[[ort.SessionOptions], None]
+) -> tuple[ort.InferenceSession, str]:
     """Return the session of the tuned model, or of the untuned one and why."""
     from aoe.ort.sessions import session_options
 
@@ -115,10 +136,12 @@ def _session(parts: UnpackedModel, threads: int) -> tuple[ort.InferenceSession, 
         try:
             part = tuned_part(parts.directory, parts.manifest)
             options = session_options(threads=threads, optimize=part.optimize, library=part.library)
+            adjust(options)
             return device.open_session(part.model, options), ""
         except AoeError as error:
             reason = str(error)
     options = session_options(threads=threads, optimize=True)
+    adjust(options)
     return device.open_session(parts.directory / FALLBACK, options), reason
 
 

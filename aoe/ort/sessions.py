@@ -117,6 +117,12 @@ _NUMPY_TYPES = {
 }
 
 
+def numpy_type(name: str) -> np.dtype[Any] | None:
+    """Return NumPy's element type for ONNX Runtime's, object for strings; None if it has none."""
+    known = _NUMPY_TYPES.get(name)
+    return None if known is None else np.dtype(known)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
     """What an input of a model takes.
@@ -134,8 +140,7 @@ class InputSpec:
     @property
     def dtype(self) -> np.dtype[Any] | None:
         """NumPy's element type, object for strings; None for what NumPy does not have."""
-        known = _NUMPY_TYPES.get(self.type)
-        return None if known is None else np.dtype(known)
+        return numpy_type(self.type)
 
     def takes(self, shape: tuple[int, ...]) -> bool:
         """Return whether an array of that shape fits."""

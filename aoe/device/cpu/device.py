@@ -81,6 +81,10 @@ class Cpu:
 
         return create_session(model, options, _PROVIDER)
 
+    def provider(self) -> str:
+        """Return the name of ONNX Runtime's CPU provider."""
+        return _PROVIDER
+
     def check_kernel(self, source: KernelSource) -> None:
         """Apply the steps to the pipeline."""
         from aoe.device.compiler import check_kernel

@@ -1,0 +1,145 @@
+"""What is asked of a converting process, what it answers, and the process itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+REQUEST, ANSWER, RESULT, LOG = "request.json", "answer.json", "model.om", "log.txt"
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
+    "from aoe.online.worker import main; main(sys.argv[1])"
+)
+"""Not `multiprocessing`, which would run the user's own script again."""
+_GRACE_S = 15.0
+"""For a process that is to end to remove its files and end its workers."""
+_LOG_CHARS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """What is to be made of a model.
+
+    Attributes:
+        model: Its file.
+        shapes: Of its inputs.
+        core_num: Threads.
+        lookup_only: True to take what the bank has, False to tune.
+        tuning_time_limit_s: Seconds for tuning.
+        trials: Most candidates for one operator; None for the default.
+        accept_busy: Whether figures taken on a busy machine are believed; None for what the
+            variable says.
+    """
+
+    model: str
+    shapes: Mapping[str, tuple[int, ...]]
+    core_num: int
+    lookup_only: bool
+    tuning_time_limit_s: float | None = None
+    trials: int | None = None
+    accept_busy: bool | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return a request that was written by `to_text`."""
+        value = json.loads(text)
+        return cls(**{**value, "shapes": {k: tuple(v) for k, v in value["shapes"].items()}})
+
+    def to_text(self) -> str:
+        """Return it as the file a converting process reads."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """What became of a conversion.
+
+    Attributes:
+        om_file: The tuned model; None if it would be the untuned one.
+        kernels: How many kernels it has.
+        speedup: Measured when it was tuned; 1 if nothing was measured or gained.
+        problem: Why there is no answer, empty if there is one.
+    """
+
+    om_file: Path | None = None
+    kernels: int = 0
+    speedup: float = 1.0
+    problem: str = ""
+
+
+class ConversionRun(Protocol):
+    """A conversion that goes on."""
+
+    def wait(self) -> Converted:
+        """Return what became of it, when it is over."""
+        ...
+
+    def stop(self) -> None:
+        """End it, from any thread; `wait` returns then."""
+        ...
+
+
+class StartConversion(Protocol):
+    """Starts a conversion."""
+
+    def __call__(self, asked: Conversion, folder: Path, env: Mapping[str, str]) -> ConversionRun:
+        """Start it; `folder` is empty, and there until it was waited for."""
+        ...
+
+
+class ConvertingProcess:
+    """A conversion in a process of its own, of the lowest priority; it ends when we do."""
+
+    def __init__(self, asked: Conversion, folder: Path, env: Mapping[str, str]) -> None:
+        self._folder = folder
+        (folder / REQUEST).write_text(asked.to_text(), "utf-8")
+        with (folder / LOG).open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, str(folder), json.dumps(sys.path)],
+                env=dict(env),
+                stdin=subprocess.PIPE,  # its end is ours
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a Ctrl-C is for us, and all of it can be ended
+            )
+
+    def wait(self) -> Converted:
+        """Return what became of it; see `ConversionRun`."""
+        code = self._process.wait()
+        self._close()
+        try:
+            value: dict[str, Any] = json.loads((self._folder / ANSWER).read_text("utf-8"))
+        except (OSError, ValueError):
+            return Converted(problem=f"the converting process ended with code {code}{self._log()}")
+        found = Converted(**value)
+        return replace(found, om_file=self._folder / RESULT) if found.kernels else found
+
+    def stop(self) -> None:
+        """End it and all it has started."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GRACE_S)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+
+    def _log(self) -> str:
+        with suppress(OSError):
+            text = (self._folder / LOG).read_text("utf-8", "replace").strip()
+            return f": {text[-_LOG_CHARS:]}" if text else ""
+        return ""

@@ -1,0 +1,112 @@
+"""Converted models, kept for the next start: under the digest of all they depend on.
+
+A file for each model and shape, `<digest>.om`, or `<digest>.none` where the bank has nothing for
+it. Both are written whole or not at all; what has not been used for the longest time goes first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoe.results.files import replaced
+from aoebank import old_soc_versions
+
+_FOLDER = "online"
+_QUARANTINE = ".aoebank/quarantine.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankRoots:
+    """Where records for a target are looked up.
+
+    Attributes:
+        soc_version: The target.
+        roots: Of the custom bank, then of the built-in one.
+    """
+
+    soc_version: str
+    roots: tuple[Path, ...]
+
+    def digest(self) -> str:
+        """Return a digest of all a look-up depends on, empty if there is no record."""
+        digest, is_empty = hashlib.sha256(), True
+        for file, name in self._files():
+            with suppress(FileNotFoundError), file.open("rb") as source:
+                found = hashlib.file_digest(source, "sha256").hexdigest()
+                digest.update(f"{name} {found}\n".encode())
+                is_empty = False
+        return "" if is_empty else digest.hexdigest()
+
+    def _files(self) -> Iterator[tuple[Path, str]]:
+        names = (self.soc_version, *old_soc_versions(self.soc_version))
+        for number, root in enumerate(self.roots):
+            files = [file for name in names for file in sorted((root / name).rglob("*"))]
+            for file in [file for file in files if file.is_file()]:
+                yield file, f"{number} {file.relative_to(root)}"
+            if files and (root / _QUARANTINE).is_file():
+                yield root / _QUARANTINE, f"{number} {_QUARANTINE}"
+
+
+class KeptModels:
+    """Converted models in a folder that any number of processes share.
+
+    Args:
+        root: Cache of the user; None keeps nothing.
+        limit_bytes: What the folder may hold; 0 keeps nothing.
+    """
+
+    def __init__(self, root: Path | None, limit_bytes: int) -> None:
+        self._folder = root / _FOLDER if root is not None and limit_bytes else None
+        self._limit_bytes = limit_bytes
+
+    def knows(self, key: str) -> bool:
+        """Return whether a conversion was kept, also one that found nothing."""
+        return self.find(key) is not None or self._is_known_empty(key)
+
+    def find(self, key: str) -> Path | None:
+        """Return a kept model, None if there is none."""
+        if self._folder is None:
+            return None
+        file = self._folder / f"{key}.om"
+        try:
+            os.utime(file)
+        except OSError:
+            return None
+        return file
+
+    def put(self, key: str, om_file: Path | None) -> None:
+        """Keep a model, or that there is none, if the folder can be written to."""
+        if self._folder is None:
+            return
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with replaced(self._folder / f"{key}.{'none' if om_file is None else 'om'}") as sink:
+                if om_file is not None:
+                    with om_file.open("rb") as source:
+                        shutil.copyfileobj(source, sink)
+            self._prune()
+
+    def _is_known_empty(self, key: str) -> bool:
+        return self._folder is not None and (self._folder / f"{key}.none").is_file()
+
+    def _prune(self) -> None:
+        assert self._folder is not None
+        looks = {file: file.stat() for file in self._folder.iterdir() if file.is_file()}
+        total = sum(look.st_size for look in looks.values())
+        for file in sorted(looks, key=lambda file: looks[file].st_mtime_ns):
+            if total <= self._limit_bytes:
+                return
+            file.unlink(missing_ok=True)
+            total -= looks[file].st_size
+
+
+def key_of(facts: Mapping[str, object]) -> str:
+    """Return the name of a conversion by all it depends on, JSON values."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,283 @@
+"""`aoe.InferenceSession`: ONNX Runtime's session, with what the bank has for the model."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from aoe.bank.built_in import built_in_bank
+from aoe.bank.operators import bank_root
+from aoe.device.registry import default_device
+from aoe.entry.external_weights import external_tensors
+from aoe.entry.imported_model import written_model
+from aoe.errors import OptionError
+from aoe.om.loading import FallbackWarning
+from aoe.online.background import Background
+from aoe.online.conversions import ConvertingProcess, StartConversion
+from aoe.online.kept import BankRoots, KeptModels
+from aoe.online.work import FormWork, ServedForm, ServedModelFile, TuningLimits
+from aoe.ort.swapping import CallForm, Substitutes, SwappingSession
+from aoe.settings import cache_limit, cache_path, environment, with_bank
+from aoe.tuning.workbench import library_versions
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+_OWN_OPTIONS = (
+    *("bank", "tune", "tuning_time_limit_s", "trials", "accept_busy", "most_forms"),
+    *("disabled_optimizers", "enable_fallback", "read_config_from_model"),
+)
+_COPIED_OPTIONS = (
+    *("enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "enable_profiling"),
+    *("use_deterministic_compute",),
+)
+_COPIED_ENTRIES = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning")
+
+
+class InferenceSession(SwappingSession):
+    """A session of `onnxruntime`, computed with the kernels the bank has for its model.
+
+    It is called as `onnxruntime.InferenceSession`, and is one. What the bank has is looked up when
+    the session is made, for a model that leaves shapes open when they are first seen, in the
+    background; a conversion is kept for the next start. With `tune`, the model is tuned in the
+    background too, by a process of the lowest priority that takes turns with others that measure,
+    and the better model is swapped in between two calls. Calls of other shapes, and those that are
+    wrong, are ONNX Runtime's as ever.
+
+    Args:
+        path_or_bytes: File of an ONNX model, its bytes, or the model in memory.
+        sess_options: Of `onnxruntime`. Its number of intra-op threads is what is looked up and
+            tuned for, 0 for every usable core.
+        providers: At most the CPU's.
+        provider_options: None, or an empty mapping for each provider.
+        bank: Root of the bank, made if it is missing; None for what `TUNE_BANK_PATH` and the other
+            variables say.
+        tune: Whether the shapes the session is called with are tuned in the background.
+        tuning_time_limit_s: Seconds for each of them; None for no limit.
+        trials: Most candidates measured for one operator; None for the default.
+        accept_busy: Whether figures taken on a busy machine are believed; None for what
+            `AOE_ACCEPT_BUSY` says.
+        most_forms: How many shapes something is done for, those called most often first.
+        **options: `disabled_optimizers`, `enable_fallback` and `read_config_from_model` of
+            `onnxruntime`.
+
+    Raises:
+        OptionError: another provider, or an option that does not exist.
+        AoebankError: the bank cannot be used.
+
+    What is wrong with the model is said by ONNX Runtime's own exceptions.
+    """
+
+    _start: ClassVar[StartConversion] = ConvertingProcess
+
+    def __init__(
+        self,
+        path_or_bytes: str | bytes | os.PathLike[str] | onnx.ModelProto,
+        sess_options: ort.SessionOptions | None = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        bank: str | os.PathLike[str] | None = None,
+        tune: bool = False,
+        tuning_time_limit_s: float | None = 600.0,
+        trials: int | None = None,
+        accept_busy: bool | None = None,
+        most_forms: int = 8,
+        **options: Any,
+    ) -> None:
+        provider = default_device().provider()
+        _check_options(options, most_forms)
+        _check_providers(providers, provider)
+        _check_model(path_or_bytes)
+        if isinstance(path_or_bytes, onnx.ModelProto):
+            path_or_bytes = written_model(path_or_bytes, "model")
+        substitutes = Substitutes()
+        super().__init__(
+            substitutes, path_or_bytes, sess_options, [provider], provider_options, **options
+        )
+        env = environment() if bank is None else with_bank(environment(), Path(bank))
+        threads = sess_options.intra_op_num_threads if sess_options is not None else 0
+        limits = TuningLimits(
+            tuning_time_limit_s=tuning_time_limit_s, trials=trials, accept_busy=accept_busy
+        )
+        work = _make_work(
+            path_or_bytes, threads, env, limits, substitutes, _adjusting(sess_options), self._start
+        )
+        self._background = Background(work, tune=tune, most_forms=most_forms)
+        self._end = weakref.finalize(self, self._background.close)
+        if self._static_form is not None and most_forms:
+            found = self._background.look_up_now(self._static_form)
+            if found.problem:
+                self._warn(f"the bank cannot be used for it: {found.problem}")
+
+    @property
+    def forms(self) -> tuple[ServedForm, ...]:
+        """The shapes the session was called with, and what computes them."""
+        return self._background.forms
+
+    def wait_for_tuning(self, timeout_s: float | None = None) -> bool:
+        """Wait until the background has nothing left to do.
+
+        Args:
+            timeout_s: Longest wait in seconds; None for as long as it takes.
+
+        Returns:
+            True if there is nothing left to do.
+        """
+        return self._background.wait(timeout_s)
+
+    def close(self) -> None:
+        """End the work in the background; the session goes on with what it has.
+
+        It ends with the session and with the process, too.
+        """
+        self._end()
+
+    def __enter__(self) -> InferenceSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def set_providers(
+        self,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Refuse every provider but that of the CPU, which there is already."""
+        _check_providers(providers, default_device().provider())
+
+    def _saw(self, form: CallForm) -> None:
+        if self._static_form is None:
+            self._background.saw(form)
+
+    def _gave_up(self, error: Exception) -> None:
+        self._warn(f"the tuned one failed: {error}")
+
+    def _warn(self, reason: str) -> None:
+        text = f"running the untuned model: {reason}"
+        warnings.warn(text, FallbackWarning, stacklevel=3)
+
+
+def _make_work(
+    model: str | bytes | os.PathLike[str],
+    threads: int,
+    env: Mapping[str, str],
+    limits: TuningLimits,
+    substitutes: Substitutes,
+    adjust: Callable[[ort.SessionOptions], None],
+    start: StartConversion,
+) -> FormWork:
+    cwd = Path.cwd()
+    target = default_device().describe(threads or None)
+    built_in = built_in_bank(env, cwd)
+    roots = (bank_root(env, cwd), *((built_in.root,) if built_in is not None else ()))
+    return FormWork(
+        model=_model_file(model),
+        core_num=target.core_num,
+        limits=limits,
+        banks=BankRoots(soc_version=target.soc_version, roots=roots),
+        versions=library_versions(),
+        kept=KeptModels(cache_path(env), cache_limit(env)),
+        env={name: value for name, value in env.items() if name != "ASCEND_WORK_PATH"},
+        substitutes=substitutes,
+        adjust=adjust,
+        start=start,
+    )
+
+
+def _model_file(model: str | bytes | os.PathLike[str]) -> ServedModelFile:
+    if isinstance(model, bytes):
+        digest = hashlib.sha256(model).hexdigest()
+        return ServedModelFile(path=None, content=model, sha256=digest)
+    path = Path(model)
+    sha256 = hashlib.sha256()
+    for file in (path, *_weight_files(path)):
+        with file.open("rb") as source:
+            sha256.update(hashlib.file_digest(source, "sha256").digest())
+    return ServedModelFile(path=path, content=None, sha256=sha256.hexdigest())
+
+
+def _weight_files(model: Path) -> list[Path]:
+    """Return the files weights lie in besides the model's own; ONNX Runtime has read them."""
+    try:
+        proto = onnx.load(str(model), format="protobuf", load_external_data=False)
+    except DecodeError:  # ONNX Runtime's own format
+        return []
+    places = [
+        entry.value
+        for tensor in external_tensors(proto)
+        for entry in tensor.external_data
+        if entry.key == "location"
+    ]
+    return [model.parent / place for place in sorted(set(places))]
+
+
+def _adjusting(given: ort.SessionOptions | None) -> Callable[[ort.SessionOptions], None]:
+    """Return what gives sessions of tuned models the options of the session they stand for."""
+
+    def adjust(options: ort.SessionOptions) -> None:
+        if given is None:
+            return
+        for name in _COPIED_OPTIONS:
+            setattr(options, name, getattr(given, name))
+        options.profile_file_prefix = f"{given.profile_file_prefix}_tuned"
+        for entry in _COPIED_ENTRIES:
+            with suppress(RuntimeError):  # it has none
+                options.add_session_config_entry(entry, given.get_session_config_entry(entry))
+
+    return adjust
+
+
+def _check_model(model: object) -> None:
+    if isinstance(model, str | os.PathLike) and Path(model).suffix == ".om":
+        raise OptionError(
+            "aoe.InferenceSession",
+            "a tuned model, not one that can be tuned",
+            got=model,
+            expected="an ONNX model",
+            hint="aoe.load() runs tuned models",
+        )
+
+
+def _check_options(options: Mapping[str, Any], most_forms: int) -> None:
+    for name in options:
+        if name not in _OWN_OPTIONS:
+            near = get_close_matches(name, _OWN_OPTIONS, n=1)
+            raise OptionError(
+                "aoe.InferenceSession",
+                "unknown option",
+                got=name,
+                expected=f"did you mean {near[0]}?" if near else ", ".join(_OWN_OPTIONS),
+            )
+    if isinstance(most_forms, bool) or not isinstance(most_forms, int) or most_forms < 0:
+        raise OptionError("most_forms", "no number of shapes", got=most_forms, expected="0 or more")
+
+
+def _check_providers(providers: Sequence[Any] | None, known: str) -> None:
+    for given in providers or ():
+        name = given[0] if isinstance(given, tuple | list) and given else given
+        if name != known:
+            raise OptionError(
+                "providers",
+                "only the CPU is tuned",
+                got=name,
+                expected=known,
+                hint="onnxruntime.InferenceSession runs on other devices",
+            )

@@ -1,0 +1,230 @@
+"""What is done for one form of calls: look it up or tune it, and let the session use it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aoe.folders.scratch import ScratchFolder
+from aoe.om.loading import open_offline_model
+from aoe.online.conversions import Conversion, ConversionRun, Converted, StartConversion
+from aoe.online.kept import BankRoots, KeptModels, key_of
+from aoe.ort.swapping import CallForm, Substitutes
+from aoebank import AoebankError
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+_SCHEMA = "aoe.online/1"
+_MODEL = "model.onnx"
+
+
+class Stage(StrEnum):
+    """How far a form of calls has come."""
+
+    SEEN = "seen"
+    """ONNX Runtime computes it as it is; its turn may come."""
+    LOOKED_UP = "looked up"
+    """It has what the bank had for it."""
+    TUNED = "tuned"
+    """It was tuned here."""
+    FAILED = "failed"
+    """Looking up or tuning was not possible; see `problem`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedForm:
+    """A form of calls and who computes it.
+
+    Attributes:
+        shapes: Of the inputs, by name.
+        stage: What was done for it.
+        kernels: Tuned kernels it is computed with; 0 if ONNX Runtime computes it as it is.
+        speedup: Of the whole model over the untuned one, measured when it was tuned; 1 otherwise.
+        problem: Why looking up or tuning failed, or the empty string.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    stage: Stage
+    kernels: int = 0
+    speedup: float = 1.0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModelFile:
+    """The model of a session.
+
+    Attributes:
+        path: Its file; None for one in memory.
+        content: Its bytes; None for one in a file.
+        sha256: Of all that makes it, weights in other files included.
+    """
+
+    path: Path | None
+    content: bytes | None
+    sha256: str
+
+    def in_folder(self, folder: Path) -> Path:
+        """Return its file, written into a folder if it has none."""
+        if self.path is not None:
+            return self.path.resolve()
+        assert self.content is not None
+        (folder / _MODEL).write_bytes(self.content)
+        return folder / _MODEL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningLimits:
+    """How long and how thoroughly one form is tuned; see `aoe.tune`."""
+
+    tuning_time_limit_s: float | None
+    trials: int | None
+    accept_busy: bool | None
+
+
+class FormWork:
+    """Converts a model for one form after another, and puts the result into the session's table.
+
+    Args:
+        model: What is converted.
+        core_num: Threads it runs on.
+        limits: For tuning.
+        banks: Where records are looked up.
+        versions: What else the result depends on.
+        kept: Conversions of earlier starts.
+        env: Environment of the converting process; it names the bank.
+        substitutes: Table of the session.
+        adjust: Changes the options of sessions of tuned models.
+        start: Starts a conversion.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: ServedModelFile,
+        core_num: int,
+        limits: TuningLimits,
+        banks: BankRoots,
+        versions: Mapping[str, str],
+        kept: KeptModels,
+        env: Mapping[str, str],
+        substitutes: Substitutes,
+        adjust: Callable[[ort.SessionOptions], None],
+        start: StartConversion,
+    ) -> None:
+        self._model = model
+        self._core_num = core_num
+        self._limits = limits
+        self._banks = banks
+        self._versions = versions
+        self._kept = kept
+        self._env = env
+        self._substitutes = substitutes
+        self._adjust = adjust
+        self._start = start
+        self._state = threading.Lock()
+        self._run: ConversionRun | None = None
+        self._stopped = False
+
+    def look_up(self, form: CallForm) -> ServedForm:
+        """Let a form be computed with what the bank has for it."""
+        records = self._banks.digest()
+        if not records:
+            return ServedForm(shapes=shapes_of(form), stage=Stage.LOOKED_UP)
+        key = self._key(form, records)
+        file = self._kept.find(key)
+        if file is not None:
+            found = self._used(form, Stage.LOOKED_UP, file, 1.0)
+            if not found.problem:
+                return found  # else it is damaged, and made again
+        elif self._kept.knows(key):
+            return ServedForm(shapes=shapes_of(form), stage=Stage.LOOKED_UP)
+        return self._converted(form, Stage.LOOKED_UP, lambda: key)
+
+    def tune(self, form: CallForm) -> ServedForm:
+        """Tune a form; what it is computed with until then stays if nothing better is found."""
+        return self._converted(form, Stage.TUNED, lambda: self._key(form, self._banks.digest()))
+
+    def stop(self) -> None:
+        """End what goes on, from any thread, and begin nothing new."""
+        with self._state:
+            self._stopped = True
+            run = self._run
+        if run is not None:
+            run.stop()
+
+    def _converted(self, form: CallForm, stage: Stage, key: Callable[[], str]) -> ServedForm:
+        asked = Stage.LOOKED_UP is stage
+        with ScratchFolder("online") as folder:
+            converted = self._answer(form, folder, lookup_only=asked)
+            if converted.problem:
+                return _failed(form, converted.problem)
+            if converted.om_file is None:
+                if asked:
+                    self._kept.put(key(), None)
+                return ServedForm(shapes=shapes_of(form), stage=stage)
+            self._kept.put(key(), converted.om_file)
+            return self._used(form, stage, converted.om_file, converted.speedup)
+
+    def _answer(self, form: CallForm, folder: Path, *, lookup_only: bool) -> Converted:
+        limits = self._limits
+        asked = Conversion(
+            model=str(self._model.in_folder(folder)),
+            shapes=shapes_of(form),
+            core_num=self._core_num,
+            lookup_only=lookup_only,
+            tuning_time_limit_s=None if lookup_only else limits.tuning_time_limit_s,
+            trials=limits.trials,
+            accept_busy=limits.accept_busy,
+        )
+        (folder / "run").mkdir()
+        with self._state:
+            if self._stopped:
+                return Converted(problem="the session was closed")
+            run = self._run = self._start(asked, folder / "run", self._env)
+        try:
+            return run.wait()
+        except BaseException:  # Ctrl-C while somebody waits for a look-up
+            run.stop()
+            raise
+        finally:
+            with self._state:
+                self._run = None
+
+    def _used(self, form: CallForm, stage: Stage, file: Path, speedup: float) -> ServedForm:
+        """Open a tuned model, and let it compute a form from the next call on."""
+        try:
+            model, _ = open_offline_model(file, threads=self._core_num, adjust=self._adjust)
+        except (AoebankError, OSError) as error:
+            return _failed(form, str(error))
+        if model.fallback_reason:
+            return _failed(form, model.fallback_reason)
+        self._substitutes.put(form, model.session)
+        kernels = len(model.manifest.kernels)
+        return ServedForm(shapes=shapes_of(form), stage=stage, kernels=kernels, speedup=speedup)
+
+    def _key(self, form: CallForm, records: str) -> str:
+        facts = {
+            "schema": _SCHEMA,
+            "model": self._model.sha256,
+            "form": [list(part) for part in form],
+            "core_num": self._core_num,
+            "soc_version": self._banks.soc_version,
+            "versions": dict(self._versions),
+            "records": records,
+        }
+        return key_of(facts)
+
+
+def shapes_of(form: CallForm) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a form by name."""
+    return {name: shape for name, _, shape in form}
+
+
+def _failed(form: CallForm, problem: str) -> ServedForm:
+    return ServedForm(shapes=shapes_of(form), stage=Stage.FAILED, problem=problem)

@@ -1,0 +1,120 @@
+"""Conversions that are scripted: no process, no tuning, only what a session does about them."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from aoe.device.registry import default_device
+from aoe.graph.weights import WeightStore
+from aoe.om.file import FALLBACK, MODEL, WEIGHTS, write_offline_model
+from aoe.online.conversions import RESULT, Conversion, Converted
+from aoe.online.session import InferenceSession
+from support.engine.cpu import CPU
+from support.engine.models import make_model
+from support.engine.offline import make_manifest, make_use
+
+EXTENT = 4
+
+
+def adding(number: float, batch: int | str = 1) -> onnx.ModelProto:
+    """Return a model that adds a number to `x`, so that results tell who computed them."""
+    nodes = [helper.make_node("Add", ["x", "c"], ["y"], name="add")]
+    weights = {"c": np.full(EXTENT, number, np.float32)}
+    return make_model(nodes, {"x": [batch, EXTENT]}, {"y": [batch, EXTENT]}, weights=weights)
+
+
+def rows(count: int = 1) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+    """Return zeros for such a model."""
+    return {"x": np.zeros((count, EXTENT), np.float32)}
+
+
+def tuned_file(folder: Path, number: float, batch: int = 1) -> Path:
+    """Return a "tuned" model that adds a number; it says that it has a kernel."""
+    parts = folder / f"parts_{number}_{batch}"
+    parts.mkdir(parents=True)
+    model = adding(number, batch)
+    with WeightStore(parts / WEIGHTS) as store:
+        for name in (FALLBACK, MODEL):
+            (parts / name).write_bytes(store.externalize(model).SerializeToString())
+    target = default_device().describe()
+    manifest = make_manifest(
+        soc_version=target.soc_version,
+        core_num=1,
+        nchwc_block=CPU.channel_block(),
+        kernels=(make_use(),),
+    )
+    file = folder / f"{number}_{batch}.om"
+    write_offline_model(file, parts, manifest)
+    return file
+
+
+Answer = Path | str | None
+"""The tuned model, a problem, or that there is nothing better."""
+
+
+@dataclass
+class Script:
+    """Answers conversions as a test says, and remembers what was asked.
+
+    Attributes:
+        answer: Gives the answer to a request.
+        held: Whether conversions wait for `go` before they end.
+    """
+
+    answer: Callable[[Conversion], Answer]
+    held: bool = False
+    asked: list[Conversion] = field(default_factory=list)
+    stopped: int = 0
+    go: threading.Event = field(default_factory=threading.Event)
+
+    def start(self, asked: Conversion, folder: Path, env: Mapping[str, str]) -> ScriptedRun:
+        """Start a conversion."""
+        assert Path(asked.model).is_file() and env["TUNE_BANK_PATH"]
+        self.asked.append(asked)
+        return ScriptedRun(self, asked, folder)
+
+    def session_class(self) -> type[InferenceSession]:
+        """Return a class of sessions that convert by this script."""
+
+        class Scripted(InferenceSession):
+            _start = staticmethod(self.start)  # type: ignore[assignment]
+
+        return Scripted
+
+
+class ScriptedRun:
+    """A conversion without a process."""
+
+    def __init__(self, script: Script, asked: Conversion, folder: Path) -> None:
+        self._script = script
+        self._asked = asked
+        self._folder = folder
+        self._over = threading.Event()
+
+    def wait(self) -> Converted:
+        """Answer, when that is allowed."""
+        if self._script.held and not self._asked.lookup_only:
+            while not (self._script.go.wait(0.005) or self._over.is_set()):
+                pass
+        if self._over.is_set():
+            return Converted(problem="stopped")
+        answer = self._script.answer(self._asked)
+        if isinstance(answer, str):
+            return Converted(problem=answer)
+        if answer is None:
+            return Converted()
+        shutil.copy(answer, self._folder / RESULT)
+        return Converted(om_file=self._folder / RESULT, kernels=1, speedup=1.5)
+
+    def stop(self) -> None:
+        """End it."""
+        self._script.stopped += 1
+        self._over.set()
