@@ -31,8 +31,7 @@ def splice(whole: ModelGraph, splices: Sequence[Splice]) -> onnx.ModelProto:
         whole: The imported model.
         splices: Subgraphs without a node in common.
     """
-    taken = set(whole.producer) | set(whole.initializers) | set(whole.consumers)
-    taken |= {value.name for value in whole.proto.graph.input} | whole.output_names
+    taken = _names(whole)
     at_start = {min(one.piece.nodes): one for one in splices}
     gone = {at for one in splices for at in one.piece.nodes}
     nodes: list[onnx.NodeProto] = []
@@ -51,6 +50,18 @@ def splice(whole: ModelGraph, splices: Sequence[Splice]) -> onnx.ModelProto:
         if at not in gone:
             nodes.append(node)
     return _model(whole.proto, nodes, constants, opsets)
+
+
+def fitted(one: Splice, whole: ModelGraph) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    """Return nodes and further constants of a form, named apart from all the model has."""
+    names = _fresh_names(one, _names(whole))
+    nodes = [_renamed(node, names) for node in one.form.graph.node]
+    return nodes, list(_constants(one.form, names, whole.initializers).values())
+
+
+def _names(whole: ModelGraph) -> set[str]:
+    taken = set(whole.producer) | set(whole.initializers) | set(whole.consumers)
+    return taken | {value.name for value in whole.proto.graph.input} | whole.output_names
 
 
 def _fresh_names(one: Splice, taken: set[str]) -> dict[str, str]:

@@ -1,4 +1,8 @@
-"""Measures forms of one subgraph against ONNX Runtime's own, in the worker process."""
+"""Measures forms of one subgraph against ONNX Runtime's own, in the worker process.
+
+Both stand between the neighbours the subgraph has in the model, and what forms leave at the borders
+is joined with these as in the whole model.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,11 @@ from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ComparisonTerms, ModelComparison
+from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.subgraphs.forms import form_of, tolerance_of
+from aoe.graph.subgraphs.neighbours import with_neighbours
+from aoe.graph.subgraphs.seams import InferTensors, join_seams
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.sgat.subgraphs import Subgraph
@@ -27,25 +34,31 @@ class FormMeasurer:
     """Measures what strategies make of one subgraph.
 
     Args:
-        subgraph: The subgraph; its first place is measured, with the weights it has there.
+        subgraph: The subgraph; its first place is measured, with the weights and neighbours it has
+            there.
+        whole: The imported model.
         rules: By name.
         runner: Measures.
         directory: Existing scratch directory.
         seed: Of the inputs.
         bytes_around: What one inference of the model reads and writes besides.
+        infer: Tells shapes, where a form and a neighbour undo each other.
     """
 
     def __init__(
         self,
         subgraph: Subgraph,
+        whole: ModelGraph,
         rules: Mapping[str, RewriteRule],
         runner: Runner,
         *,
         directory: Path,
         seed: int,
         bytes_around: int,
+        infer: InferTensors,
     ) -> None:
-        self._piece = subgraph.piece
+        self._place = with_neighbours(whole, subgraph.piece)
+        self._infer = infer
         self._rules = rules
         self._runner = runner
         self._directory = directory
@@ -55,9 +68,10 @@ class FormMeasurer:
 
     def measure(self, strategy: SubgraphStrategy, policy: MeasurePolicy) -> Measurement:
         """Return how fast a strategy is; a failure of any kind is a measurement too."""
-        form = form_of(self._piece, strategy, self._rules)
+        form = form_of(self._place.piece, strategy, self._rules)
         if isinstance(form, str):
             return Measurement.failure(Outcome.CONSTRAINTS, form)
+        form = join_seams(self._place.with_form(form), self._place.proto, self._infer)
         terms = ComparisonTerms(
             tolerance=tolerance_of(strategy, self._rules), bytes_around=self._bytes_around
         )
@@ -82,7 +96,7 @@ class FormMeasurer:
 
     def _baseline(self) -> ModelPart:
         if not self._is_written:
-            self._written(self._piece.proto, _BASELINE)
+            self._written(self._place.proto, _BASELINE)
             self._is_written = True
         return ModelPart(model=self._directory / _BASELINE)
 

@@ -21,6 +21,7 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.forms import form_of
+from aoe.graph.subgraphs.seams import InferTensors
 from aoe.graph.subgraphs.splicing import Splice
 from aoe.om.file import Manifest, SubgraphUse, write_offline_model
 from aoe.ort.static_shapes import infer_tensors
@@ -122,16 +123,15 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
 def _graph(bench: Workbench) -> ModelGraph:
     """Return the imported model in the form rules read, with the shapes that are proven."""
     proto = prepared(bench.model.proto)
-    return ModelGraph(proto, infer_tensors(proto, bench.runner.device.open_session), block=0)
+    return ModelGraph(proto, _infer(bench)(proto), block=0)
 
 
 def _assembly(bench: Workbench, graph: ModelGraph) -> SubgraphAssembly:
-    return SubgraphAssembly(
-        bench.scratch / "parts",
-        bench.model.proto,
-        graph,
-        lambda proto: infer_tensors(proto, bench.runner.device.open_session),
-    )
+    return SubgraphAssembly(bench.scratch / "parts", bench.model.proto, graph, _infer(bench))
+
+
+def _infer(bench: Workbench) -> InferTensors:
+    return lambda proto: infer_tensors(proto, bench.runner.device.open_session)
 
 
 def _costs(bench: Workbench, assembly: SubgraphAssembly) -> ModelCosts:
@@ -169,11 +169,13 @@ def _tools(
     def measurer(subgraph: Subgraph) -> FormMeasurer:
         return FormMeasurer(
             subgraph,
+            graph,
             RULES,
             bench.runner,
             directory=folder,
             seed=settings.seed,
             bytes_around=around,
+            infer=_infer(bench),
         )
 
     def tell(subgraph: Subgraph, done: int, budget: int, best: float | None) -> None:
