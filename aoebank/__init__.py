@@ -10,7 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aoebank.api.checking import explain, fix, schema_import, schema_list, validate
+    from aoebank.api.checking import (
+        explain,
+        fix,
+        schema_import,
+        schema_list,
+        stale,
+        validate,
+    )
     from aoebank.api.comparing import diff, textconv
     from aoebank.api.editing import edit
     from aoebank.api.git import (
@@ -47,7 +54,7 @@ if TYPE_CHECKING:
     from aoebank.model.fingerprint import Drift, compare_fingerprints
     from aoebank.model.json_value import JsonObject, JsonValue
     from aoebank.model.merge_verdict import MergeVerdict
-    from aoebank.model.provenance import Event, Provenance
+    from aoebank.model.provenance import Event, Provenance, last_measured
     from aoebank.model.quarantine import Quarantine
     from aoebank.model.record import Alternative, Record
     from aoebank.model.resolution import Reader, Resolution, Tier
@@ -73,6 +80,7 @@ if TYPE_CHECKING:
     from aoebank.ops.query.run import QueryResult
     from aoebank.ops.resolve.run import ResolveResult
     from aoebank.ops.show import ShowResult
+    from aoebank.ops.stale import StaleRecord, StaleResult
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
@@ -136,6 +144,8 @@ __all__ = [
     "Severity",
     "ShowResult",
     "SnapshotResult",
+    "StaleRecord",
+    "StaleResult",
     "TagResult",
     "Text",
     "Tier",
@@ -158,6 +168,7 @@ __all__ = [
     "git_install",
     "git_uninstall",
     "git_verify_merge",
+    "last_measured",
     "list_bank",
     "load_quarantine",
     "log",
@@ -187,6 +198,7 @@ __all__ = [
     "settle",
     "show",
     "snapshot",
+    "stale",
     "tag",
     "textconv",
     "unpack",
@@ -201,6 +213,7 @@ _HOMES = {
         "fix",
         "schema_import",
         "schema_list",
+        "stale",
         "validate",
     ),
     "api.comparing": (
@@ -272,6 +285,7 @@ _HOMES = {
     "model.provenance": (
         "Event",
         "Provenance",
+        "last_measured",
     ),
     "model.quarantine": ("Quarantine",),
     "model.record": (
@@ -308,6 +322,7 @@ _HOMES = {
     "ops.query.run": ("QueryResult",),
     "ops.resolve.run": ("ResolveResult",),
     "ops.show": ("ShowResult",),
+    "ops.stale": ("StaleRecord", "StaleResult"),
     "ops.validate.explain": ("Explanation",),
     "ops.validate.fix": ("FixOutcome",),
     "ops.validate.run": ("ValidateResult",),

@@ -405,6 +405,16 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         "duplicates": [{"bank": "text", "files": ["text"], "records": "count"}],
         "unreadable": [{"path": "text", "problem": "text"}],
     },
+    "stale/1": {
+        "root": "text",
+        **dict.fromkeys(("records", "stale", "to_check", "uncompared"), "count"),
+        "found": [
+            dict.fromkeys(("path", "key"), "text")
+            | dict.fromkeys(("op_type", "soc_version", "measured"), "text?")
+            | {"stale": "flag", "hard": ["text"], "soft": ["text"]}
+        ],
+        "unreadable": [{"path": "text", "problem": "text"}],
+    },
     "resolve/1": {
         "soc_version": "text?",
         "core_num": "count?",

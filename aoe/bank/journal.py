@@ -17,6 +17,7 @@ from aoebank import (
     Provenance,
     Record,
     compare_fingerprints,
+    last_measured,
     load_quarantine,
     old_soc_versions,
 )
@@ -121,13 +122,15 @@ class BankJournal:
                 last = entry
         return last
 
-    def drift(self, entry: Provenance | None, source: str | None) -> Drift:
-        """Return what has changed since a line of the side-car was written.
+    def drift(self, file: Path, key: str, source: str | None) -> Drift:
+        """Return what has changed since a record was last measured.
 
         Args:
-            entry: The line; None where nothing was noted.
+            file: Bank file.
+            key: Record key.
             source: Digest of the sources its strategy is turned into code by, None if unknown.
         """
+        entry = last_measured(self.entries(file, key))
         now = {**self.fingerprint, "soc_version": self.soc_version}
         then = dict(entry.fingerprint) if entry is not None else {}
         if then.get("soc_version") in old_soc_versions(self.soc_version):

@@ -369,8 +369,7 @@ class OperatorBank:
 
     def _drift(self, record: Record, file: Path) -> Drift:
         """Return what has changed since a record was written."""
-        last = self._journal.last_change(file, record.key)
-        return self._journal.drift(last, self._source_of(record.op_type or ""))
+        return self._journal.drift(file, record.key, self._source_of(record.op_type or ""))
 
     def _has_other_source(self, entry: Provenance, op_type: str) -> bool:
         """Return whether a line is known to be about kernels that were made another way."""

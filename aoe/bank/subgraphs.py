@@ -105,7 +105,7 @@ class SubgraphBank:
         except ValueError as error:
             return StoredSubgraph(graph_id=graph_id, strategy=None, flaw=str(error))
         last = self._journal.last_change(self.file, graph_id)
-        drift = self._journal.drift(last, _source_of(strategy))
+        drift = self._journal.drift(self.file, graph_id, _source_of(strategy))
         if drift.is_stale:
             return StoredSubgraph(
                 graph_id=graph_id, strategy=None, flaw="; ".join(drift.hard), doubts=drift.soft

@@ -7,13 +7,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from aoebank.api.surroundings import AnyPath, Names, bank_in_use, current_day, names
+from aoebank.api.surroundings import (
+    AnyPath,
+    Names,
+    bank_in_use,
+    current_day,
+    default_root,
+    make_filter,
+    names,
+)
 from aoebank.errors import UsageError
 from aoebank.model.codes import FixClass
 from aoebank.storage.readers.environment import current_environment
 
 if TYPE_CHECKING:
     from aoebank.formats.release import Release
+    from aoebank.ops.stale import StaleResult
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
@@ -171,3 +180,33 @@ def _reader(text: str) -> Release:
 
 def _paths(paths: Paths) -> list[Path]:
     return [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
+
+
+def stale(path: AnyPath | None = None, *, soc: Names = (), op: Names = ()) -> StaleResult:
+    """Return the records that were measured in another environment than the present one.
+
+    Nothing is measured, and no library of the engine is loaded.
+
+    Args:
+        path: A bank file or tree, `git:REV`, `git:REV:PATH`, `snapshot:REF` or
+            `snapshot:REF:ROOT`; by default the bank the environment names.
+        soc: Only these targets; `*` and `?` are wild.
+        op: Only these operators, likewise.
+
+    Returns:
+        Those that must not be used (another target, kernels made another way), then those to be
+        checked again (other versions, another CPU, nobody noted where), each with the reasons.
+
+    Raises:
+        BankNotFoundError: there is no such path.
+        HistoryError: there is no such revision or snapshot.
+    """
+    from aoebank.ops.stale import find_stale
+    from aoebank.storage.machine import kernel_source_of, present_facts
+    from aoebank.storage.sides.open import open_side
+
+    place = path if path is not None else default_root()
+    side = open_side(str(place), cwd=Path(), default_root=partial(bank_in_use, None))
+    return find_stale(
+        side, now=present_facts(), source_of=kernel_source_of(), wanted=make_filter(soc, op)
+    )

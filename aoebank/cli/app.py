@@ -19,6 +19,7 @@ from aoebank.report.output import ColorMode
 COMMANDS: dict[str, str] = {
     "resolve": "Print which bank directories and files each reader would use.",
     "validate": "Check bank files and trees; tell everything that is wrong in one run.",
+    "stale": "List records measured in another environment than this one, with the reasons.",
     "explain": "Tell what finding codes mean, why they matter and what to do; "
     "without CODE, list them.",
     "schema": "What releases of the toolkit read from runtime banks.",

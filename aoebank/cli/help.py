@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Find": ("resolve", "ls", "show", "query", "report"),
-    "Check": ("validate", "explain", "schema", "quarantine"),
+    "Check": ("validate", "stale", "explain", "schema", "quarantine"),
     "Compare": ("diff", "textconv"),
     "Merge and change": ("merge", "merge-driver", "edit"),
     "Version": ("snapshot", "log", "tag", "blame", "restore", "revert"),
@@ -26,6 +26,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoebank validate banks/ --baseline git:main",
         "aoebank validate banks/ --fix --dry-run",
     ),
+    "stale": ("aoebank stale banks/", "aoebank stale --soc 'x86-64-*' --json"),
     "explain": ("aoebank explain", "aoebank explain AB211"),
     "schema list": ("aoebank schema list",),
     "schema import": ("aoebank schema import git:v9.1.0 --json > cann-9.1.0.json",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -25,6 +25,10 @@ class Event(StrEnum):
     UNSATISFIED = "unsatisfied"
     KEPT = "kept"
     DROPPED = "dropped"
+
+
+_MEASURING = (Event.ADD, Event.UPDATE, Event.RESERVED)
+"""Events of a line that says where the record as it is was last measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,15 @@ class Provenance:
             value = getattr(self, name)
             if value is not None and not (0 < value < math.inf):
                 raise ValueError(f"{name} must be positive and finite, not {value}")
+
+
+def last_measured(entries: Iterable[Provenance]) -> Provenance | None:
+    """Return the line that tells where a record was last measured, None if none does.
+
+    Args:
+        entries: Of its key, oldest first.
+    """
+    return next((e for e in reversed([*entries]) if e.event in _MEASURING), None)
 
 
 def check_time(text: str) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from aoebank.model.record import Record
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _CPUS = Path("/sys/devices/system/cpu")
+_ENGINES = "aoebank.kernel_source"
+"""Entry points of engines: a function that takes a record and returns its `kernel_source`."""
 _LIBRARIES = ("onnxruntime", "halide", "torch")
 
 
@@ -48,3 +54,13 @@ def present_facts(libraries: Iterable[str] = _LIBRARIES) -> Mapping[str, str]:
         except PackageNotFoundError:
             continue
     return {name: value for name, value in facts.items() if value}
+
+
+def kernel_source_of() -> Callable[[Record], str | None] | None:
+    """Return what tells the kernel source of a record here, None where no engine is installed."""
+    for engine in entry_points(group=_ENGINES):
+        try:
+            return cast("Callable[[Record], str | None]", engine.load())
+        except (ImportError, AttributeError):
+            continue
+    return None
