@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,10 @@ _SIDE = 768
 """Of square matrices: 450 million multiply-adds, 7 MiB, a few milliseconds."""
 _STREAM_ELEMENTS = 1 << 20
 """4 MiB read and 4 MiB written: past the second-level cache of a core, not past the third."""
-_FLOAT_BYTES, _OPSET, _IR_VERSION = 4, 13, 8
+FLOAT_BYTES = 4
+STREAM_BYTES = 2 * FLOAT_BYTES * _STREAM_ELEMENTS
+"""What the element-wise operator reads and writes."""
+_OPSET, _IR_VERSION = 13, 8
 _RUNS = 12
 
 
@@ -30,27 +34,46 @@ def measure_rates(device: Device, options: ort.SessionOptions) -> MachineRates:
         device: Loads and times them.
         options: Of their sessions, with the threads of the run.
     """
+    return MachineRates(
+        multiply_adds_per_us=_product_rate(device, options),
+        bytes_per_us=stream_rate(device, options, elements=_STREAM_ELEMENTS),
+    )
+
+
+def _product_rate(device: Device, options: ort.SessionOptions) -> float:
+    """Return the multiply-adds of a microsecond."""
     product = helper.make_node("MatMul", ["x", "weights"], ["y"])
     weights = np.full((_SIDE, _SIDE), 0.5, np.float32)
-    product_us = _shortest_us(device, options, product, (_SIDE, _SIDE), weights)
-    stream = helper.make_node("Neg", ["x"], ["y"])
-    stream_us = _shortest_us(device, options, stream, (_STREAM_ELEMENTS,))
-    return MachineRates(
-        multiply_adds_per_us=_SIDE**3 / product_us,
-        bytes_per_us=2 * _FLOAT_BYTES * _STREAM_ELEMENTS / stream_us,
-    )
+    return _SIDE**3 / _shortest_us(device, options, [product], (_SIDE, _SIDE), weights)
+
+
+def stream_rate(
+    device: Device, options: ort.SessionOptions, *, elements: int, times: int = 1
+) -> float:
+    """Return the bytes an element-wise operator reads and writes in a microsecond.
+
+    Args:
+        device: Loads and times it.
+        options: Of the session, with the threads; they must not take operators out.
+        elements: Of the float32 tensor it reads, and of the one it writes.
+        times: Operators behind each other, so that small tensors take long enough.
+    """
+    names = ["x", *(f"t{number}" for number in range(1, times)), "y"]
+    chain = [helper.make_node("Neg", [read], [written]) for read, written in pairwise(names)]
+    moved = 2 * FLOAT_BYTES * elements * times
+    return moved / _shortest_us(device, options, chain, (elements,))
 
 
 def _shortest_us(
     device: Device,
     options: ort.SessionOptions,
-    node: onnx.NodeProto,
+    nodes: list[onnx.NodeProto],
     shape: tuple[int, ...],
     weights: np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None = None,
 ) -> float:
-    constants = [] if weights is None else [numpy_helper.from_array(weights, node.input[1])]
+    constants = [] if weights is None else [numpy_helper.from_array(weights, "weights")]
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
-    graph = helper.make_graph([node], "rate", [x], [y], constants)
+    graph = helper.make_graph(nodes, "rate", [x], [y], constants)
     opset = helper.make_opsetid("", _OPSET)
     model = helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
     session = device.open_session(model.SerializeToString(), options)

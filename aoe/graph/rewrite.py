@@ -1,8 +1,8 @@
-"""Puts kernels into a model: each region becomes one custom node backed by its own operators."""
+"""Puts kernels into a model, one custom node for each region with its own operators, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from aoe.graph.regions import Region
 
 KERNEL_DOMAIN = "aoe"
 _KERNEL_OPSET = 1
+_COMPUTES = "computes "
 _FUNCTION_IR_VERSION = 8  # first ONNX IR version with model-local functions
 
 
@@ -79,8 +80,14 @@ def _kernel_node(graph: ModelGraph, replacement: Replacement) -> onnx.NodeProto:
         [region.output],
         name=kernel_node_name(names[-1], replacement.kernel),
         domain=KERNEL_DOMAIN,
-        doc_string="computes " + ", ".join(names),
+        doc_string=_COMPUTES + ", ".join(names),
     )
+
+
+def computed_nodes(kernel: onnx.NodeProto) -> tuple[str, ...]:
+    """Return the names of the nodes a kernel of a tuned model computes, in topological order."""
+    found = kernel.doc_string.removeprefix(_COMPUTES)
+    return tuple(found.split(", ")) if found else ()
 
 
 def _function(graph: ModelGraph, replacement: Replacement) -> onnx.FunctionProto:
@@ -169,3 +176,58 @@ def _import_opsets(proto: onnx.ModelProto) -> None:
     del proto.opset_import[:]
     proto.opset_import.extend([*others, helper.make_opsetid(KERNEL_DOMAIN, _KERNEL_OPSET)])
     prune_opsets(proto)
+
+
+# ---- the way back ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlinedModel:
+    """A tuned model as if it had no kernels.
+
+    Attributes:
+        proto: The model; results of kernels keep their names.
+        parts: Indices of the nodes of `proto` each node of the tuned model became, by its name.
+    """
+
+    proto: onnx.ModelProto
+    parts: Mapping[str, range]
+
+
+def inline_kernels(tuned: onnx.ModelProto) -> InlinedModel:
+    """Return a model whose kernels are spelled out as the operators of their functions.
+
+    Operators have the names they had before a kernel took their place.
+    """
+    functions = {function.name: function for function in tuned.functions}
+    proto = onnx.ModelProto()
+    proto.CopyFrom(tuned)
+    del proto.graph.node[:], proto.functions[:]
+    parts = {}
+    for node in tuned.graph.node:
+        began = len(proto.graph.node)
+        function = functions.get(node.op_type) if node.domain == KERNEL_DOMAIN else None
+        proto.graph.node.extend([node] if function is None else _body(node, function))
+        parts[node.name] = range(began, len(proto.graph.node))
+    return InlinedModel(proto=proto, parts=parts)
+
+
+def _body(node: onnx.NodeProto, function: onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """Yield the operators of a function with the names of one call."""
+    names = iter(computed_nodes(node))
+    actual = dict(zip(function.input, node.input, strict=True))
+    actual |= dict(zip(function.output, node.output, strict=True))
+    for inner in function.node:
+        part = onnx.NodeProto()
+        part.CopyFrom(inner)
+        constant = inner.op_type == "Constant" and not inner.name
+        name = "" if constant else next(names, inner.name)
+        part.name = name or f"{node.name}/{inner.output[0]}"
+        del part.input[:], part.output[:]
+        part.input.extend(_named(actual, node.name, name) for name in inner.input)
+        part.output.extend(_named(actual, node.name, name) for name in inner.output)
+        yield part
+
+
+def _named(actual: Mapping[str, str], prefix: str, name: str) -> str:
+    return actual.get(name, f"{prefix}/{name}") if name else ""

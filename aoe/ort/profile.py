@@ -8,7 +8,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,15 @@ LEAST_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRun:
+    """A node in one run of a model; its times count from the beginning of that run."""
+
+    node: str
+    start_us: float
+    duration_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelProfile:
     """Where the time of a model goes.
 
@@ -35,11 +44,17 @@ class ModelProfile:
         node_us: Median time of each node in microseconds, by node name.
         model_us: Median time of a whole run, profiler on.
         runs: Runs that count; 0 where there was no time to profile.
+        node_min_us: Shortest time of each node.
+        model_min_us: Shortest time of a whole run; 0 where there was no time to profile.
+        timeline: The nodes of the run whose time is the median, in the order they began.
     """
 
     node_us: Mapping[str, float]
     model_us: float
     runs: int = RUNS
+    node_min_us: Mapping[str, float] = field(default_factory=dict)
+    model_min_us: float = 0.0
+    timeline: tuple[NodeRun, ...] = ()
 
 
 def profile_runs(runs: int) -> int:
@@ -108,16 +123,37 @@ def _try(session: ort.InferenceSession, feed: Mapping[str, Any], inputs: ModelIn
 def _read_trace(events: list[dict[str, Any]], proto: onnx.ModelProto, runs: int) -> ModelProfile:
     nodes = {node.name for node in proto.graph.node}
     samples: dict[str, list[float]] = defaultdict(list)
-    whole: list[float] = []
+    whole: list[dict[str, Any]] = []
+    kernels: list[dict[str, Any]] = []
     for event in events:
         name = event.get("name", "")
         node = name.removesuffix(_SUFFIX)
         if name == "model_run":
-            whole.append(float(event["dur"]))
+            whole.append(event)
         elif name.endswith(_SUFFIX) and node in nodes:
             samples[node].append(float(event["dur"]))
+            kernels.append(event)
+    whole = whole[-runs:]
+    times = [float(event["dur"]) for event in whole]
     return ModelProfile(
         node_us={name: statistics.median(values[-runs:]) for name, values in samples.items()},
-        model_us=statistics.median(whole[-runs:]),
+        model_us=statistics.median(times),
         runs=runs,
+        node_min_us={name: min(values[-runs:]) for name, values in samples.items()},
+        model_min_us=min(times),
+        timeline=_timeline(whole[times.index(statistics.median_low(times))], kernels),
+    )
+
+
+def _timeline(run: Mapping[str, Any], kernels: list[dict[str, Any]]) -> tuple[NodeRun, ...]:
+    """Return the nodes that ran in one run."""
+    began, ended = float(run["ts"]), float(run["ts"]) + float(run["dur"])
+    inside = (event for event in kernels if began <= float(event["ts"]) <= ended)
+    return tuple(
+        NodeRun(
+            node=event["name"].removesuffix(_SUFFIX),
+            start_us=float(event["ts"]) - began,
+            duration_us=float(event["dur"]),
+        )
+        for event in sorted(inside, key=lambda event: float(event["ts"]))
     )

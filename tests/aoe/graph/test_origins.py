@@ -57,3 +57,42 @@ def test_node_without_an_origin_keeps_its_own_names(kinds: frozenset[str]) -> No
     model = _residual_net()
     node = helper.make_node("Conv", ["r0", "w1"], ["sum"], "sum_nchwc")
     assert Origins(model, model).names(node, kinds) == ("sum_nchwc", "sum")
+
+
+def _owned(model: onnx.ModelProto, optimized: onnx.ModelProto) -> dict[str, list[str]]:
+    origins = Origins(model, optimized)
+    found = {node.name: origins.fused(node) for node in optimized.graph.node}
+    return {name: [origin.name for origin in nodes] for name, nodes in found.items()}
+
+
+def test_every_imported_node_belongs_to_the_node_that_computes_it(tmp_path: Path) -> None:
+    model = _residual_net()
+    optimized = CPU.optimize(model, tmp_path / "o.onnx", threads=1)
+    owned = _owned(model, optimized)
+    names = [name for nodes in owned.values() for name in nodes]
+    assert sorted(names) == sorted(node.name for node in model.graph.node)
+    groups = [nodes for nodes in owned.values() if len(nodes) > 1]
+    assert ["/stem/Conv", "/stem/Relu"] in groups
+    assert ["/fc/MatMul", "/fc/Add"] in groups
+    sums = next(nodes for nodes in groups if "/Add" in nodes)
+    assert sums[-2:] == ["/Add", "/Relu"]
+    assert sums[0] in ("/main/Conv", "/side/Conv")
+
+
+def test_what_only_changes_the_layout_owns_nothing(tmp_path: Path) -> None:
+    model = _residual_net()
+    optimized = CPU.optimize(model, tmp_path / "o.onnx", threads=1)
+    owned = _owned(model, optimized)
+    reorders = [node.name for node in optimized.graph.node if "Reorder" in node.op_type]
+    assert all(owned[name] == [] for name in reorders)
+
+
+def test_what_was_computed_ahead_of_time_belongs_to_no_node(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["t"], "turned"),
+        helper.make_node("MatMul", ["x", "t"], ["y"], "product"),
+    ]
+    weights = {"w": np.ones((4, 8), np.float32)}
+    model = make_model(nodes, {"x": (2, 8)}, ["y"], weights=weights)
+    optimized = CPU.optimize(model, tmp_path / "o.onnx", threads=1)
+    assert list(_owned(model, optimized).values()) == [["product"]]

@@ -24,7 +24,13 @@ from support.engine.offline import first_guess, regions_of, view_of
 from aoe.device.compiler import build_library, compile_kernel
 from aoe.device.toolchain import Toolchain
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.rewrite import KERNEL_DOMAIN, Replacement, prune_opsets, rewrite
+from aoe.graph.rewrite import (
+    KERNEL_DOMAIN,
+    Replacement,
+    inline_kernels,
+    prune_opsets,
+    rewrite,
+)
 from aoe.ort.sessions import random_feed, session_options
 from aoe.target import Target
 from aoe.workload import NCHWC_DOMAIN
@@ -315,3 +321,28 @@ def test_onnxruntime_finds_the_reason_when_a_kernel_has_neither_library_nor_body
     del tuned.functions[:]
     with pytest.raises(Exception, match="aoe:k"):
         ort.InferenceSession(tuned.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+# ---- the way back ----
+
+
+def test_kernels_taken_apart_are_the_operators_by_their_names(
+    tmp_path: Path, target: Target
+) -> None:
+    graph = view_of(slow_chain_net(), tmp_path, target)
+    replacements = [
+        Replacement(region=region, kernel=first_guess(region, target).name)
+        for region in regions_of(graph)
+    ]
+    assert replacements
+    tuned = rewrite(graph, replacements)
+    inlined = inline_kernels(tuned)
+    assert not [node for node in inlined.proto.graph.node if node.domain == KERNEL_DOMAIN]
+    names = {node.name for node in inlined.proto.graph.node if node.op_type != "Constant"}
+    assert names == {node.name for node in graph.nodes}
+    assert set(inlined.parts) == {node.name for node in tuned.graph.node}
+    kernel = next(node for node in tuned.graph.node if node.domain == KERNEL_DOMAIN)
+    parts = [inlined.proto.graph.node[index] for index in inlined.parts[kernel.name]]
+    assert parts[-1].output == kernel.output
+    for expected, found in zip(_run(graph.proto), _run(inlined.proto), strict=True):
+        assert np.array_equal(expected, found)

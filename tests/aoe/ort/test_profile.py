@@ -81,6 +81,18 @@ def test_profile_has_the_time_of_every_node(tmp_path: Path) -> None:
     assert profile.model_us > 0
 
 
+def test_profile_has_the_shortest_times_and_one_run_in_order(tmp_path: Path) -> None:
+    optimized = _optimized(tmp_path)
+    profile = profile_model(optimized, tmp_path, open_session, threads=1, runs=3)
+    assert all(profile.node_min_us[name] <= us for name, us in profile.node_us.items())
+    assert profile.model_min_us <= profile.model_us
+    assert {run.node for run in profile.timeline} == set(profile.node_us)
+    assert len(profile.timeline) == len(profile.node_us)
+    starts = [run.start_us for run in profile.timeline]
+    assert starts == sorted(starts)
+    assert starts[0] >= 0
+
+
 def test_profile_of_a_file_is_that_of_its_model(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     optimized = _optimized(tmp_path)

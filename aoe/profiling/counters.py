@@ -1,0 +1,84 @@
+"""Hardware counters of a run, where the machine lets a process count."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+EVENTS = ("instructions", "cycles", "cache-references", "cache-misses", "branch-misses")
+"""What is counted. Source: `perf list`, generic hardware events."""
+_NOT_COUNTED = ("<not supported>", "<not counted>")
+_START_S, _STOP_S = 0.2, 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareCounters:
+    """What the CPU counted.
+
+    Attributes:
+        per_run: Counts of one run of the model, by name of the event.
+        reason: Why there are none; empty if there are.
+    """
+
+    per_run: Mapping[str, float] = field(default_factory=dict)
+    reason: str = "not asked for"
+
+    @property
+    def instructions_per_cycle(self) -> float | None:
+        """Instructions over cycles, None if either was not counted."""
+        cycles, instructions = self.per_run.get("cycles"), self.per_run.get("instructions")
+        return instructions / cycles if cycles and instructions else None
+
+
+def count_runs(
+    run: Callable[[], object], *, runs: int, program: str | None = None
+) -> HardwareCounters:
+    """Run a model while `perf stat` counts what all threads of this process do.
+
+    Args:
+        run: Computes the model once; its threads are there already.
+        runs: How often.
+        program: The program `perf`; None looks for it.
+    """
+    found = program or shutil.which("perf")
+    if found is None:
+        return HardwareCounters(reason="there is no program perf")
+    run()  # warm, and all threads are there
+    command = [found, "stat", "-x", ";", "-e", ",".join(EVENTS), "-p", str(os.getpid())]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    try:
+        process.wait(timeout=_START_S)  # what may not count ends at once
+    except subprocess.TimeoutExpired:
+        for _ in range(runs):
+            run()
+        process.send_signal(signal.SIGINT)
+    try:
+        _, told = process.communicate(timeout=_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return HardwareCounters(reason="perf does not end")
+    return parse_counts(told, runs)
+
+
+def parse_counts(told: str, runs: int) -> HardwareCounters:
+    """Return what `perf stat -x ;` wrote, for one of so many runs."""
+    per_run: dict[str, float] = {}
+    for line in told.splitlines():
+        fields = line.split(";")
+        if len(fields) > 2 and fields[0] not in _NOT_COUNTED:
+            name = fields[2].split(":")[0]  # cycles:u where the kernel may not be counted
+            if name in EVENTS and fields[0].isdigit():
+                per_run[name] = int(fields[0]) / runs
+    if per_run:
+        return HardwareCounters(per_run=per_run, reason="")
+    if any(word in told for word in _NOT_COUNTED):
+        return HardwareCounters(reason="this machine has no counters, or hides them")
+    said = next((line.strip() for line in told.splitlines() if line.strip()), "nothing")
+    return HardwareCounters(reason=f"perf may not count: {said}")

@@ -1,0 +1,213 @@
+"""What a profile says: of each operator, of each type of operator, of the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aoe.operators import Shape
+from aoe.ort.profile import NodeRun
+from aoe.profiling.counters import HardwareCounters
+from aoe.profiling.peak import MachinePeak, NodeWork, OperatorBound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorProfile:
+    """One node of the graph that really runs.
+
+    Attributes:
+        name: Of the node.
+        op_names: Nodes of the user's model it computes, in the order of the model; none for a
+            node ONNX Runtime adds, which only changes a layout.
+        op_type: Of the node, with its domain where that is not ONNX's own.
+        op_types: Of the nodes of the user's model, in the order of `op_names`.
+        reads: Names of the nodes whose results it reads.
+        input_shapes: Of its inputs in their order, None where a shape may differ from run to run.
+        output_shapes: The same of its results.
+        dtype: Element type of its first result, NumPy spelling; empty where it is not known.
+        layout: `plain`, `NCHW16c`, or `plain -> NCHW16c` where it changes it.
+        calls: How often it runs in one run of the model.
+        median_us: Time in a run of the model, profiler on, operands as the model leaves them.
+        min_us: The shortest of these times.
+        work: What it has to do; None where a shape is not proven.
+        roofline_us: The time the machine needs for that at its best; None without `work`.
+        bound: What that time is made of.
+        warm_us: Time of the node alone, operands in the caches; None where it was not measured.
+        us_by_threads: Median time in a run of the model, by number of threads.
+    """
+
+    name: str
+    op_names: tuple[str, ...]
+    op_type: str
+    op_types: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    input_shapes: tuple[Shape | None, ...] = ()
+    output_shapes: tuple[Shape | None, ...] = ()
+    dtype: str = ""
+    layout: str = "plain"
+    calls: int = 1
+    median_us: float
+    min_us: float
+    work: NodeWork | None = None
+    roofline_us: float | None = None
+    bound: OperatorBound = OperatorBound.UNKNOWN
+    warm_us: float | None = None
+    us_by_threads: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The types of the user's nodes it computes, or its own: what summaries go by."""
+        return " + ".join(self.op_types) or self.op_type
+
+    @property
+    def flops(self) -> int | None:
+        """Operations by the definition of what it computes; a multiply-add is two."""
+        return None if self.work is None else self.work.flops
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes read and written, each tensor counted once."""
+        return None if self.work is None else self.work.weight_bytes + self.work.activation_bytes
+
+    @property
+    def lost_us(self) -> float | None:
+        """Time over the roofline, 0 where it is at or below it; None without a roofline."""
+        if self.roofline_us is None:
+            return None
+        return max(0.0, self.median_us - self.roofline_us)
+
+    @property
+    def peak_share(self) -> float | None:
+        """Roofline time over time; above 1 where a kernel does less than the definition says."""
+        if self.roofline_us is None or self.median_us <= 0:
+            return None
+        return self.roofline_us / self.median_us
+
+    @property
+    def gflops_per_s(self) -> float | None:
+        """Operations per second in billions."""
+        return _per_us(self.flops, self.median_us)
+
+    @property
+    def gbytes_per_s(self) -> float | None:
+        """Bytes per second in billions."""
+        return _per_us(self.bytes, self.median_us)
+
+    @property
+    def best_threads(self) -> int | None:
+        """The number of threads it was fastest with, of equals the least; None if one was tried."""
+        return best_threads(self.us_by_threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindSummary:
+    """All operators of one kind, times summed up.
+
+    Attributes:
+        kind: See `OperatorProfile.kind`.
+        operators: How many there are.
+        median_us: Time of all of them.
+        roofline_us: Of those that have one.
+        lost_us: The same.
+        flops: The same.
+        bytes: The same.
+    """
+
+    kind: str
+    operators: int
+    median_us: float
+    roofline_us: float
+    lost_us: float
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledModel:
+    """A model and where its time goes.
+
+    Attributes:
+        model: File as the user named it.
+        soc_version: Target.
+        cpu_model: Marketing name.
+        threads: Threads of the times of operators.
+        runs: Runs that count.
+        model_us: Median time of a whole run, profiler on.
+        model_min_us: The shortest.
+        model_us_by_threads: Median time of a whole run by number of threads.
+        peak: What the machine does at its best with those threads.
+        operators: In the order in which they run.
+        timeline: One run, the one whose time is the median.
+        counters: Hardware counters of the runs, or why there are none.
+        versions: Of aoe, onnxruntime and others.
+    """
+
+    model: str
+    soc_version: str
+    cpu_model: str
+    threads: int
+    runs: int
+    model_us: float
+    model_min_us: float
+    model_us_by_threads: Mapping[int, float] = field(default_factory=dict)
+    peak: MachinePeak
+    operators: tuple[OperatorProfile, ...]
+    timeline: tuple[NodeRun, ...] = ()
+    counters: HardwareCounters = field(default_factory=HardwareCounters)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def operators_us(self) -> float:
+        """Time of all operators."""
+        return sum(operator.median_us for operator in self.operators)
+
+    @property
+    def lost_us(self) -> float:
+        """Time of all operators over their rooflines."""
+        return sum(operator.lost_us or 0.0 for operator in self.operators)
+
+    @property
+    def best_threads(self) -> int | None:
+        """The number of threads the model was fastest with; None if one was tried."""
+        return best_threads(self.model_us_by_threads)
+
+    def by_lost_time(self) -> tuple[OperatorProfile, ...]:
+        """Return the operators, what loses most first; those without a roofline by their time."""
+
+        def rank(operator: OperatorProfile) -> tuple[float, str]:
+            lost = operator.lost_us
+            return (-(operator.median_us if lost is None else lost), operator.name)
+
+        return tuple(sorted(self.operators, key=rank))
+
+    def kinds(self) -> tuple[KindSummary, ...]:
+        """Return a summary for each kind of operator, the one that takes longest first."""
+        alike: dict[str, list[OperatorProfile]] = {}
+        for operator in self.operators:
+            alike.setdefault(operator.kind, []).append(operator)
+        found = [_summary(kind, operators) for kind, operators in alike.items()]
+        return tuple(sorted(found, key=lambda summary: (-summary.median_us, summary.kind)))
+
+
+def best_threads(us_by_threads: Mapping[int, float]) -> int | None:
+    """Return the number of threads with the shortest time, None if fewer than two were tried."""
+    if len(us_by_threads) < 2:
+        return None
+    return min(us_by_threads, key=lambda threads: (us_by_threads[threads], threads))
+
+
+def _summary(kind: str, operators: list[OperatorProfile]) -> KindSummary:
+    return KindSummary(
+        kind=kind,
+        operators=len(operators),
+        median_us=sum(operator.median_us for operator in operators),
+        roofline_us=sum(operator.roofline_us or 0.0 for operator in operators),
+        lost_us=sum(operator.lost_us or 0.0 for operator in operators),
+        flops=sum(operator.flops or 0 for operator in operators),
+        bytes=sum(operator.bytes or 0 for operator in operators),
+    )
+
+
+def _per_us(amount: int | None, time_us: float) -> float | None:
+    """Return billions per second, None where there is no amount or no time."""
+    return None if amount is None or time_us <= 0 else amount / time_us / 1e3

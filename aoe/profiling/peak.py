@@ -1,0 +1,105 @@
+"""What a machine does at its best, and how long an operator takes there at least.
+
+Roofline model: an operator lasts at least as long as its arithmetic takes in the units, and as long
+as its operands take on the way from where they lie. Weights come from the level that holds all the
+model touches between two runs, everything else from the level that holds what the operator touches.
+
+Source: S. Williams et al., Roofline, Communications of the ACM 52(4), 2009.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class OperatorBound(StrEnum):
+    """What the least time of an operator is made of."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthLevel:
+    """How fast tensors move that together take so much room.
+
+    Attributes:
+        name: `l2`, `l3` or `memory`, by what such tensors fit into as a rule.
+        working_bytes: Read and written by the probe.
+        bytes_per_us: Read and written in a microsecond, all threads together.
+    """
+
+    name: str
+    working_bytes: int
+    bytes_per_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWork:
+    """What an operator has to do by its definition.
+
+    Attributes:
+        flops: Operations; a multiply-add is two. None for operators nothing is known about.
+        weight_bytes: Constants read.
+        activation_bytes: Everything else read and written, each tensor once.
+    """
+
+    flops: int | None
+    weight_bytes: int
+    activation_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastTime:
+    """How long the machine needs at its best, in microseconds, and for what."""
+
+    us: float
+    bound: OperatorBound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachinePeak:
+    """What a machine does at its best with so many threads.
+
+    Attributes:
+        threads: Of the probe.
+        flops_per_us: float32 operations of a large matrix product; a multiply-add is two.
+        levels: Bandwidths, the smallest working set first.
+    """
+
+    threads: int
+    flops_per_us: float
+    levels: tuple[BandwidthLevel, ...]
+
+    def __post_init__(self) -> None:
+        sizes = [level.working_bytes for level in self.levels]
+        if not sizes or sizes != sorted(set(sizes)):
+            raise ValueError(f"levels: not of growing working sets (got {sizes})")
+        if min(self.flops_per_us, *(level.bytes_per_us for level in self.levels)) <= 0:
+            raise ValueError("peak: a rate is not positive")
+
+    def level(self, working_bytes: int) -> BandwidthLevel:
+        """Return the level of tensors of that size: of the largest probe that was not larger.
+
+        So the bandwidth is never less than such tensors can have, and a least time is one.
+        """
+        fitting = [level for level in self.levels if level.working_bytes <= working_bytes]
+        return fitting[-1] if fitting else self.levels[0]
+
+    def least_time(self, work: NodeWork, *, model_bytes: int) -> LeastTime:
+        """Return how long an operator takes at least.
+
+        Args:
+            work: What it has to do.
+            model_bytes: What one run of its model reads and writes.
+        """
+        touched = work.weight_bytes + work.activation_bytes
+        around = self.level(max(model_bytes, touched))
+        moving_us = work.weight_bytes / around.bytes_per_us
+        moving_us += work.activation_bytes / self.level(touched).bytes_per_us
+        computing_us = (work.flops or 0) / self.flops_per_us
+        if computing_us >= moving_us and computing_us > 0:
+            return LeastTime(us=computing_us, bound=OperatorBound.COMPUTE)
+        return LeastTime(us=moving_us, bound=OperatorBound.MEMORY)

@@ -1,0 +1,179 @@
+"""`profile_file`: a model in, where its time goes out.
+
+open the model -> probe the machine -> run it under ONNX Runtime's profiler, once for each number of
+threads -> what each node computes, and how long the machine would need for that at its best
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from aoe.entry.input_shapes import parse_input_shape
+from aoe.entry.protocol import ModelSource
+from aoe.folders.scratch import ScratchFolder
+from aoe.folders.turns import Turns
+from aoe.ort.inputs import InputSet, ModelInputs
+from aoe.ort.profile import RUNS, ModelProfile, profile_model
+from aoe.profiling.counters import HardwareCounters, count_runs
+from aoe.profiling.figures import ProfiledModel
+from aoe.profiling.operators import profile_operators
+from aoe.profiling.probe import machine_peak
+from aoe.profiling.subject import ProfileSubject, open_subject
+from aoe.profiling.warm import with_warm_times
+from aoe.settings import cache_path, lock_path
+from aoe.target import Target, unmet_cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSettings:
+    """What is asked for.
+
+    Attributes:
+        model: A model file of any framework, or an `.om`.
+        framework: AOE's number.
+        weight: Second file of a Caffe model.
+        input_shape: Shapes of inputs that leave them open, as AOE writes them.
+        inputs: What it is run on; made-up inputs if there are none.
+        seed: Of made-up inputs.
+        threads: Of the figures; None stands for what an `.om` was tuned for, or all usable cores.
+        runs: Runs that count, for each number of threads.
+        sweeps: True to try fewer threads, too.
+        warm: True to time the operators that take longest alone, operands in the caches.
+        counts: True to read hardware counters.
+        env: The process's environment.
+    """
+
+    model: Path
+    framework: int | None = 5
+    weight: Path | None = None
+    input_shape: str | None = None
+    inputs: tuple[InputSet, ...] = ()
+    seed: int = 0
+    threads: int | None = None
+    runs: int = RUNS
+    sweeps: bool = True
+    warm: bool = False
+    counts: bool = True
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def profile_file(
+    settings: ProfileSettings, tell: Callable[[str], None] = lambda text: None
+) -> ProfiledModel:
+    """Return where the time of a model goes on this machine.
+
+    Args:
+        settings: What is asked for.
+        tell: Is told what makes the figures doubtful.
+
+    Raises:
+        AoeError: the model cannot be read, or not be run.
+    """
+    source = ModelSource(
+        path=settings.model,
+        shapes=parse_input_shape(settings.input_shape),
+        given=next(iter(settings.inputs), None),
+        weight=settings.weight,
+        env=settings.env,
+    )
+    with ScratchFolder("profile") as scratch:
+        subject = open_subject(source, settings.framework, scratch, threads=settings.threads)
+        return profile_subject(subject, settings, scratch, tell)
+
+
+def profile_subject(
+    subject: ProfileSubject,
+    settings: ProfileSettings,
+    scratch: Path,
+    tell: Callable[[str], None] = lambda text: None,
+) -> ProfiledModel:
+    """Return where the time of a model that is ready to run goes; see `profile_file`."""
+    device = subject.device
+    asked = settings.threads or subject.core_num
+    target = device.describe(asked)
+    if unmet := unmet_cores(asked, target.core_num):
+        tell(unmet)
+    inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
+    with Turns(lock_path(settings.env), device.cores(), tell).measuring():
+        probed = machine_peak(device, target, _peaks(settings.env))
+        if not probed.quiet:
+            tell("the machine is busy: its peak and the times are not what they are on a quiet one")
+        counts = _thread_counts(target.core_num) if settings.sweeps else (target.core_num,)
+        by_threads = {
+            threads: _times(subject, settings, scratch, inputs, threads) for threads in counts
+        }
+        counters = _count(subject, settings, inputs, target)
+    times = by_threads[target.core_num]
+    operators = profile_operators(
+        subject.running,
+        subject.graph,
+        subject.inlined,
+        times,
+        origins=subject.origins,
+        peak=probed.peak,
+        by_threads=by_threads if len(by_threads) > 1 else {},
+    )
+    if settings.warm:
+        operators = with_warm_times(operators, subject, target.core_num)
+    return ProfiledModel(
+        model=str(settings.model),
+        soc_version=target.soc_version,
+        cpu_model=target.cpu_model,
+        threads=target.core_num,
+        runs=times.runs,
+        model_us=times.model_us,
+        model_min_us=times.model_min_us,
+        model_us_by_threads={n: found.model_us for n, found in by_threads.items()},
+        peak=probed.peak,
+        operators=operators,
+        timeline=times.timeline,
+        counters=counters,
+        versions={name: version(name) for name in ("aoebank", "onnxruntime")},
+    )
+
+
+def _thread_counts(most: int) -> tuple[int, ...]:
+    """Return the numbers of threads that are tried: all up to four, then powers of two.
+
+    >>> _thread_counts(12)
+    (1, 2, 3, 4, 8, 12)
+    """
+    few = set(range(1, min(most, 4) + 1))
+    powers = {1 << bit for bit in range(most.bit_length())}
+    return tuple(sorted(few | powers | {most}))
+
+
+def _times(
+    subject: ProfileSubject,
+    settings: ProfileSettings,
+    scratch: Path,
+    inputs: ModelInputs,
+    threads: int,
+) -> ModelProfile:
+    return profile_model(
+        subject.model,
+        scratch,
+        subject.device.open_session,
+        threads=threads,
+        runs=settings.runs,
+        inputs=inputs,
+        library=subject.library,
+    )
+
+
+def _count(
+    subject: ProfileSubject, settings: ProfileSettings, inputs: ModelInputs, target: Target
+) -> HardwareCounters:
+    if not settings.counts:
+        return HardwareCounters()
+    run = subject.bound_run(inputs, threads=target.core_num)
+    return count_runs(run, runs=settings.runs)
+
+
+def _peaks(env: Mapping[str, str]) -> Path | None:
+    """Return where measured peaks are kept."""
+    root = cache_path(env)
+    return root / "peaks" if root is not None else None

@@ -1,0 +1,146 @@
+"""Profiles of real models: their form and their meaning, never what was measured."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from support.engine.models import conv_net, if_net
+from support.engine.profiles import PEAK
+
+from aoe.errors import OptionError, RunError
+from aoe.profiling import run, subject
+from aoe.profiling.peak import MachinePeak
+from aoe.profiling.probe import ProbedPeak
+from aoe.profiling.run import ProfileSettings, profile_file
+
+
+@pytest.fixture(autouse=True)
+def _no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def known(device: object, target: object, cache: object) -> ProbedPeak:
+        return ProbedPeak(peak=PEAK, was_kept=True)
+
+    monkeypatch.setattr(run, "machine_peak", known)
+
+
+def _settings(file: Path, **members: object) -> ProfileSettings:
+    settings = ProfileSettings(
+        model=file, runs=1, threads=1, sweeps=False, counts=False, env=dict(os.environ)
+    )
+    return replace(settings, **members)
+
+
+def _saved(model: onnx.ModelProto, folder: Path) -> Path:
+    file = folder / "net.onnx"
+    file.write_bytes(model.SerializeToString())
+    return file
+
+
+def test_every_node_of_the_user_s_model_is_in_one_operator(tmp_path: Path) -> None:
+    model = conv_net()
+    profile = profile_file(_settings(_saved(model, tmp_path)))
+    names = [name for operator in profile.operators for name in operator.op_names]
+    assert len(set(names)) == len(names)
+    assert set(names) == {node.name for node in model.graph.node}
+    assert (profile.threads, profile.runs) == (1, 1)
+    assert {run.node for run in profile.timeline} == {op.name for op in profile.operators}
+
+
+def test_operators_say_what_they_are(tmp_path: Path) -> None:
+    profile = profile_file(_settings(_saved(conv_net(), tmp_path)))
+    by_node = {name: operator for operator in profile.operators for name in operator.op_names}
+    assert by_node["prelu0"].dtype == "float32"
+    assert by_node["lrn1"].layout == "plain"
+    known = {operator.name for operator in profile.operators}
+    assert all(known.issuperset(operator.reads) for operator in profile.operators)
+    assert all(operator.roofline_us is not None for operator in profile.operators)
+    assert isinstance(profile.peak, MachinePeak)
+
+
+def test_reorders_belong_to_no_node_and_say_what_they_change(tmp_path: Path) -> None:
+    profile = profile_file(_settings(_saved(conv_net(), tmp_path)))
+    reorders = [op for op in profile.operators if "Reorder" in op.op_type]
+    assert all(operator.op_names == () for operator in reorders)
+    assert all(" -> " in operator.layout for operator in reorders)
+
+
+def test_threads_are_tried_one_by_one_and_all_at_last(tmp_path: Path) -> None:
+    file = _saved(conv_net(), tmp_path)
+    profile = profile_file(_settings(file, threads=None, sweeps=True))
+    assert sorted(profile.model_us_by_threads)[0] == 1
+    assert max(profile.model_us_by_threads) == profile.threads
+    operator = profile.operators[0]
+    assert operator.median_us == operator.us_by_threads.get(profile.threads, operator.median_us)
+
+
+@pytest.mark.parametrize(("most", "counts"), [(1, (1,)), (3, (1, 2, 3)), (16, (1, 2, 3, 4, 8, 16))])
+def test_thread_counts_end_with_the_most(most: int, counts: tuple[int, ...]) -> None:
+    assert run._thread_counts(most) == counts
+
+
+def test_more_threads_than_cores_are_told(tmp_path: Path) -> None:
+    told: list[str] = []
+    profile = profile_file(_settings(_saved(conv_net(), tmp_path), threads=4096), told.append)
+    assert profile.threads < 4096
+    assert any("instead of 4096" in text for text in told)
+
+
+def test_busy_machine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "machine_peak", lambda *_: ProbedPeak(peak=PEAK, quiet=False))
+    told: list[str] = []
+    profile_file(_settings(_saved(conv_net(), tmp_path)), told.append)
+    assert any("machine is busy" in text for text in told)
+
+
+def test_warm_times_are_of_what_takes_long_and_can_run_alone(tmp_path: Path) -> None:
+    profile = profile_file(_settings(_saved(conv_net(), tmp_path), warm=True))
+    slowest = max(profile.operators, key=lambda operator: operator.median_us)
+    assert slowest.warm_us is not None
+    assert slowest.warm_us > 0
+
+
+def test_operator_that_holds_a_graph_has_a_time_and_no_roofline(tmp_path: Path) -> None:
+    profile = profile_file(_settings(_saved(if_net(), tmp_path), warm=True))
+    branch = next(operator for operator in profile.operators if operator.op_type == "If")
+    assert branch.median_us >= 0
+    assert (branch.roofline_us, branch.warm_us) == (None, None)
+
+
+# ---- tuned models ----
+
+
+def test_kernels_of_a_tuned_model_compute_nodes_of_the_user_s_model(tuned_net: Any) -> None:
+    profile = profile_file(_settings(tuned_net.file, warm=True))
+    kernels = [operator for operator in profile.operators if operator.op_type.startswith("aoe:")]
+    assert kernels
+    assert all(operator.op_names for operator in kernels)
+    assert all(operator.roofline_us is not None for operator in kernels)
+    names = [name for operator in profile.operators for name in operator.op_names]
+    assert set(names) == {node.name for node in conv_net().graph.node}
+
+
+def test_threads_are_those_a_model_was_tuned_for(tuned_net: Any) -> None:
+    profile = profile_file(_settings(tuned_net.file, threads=None))
+    assert profile.threads == tuned_net.manifest.core_num
+
+
+def test_kernels_of_another_cpu_are_refused(
+    tuned_net: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "unfit_reason", lambda manifest: "this CPU lacks amx")
+    with pytest.raises(RunError, match="do not fit this machine: this CPU lacks amx"):
+        profile_file(_settings(tuned_net.file))
+
+
+def test_model_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"none\.onnx"):
+        profile_file(_settings(tmp_path / "none.onnx"))
+
+
+def test_framework_nobody_knows_is_told(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="--framework"):
+        profile_file(_settings(_saved(conv_net(), tmp_path), framework=17))
