@@ -245,8 +245,8 @@ class OperatorBank:
     def model_verdict(self, workload: Workload) -> Event | None:
         """Return whether this very model kept or dropped the workload's kernel, if it is settled.
 
-        A record that was replaced since has not been judged yet, and one that was judged by a
-        wide interval is to be judged again.
+        A record that was replaced since has not been judged yet, and one that was judged by an
+        interval too wide to decide is to be judged again.
         """
         verdict = None
         file = self.file(workload.op_type)
@@ -398,10 +398,15 @@ def _kind(workload: Workload) -> tuple[Precision, tuple[tuple[str, str], ...]]:
 
 
 def _is_settled(verdict: Provenance) -> bool:
-    """True if what a model made of a kernel was no matter of noise."""
+    """True if what a model made of a kernel was no matter of noise.
+
+    The interval that decided is narrow, or lies further from 1, on the side of the verdict, than
+    it is wide.
+    """
     match verdict.search.get(_MODEL_SPEEDUP):
         case [float(low), float(high)] if 0 < low <= high:
-            return _is_narrow(low, high)
+            beyond = low - 1 if verdict.event is Event.KEPT else 1 - high
+            return _is_narrow(low, high) or beyond > high - low
         case None:
             return isinstance(verdict.search.get("reason"), str)
     return False

@@ -260,18 +260,27 @@ def test_verdict_of_a_model_is_its_own(tmp_path: Path) -> None:
     assert make_bank(tmp_path).model_verdict(_EXP) is Event.KEPT
 
 
-@pytest.mark.parametrize("event", [Event.KEPT, Event.DROPPED])
 @pytest.mark.parametrize(
     ("low", "high", "settled"),
-    [(1.49, 1.51, True), (0.99, 1.009, True), (1.4, 1.6, False), (0.9, 0.99, False)],
+    [
+        (1.49, 1.51, {Event.KEPT, Event.DROPPED}),  # narrow
+        (0.99, 1.009, {Event.KEPT, Event.DROPPED}),
+        (1.11, 1.15, {Event.KEPT}),  # further from 1 than it is wide
+        (0.7, 0.8, {Event.DROPPED}),
+        (1.05, 1.2, set()),
+        (0.9, 0.99, set()),
+        (0.95, 1.1, set()),
+    ],
 )
-def test_verdict_by_a_wide_interval_is_to_be_judged_again(
-    tmp_path: Path, event: Event, low: float, high: float, settled: bool
+def test_verdict_is_judged_again_if_its_interval_is_wide_and_near_1(
+    tmp_path: Path, low: float, high: float, settled: set[Event]
 ) -> None:
-    bank = make_bank(tmp_path)
-    _save(bank)
-    bank.note([(_EXP, _judged(event, low, high))])
-    assert make_bank(tmp_path).model_verdict(_EXP) is (event if settled else None)
+    for event in (Event.KEPT, Event.DROPPED):
+        bank = make_bank(tmp_path / event)
+        _save(bank)
+        bank.note([(_EXP, _judged(event, low, high))])
+        found = make_bank(tmp_path / event).model_verdict(_EXP)
+        assert found is (event if event in settled else None)
 
 
 def test_verdict_that_no_time_decided_is_settled(tmp_path: Path) -> None:

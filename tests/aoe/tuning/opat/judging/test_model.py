@@ -15,7 +15,7 @@ from support.engine.families import chain_workload
 from support.engine.judging import FakeAssembly, Machine
 from support.engine.tuning import guess_of, make_bank, make_operator
 
-from aoe.bank.operators import OperatorBank, key_of
+from aoe.bank.operators import SETTLED_HALF_WIDTH, OperatorBank, key_of
 from aoe.device.compiler import kernel_name
 from aoe.execute.messages import ModelPart
 from aoe.ort.inputs import MADE_UP
@@ -176,14 +176,24 @@ def test_kept_kernel_goes_with_repeat_tune_only(tmp_path: Path, repeat_tune: boo
     assert names == (["a", "c"] if repeat_tune else ["a", "b", "c"])
 
 
-def test_what_noise_decided_is_judged_again(tmp_path: Path) -> None:
-    noisy = Model(tmp_path, saves=(0.1, 0.1, 0.1), jitter=0.1)
+@pytest.mark.parametrize(("save", "jitter"), [(0.04, 0.1), (0.1, 0.4)])
+def test_what_noise_decided_is_judged_again(tmp_path: Path, save: float, jitter: float) -> None:
+    noisy = Model(tmp_path, saves=(save,) * 3, jitter=jitter)
     noisy.judged()
     assert noisy.verdicts() == [None] * 3
     quiet = Model(tmp_path)
     assert quiet.judged() == ["a", "b", "c"]
     assert quiet.comparisons > PROCESSES
     assert quiet.verdicts() == [Event.KEPT] * 3
+
+
+def test_gain_beyond_its_wide_interval_is_settled(tmp_path: Path) -> None:
+    noisy = Model(tmp_path, jitter=0.1)
+    judgement = noisy.judgement()
+    assert judgement.estimate.half_width > SETTLED_HALF_WIDTH
+    assert noisy.verdicts() == [Event.KEPT] * 3
+    assert noisy.judged() == ["a", "b", "c"]
+    assert noisy.comparisons == _CONFIRMED
 
 
 def test_wrong_kernel_is_out_for_good(tmp_path: Path) -> None:
