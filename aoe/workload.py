@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -261,3 +261,8 @@ def _plain(value: AttributeValue) -> Any:
 
 def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def shapes_text(shapes: Mapping[str, Sequence[int]]) -> str:
+    """Return shapes by input name as `--input_shape` takes them."""
+    return ";".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())

@@ -17,9 +17,12 @@ from aoe.cli.help import EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.options import (
     AccuracyOption,
     AnonymousFlag,
+    BatchSizesOption,
     CalibrationOption,
     ConfigOption,
     DeviceOption,
+    DynamicDimsOption,
+    ImageSizesOption,
     InputFiles,
     InputSets,
     InputShapeOption,
@@ -137,6 +140,9 @@ def tune(
         ),
     ] = None,
     input_shape: InputShapeOption = None,
+    dynamic_batch_size: BatchSizesOption = None,
+    dynamic_image_size: ImageSizesOption = None,
+    dynamic_dims: DynamicDimsOption = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,
     soc_version: SocVersionOption = None,
@@ -240,12 +246,18 @@ def tune(
             "aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help"
         )
     from aoe.cli.tune_command import run_folder, run_tuning
+    from aoe.tuning.cases.given import given_cases
 
     settings = TuneSettings(
         model=chosen,
         framework=framework if model is not None else None,
         weight=weight,
-        input_shape=input_shape,
+        **given_cases(
+            input_shape or (),
+            batch_size=dynamic_batch_size,
+            image_size=dynamic_image_size,
+            dims=dynamic_dims,
+        ),
         inputs=given_inputs(inputs, input_sets),
         output=output,
         lookup_only=lookup_only,

@@ -18,12 +18,14 @@ from aoe.cli.options import (
 )
 from aoe.errors import OptionError, RunError
 from aoe.settings import accept_busy, environment, lock_path
+from aoe.workload import shapes_text
 from aoebank import say
 
 if TYPE_CHECKING:
     from aoe.device.protocol import Device
     from aoe.execute.messages import ModelPart
     from aoe.execute.tasks import ModelComparison
+    from aoe.om.file import Manifest
     from aoe.ort.inputs import InputSet
 
 _TIMEOUT_S = 1800.0
@@ -44,7 +46,8 @@ def command(
         int | None, typer.Option("--threads", min=1, help="Threads; default is every usable core.")
     ] = None,
     input_shape: Annotated[
-        str | None, typer.Option("--input_shape", help="For .onnx files with open shapes.")
+        str | None,
+        typer.Option("--input_shape", help="For .onnx files with open shapes, or one of an .om."),
     ] = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,
@@ -124,10 +127,13 @@ def model_part(
         AoeError: the file cannot be used on this machine.
     """
     if _is_om(file):
+        from aoe.om.cases import take_out
         from aoe.om.file import unpack
         from aoe.om.loading import tuned_part, unfit_reason
 
         manifest = unpack(file, directory)
+        if manifest.cases:
+            manifest = take_out(directory, manifest, _case(file, manifest, input_shape, given))
         reason = unfit_reason(manifest)
         if reason:
             raise RunError(str(file), f"its kernels do not fit this machine: {reason}")
@@ -139,6 +145,33 @@ def model_part(
     proto = load_onnx(file, parse_input_shape(input_shape), given).proto
     (directory / "model.onnx").write_bytes(proto.SerializeToString())
     return _part(directory / "model.onnx")
+
+
+def _case(file: Path, manifest: Manifest, input_shape: str | None, given: InputSet | None) -> int:
+    """Return the number of the case that is asked for; that of the first if none is.
+
+    Raises:
+        OptionError: the file has no such shape.
+    """
+    from aoe.entry.input_shapes import parse_input_shape
+    from aoe.om.cases import cases_text, find_case
+
+    if input_shape is None and given is None:
+        say(f"{file} holds several shapes; timed is {shapes_text(manifest.cases[0].shapes)}")
+        return 0
+    shapes = parse_input_shape(input_shape)
+    if given is not None:
+        files = given.files_of(list(manifest.cases[0].shapes))
+        shapes |= {name: array.load().shape for name, array in files.items()}
+    number = find_case(manifest, {**manifest.cases[0].shapes, **shapes})
+    if number is None:
+        raise OptionError(
+            "--input_shape",
+            f"{file} has no kernels for these shapes",
+            got=shapes_text(shapes),
+            expected=cases_text(manifest),
+        )
+    return number
 
 
 def _device(model: Path) -> Device:

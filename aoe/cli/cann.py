@@ -21,6 +21,7 @@ _SHARED = frozenset(
         *("--precision_mode", "--modify_mixlist", "--device", "--out_nodes", "--singleop"),
         *("--tune_ops_file", "--tune_optimization_level", "--virtual_type", "--reload"),
         *("--Fdeeper_opat", "--Fnonhomo_split", "--Fop_format", "--ip", "--port"),
+        *("--dynamic_batch_size", "--dynamic_image_size", "--dynamic_dims"),
     }
 )
 """Options of this engine that CANN's aoe has too, under the same names."""

@@ -9,6 +9,9 @@ from typing import Annotated
 import typer
 
 from aoe.cli.options import (
+    BatchSizesOption,
+    DynamicDimsOption,
+    ImageSizesOption,
     InputFiles,
     InputSets,
     InputShapeOption,
@@ -40,6 +43,9 @@ def command(
     ] = 5,
     weight: WeightOption = None,
     input_shape: InputShapeOption = None,
+    dynamic_batch_size: BatchSizesOption = None,
+    dynamic_image_size: ImageSizesOption = None,
+    dynamic_dims: DynamicDimsOption = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,
     soc_version: SocVersionOption = None,
@@ -81,6 +87,7 @@ def command(
 ) -> None:
     """Convert a model with what a bank has for it; nothing is tried or measured."""
     from aoe.cli.tune_command import run_tuning
+    from aoe.tuning.cases.given import given_cases
 
     bank = _bank(op_bank_path, mdl_bank_path, op_compiler_cache_dir)
     env: Mapping[str, str] = environment()
@@ -93,7 +100,12 @@ def command(
         framework=framework,
         weight=weight,
         job_types=_looked_up(env, soc_version) if aoe_mode is None else _tuned_first(aoe_mode),
-        input_shape=input_shape,
+        **given_cases(
+            input_shape or (),
+            batch_size=dynamic_batch_size,
+            image_size=dynamic_image_size,
+            dims=dynamic_dims,
+        ),
         inputs=given_inputs(inputs, input_sets),
         output=output if output.suffix == ".om" else output.with_name(f"{output.name}.om"),
         soc_version=soc_version,

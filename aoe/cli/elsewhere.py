@@ -35,10 +35,6 @@ def _ignored(why: str, instead: str = "", *, is_flag: bool = False) -> NotHere:
     return NotHere(why=why, instead=instead, harmless=_ANY, is_flag=is_flag)
 
 
-_SHAPES = NotHere(
-    why="a model is tuned for one shape at a time",
-    instead="give it with --input_shape, and tune once for each shape; they share the bank",
-)
 _MODEL_CHANGED = NotHere(
     why="the model is tuned as it is", instead="change it before, or when it is exported"
 )
@@ -55,9 +51,6 @@ OPTIONS: Mapping[str, NotHere] = {
     ),
     "--build_bypass": _MODEL_CHANGED,
     "--compress_weight_conf": _MODEL_CHANGED,
-    "--dynamic_batch_size": _SHAPES,
-    "--dynamic_dims": _SHAPES,
-    "--dynamic_image_size": _SHAPES,
     "--host_env_cpu": _ignored("the model is tuned for this machine"),
     "--host_env_os": _ignored("the model is tuned for this machine"),
     "--input_format": NotHere(

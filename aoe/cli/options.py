@@ -39,11 +39,36 @@ WeightOption = Annotated[
     typer.Option("--weight", "-w", metavar="FILE", help="Weights of a Caffe model (caffemodel)."),
 ]
 InputShapeOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--input_shape",
         metavar="SHAPES",
-        help='Shapes of inputs that leave them open: "name:1,3,224,224;other:1,16".',
+        help='Shapes of inputs that leave them open: "name:1,3,224,224;other:1,16"; several '
+        "times for a tuned model that holds several shapes.",
+    ),
+]
+BatchSizesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dynamic_batch_size",
+        metavar="N,N,...",
+        help="Values of first extents that are -1 in --input_shape: 1,2,4.",
+    ),
+]
+ImageSizesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dynamic_image_size",
+        metavar="H,W;...",
+        help='Values of two extents that are -1: "416,416;832,832".',
+    ),
+]
+DynamicDimsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dynamic_dims",
+        metavar="N,...;...",
+        help='Values of all extents that are -1, in their order: "1,224;8,448".',
     ),
 ]
 SocVersionOption = Annotated[

@@ -40,17 +40,19 @@ def command(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         model = aoe.load(om, threads=threads)
+        given = ModelInputs(sets=given_inputs(inputs, None), seed=seed)
+        feed = given.first(model.session if given.sets else model.example_session)
+        session = model.session_for({name: array.shape for name, array in feed.items()})
     for warning in caught:
         say(f"warning: {warning.message}")
-    given = ModelInputs(sets=given_inputs(inputs, None), seed=seed)
-    results = run_session(model.session, given.first(model.session))
+    results = run_session(session, feed)
     names = [value.name for value in model.get_outputs()]
     arrays = [pair for named in zip(names, results, strict=True) for pair in _arrays(*named)]
     if output is not None:
         _save(output, arrays)
     report = RunReport(
         om=om,
-        kernels=len(model.manifest.kernels),
+        kernels=model.manifest.kernel_count,
         outputs=tuple(_describe(name, array) for name, array in arrays),
         fallback_reason=model.fallback_reason,
         precision=model.manifest.precision,

@@ -37,7 +37,7 @@ def run_tuning(
         env: Stands in for the process's environment.
     """
     from aoe.cli.progress import shown_progress
-    from aoe.report.tuning import TuningReport, report_of
+    from aoe.report.tuning import CasesReport, TuningReport, report_of
     from aoe.tuning.run import tune_with
 
     with shown_progress(shown=shown and not as_json, details=details) as progress:
@@ -48,7 +48,10 @@ def run_tuning(
             progress=progress,
             now=datetime.now(UTC),
         )
-    finish(TuningReport(modes=tuple(map(report_of, tuned.modes))), as_json=as_json)
+    if tuned.cases:
+        finish(CasesReport(result=tuned), as_json=as_json)
+    else:
+        finish(TuningReport(modes=tuple(map(report_of, tuned.modes))), as_json=as_json)
     return tuned
 
 

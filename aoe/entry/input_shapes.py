@@ -12,25 +12,34 @@ from aoe.errors import ModelImportError, OptionError
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
 
+OPEN = -1
+"""An extent that is open. Source: AOE and ATC, `--input_shape` of dynamic models."""
 _MOST = 2**63 - 1  # what the format holds
 _EXAMPLE = 'for example --input_shape="input:1,3,224,224"; separate several inputs with ;'
 
 
-def parse_input_shape(text: str | None) -> dict[str, tuple[int, ...]]:
+def parse_input_shape(
+    text: str | None, *, open_extents: bool = False
+) -> dict[str, tuple[int, ...]]:
     """Return the shapes of an `--input_shape` value by input name.
+
+    Args:
+        text: The value.
+        open_extents: Whether an extent may be `OPEN`.
 
     Raises:
         OptionError: an entry is not `name:extents` or an extent is no integer from 0 to 2**63 - 1.
     """
     shapes: dict[str, tuple[int, ...]] = {}
+    least = OPEN if open_extents else 0
     for item in filter(None, (part.strip() for part in (text or "").split(";"))):
         before, colon, extents = item.rpartition(":")  # names may hold colons ("x:0")
         name = before.strip()
         try:
             shape = tuple(int(extent) for extent in extents.split(",")) if extents else ()
         except ValueError:
-            shape = (-1,)
-        if not colon or not name or not all(0 <= extent <= _MOST for extent in shape):
+            shape = (OPEN - 1,)
+        if not colon or not name or not all(least <= extent <= _MOST for extent in shape):
             raise OptionError(
                 "--input_shape", "not a name with extents", got=repr(item), hint=_EXAMPLE
             )

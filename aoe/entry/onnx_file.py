@@ -33,6 +33,22 @@ def load_onnx(
     proto = read_onnx(path)
     make_initializers_constant(proto)
     fix_input_shapes(proto, shapes, given)
+    return _imported(path, proto)
+
+
+def load_open_onnx(path: Path) -> ImportedModel:
+    """Read and check an ONNX file whose input shapes may stay open.
+
+    Raises:
+        ModelNotFoundError: no such file.
+        ModelImportError: unreadable, not ONNX, invalid, or too large.
+    """
+    proto = read_onnx(path)
+    make_initializers_constant(proto)
+    return _imported(path, proto)
+
+
+def _imported(path: Path, proto: onnx.ModelProto) -> ImportedModel:
     return ImportedModel(
         name=model_name(path.stem),
         path=path,
@@ -157,5 +173,6 @@ def _undecoded_text(message: Message) -> str:
 ONNX = Entry(
     framework="ONNX",
     load=lambda source: load_onnx(source.path, source.shapes, source.given),
+    load_open=lambda source: load_open_onnx(source.path),
     suffixes=(".onnx",),
 )

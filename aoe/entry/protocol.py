@@ -47,6 +47,8 @@ class Entry:
         suffixes: How its files end, in lower case: by these they are found in a directory.
         weight_suffix: How the second file ends, whose name is that of the first otherwise.
         folder_file: File that makes the directory it lies in a model, where such there are.
+        load_open: Returns the model with the shapes it has itself, open ones too; None where
+            reading it takes static ones, so that it cannot be tuned for several.
     """
 
     framework: str
@@ -56,3 +58,4 @@ class Entry:
     suffixes: tuple[str, ...] = ()
     weight_suffix: str = ""
     folder_file: str = ""
+    load_open: Callable[[ModelSource], ImportedModel] | None = None

@@ -6,15 +6,18 @@ Nothing else of the file is looked at: kernels and forms come from the bank, or 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from aoe.entry.imported_model import ImportedModel
-from aoe.entry.onnx_file import load_onnx
+from aoe.entry.onnx_file import load_onnx, load_open_onnx
 from aoe.entry.protocol import Entry, ModelSource
 from aoe.errors import ModelImportError, OfflineModelError
 from aoe.folders.scratch import ScratchFolder
+from aoe.om.cases import input_shapes
 from aoe.om.file import FALLBACK, MANIFEST, WEIGHTS, Manifest, read_manifest, unpack_part
+from aoe.workload import shapes_text
 
 SUFFIX = ".om"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -30,20 +33,39 @@ def load_tuned_model(source: ModelSource) -> ImportedModel:
             is not what the manifest says.
         ModelImportError: what is in it is no model, or shapes do not fit it.
     """
+    manifest, model = _untuned(source, lambda file: load_onnx(file, source.shapes, source.given))
+    shapes = input_shapes(model.proto)
+    known = {shapes_text(case.shapes): case.model_sha256 for case in manifest.cases}
+    sha256 = known.get(shapes_text(shapes), model.sha256 if known else manifest.model_sha256)
+    return replace(model, name=manifest.name, path=source.path, sha256=sha256)
+
+
+def load_open_tuned_model(source: ModelSource) -> ImportedModel:
+    """Return the untuned model of an `.om` file, its shapes open where they are in it.
+
+    Raises:
+        OfflineModelError: as `load_tuned_model`.
+    """
+    manifest, model = _untuned(source, load_open_onnx)
+    return replace(model, name=manifest.name, path=source.path, sha256=manifest.model_sha256)
+
+
+def _untuned(
+    source: ModelSource, load: Callable[[Path], ImportedModel]
+) -> tuple[Manifest, ImportedModel]:
     manifest = read_manifest(source.path)
     _check_identity(source.path, manifest)
     with ScratchFolder("om") as scratch:
         for part in (FALLBACK, WEIGHTS):
             unpack_part(source.path, manifest, part, scratch)
         try:
-            model = load_onnx(scratch / FALLBACK, source.shapes, source.given)
+            return manifest, load(scratch / FALLBACK)
         except ModelImportError as error:
             if not error.where.startswith(f"--model={scratch}"):
                 raise
             raise ModelImportError(
                 f"--om={source.path}:{FALLBACK}", error.problem, hint=error.hint
             ) from error
-    return replace(model, name=manifest.name, path=source.path, sha256=manifest.model_sha256)
 
 
 def _check_identity(file: Path, manifest: Manifest) -> None:
@@ -68,4 +90,6 @@ def _check_identity(file: Path, manifest: Manifest) -> None:
     )
 
 
-TUNED_MODEL = Entry(framework="a tuned model", load=load_tuned_model)
+TUNED_MODEL = Entry(
+    framework="a tuned model", load=load_tuned_model, load_open=load_open_tuned_model
+)

@@ -52,6 +52,28 @@ class WeightStore:
         self._sink.flush()
         return light
 
+    def adopt(self, proto: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+        """Return a copy of a model of another store, whose weights are in this one then.
+
+        Args:
+            proto: As `externalize` has made it.
+            folder: Where the other store has its file.
+        """
+        light = without_initializers(proto)
+        for tensor in proto.graph.initializer:
+            light.graph.initializer.append(self._adopted(tensor, folder))
+        self._sink.flush()
+        return light
+
+    def _adopted(self, tensor: TensorProto, folder: Path) -> TensorProto:
+        if tensor.data_location != TensorProto.EXTERNAL:
+            return tensor
+        where = {entry.key: entry.value for entry in tensor.external_data}
+        with (folder / where["location"]).open("rb") as source:
+            source.seek(int(where["offset"]))
+            data = source.read(int(where["length"]))
+        return point_into(self.file.name, tensor, *self._place(data))
+
     def _moved(self, tensor: TensorProto) -> TensorProto:
         data = tensor.raw_data
         if not data and tensor.data_type != TensorProto.STRING:

@@ -3,12 +3,16 @@
 Parts: `model.onnx` (kernels as custom nodes), `kernels.so` (their library), `fallback.onnx` (the
 untuned model), `weights.bin` (data of both) and `manifest.json` (target, versions, sha256 of
 each part, bank records). The same parts always give the same bytes.
+
+A model tuned for several shapes has `model_<n>.onnx` and `kernels_<n>.so` for each of them, one
+`weights.bin` for all, and the model with open shapes as `fallback.onnx`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import zipfile
 import zlib
@@ -28,6 +32,9 @@ LIBRARY = "kernels.so"
 WEIGHTS = "weights.bin"
 PARTS = (MODEL, FALLBACK, WEIGHTS, LIBRARY)
 SCHEMA = "aoe.om/1"
+CASES_SCHEMA = "aoe.om/2"
+"""Of a file with several shapes, which older readers do not know."""
+_CASE_PART = re.compile(r"(model_\d{1,4}\.onnx|kernels_\d{1,4}\.so)")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _CHUNK_BYTES = 1 << 20
 _UNREADABLE = (
@@ -59,12 +66,26 @@ _KERNEL_TYPES = _object(
 _SUBGRAPH_TYPES = _object(
     {}, {"graph_id": _TEXT, "strategy": _TEXT, "bank_file": _TEXT, "op_names": _TEXTS}
 )
-_MANIFEST_TYPES = _object(
+_SHAPES = {
+    "type": "object",
+    "additionalProperties": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+}
+_TUNED_MEMBERS = {
+    "precision": _PRECISION,
+    "accuracy": _TEXT,
+    "subgraphs": {"type": "array", "items": _SUBGRAPH_TYPES},
+}
+_CASE_TYPES = _object(
+    _TUNED_MEMBERS,
     {
-        "precision": _PRECISION,
-        "accuracy": _TEXT,
-        "subgraphs": {"type": "array", "items": _SUBGRAPH_TYPES},
+        "shapes": _SHAPES,
+        "model_sha256": _TEXT,
+        "cpu_features": _TEXTS,
+        "kernels": {"type": "array", "items": _KERNEL_TYPES},
     },
+)
+_MANIFEST_TYPES = _object(
+    {**_TUNED_MEMBERS, "cases": {"type": "array", "items": _CASE_TYPES}},
     {
         "name": _TEXT,
         "model_sha256": _TEXT,
@@ -74,7 +95,7 @@ _MANIFEST_TYPES = _object(
         "nchwc_block": {"type": "integer", "minimum": 0, "maximum": 1 << 16},
         "versions": _TEXT_BY_NAME,
         "kernels": {"type": "array", "items": _KERNEL_TYPES},
-        "parts": {**_TEXT_BY_NAME, "required": [MODEL, FALLBACK, WEIGHTS]},
+        "parts": {**_TEXT_BY_NAME, "required": [FALLBACK, WEIGHTS]},
     },
 )
 """What a manifest must hold (JSON Schema); anybody may have edited it."""
@@ -103,6 +124,29 @@ class SubgraphUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeCase:
+    """A tuned model for one of the shapes an `.om` holds.
+
+    Attributes:
+        shapes: Of every input of the model, by name.
+        model_sha256: Digest of the untuned model, shapes fixed.
+        cpu_features: What a CPU needs to run the kernels.
+        kernels: In the order of the library's table.
+        precision: The lowest of its kernels.
+        accuracy: What the model was held to and what it reached, empty if nothing was asked.
+        subgraphs: Those in another form than the imported model has.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    model_sha256: str
+    cpu_features: tuple[str, ...]
+    kernels: tuple[KernelUse, ...]
+    precision: Precision = Precision.FLOAT32
+    accuracy: str = ""
+    subgraphs: tuple[SubgraphUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """What an `.om` file says about itself.
 
@@ -119,6 +163,8 @@ class Manifest:
         precision: The lowest of its kernels.
         accuracy: What the model was held to and what it reached, empty if nothing was asked.
         subgraphs: Those in another form than the imported model has.
+        cases: What there is for each of several shapes; then there are no kernels and subgraphs
+            of the file itself, and its digest is that of the model with open shapes.
     """
 
     name: str
@@ -133,6 +179,17 @@ class Manifest:
     precision: Precision = Precision.FLOAT32
     accuracy: str = ""
     subgraphs: tuple[SubgraphUse, ...] = ()
+    cases: tuple[ShapeCase, ...] = ()
+
+    @property
+    def kernel_count(self) -> int:
+        """How many kernels there are, those of all cases together."""
+        return sum((len(case.kernels) for case in self.cases), len(self.kernels))
+
+
+def case_parts(number: int) -> tuple[str, str]:
+    """Return the names of model and library of a case, counted from 0."""
+    return f"model_{number + 1}.onnx", f"kernels_{number + 1}.so"
 
 
 def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None:
@@ -143,9 +200,14 @@ def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None
     Raises:
         OutputError: no permission, no space, not a directory.
     """
-    parts = [name for name in PARTS if (directory / name).exists()]
+    known = [*PARTS, *(name for at in range(len(manifest.cases)) for name in case_parts(at))]
+    parts = [name for name in known if (directory / name).exists()]
     digests = {name: digest_of(directory / name) for name in parts}
-    text = json.dumps({"schema": SCHEMA, **asdict(manifest), "parts": digests}, indent=1)
+    members = asdict(manifest) | {"parts": digests}
+    if not manifest.cases:
+        del members["cases"]
+    schema = CASES_SCHEMA if manifest.cases else SCHEMA
+    text = json.dumps({"schema": schema, **members}, indent=1)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with replaced(file) as temporary, zipfile.ZipFile(temporary, "w") as archive:
@@ -179,9 +241,36 @@ def read_manifest(file: Path) -> Manifest:
 
 def _parse_manifest(file: Path, value: Mapping[str, Any]) -> Manifest:
     schema = value.get("schema") if isinstance(value, dict) else None
-    if schema != SCHEMA:
-        raise OfflineModelError(str(file), "unknown version", got=schema, expected=SCHEMA)
+    if schema not in (SCHEMA, CASES_SCHEMA):
+        raise OfflineModelError(
+            str(file), "unknown version", got=schema, expected=f"{SCHEMA} or {CASES_SCHEMA}"
+        )
     _check_types(file, value)
+    parsed = {
+        **_parse_tuned(value),
+        "core_num": int(value["core_num"]),  # 2.0 is an integer in JSON
+        "nchwc_block": int(value["nchwc_block"]),
+        "cases": tuple(map(_parse_case, value.get("cases", ()))),
+    }
+    manifest = Manifest(**{**_known(Manifest, value), **parsed})
+    needed = [case_parts(at)[0] for at in range(len(manifest.cases))] or [MODEL]
+    missing = [name for name in needed if name not in manifest.parts]
+    if missing:
+        raise OfflineModelError(
+            str(file),
+            f"its manifest is incomplete: /parts: {missing[0]!r} is a required property",
+            hint="copy the file again, or tune the model again",
+        )
+    return manifest
+
+
+def _parse_case(value: Mapping[str, Any]) -> ShapeCase:
+    shapes = {name: tuple(map(int, shape)) for name, shape in value["shapes"].items()}
+    return ShapeCase(**{**_known(ShapeCase, value), **_parse_tuned(value), "shapes": shapes})
+
+
+def _parse_tuned(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what file and cases have in common."""
     kernels = tuple(
         KernelUse(
             **{
@@ -196,15 +285,12 @@ def _parse_manifest(file: Path, value: Mapping[str, Any]) -> Manifest:
         SubgraphUse(**{**_known(SubgraphUse, item), "op_names": tuple(item["op_names"])})
         for item in value.get("subgraphs", ())
     )
-    parsed = {
+    return {
         "kernels": kernels,
         "subgraphs": subgraphs,
         "cpu_features": tuple(value["cpu_features"]),
-        "core_num": int(value["core_num"]),  # 2.0 is an integer in JSON
-        "nchwc_block": int(value["nchwc_block"]),
         "precision": _precision(value),
     }
-    return Manifest(**{**_known(Manifest, value), **parsed})
 
 
 def _check_types(file: Path, value: Mapping[str, Any]) -> None:
@@ -254,7 +340,7 @@ def unpack_part(file: Path, manifest: Manifest, name: str, directory: Path) -> N
         OfflineModelError: it is missing, damaged, or not a part this version knows.
         OutputError: the directory cannot take it.
     """
-    if name not in PARTS:
+    if name not in PARTS and not _CASE_PART.fullmatch(name):
         raise OfflineModelError(str(file), "unknown part", got=name)
     digest = hashlib.sha256()
     try:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from aoe.device.registry import device_of
 from aoe.errors import AoeError, OfflineModelError, OptionError
@@ -16,13 +20,25 @@ from aoe.execute.messages import ModelPart
 from aoe.folders.locks import FileLock
 from aoe.folders.scratch import ScratchFolder
 from aoe.om.cache import take_parts
-from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, Manifest, read_manifest, unpack_part
+from aoe.om.cases import case_manifest, cases_text, find_case
+from aoe.om.file import (
+    FALLBACK,
+    LIBRARY,
+    MODEL,
+    WEIGHTS,
+    Manifest,
+    case_parts,
+    read_manifest,
+    unpack_part,
+)
 from aoe.settings import cache_limit, cache_path, environment
 from aoe.target import unmet_cores
+from aoe.workload import shapes_text
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnxruntime as ort
+
+    from aoe.device.protocol import Device
 
 
 class FallbackWarning(UserWarning):
@@ -32,18 +48,23 @@ class FallbackWarning(UserWarning):
 class OfflineModel:
     """A loaded `.om`, with the `run` of `onnxruntime.InferenceSession`.
 
+    One with several shapes opens a session for each of them when it is run on that shape first.
+
     Attributes:
         manifest: What the file says about itself.
-        session: The ONNX Runtime session behind it.
-        fallback_reason: Why the untuned model is run, or the empty string.
+        fallback_reason: Why the untuned model is run, or the empty string; of a file with several
+            shapes, why it is for all of them.
     """
 
-    def __init__(
-        self, manifest: Manifest, session: ort.InferenceSession, fallback_reason: str
-    ) -> None:
+    def __init__(self, manifest: Manifest, sessions: Sessions, fallback_reason: str) -> None:
         self.manifest = manifest
-        self.session = session
         self.fallback_reason = fallback_reason
+        self._sessions = sessions
+
+    @property
+    def session(self) -> ort.InferenceSession:
+        """The ONNX Runtime session behind it; of several shapes, the one that takes all others."""
+        return self._sessions.main
 
     def run(
         self,
@@ -52,7 +73,22 @@ class OfflineModel:
         run_options: Any = None,
     ) -> list[Any]:
         """Compute the outputs, as `onnxruntime.InferenceSession.run` does."""
-        return list(self.session.run(output_names, dict(input_feed), run_options))
+        session = self.session_for({name: np.shape(value) for name, value in input_feed.items()})
+        return list(session.run(output_names, dict(input_feed), run_options))
+
+    def session_for(self, shapes: Mapping[str, tuple[int, ...]]) -> ort.InferenceSession:
+        """Return the session that computes inputs of these shapes, warning of untuned ones.
+
+        Args:
+            shapes: By input name.
+        """
+        return self._sessions.find(shapes) or self.session
+
+    @property
+    def example_session(self) -> ort.InferenceSession:
+        """A session whose shapes are known: inputs can be made up for it."""
+        cases = self.manifest.cases
+        return self.session_for(cases[0].shapes) if cases else self.session
 
     def get_inputs(self) -> Sequence[Any]:
         """Return the model's inputs, as onnxruntime describes them."""
@@ -95,7 +131,7 @@ def open_offline_model(
     Args:
         file: An `.om` file.
         threads: As for `load`.
-        adjust: Changes the options of its session.
+        adjust: Changes the options of its sessions.
 
     Raises:
         OfflineModelError: as for `load`.
@@ -104,9 +140,91 @@ def open_offline_model(
         parts = _unpacked(file, read_manifest(file), cleanup)
         device = device_of(parts.manifest.soc_version)
         count = min(threads or parts.manifest.core_num, device.describe().core_num)
-        session, reason = _session(parts, count, adjust)
-        parts.keep_with(session)
-    return OfflineModel(parts.manifest, session, reason), count
+        open_part = partial(_open_part, device, count, adjust)
+        if parts.manifest.cases:
+            sessions: Sessions = _CaseSessions(file, parts, open_part, cleanup.pop_all())
+            reason = parts.damage or unfit_reason(parts.manifest)
+        else:
+            session, reason = _session(parts, open_part)
+            parts.keep_with(session)
+            sessions = OneSession(session)
+    return OfflineModel(parts.manifest, sessions, reason), count
+
+
+OpenPart = Callable[[ModelPart], "ort.InferenceSession"]
+
+
+class Sessions(Protocol):
+    """What a loaded model runs on."""
+
+    @property
+    def main(self) -> ort.InferenceSession:
+        """The session that takes every shape the model does."""
+        ...
+
+    def find(self, shapes: Mapping[str, tuple[int, ...]]) -> ort.InferenceSession | None:
+        """Return a session for just these shapes, None if there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OneSession:
+    """A model that has one session."""
+
+    main: ort.InferenceSession
+
+    def find(self, _: object) -> None:
+        """Return None: there is one for all."""
+
+
+class _CaseSessions:
+    """Sessions of a file with several shapes, each opened when it is needed first."""
+
+    def __init__(
+        self, file: Path, parts: UnpackedModel, open_part: OpenPart, folder: ExitStack
+    ) -> None:
+        self._file = file
+        self._parts = parts
+        self._open_part = open_part
+        self._lock = threading.Lock()
+        self._open: dict[int | None, ort.InferenceSession] = {}
+        self._untuned: set[object] = set()
+        weakref.finalize(self, folder.close)
+        if parts.use is not None:
+            weakref.finalize(self, parts.use.release)
+
+    @property
+    def main(self) -> ort.InferenceSession:
+        with self._lock:
+            if None not in self._open:
+                self._open[None] = self._open_part(_untuned_part(self._parts))
+            return self._open[None]
+
+    def find(self, shapes: Mapping[str, tuple[int, ...]]) -> ort.InferenceSession | None:
+        manifest = self._parts.manifest
+        if self._parts.damage or unfit_reason(manifest):
+            return None  # which was said when it was loaded
+        number = find_case(manifest, shapes)
+        if number is None:
+            self._tell(shapes_text(shapes), f"tuned are {cases_text(manifest)}")
+            return None
+        with self._lock:
+            if number not in self._open and number not in self._untuned:
+                try:
+                    self._open[number] = self._case_session(number)
+                except AoeError as error:
+                    self._tell(number, str(error))
+            return self._open.get(number)
+
+    def _case_session(self, number: int) -> ort.InferenceSession:
+        return self._open_part(case_part(self._parts.directory, self._parts.manifest, number))
+
+    def _tell(self, what: object, reason: str) -> None:
+        """Warn of what runs untuned, once for everything."""
+        if what not in self._untuned:
+            self._untuned.add(what)
+            text = f"{self._file}: running the untuned model for {what}: {reason}"
+            warnings.warn(text, FallbackWarning, stacklevel=5)
 
 
 def tuned_part(directory: Path, manifest: Manifest) -> ModelPart:
@@ -115,34 +233,50 @@ def tuned_part(directory: Path, manifest: Manifest) -> ModelPart:
     With kernels it runs as it is written; without any it is the imported model, for ONNX
     Runtime to optimise.
     """
-    library = directory / LIBRARY
+    return _named_part(directory, manifest, MODEL, LIBRARY)
+
+
+def case_part(directory: Path, manifest: Manifest, number: int) -> ModelPart:
+    """Return how to run one of the cases of an unpacked `.om` with several shapes."""
+    return _named_part(directory, case_manifest(manifest, number), *case_parts(number))
+
+
+def _named_part(directory: Path, manifest: Manifest, model: str, library: str) -> ModelPart:
+    kernels = directory / library
     return ModelPart(
-        model=directory / MODEL,
-        library=library if manifest.kernels and library.exists() else None,
+        model=directory / model,
+        library=kernels if manifest.kernels and kernels.exists() else None,
         optimize=not manifest.kernels,
         precision=manifest.precision,
     )
 
 
-def _session(
-    parts: UnpackedModel, threads: int, adjust: Callable[[ort.SessionOptions], None]
-) -> tuple[ort.InferenceSession, str]:
+def _session(parts: UnpackedModel, open_part: OpenPart) -> tuple[ort.InferenceSession, str]:
     """Return the session of the tuned model, or of the untuned one and why."""
-    from aoe.ort.sessions import session_options
-
-    device = device_of(parts.manifest.soc_version)
     reason = parts.damage or unfit_reason(parts.manifest)
     if not reason:
         try:
-            part = tuned_part(parts.directory, parts.manifest)
-            options = session_options(threads=threads, optimize=part.optimize, library=part.library)
-            adjust(options)
-            return device.open_session(part.model, options), ""
+            return open_part(tuned_part(parts.directory, parts.manifest)), ""
         except AoeError as error:
             reason = str(error)
-    options = session_options(threads=threads, optimize=True)
+    return open_part(_untuned_part(parts)), reason
+
+
+def _untuned_part(parts: UnpackedModel) -> ModelPart:
+    return ModelPart(model=parts.directory / FALLBACK, optimize=True)
+
+
+def _open_part(
+    device: Device,
+    threads: int,
+    adjust: Callable[[ort.SessionOptions], None],
+    part: ModelPart,
+) -> ort.InferenceSession:
+    from aoe.ort.sessions import session_options
+
+    options = session_options(threads=threads, optimize=part.optimize, library=part.library)
     adjust(options)
-    return device.open_session(parts.directory / FALLBACK, options), reason
+    return device.open_session(part.model, options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +331,7 @@ def _unpack_parts(file: Path, manifest: Manifest, directory: Path) -> str:
 
 def unfit_reason(manifest: Manifest) -> str:
     """Return why this machine cannot run the kernels, or the empty string."""
-    if not manifest.kernels:
+    if not manifest.kernel_count:
         return ""
     device = device_of(manifest.soc_version)
     missing = device.missing_features(manifest.cpu_features)

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aoe.workload import shapes_text
+
 if TYPE_CHECKING:
     from aoe.om.file import Manifest
     from aoebank import AoebankError, Text
@@ -31,26 +33,39 @@ class TunedModelReport:
 
     def write(self, text: Text) -> None:
         """Write what it was tuned for, its subgraphs and its kernels."""
+        from aoe.om.cases import case_manifest
+
         manifest = self.manifest
         versions = ", ".join(f"{name} {number}" for name, number in manifest.versions.items())
         text.line(f"{self.file}: {manifest.name}, tuned for {manifest.soc_version}")
         text.line(f"{manifest.core_num} threads, {manifest.precision.value}, {versions}")
-        if manifest.subgraphs:
-            rows = [
-                (use.graph_id, str(len(use.op_names)), _first(use.op_names), use.strategy)
-                for use in manifest.subgraphs
-            ]
-            text.line(f"{_counted(len(rows), 'subgraph')} in another form:")
-            text.table(_SUBGRAPHS, rows, "nrn-")
-        if manifest.kernels:
-            kernels = [
-                (use.name, str(len(use.op_names)), _first(use.op_names), use.precision.value)
-                for use in manifest.kernels
-            ]
-            text.line(f"{_counted(len(kernels), 'kernel')}:")
-            text.table(_KERNELS, kernels, "nrn-")
-        if not manifest.subgraphs and not manifest.kernels:
-            text.line("the imported model as it is: nothing faster was found")
+        for number, case in enumerate(manifest.cases):
+            _write_tuned(text, case_manifest(manifest, number), shapes_text(case.shapes))
+        if manifest.cases:
+            text.line("any other shape: the imported model as it is")
+        else:
+            _write_tuned(text, manifest)
+
+
+def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:
+    if shapes:
+        text.line((shapes, "bold"))
+    if manifest.subgraphs:
+        rows = [
+            (use.graph_id, str(len(use.op_names)), _first(use.op_names), use.strategy)
+            for use in manifest.subgraphs
+        ]
+        text.line(f"{_counted(len(rows), 'subgraph')} in another form:")
+        text.table(_SUBGRAPHS, rows, "nrn-")
+    if manifest.kernels:
+        kernels = [
+            (use.name, str(len(use.op_names)), _first(use.op_names), use.precision.value)
+            for use in manifest.kernels
+        ]
+        text.line(f"{_counted(len(kernels), 'kernel')}:")
+        text.table(_KERNELS, kernels, "nrn-")
+    if not manifest.subgraphs and not manifest.kernels:
+        text.line("the imported model as it is: nothing faster was found")
 
 
 def _first(names: tuple[str, ...]) -> str:

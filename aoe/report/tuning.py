@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from aoe.tuning.gdat.result import TunedGradients
     from aoe.tuning.mode import ModeResult
     from aoe.tuning.opat.result import OpatResult
+    from aoe.tuning.run import TuneResult
     from aoebank import AoebankError, Report, Text
 
 
@@ -194,6 +195,46 @@ class TuningReport:
         """Write them one after another, and AOE's last line."""
         for mode in self.modes:
             mode.write(text)
+        text.line("Aoe process finished")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CasesReport:
+    """What tuning a model for several shapes gave."""
+
+    result: TuneResult
+    schema: str = "aoe.tune_cases/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return where the tuned model is, and what every mode gave for every shape."""
+        return {
+            "om": str(self.result.om_file),
+            "bank": str(self.result.bank),
+            "speedup": self.result.speedup,
+            "cases": [
+                {
+                    "input_shape": case.shapes,
+                    "report": case.report,
+                    "modes": {
+                        mode.result_file.name: report_of(mode).document() for mode in case.modes
+                    },
+                }
+                for case in self.result.cases
+            ],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the reports of each shape, then all of them in a table."""
+        for case in self.result.cases:
+            text.line((f"{case.shapes} ({case.report})", "bold"))
+            for mode in case.modes:
+                report_of(mode).write(text)
+            text.line("")
+        rows = [(case.shapes, f"{case.modes[-1].speedup:.3f}x") for case in self.result.cases]
+        text.table(("shape", "speed-up"), rows, "nr")
+        text.line(f"one tuned model for {len(rows)} shapes: {self.result.om_file}")
         text.line("Aoe process finished")
 
 

@@ -83,6 +83,7 @@ class TuneSettings:
         weight: Second file, for frameworks that keep the weights apart.
         job_types: Modes, in order.
         input_shape: Text of `--input_shape`, or None.
+        shape_cases: Several such texts, for a model that is tuned for each of them; else none.
         inputs: Arrays the model is run on; none for made-up ones.
         output: Directory or `.om` file for the results; None for the workspace.
         soc_version: Requested target, or None for this machine.
@@ -112,6 +113,7 @@ class TuneSettings:
     weight: Path | None = None
     job_types: tuple[JobType, ...] = (JobType.OPAT,)
     input_shape: str | None = None
+    shape_cases: tuple[str, ...] = ()
     inputs: tuple[InputSet, ...] = ()
     output: Path | None = None
     soc_version: str | None = None
@@ -143,10 +145,13 @@ class OneOfMany:
     Attributes:
         report: Its key in the result file of the run, `report_<timestamp>_<tid>`.
         folder: Its own folder in the directory of the results.
+        case: Folder of one of several shapes in the directory of the model's results; empty for
+            a model that is tuned for one.
     """
 
     report: str
-    folder: str
+    folder: str = ""
+    case: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

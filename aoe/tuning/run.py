@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from aoe.tuning.mode import (
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.progress import Progress, SilentProgress
 from aoe.tuning.registry import get_mode
+from aoe.workload import shapes_text
 
 if TYPE_CHECKING:
     import onnx
@@ -35,9 +37,25 @@ if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
 
     InputArrays = Mapping[str, ArrayLike]
+    GivenShapes = str | Mapping[str, Sequence[int]] | Sequence[str | Mapping[str, Sequence[int]]]
     GivenInputs = str | os.PathLike[str] | InputArrays | Sequence[InputArrays]
 
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedCase:
+    """What a run did for one of several shapes.
+
+    Attributes:
+        shapes: As `--input_shape` says them.
+        report: Key in the result file, `report_<timestamp>_<number>`.
+        modes: What each mode gave.
+    """
+
+    shapes: str
+    report: str
+    modes: tuple[ModeResult, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +63,24 @@ class TuneResult:
     """What a run did and where it left it.
 
     Attributes:
-        modes: What each mode gave, in the order they ran; see `OpatResult`, `TunedGradients`.
+        modes: What each mode gave, in the order they ran; see `OpatResult`, `TunedGradients`. Of
+            several shapes, those of the last.
+        cases: What became of each of several shapes; empty for one.
     """
 
     modes: tuple[ModeResult, ...]
+    cases: tuple[TunedCase, ...] = ()
 
     @property
     def om_file(self) -> Path | None:
-        """The tuned model; None if no mode makes one."""
+        """The tuned model, of several shapes the one with all; None if no mode makes one."""
         return next((mode.om_file for mode in reversed(self.modes) if mode.om_file), None)
 
     @property
     def speedup(self) -> float:
-        """Of the last mode, over the default; 1 if that stays."""
+        """Of the last mode, over the default; 1 if that stays. The mean of several shapes."""
+        if self.cases:
+            return statistics.geometric_mean(case.modes[-1].speedup for case in self.cases)
         return self.modes[-1].speedup
 
     @property
@@ -83,7 +106,7 @@ def tune(
     job_type: int | str | None = None,
     framework: int | None = 5,
     weight: str | os.PathLike[str] | None = None,
-    input_shape: str | Mapping[str, Sequence[int]] | None = None,
+    input_shape: GivenShapes | None = None,
     inputs: GivenInputs | None = None,
     bank: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
@@ -124,7 +147,8 @@ def tune(
             model (`.om`, tuned again), which say themselves what they are.
         weight: Second file, for frameworks that keep the weights apart.
         input_shape: Shapes of inputs the model leaves open: by name, or as the command takes
-            them, `"images:1,3,224,224;mask:1,128"`.
+            them, `"images:1,3,224,224;mask:1,128"`. A sequence of these tunes an ONNX model for
+            each, and the tuned model holds all of them.
         inputs: What the model is run on while it is judged: arrays by input name, a sequence of
             such sets, or a directory of them as `--inputs` takes it; None for made-up values.
         bank: Root of the bank, made if it is missing; None for what `TUNE_BANK_PATH` and the
@@ -169,6 +193,8 @@ def tune(
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
     """
+    from aoe.tuning.cases.given import given_cases
+
     env, cwd = environment(), Path.cwd()
     given = {
         "job_type": job_type,
@@ -192,7 +218,7 @@ def tune(
             model=_subject(model, scratch),
             framework=framework,
             weight=Path(weight) if weight is not None else None,
-            input_shape=_shape_text(input_shape),
+            **given_cases(_shape_texts(input_shape)),
             inputs=_input_sets(inputs, scratch),
             output=Path(output) if output is not None else None,
             lookup_only=lookup_only,
@@ -240,6 +266,9 @@ def tune_with(
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
     """
+    from aoe.tuning.cases.given import with_stored_cases
+
+    settings = with_stored_cases(settings)
     context = TuneContext(
         settings=settings,
         env=env,
@@ -248,6 +277,30 @@ def tune_with(
         now=now,
         one_of_many=one_of_many,
     )
+    return _tune_cases(context) if settings.shape_cases else _tune_shape(context)
+
+
+def _tune_cases(context: TuneContext) -> TuneResult:
+    """Tune a model for several shapes, one after another, and put them into one tuned model."""
+    from aoe.tuning.cases.joining import join_results
+    from aoe.tuning.cases.splitting import split_cases
+
+    begun, tuned = context.clock(), []
+    split = split_cases(context)
+    for number, shapes in enumerate(context.settings.shape_cases):
+        case = split.context(number, spent_s=context.clock() - begun)
+        context.progress.step(f"shape {number + 1} of {len(split.inputs)}: {shapes}")
+        modes = _tune_shape(case).modes
+        assert case.one_of_many is not None
+        tuned.append(TunedCase(shapes=shapes, report=case.one_of_many.report, modes=modes))
+    joined = join_results([case.modes for case in tuned], split.model)
+    cases = [replace(case, modes=modes) for case, modes in zip(tuned, joined, strict=True)]
+    return TuneResult(modes=cases[-1].modes, cases=tuple(cases))
+
+
+def _tune_shape(context: TuneContext) -> TuneResult:
+    """Run the modes on a model for one shape."""
+    settings = context.settings
     if settings.lookup_only and JobType.GDAT in settings.job_types:
         raise OptionError(
             "--lookup_only",
@@ -297,7 +350,9 @@ def _input_sets(
     return save_input_sets(given, scratch.enter_context(ScratchFolder("inputs")))
 
 
-def _shape_text(shapes: str | Mapping[str, Sequence[int]] | None) -> str | None:
-    if not isinstance(shapes, Mapping):
-        return shapes
-    return ";".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())
+def _shape_texts(given: GivenShapes | None) -> list[str]:
+    """Return shapes as `--input_shape` takes them, one text for each shape."""
+    if given is None:
+        return []
+    several = [given] if isinstance(given, str | Mapping) else given
+    return [one if isinstance(one, str) else shapes_text(one) for one in several]

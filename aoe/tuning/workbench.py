@@ -266,6 +266,9 @@ def _places(context: TuneContext, model_name: str, job: JobType) -> ResultPlaces
         if among is not None:
             results = results / among.folder
         om_file = output if is_file else results / f"{model_name}_tune.om"
+    if among is not None and among.case:
+        results = results / among.case
+        om_file = results / om_file.name
     return ResultPlaces(
         tuning_name=name,
         om_file=om_file,

@@ -164,3 +164,14 @@ def test_models_share_a_bank_and_nothing_is_tried_measured_or_noted(
     assert read_manifest(tmp_path / "first.om").kernels
     load(tmp_path / "first.om")
     assert {file: file.read_bytes() for file in bank.rglob("*") if file.is_file()} == before
+
+
+def test_profiles_of_atc_become_several_shapes(asked: Asked) -> None:
+    command(
+        model=Path("net.onnx"),
+        output=Path("net"),
+        input_shape=["x:-1,3"],
+        dynamic_batch_size="1,2",
+    )
+    ((settings, _),) = asked
+    assert settings.shape_cases == ("x:1,3", "x:2,3") and settings.input_shape is None

@@ -15,7 +15,7 @@ from support.engine.offline import make_manifest
 import aoe
 from aoe.cli import app as app_module
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS, write_offline_model
-from aoe.om.loading import OfflineModel
+from aoe.om.loading import OfflineModel, OneSession
 from aoe.ort.sessions import session_options
 
 
@@ -24,7 +24,7 @@ def test_results_that_are_no_tensors_are_told_and_saved(
 ) -> None:
     options = session_options(threads=1, optimize=True)
     session = open_session(results_net().SerializeToString(), options)
-    model = OfflineModel(make_manifest(), session, "")
+    model = OfflineModel(make_manifest(), OneSession(session), "")
     monkeypatch.setattr(aoe, "load", lambda om, threads: model)
     np.save(tmp_path / "in.npy", np.arange(32, dtype=np.float32).reshape(4, 8))
     arguments = ["run", "net.om", "--input", str(tmp_path / "in.npy"), "--json"]

@@ -184,7 +184,7 @@ def test_directory_and_foreign_zip_are_refused(tmp_path: Path) -> None:
             read_manifest(file)
 
 
-@pytest.mark.parametrize("schema", ["aoe.om/2", None, 1, ["aoe.om/1"]])
+@pytest.mark.parametrize("schema", ["aoe.om/3", None, 1, ["aoe.om/1"]])
 def test_unknown_version_says_which_is_known(om: Path, schema: object) -> None:
     changed = _rewritten(om, lambda value: value.update(schema=schema))
     with pytest.raises(OfflineModelError, match=r"unknown version .*expected aoe\.om/1"):

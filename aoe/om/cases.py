@@ -1,0 +1,179 @@
+"""Several shapes of a model in one `.om`: put together from one for each, and told apart again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx
+
+from aoe.errors import OfflineModelError
+from aoe.graph.weights import WeightStore
+from aoe.om.file import (
+    FALLBACK,
+    LIBRARY,
+    MODEL,
+    WEIGHTS,
+    Manifest,
+    ShapeCase,
+    case_parts,
+    unpack,
+    write_offline_model,
+)
+from aoe.workload import Precision, shapes_text
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenModel:
+    """The model all cases are of.
+
+    Attributes:
+        proto: With open shapes.
+        sha256: Its digest, hexadecimal.
+    """
+
+    proto: onnx.ModelProto
+    sha256: str
+
+
+def join_cases(file: Path, files: Sequence[Path], model: OpenModel, scratch: Path) -> Manifest:
+    """Write one `.om` of several that hold the same model for other shapes.
+
+    Weights that are equal are stored once, those of the model with open shapes too.
+
+    Args:
+        file: The `.om` to write.
+        files: An `.om` for each shape, of one target.
+        model: What computes all other shapes.
+        scratch: Empty directory.
+
+    Returns:
+        What the file says about itself.
+
+    Raises:
+        OfflineModelError: one of `files` is damaged.
+        OutputError: no permission, no space, not a directory.
+    """
+    together = scratch / "together"
+    together.mkdir()
+    found: list[tuple[Manifest, Shapes]] = []
+    with WeightStore(together / WEIGHTS) as store:
+        _write(store.externalize(model.proto), together / FALLBACK)
+        for number, one in enumerate(files):
+            parts = scratch / str(number)
+            manifest = unpack(one, parts)
+            shapes = input_shapes(_read(parts / FALLBACK))
+            tuned, library = case_parts(number)
+            _write(store.adopt(_read(parts / MODEL), parts), together / tuned)
+            if (parts / LIBRARY).exists():
+                (parts / LIBRARY).replace(together / library)
+            (parts / WEIGHTS).unlink()  # the largest part; it is in the store now
+            found.append((manifest, shapes))
+    joined = _joined(found, model)
+    write_offline_model(file, together, joined)
+    return joined
+
+
+def find_case(manifest: Manifest, shapes: Shapes) -> int | None:
+    """Return the number of the case for inputs of these shapes, None if there is none."""
+    for number, case in enumerate(manifest.cases):
+        if all(shapes.get(name) == shape for name, shape in case.shapes.items()):
+            return number
+    return None
+
+
+def case_manifest(manifest: Manifest, number: int) -> Manifest:
+    """Return what a file says about one of its cases, as a file of that case alone would."""
+    case = manifest.cases[number]
+    return replace(
+        manifest,
+        cases=(),
+        model_sha256=case.model_sha256,
+        cpu_features=case.cpu_features,
+        kernels=case.kernels,
+        precision=case.precision,
+        accuracy=case.accuracy,
+        subgraphs=case.subgraphs,
+    )
+
+
+def take_out(directory: Path, manifest: Manifest, number: int) -> Manifest:
+    """Make unpacked parts of several shapes those of one, in place: its names, its fall-back.
+
+    Returns:
+        The manifest of that case.
+    """
+    model, library = case_parts(number)
+    (directory / model).replace(directory / MODEL)
+    if (directory / library).exists():
+        (directory / library).replace(directory / LIBRARY)
+    fallback = _read(directory / FALLBACK)
+    for value in fallback.graph.input:
+        shape = manifest.cases[number].shapes.get(value.name, ())
+        for dim, extent in zip(value.type.tensor_type.shape.dim, shape, strict=False):
+            dim.dim_value = extent
+    _write(fallback, directory / FALLBACK)
+    return case_manifest(manifest, number)
+
+
+def cases_text(manifest: Manifest) -> str:
+    """Return the shapes a file holds, for messages."""
+    return " or ".join(shapes_text(case.shapes) for case in manifest.cases)
+
+
+def input_shapes(proto: onnx.ModelProto) -> Shapes:
+    """Return the shapes of what a caller has to give: no input with a default."""
+    defaults = {tensor.name for tensor in proto.graph.initializer}
+    return {
+        value.name: tuple(int(dim.dim_value) for dim in value.type.tensor_type.shape.dim)
+        for value in proto.graph.input
+        if value.name not in defaults
+    }
+
+
+def _joined(found: Sequence[tuple[Manifest, Shapes]], model: OpenModel) -> Manifest:
+    first = found[0][0]
+    for manifest, _ in found:
+        if manifest.soc_version != first.soc_version or manifest.core_num != first.core_num:
+            raise OfflineModelError(
+                manifest.name,
+                "tuned for another target",
+                got=f"{manifest.soc_version}, {manifest.core_num} threads",
+                expected=f"{first.soc_version}, {first.core_num} threads",
+            )
+    lower = [manifest.precision for manifest, _ in found if manifest.precision.is_lower]
+    cases = tuple(
+        ShapeCase(
+            shapes=dict(shapes),
+            model_sha256=manifest.model_sha256,
+            cpu_features=manifest.cpu_features,
+            kernels=manifest.kernels,
+            precision=manifest.precision,
+            accuracy=manifest.accuracy,
+            subgraphs=manifest.subgraphs,
+        )
+        for manifest, shapes in found
+    )
+    return replace(
+        first,
+        model_sha256=model.sha256,
+        cpu_features=tuple(dict.fromkeys(name for case in cases for name in case.cpu_features)),
+        kernels=(),
+        subgraphs=(),
+        precision=max(lower, key=lambda precision: precision.rank, default=Precision.FLOAT32),
+        accuracy="",
+        cases=cases,
+        parts={},
+    )
+
+
+def _read(file: Path) -> onnx.ModelProto:
+    return onnx.load(os.fspath(file), load_external_data=False)
+
+
+def _write(proto: onnx.ModelProto, file: Path) -> None:
+    file.write_bytes(proto.SerializeToString(deterministic=True))

@@ -1,0 +1,82 @@
+"""`aoe.tune` with several shapes: one bank, one result file, one tuned model."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.engine.models import conv_net, save_model
+
+import aoe
+from aoe.om.file import read_manifest
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, aoe.TuneResult]:
+    """Return the results of a run for two batches that looks up in an empty bank."""
+    root = tmp_path_factory.mktemp("cases")
+    (root / "bank").mkdir()
+    model = save_model(conv_net(batch="n"), root / "net.onnx")
+    result = aoe.tune(
+        model,
+        input_shape=["image:1,3,12,12", {"image": (2, 3, 12, 12)}],
+        bank=root / "bank",
+        output=root / "out",
+        core_num=min(2, os.cpu_count() or 1),
+        lookup_only=True,
+        accept_busy=True,
+    )
+    return root / "out", result
+
+
+def test_one_tuned_model_is_left(tuned: tuple[Path, aoe.TuneResult]) -> None:
+    output, result = tuned
+    assert [file.relative_to(output) for file in output.rglob("*.om")] == [Path("net_tune.om")]
+    assert result.om_file == output / "net_tune.om"
+    shapes = [case.shapes for case in read_manifest(result.om_file).cases]
+    assert shapes == [{"image": (1, 3, 12, 12)}, {"image": (2, 3, 12, 12)}]
+
+
+def test_each_shape_has_its_report_and_folder(tuned: tuple[Path, aoe.TuneResult]) -> None:
+    output, result = tuned
+    (file,) = output.glob("aoe_result_opat_*.json")
+    assert list(json.loads(file.read_text())) == [case.report for case in result.cases]
+    assert [case.shapes for case in result.cases] == ["image:1,3,12,12", "image:2,3,12,12"]
+    assert sorted(path.parent.name for path in output.glob("*/summary.json")) == [
+        "case_1",
+        "case_2",
+    ]
+    assert result.speedup == 1.0 and all(
+        mode.om_file == result.om_file for case in result.cases for mode in case.modes
+    )
+
+
+def test_the_tuned_model_runs_each_shape(tuned: tuple[Path, aoe.TuneResult]) -> None:
+    _, result = tuned
+    assert result.om_file is not None
+    model = aoe.load(result.om_file)
+    for batch in (1, 2):
+        found = model.run(None, {"image": np.zeros((batch, 3, 12, 12), np.float32)})
+        assert found[0].shape == (batch, 10)
+
+
+def test_a_tuned_model_is_tuned_again_for_the_shapes_it_holds(
+    tuned: tuple[Path, aoe.TuneResult], tmp_path: Path
+) -> None:
+    _, result = tuned
+    assert result.om_file is not None
+    (tmp_path / "bank").mkdir()
+    again = aoe.tune(
+        result.om_file,
+        framework=None,
+        bank=tmp_path / "bank",
+        output=tmp_path / "again",
+        core_num=min(2, os.cpu_count() or 1),
+        lookup_only=True,
+    )
+    assert again.om_file is not None
+    before, after = read_manifest(result.om_file), read_manifest(again.om_file)
+    assert after.cases == before.cases and after.model_sha256 == before.model_sha256
