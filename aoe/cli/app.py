@@ -31,6 +31,7 @@ from aoe.cli.options import (
     LookupOnlyOption,
     MixListOption,
     NonhomoSplitFlag,
+    OutNodesOption,
     PrecisionModeOption,
     QuietFlag,
     SeedOption,
@@ -143,6 +144,7 @@ def tune(
     dynamic_batch_size: BatchSizesOption = None,
     dynamic_image_size: ImageSizesOption = None,
     dynamic_dims: DynamicDimsOption = None,
+    out_nodes: OutNodesOption = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,
     soc_version: SocVersionOption = None,
@@ -246,6 +248,7 @@ def tune(
             "aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help"
         )
     from aoe.cli.tune_command import run_folder, run_tuning
+    from aoe.entry.outputs import parse_out_nodes
     from aoe.tuning.cases.given import given_cases
 
     settings = TuneSettings(
@@ -258,6 +261,7 @@ def tune(
             image_size=dynamic_image_size,
             dims=dynamic_dims,
         ),
+        out_nodes=parse_out_nodes(out_nodes),
         inputs=given_inputs(inputs, input_sets),
         output=output,
         lookup_only=lookup_only,

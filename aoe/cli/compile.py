@@ -16,6 +16,7 @@ from aoe.cli.options import (
     InputSets,
     InputShapeOption,
     JsonFlag,
+    OutNodesOption,
     QuietFlag,
     SocVersionOption,
     WeightOption,
@@ -46,6 +47,7 @@ def command(
     dynamic_batch_size: BatchSizesOption = None,
     dynamic_image_size: ImageSizesOption = None,
     dynamic_dims: DynamicDimsOption = None,
+    out_nodes: OutNodesOption = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,
     soc_version: SocVersionOption = None,
@@ -87,6 +89,7 @@ def command(
 ) -> None:
     """Convert a model with what a bank has for it; nothing is tried or measured."""
     from aoe.cli.tune_command import run_tuning
+    from aoe.entry.outputs import parse_out_nodes
     from aoe.tuning.cases.given import given_cases
 
     bank = _bank(op_bank_path, mdl_bank_path, op_compiler_cache_dir)
@@ -106,6 +109,7 @@ def command(
             image_size=dynamic_image_size,
             dims=dynamic_dims,
         ),
+        out_nodes=parse_out_nodes(out_nodes),
         inputs=given_inputs(inputs, input_sets),
         output=output if output.suffix == ".om" else output.with_name(f"{output.name}.om"),
         soc_version=soc_version,

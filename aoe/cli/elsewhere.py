@@ -71,7 +71,6 @@ OPTIONS: Mapping[str, NotHere] = {
     "--op_precision_mode": NotHere(
         why="precision is chosen operator by operator", instead="--modify_mixlist=FILE"
     ),
-    "--out_nodes": _MODEL_CHANGED,
     "--output_type": _MODEL_CHANGED,
     "--port": _REMOTE,
     "--precision_mode_v2": NotHere(why="its names differ", instead="--precision_mode=MODE"),

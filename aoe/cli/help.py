@@ -19,6 +19,7 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--dynamic_batch_size",
         "--dynamic_image_size",
         "--dynamic_dims",
+        "--out_nodes",
         "--input",
         "--inputs",
         "--soc_version",

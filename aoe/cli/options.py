@@ -71,6 +71,14 @@ DynamicDimsOption = Annotated[
         help='Values of all extents that are -1, in their order: "1,224;8,448".',
     ),
 ]
+OutNodesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--out_nodes",
+        metavar="NODE:N;...",
+        help='Cut the model off at these results first: "conv1:0;relu2:0".',
+    ),
+]
 SocVersionOption = Annotated[
     str | None,
     typer.Option("--soc_version", metavar="NAME", help="Target; default is this CPU."),

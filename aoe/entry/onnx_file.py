@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from aoe.entry.external_weights import external_tensors, load_external, stored_bytes
 from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of, model_name
 from aoe.entry.input_shapes import fix_input_shapes
+from aoe.entry.outputs import cut_at_outputs
 from aoe.entry.protocol import Entry
 from aoe.errors import ModelImportError, ModelNotFoundError
 
@@ -22,9 +23,14 @@ _MIN_IR_VERSION = 4  # from here on an initializer need not be a graph input, so
 
 
 def load_onnx(
-    path: Path, shapes: Mapping[str, tuple[int, ...]], given: InputSet | None = None
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    given: InputSet | None = None,
+    output_nodes: Sequence[str] = (),
 ) -> ImportedModel:
-    """Read and check an ONNX file and fix its input shapes, see `fix_input_shapes`.
+    """Read and check an ONNX file, cut it and fix its input shapes.
+
+    See `cut_at_outputs` and `fix_input_shapes`.
 
     Raises:
         ModelNotFoundError: no such file.
@@ -32,11 +38,12 @@ def load_onnx(
     """
     proto = read_onnx(path)
     make_initializers_constant(proto)
+    cut_at_outputs(proto, output_nodes)
     fix_input_shapes(proto, shapes, given)
     return _imported(path, proto)
 
 
-def load_open_onnx(path: Path) -> ImportedModel:
+def load_open_onnx(path: Path, output_nodes: Sequence[str] = ()) -> ImportedModel:
     """Read and check an ONNX file whose input shapes may stay open.
 
     Raises:
@@ -45,6 +52,7 @@ def load_open_onnx(path: Path) -> ImportedModel:
     """
     proto = read_onnx(path)
     make_initializers_constant(proto)
+    cut_at_outputs(proto, output_nodes)
     return _imported(path, proto)
 
 
@@ -172,7 +180,8 @@ def _undecoded_text(message: Message) -> str:
 
 ONNX = Entry(
     framework="ONNX",
-    load=lambda source: load_onnx(source.path, source.shapes, source.given),
-    load_open=lambda source: load_open_onnx(source.path),
+    load=lambda source: load_onnx(source.path, source.shapes, source.given, source.output_nodes),
+    load_open=lambda source: load_open_onnx(source.path, source.output_nodes),
+    takes_output_nodes=True,
     suffixes=(".onnx",),
 )

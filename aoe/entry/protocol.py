@@ -22,8 +22,8 @@ class ModelSource:
         shapes: Shapes by input name; the names are the input nodes of formats without a list.
         given: Arrays the model will be run on; shapes that stay open are those of the arrays.
         weight: Second file with the weights, for formats that keep them apart.
-        output_nodes: Names of the nodes whose results are the outputs, for formats without a
-            list; empty for those the model names itself.
+        output_nodes: Results that are the outputs, as `node:0` or by their own names; empty for
+            those the model names itself.
         env: The process's environment, for entries that run a program.
     """
 
@@ -43,7 +43,7 @@ class Entry:
         framework: Name of the framework, for messages.
         load: Returns the model as ONNX; raises `ModelImportError` on what it cannot read.
         takes_weight: Whether it reads a second file.
-        takes_output_nodes: Whether it can be told which nodes are the outputs.
+        takes_output_nodes: Whether it can be told which results are the outputs.
         suffixes: How its files end, in lower case: by these they are found in a directory.
         weight_suffix: How the second file ends, whose name is that of the first otherwise.
         folder_file: File that makes the directory it lies in a model, where such there are.

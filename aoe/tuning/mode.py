@@ -84,6 +84,8 @@ class TuneSettings:
         job_types: Modes, in order.
         input_shape: Text of `--input_shape`, or None.
         shape_cases: Several such texts, for a model that is tuned for each of them; else none.
+        out_nodes: Results the model is cut off at, as `node:0` or by their names; none for the
+            outputs it has.
         inputs: Arrays the model is run on; none for made-up ones.
         output: Directory or `.om` file for the results; None for the workspace.
         soc_version: Requested target, or None for this machine.
@@ -114,6 +116,7 @@ class TuneSettings:
     job_types: tuple[JobType, ...] = (JobType.OPAT,)
     input_shape: str | None = None
     shape_cases: tuple[str, ...] = ()
+    out_nodes: tuple[str, ...] = ()
     inputs: tuple[InputSet, ...] = ()
     output: Path | None = None
     soc_version: str | None = None

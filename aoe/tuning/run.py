@@ -107,6 +107,7 @@ def tune(
     framework: int | None = 5,
     weight: str | os.PathLike[str] | None = None,
     input_shape: GivenShapes | None = None,
+    out_nodes: str | None = None,
     inputs: GivenInputs | None = None,
     bank: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
@@ -149,6 +150,8 @@ def tune(
         input_shape: Shapes of inputs the model leaves open: by name, or as the command takes
             them, `"images:1,3,224,224;mask:1,128"`. A sequence of these tunes an ONNX model for
             each, and the tuned model holds all of them.
+        out_nodes: Results the model is cut off at before it is tuned, `"conv1:0;relu2:0"`, or
+            their own names; None for the outputs it has.
         inputs: What the model is run on while it is judged: arrays by input name, a sequence of
             such sets, or a directory of them as `--inputs` takes it; None for made-up values.
         bank: Root of the bank, made if it is missing; None for what `TUNE_BANK_PATH` and the
@@ -193,6 +196,7 @@ def tune(
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
     """
+    from aoe.entry.outputs import parse_out_nodes
     from aoe.tuning.cases.given import given_cases
 
     env, cwd = environment(), Path.cwd()
@@ -219,6 +223,7 @@ def tune(
             framework=framework,
             weight=Path(weight) if weight is not None else None,
             **given_cases(_shape_texts(input_shape)),
+            out_nodes=parse_out_nodes(out_nodes),
             inputs=_input_sets(inputs, scratch),
             output=Path(output) if output is not None else None,
             lookup_only=lookup_only,

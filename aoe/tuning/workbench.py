@@ -186,6 +186,7 @@ def _source(context: TuneContext, job: JobType) -> ModelSource:
         shapes=parse_input_shape(settings.input_shape),
         given=next(iter(settings.inputs), None),
         weight=settings.weight,
+        output_nodes=settings.out_nodes,
         env=context.env,
     )
 

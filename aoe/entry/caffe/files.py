@@ -12,6 +12,7 @@ from aoe.entry.caffe.conversion import convert_network, inputs_read
 from aoe.entry.caffe.network import CaffeInput, Network, parse_network
 from aoe.entry.caffe.weights import StoredBlob, is_caffemodel, parse_weights
 from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of, model_name
+from aoe.entry.outputs import cut_at_outputs
 from aoe.entry.protocol import Entry, ModelSource
 from aoe.errors import ModelImportError, ModelNotFoundError
 
@@ -40,6 +41,7 @@ def load_caffe(source: ModelSource) -> ImportedModel:
     stored = None if source.weight is None else _weights_of(source.weight)
     proto = convert_network(network, shapes, stored, place)
     _check(proto, place)
+    cut_at_outputs(proto, source.output_nodes)
     return ImportedModel(
         name=model_name(source.path.stem),
         path=source.path,
@@ -190,6 +192,7 @@ CAFFE = Entry(
     framework="Caffe",
     load=load_caffe,
     takes_weight=True,
+    takes_output_nodes=True,
     suffixes=(".prototxt",),
     weight_suffix=".caffemodel",
 )

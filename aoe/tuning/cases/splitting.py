@@ -91,8 +91,13 @@ def split_cases(context: TuneContext) -> SplitRun:
 
 def _open_model(context: TuneContext) -> OpenModel:
     settings = context.settings
-    source = ModelSource(path=model_path(context, settings.job_types[0]), env=context.env)
-    entry = find_entry(settings.framework, replace(source, weight=settings.weight))
+    source = ModelSource(
+        path=model_path(context, settings.job_types[0]),
+        weight=settings.weight,
+        output_nodes=settings.out_nodes,
+        env=context.env,
+    )
+    entry = find_entry(settings.framework, source)
     if entry.load_open is None:
         raise OptionError(
             "--input_shape",

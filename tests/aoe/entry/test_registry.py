@@ -46,8 +46,8 @@ def test_second_file_is_for_those_who_read_one(framework: int | None) -> None:
 
 def test_output_nodes_are_for_those_who_can_be_told() -> None:
     source = ModelSource(path=Path("m"), output_nodes=("a:0", "b:0"))
-    with pytest.raises(OptionError, match=r"outputs of ONNX are those .* \(got a:0, b:0\)"):
-        find_entry(5, source)
+    with pytest.raises(OptionError, match=r"outputs of PyTorch are those .* \(got a:0, b:0\)"):
+        find_entry(None, source)
 
 
 def test_an_entry_with_two_files_and_node_names_is_one_line(
