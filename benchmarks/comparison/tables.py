@@ -35,19 +35,28 @@ def write_docs(results: Path, docs: Path) -> None:
     """
     document = load_results(results)
     page = docs / PAGE
-    text = page.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ResultsError(f"{page}: no place for the tables (expected {BEGIN} and {END})")
     rows = figures_of(document)
+    changed = put_between(page, BEGIN, END, tables(document, rows, results.name))
     write_whole(docs / PICTURE, draw(rows))
-    write_whole(page, f"{before}{BEGIN}\n{tables(document, rows, results.name)}{END}{after}")
+    write_whole(page, changed)
+
+
+def put_between(page: Path, begin: str, end: str, text: str) -> str:
+    """Return a page with other text between two markers.
+
+    Raises:
+        ResultsError: the page has no such markers.
+    """
+    before, found, rest = page.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ResultsError(f"{page}: no place for the tables (expected {begin} and {end})")
+    return f"{before}{begin}\n{text}{end}{after}"
 
 
 def tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:
     """Return the section as Markdown."""
-    parts = [_facts(document, rows, file)]
+    parts = [facts_lines(document, rows, file)]
     if rows:
         most = max(row.threads for row in rows)
         alt = f"Speed-up over ONNX Runtime, {_threads(most)}"
@@ -73,7 +82,8 @@ def tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: st
     return "\n\n".join(parts) + "\n"
 
 
-def _facts(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:
+def facts_lines(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:
+    """Return where, when and how the figures were taken, in lines of text."""
     here = document["environment"]
     records = document["records"]
     dates = sorted({record["date"] for record in records if "date" in record})
@@ -116,31 +126,31 @@ def _ratios(
     """Yield a table of ratios to ONNX Runtime, with intervals; the geometric means come last."""
     roof = ["roof: ORT, engine"] if is_float32 else []
     heads = ["network", "GMAC", "ORT ms", *names.values(), *roof]
-    yield _row(heads)
-    yield _row(["---"] * len(heads))
+    yield table_row(heads)
+    yield table_row(["---"] * len(heads))
     for row in rows:
         if row.failure:
             continue
         baseline = row.peers.get(BASELINE)
         call = f"{baseline.call_ms:.2f}" if baseline and baseline.call_ms else "failed"
         cells = [row.title, f"{row.multiply_adds / 1e9:.2f}", call]
-        cells += [_ratio(row.peers.get(name)) for name in names]
+        cells += [ratio_cell(row.peers.get(name)) for name in names]
         cells += [f"{_share(baseline)}, {_share(row.peers.get('engine'))}"] if roof else []
-        yield _row(cells)
+        yield table_row(cells)
     shared = shared_rows(rows, names)
     means = [geometric_mean(shared, name) for name in names]
     cells = [f"**geometric mean** of {len(shared)}", "", ""]
     cells += [f"**{mean[0]:.2f}**" if mean else "" for mean in means]
-    yield _row([*cells, *([""] if roof else [])])
+    yield table_row([*cells, *([""] if roof else [])])
 
 
 def _errors(rows: Sequence[NetworkFigures]) -> Iterator[str]:
     titles = {name: figure.title for row in rows for name, figure in row.peers.items()}
-    yield _row(["network", *titles.values()])
-    yield _row(["---"] * (len(titles) + 1))
+    yield table_row(["network", *titles.values()])
+    yield table_row(["---"] * (len(titles) + 1))
     for row in rows:
         if not row.failure:
-            yield _row([row.title, *(_error(row.peers.get(name)) for name in titles)])
+            yield table_row([row.title, *(_error(row.peers.get(name)) for name in titles)])
 
 
 def _printed(rows: Sequence[NetworkFigures]) -> Iterator[str]:
@@ -151,12 +161,12 @@ def _printed(rows: Sequence[NetworkFigures]) -> Iterator[str]:
             if said and figure.ratio:
                 interval = f"{said['speedup_low']:.2f} to {said['speedup_high']:.2f}"
                 extra = "" if figure.title == "engine" else f" ({figure.title})"
-                yield _row(
+                yield table_row(
                     [
                         row.title + extra,
                         str(row.threads),
                         f"{said['speedup']:.2f} ({interval})",
-                        _ratio(figure),
+                        ratio_cell(figure),
                         str(figure.facts["kernels"]),
                         f"{said['seconds']:.0f}",
                     ]
@@ -177,7 +187,8 @@ def _failures(rows: Sequence[NetworkFigures]) -> Iterator[str]:
         yield f"- {reason}: {'; '.join(where)}"
 
 
-def _ratio(figure: PeerFigure | None) -> str:
+def ratio_cell(figure: PeerFigure | None) -> str:
+    """Return a ratio with its interval as tables have it."""
     if figure is None:
         return ""
     if figure.ratio is None:
@@ -198,5 +209,6 @@ def _threads(count: int) -> str:
     return "1 thread" if count == 1 else f"{count} threads"
 
 
-def _row(cells: Sequence[str]) -> str:
+def table_row(cells: Sequence[str]) -> str:
+    """Return cells as a row of a Markdown table."""
     return f"| {' | '.join(cells)} |"

@@ -15,6 +15,7 @@ from networks.registry import NETWORKS
 from runtimes.runtime import Facts, RunOnce, RuntimeTask
 
 import aoe
+from aoe.om.file import read_manifest
 
 _OM = "tuned.om"
 _SEEDS = (1, 2)  # of inputs to tune and to check accuracy with; measured are those of seed 0
@@ -34,18 +35,20 @@ def build(task: RuntimeTask) -> Facts:
     for seed in _SEEDS:
         np.savez(sets / f"{seed}.npz", **sample_inputs(NETWORKS[task.network], seed=seed))
     command = [
-        *(sys.executable, "-m", "aoe", f"--model={task.model}", "--job_type=2", "--framework=5"),
+        *(sys.executable, "-m", "aoe", f"--model={task.model}", "--framework=5"),
+        f"--job_type={task.options.get('job_type', '2')}",
         *(f"--inputs={sets}", f"--output={task.folder / _OM}", f"--aicore_num={task.threads}"),
         *(f"--tuning_time_limit={task.budget_s}", "--progress_bar=off", "--seed=0", "--json"),
-        *(f"--{name}={value}" for name, value in task.options.items()),
+        *(f"--{name}={value}" for name, value in task.options.items() if name != "job_type"),
     ]
     environment = {**os.environ, "TUNE_BANK_PATH": str(bank)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"aoe ended with code {done.returncode}: {_told(done)}")
     summary = json.loads(done.stdout)["summary"]
-    kernels = sum(operator["in_model"] for operator in summary["operators"])
-    return {"kernels": kernels, "printed": {name: summary[name] for name in _KEPT}}
+    kernels = sum(operator["in_model"] for operator in summary.get("operators", ()))
+    printed = {name: summary[name] for name in _KEPT}
+    return {"kernels": kernels, "printed": printed, "memory": summary.get("memory")}
 
 
 def load(task: RuntimeTask) -> tuple[RunOnce, Facts]:
@@ -54,7 +57,8 @@ def load(task: RuntimeTask) -> tuple[RunOnce, Facts]:
         warnings.simplefilter("error", aoe.FallbackWarning)
         model = aoe.load(task.folder / _OM, threads=task.threads)
     feed = dict(task.inputs)
-    return lambda: model.run(None, feed), {}
+    uses = read_manifest(task.folder / _OM).subgraphs
+    return lambda: model.run(None, feed), {"forms": sum(len(use.op_names) for use in uses)}
 
 
 def _told(done: subprocess.CompletedProcess[str]) -> str:

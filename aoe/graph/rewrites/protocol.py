@@ -73,6 +73,8 @@ class RewriteRule:
         version: Counted up when the same graph is rewritten otherwise.
         find: Yields every match of a graph and what was refused; matches may overlap.
         is_divisible: True if parts of a match are matches again: a model may be cut there.
+        is_done_anyway: True if ONNX Runtime does the same when it loads a model: there is nothing
+            to choose.
     """
 
     name: str
@@ -83,6 +85,7 @@ class RewriteRule:
     version: int
     find: Callable[[ModelGraph], Iterable[Finding]]
     is_divisible: bool = False
+    is_done_anyway: bool = False
 
     def __post_init__(self) -> None:
         if self.exact != (self.tolerance == 0):

@@ -87,6 +87,7 @@ def find_subgraphs(
         uneven: True if batches may be cut into pieces of different size.
         blocked: True if ONNX Runtime has a layout of its own here.
     """
+    rules = {name: rule for name, rule in rules.items() if not rule.is_done_anyway}
     together = [
         found.edit.removed
         for rule in rules.values()

@@ -149,37 +149,82 @@ def vocoder_network(*, stages: int = 2, branches: int = 2, units: int = 3) -> on
     return net.model_of("x", [1, 4, 12], [net.node("Tanh", [last])])
 
 
+_LAYERS = (
+    *("c2f", "residual", "silu", "skip", "gate", "pow", "join"),
+    *("dense", "bottleneck", "pixels", "turned", "padded", "gelu", "normalized"),
+)
+
+
 def random_network(seed: int) -> onnx.ModelProto:
-    """Return a network of random layers, splits, joins and skips."""
+    """Return a network of random layers, splits, joins and skips; one in five is over time."""
     rng = random.Random(seed)
+    if seed % 5 == 4:
+        return vocoder_network(
+            stages=rng.randint(1, 2), branches=rng.randint(1, 3), units=rng.randint(1, 3)
+        )
     net = NetworkBuilder(seed=seed, batch=rng.choice([1, 2, 3, 4]))
     channels = rng.choice([8, 16, 24])
     x = net.conv("x", 4, channels)
     skips = []
-    for _ in range(rng.randint(2, 5)):
-        match rng.choice(["c2f", "residual", "silu", "skip", "gate", "pow", "join"]):
-            case "c2f":
-                x = net.c2f(x, channels)
-            case "residual":
-                x = net.residual(x, channels)
-            case "silu":
-                x = net.silu(net.conv(x, channels, channels, rng.choice([1, 3])))
-            case "skip":
-                skips.append(x)
-                x = net.conv(x, channels, channels)
-            case "gate":
-                gate = net.node("Sigmoid", [net.conv(net.mean(x), channels, channels, 1)])
-                x = net.node("Mul", [x, gate])
-            case "pow":
-                x = net.node("Pow", [x, net.constant(np.array(2, np.float32))])
-                x = net.node("Tanh", [x])
-            case "join":
-                both = net.node("Concat", [x, net.node("Relu", [x])], axis=1)
-                x = net.conv(both, 2 * channels, channels, 1)
+    for _ in range(rng.randint(2, 6)):
+        layer = rng.choice(_LAYERS)
+        if layer == "skip":
+            skips.append(x)
+            x = net.conv(x, channels, channels)
+        else:
+            x = _layer(net, rng, layer, x, channels)
     for skip in skips:
         x = net.node("Add", [x, skip])
     results = [net.mean(x)] if rng.random() < 0.5 else [x, net.mean(x)]
     return net.model("x", 4, rng.choice([6, 8]), results)
+
+
+def _layer(net: NetworkBuilder, rng: random.Random, layer: str, x: str, channels: int) -> str:
+    """Add a layer that keeps the shape, and return its result."""
+    match layer:
+        case "c2f":
+            return net.c2f(x, channels)
+        case "residual":
+            return net.residual(x, channels)
+        case "silu":
+            return net.silu(net.conv(x, channels, channels, rng.choice([1, 3])))
+        case "gate":
+            gate = net.node("Sigmoid", [net.conv(net.mean(x), channels, channels, 1)])
+            return net.node("Mul", [x, gate])
+        case "pow":
+            x = net.node("Pow", [x, net.constant(np.array(2, np.float32))])
+            return net.node("Tanh", [x])
+        case "dense":
+            more = net.conv(net.node("Relu", [x]), channels, 8)
+            both = net.node("Relu", [net.node("Concat", [x, more], axis=1)])
+            return net.conv(both, channels + 8, channels, 1)
+        case "bottleneck":
+            wide = net.node("Relu", [net.conv(x, channels, 2 * channels, 1)])
+            return net.conv(wide, 2 * channels, channels, 1)
+        case "pixels":
+            x = net.node(
+                "ConvTranspose", [x, net.weights(channels, channels, 2, 2)], strides=[2, 2]
+            )
+            return net.node("MaxPool", [x], kernel_shape=[2, 2], strides=[2, 2])
+        case "turned":
+            turned = net.node("Tanh", [net.node("Transpose", [x], perm=[0, 2, 3, 1])])
+            return net.node("Transpose", [turned], perm=[0, 3, 1, 2])
+        case "padded":
+            pads = net.constant(np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64))
+            wide = net.node("Pad", [x, pads], mode=rng.choice(["reflect", "constant"]))
+            return net.node("Conv", [wide, net.weights(channels, channels, 3, 3)])
+        case "gelu":
+            half, one, root = (
+                net.constant(np.array(value, np.float32)) for value in (0.5, 1.0, 2**0.5)
+            )
+            share = net.node("Add", [net.node("Erf", [net.node("Div", [x, root])]), one])
+            return net.node("Mul", [net.node("Mul", [x, share]), half])
+        case "normalized":
+            made = net.conv(x, channels, channels)
+            return net.node("InstanceNormalization", [made, *net.scales(channels)])
+        case _:
+            both = net.node("Concat", [x, net.node("Relu", [x])], axis=1)
+            return net.conv(both, 2 * channels, channels, 1)
 
 
 def graph_of(proto: onnx.ModelProto) -> ModelGraph:

@@ -9,16 +9,28 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 import pytest
-from support.engine.subgraphs import c2f_network, graph_of, piece_of, random_network, results_of
+from support.engine.subgraphs import (
+    NetworkBuilder,
+    c2f_network,
+    graph_of,
+    piece_of,
+    random_network,
+    results_of,
+)
 
 from aoe.bank.subgraph_record import AppliedRule, SubgraphStrategy
+from aoe.device.cpu.device import Cpu
 from aoe.execute.accuracy import compare_model_results
+from aoe.graph.model_graph import TensorInfo
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.chunks import chunkings
 from aoe.graph.subgraphs.forms import find_rewrites, form_of, tolerance_of
+from aoe.graph.subgraphs.neighbours import with_neighbours
 from aoe.graph.subgraphs.piece import Piece
+from aoe.graph.subgraphs.seams import join_seams
 from aoe.graph.subgraphs.splicing import Splice, splice
+from aoe.ort.static_shapes import infer_tensors
 from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import Subgraph, find_subgraphs
 
@@ -29,6 +41,10 @@ STRATEGIES = 4
 
 def _rules(*names: str) -> Mapping[str, RewriteRule]:
     return {name: RULES[name] for name in names}
+
+
+def _infer(proto: onnx.ModelProto) -> dict[str, TensorInfo]:
+    return infer_tensors(proto, Cpu().open_session)
 
 
 def _form(piece: Piece, strategy: SubgraphStrategy) -> onnx.ModelProto:
@@ -56,6 +72,17 @@ def _drawn(subgraph: Subgraph, rng: random.Random) -> set[SubgraphStrategy]:
 
 @pytest.mark.parametrize("seed", range(NETWORKS))
 def test_every_strategy_of_a_random_network_computes_the_same(seed: int) -> None:
+    _check_network(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(NETWORKS, 1000))
+def test_every_strategy_of_a_thousand_random_networks_computes_the_same(seed: int) -> None:
+    _check_network(seed)
+
+
+def _check_network(seed: int) -> None:
+    """Hold forms against their subgraph, alone and between neighbours, and the whole model."""
     rng = random.Random(seed)
     proto = random_network(seed)
     graph = graph_of(proto)
@@ -71,15 +98,30 @@ def test_every_strategy_of_a_random_network_computes_the_same(seed: int) -> None
             onnx.checker.check_model(form)
             tolerance = tolerance_of(strategy, RULES)
             _assert_alike(subgraph.piece.proto, form, tolerance, blocked=strategy.blocked)
+        place = with_neighbours(graph, subgraph.piece)
+        if not isinstance(form, str):
+            between = join_seams(place.with_form(form), place.proto, _infer)
+            onnx.checker.check_model(between)
+            _assert_alike(place.proto, between, max(1e-3, tolerance))
         worst = max(worst, tolerance)
         chosen += [
             Splice(piece=piece, form=again)
             for piece in subgraph.places
             if not isinstance(again := form_of(piece, strategy, RULES), str)
         ]
-    whole = splice(graph, chosen)
+    whole = join_seams(splice(graph, chosen), graph.proto, _infer)
     onnx.checker.check_model(whole)
     _assert_alike(proto, whole, max(1e-3, worst))
+
+
+def test_what_onnxruntime_does_anyway_is_not_tried() -> None:
+    net = NetworkBuilder()
+    sum_of_constants = net.node("Add", [net.scales(8)[0], net.scales(8)[1]])
+    x = net.node("InstanceNormalization", [net.conv("x", 4, 8), net.scales(8)[0], sum_of_constants])
+    graph = graph_of(net.model("x", 4, 8, [net.node("Relu", [x])]))
+    rules = _rules("constants-folded")
+    assert list(rules["constants-folded"].find(graph))
+    assert find_subgraphs(graph, rules, uneven=False, blocked=False).subgraphs == ()
 
 
 def test_form_applies_exactly_the_rules_asked_for() -> None:

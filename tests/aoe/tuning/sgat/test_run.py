@@ -5,6 +5,7 @@ Graphs are cut, rewritten and loaded for real; only times are scripted.
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import json
 import os
@@ -254,6 +255,45 @@ def test_every_rule_tried_is_told_with_node_names(run: Run) -> None:
     details = run.progress.texts("detail")
     assert any(text.startswith("convolution-split@1: matched Conv_") for text in details)
     assert any(text.startswith("mean-to-global-pool@1: matched ReduceMean_") for text in details)
+
+
+class _Killed(BaseException):
+    """What ends a process: no handler of the engine catches it."""
+
+
+def _dying_at(number: int) -> Callable[[ModelPart, ModelPart], float]:
+    """Script: the run is killed in its comparison of this number."""
+    asked = 0
+
+    def speedup(baseline: ModelPart, tuned: ModelPart) -> float:
+        nonlocal asked
+        asked += 1
+        if asked == number:
+            raise _Killed
+        return _by_splits(1.2)(baseline, tuned)
+
+    return speedup
+
+
+@pytest.mark.parametrize("number", range(1, 12))
+def test_run_that_is_killed_goes_on_where_it_was(run: Run, number: int) -> None:
+    run.script = _dying_at(number)
+    with contextlib.suppress(_Killed):
+        run.tune()
+    for file in (run.place / "out").glob("aoe_result_sgat_*.json"):
+        basic, *section = json.loads(file.read_text())
+        assert set(basic) == {"basic"} and len(section) <= 1
+    assert list(validate(run.place / "bank").findings) == []
+    stored = {file: file.read_bytes() for file in (run.place / "bank").rglob("*.json")}
+    run.script = _by_splits(1.2)
+    again = run.tune()
+    assert again.speedup == pytest.approx(1.2**3, rel=0.02)
+    assert list(validate(run.place / "bank").findings) == []
+    for file, content in stored.items():  # what was found is kept and not searched again
+        assert file.read_bytes().startswith(content.rstrip().removesuffix(b"]"))
+    kept = {tuned.subgraph.graph_id for tuned in again.subgraphs if not tuned.trials}
+    recorded = b"".join(stored.values()).decode()
+    assert {key for key in again.used_ids if key in recorded} <= kept
 
 
 def test_failed_run_has_no_section(run: Run) -> None:

@@ -1,0 +1,201 @@
+"""Subgraph tuning alone, operator tuning alone and both, against ONNX Runtime.
+
+    python benchmarks/subgraphs.py --smoke                  # does everything work: a minute or two
+    python benchmarks/subgraphs.py --budget 120             # ten networks, on a quiet machine
+    python benchmarks/subgraphs.py --networks hifigan densenet121 --rounds 15
+    python benchmarks/subgraphs.py --write-docs             # the table from the results
+
+The networks, the processes and the rounds are those of `peers.py`: each way of tuning starts with
+an empty bank and the same seconds, writes an `.om`, and is loaded in a process of its own; the four
+take turns in an order that changes from round to round. Runs can be ended and begun again at any
+time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from comparison.figures import NetworkFigures, PeerFigure, figures_of, geometric_mean, shared_rows
+from comparison.files import write_whole
+from comparison.prepared import PreparationError, PreparedNetwork
+from comparison.results import ResultsError, ResultsFile, environment, load_results, open_results
+from comparison.rounds import Comparison, RoundSettings, compare
+from comparison.tables import PAGE, facts_lines, put_between, ratio_cell, table_row
+from networks.registry import NETWORKS
+from runtimes.registry import BASELINE, PEERS
+from runtimes.runtime import Peer
+
+BEGIN, END = "<!-- subgraphs: begin -->", "<!-- subgraphs: end -->"
+AIMS: Mapping[str, float | None] = MappingProxyType(
+    {
+        "densenet121": 1.5,
+        "mobilenet_v3_large": 1.25,
+        "efficientnet_b0": 1.25,
+        "yolo_silu": 1.2,
+        "convnext_tiny": 1.25,
+        "iresnet50": 1.2,
+        "swin_tiny": 1.25,
+        "bert6": None,
+        "unet2d": 1.25,
+        "hifigan": None,
+    }
+)
+"""The networks, with the speed-up over ONNX Runtime that is aimed at with both ways of tuning."""
+_HERE = Path(__file__).resolve().parent
+_RESULTS = _HERE / "results" / "subgraphs.json"
+_WORK = _HERE.parent / "build" / "peers"
+_SMOKE = ("mobilenet_v3_large",)
+_ENGINE = PEERS["engine"]
+
+
+def _tuned(title: str, jobs: str) -> Peer:
+    return replace(_ENGINE, title=title, options={"job_type": jobs})
+
+
+WAYS: Mapping[str, Peer] = MappingProxyType(
+    {
+        BASELINE: PEERS[BASELINE],
+        "sgat": _tuned("SGAT", "sgat"),
+        "opat": _tuned("OPAT", "opat"),
+        "both": _tuned("SGAT, OPAT", "sgat,opat"),
+    }
+)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Measure, or write the documentation."""
+    arguments = _arguments(words)
+    try:
+        if arguments.write_docs:
+            write_docs(arguments.results, _HERE.parent / "docs")
+            return 0
+        with open_results(arguments.results) as results:
+            _run(arguments, results)
+    except ResultsError as error:
+        print(f"subgraphs: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+def _arguments(words: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--networks", nargs="+", default=list(AIMS), choices=list(AIMS))
+    parser.add_argument("--threads", type=int, default=min(2, environment()["cores"]))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--turn", type=float, default=0.5, help="seconds of one turn")
+    parser.add_argument("--budget", type=float, default=120.0, help="seconds of each tuning")
+    parser.add_argument("--results", type=Path, default=_RESULTS)
+    parser.add_argument("--work", type=Path, default=_WORK)
+    parser.add_argument("--again", action="store_true", help="measure what was measured before")
+    parser.add_argument("--smoke", action="store_true", help="one little network, few rounds")
+    parser.add_argument("--write-docs", action="store_true", help="docs/benchmarks.md from results")
+    arguments = parser.parse_args(words)
+    if arguments.smoke:
+        arguments.networks = list(_SMOKE)
+        arguments.rounds, arguments.turn, arguments.budget = 2, 0.02, 5.0
+        if arguments.results == _RESULTS:
+            arguments.results = arguments.work / "subgraphs-smoke.json"
+    if arguments.threads < 1 or arguments.rounds < 1 or arguments.turn <= 0 or arguments.budget < 0:
+        parser.error("--threads and --rounds must be at least 1, --turn above 0, --budget from 0")
+    return arguments
+
+
+def _run(arguments: argparse.Namespace, results: ResultsFile) -> None:
+    settings = RoundSettings(
+        rounds=arguments.rounds, turn_s=arguments.turn, budget_s=arguments.budget
+    )
+    wanted = {"rounds": settings.rounds, "turn_s": settings.turn_s, "budget_s": settings.budget_s}
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    here = environment()
+    runtime = str(here["versions"]["onnxruntime"])
+    versions = {name: runtime if name == BASELINE else here["engine"] for name in WAYS}
+    for name in arguments.networks:
+        record = results.find(name, arguments.threads)
+        if record is not None and record["settings"] == wanted and not arguments.again:
+            _say(name, "measured before")
+            continue
+        try:
+            network = PreparedNetwork.make(name, arguments.work / name)
+        except PreparationError as error:
+            _say(name, f"cannot be prepared: {error}")
+            continue
+        comparison = Comparison(
+            network=network, threads=arguments.threads, peers=WAYS, versions=versions, roof=None
+        )
+        results.put(compare(comparison, settings, lambda text, name=name: _say(name, text)))
+
+
+def _say(where: str, text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {where}: {text}", file=sys.stderr, flush=True)
+
+
+# ---- the page ----
+
+
+def write_docs(results: Path, docs: Path) -> None:
+    """Replace the table in the page.
+
+    Raises:
+        ResultsError: the results cannot be read, or the page has no markers.
+    """
+    document = load_results(results)
+    page = docs / PAGE
+    write_whole(page, put_between(page, BEGIN, END, table(document, results.name)))
+
+
+def table(document: Mapping[str, Any], file: str) -> str:
+    """Return where the figures were taken, and a row for each network, as Markdown."""
+    rows = figures_of(document)
+    lines = "\n".join(_rows(rows))
+    return f"{facts_lines(document, rows, file)}\n\n{lines}\n"
+
+
+def _rows(rows: Sequence[NetworkFigures]) -> Iterator[str]:
+    aims = {NETWORKS[name].title: aim for name, aim in AIMS.items()}
+    ways = [name for name in WAYS if name != BASELINE]
+    heads = ["network", "ORT ms", *(WAYS[name].title for name in ways)]
+    heads += ["aim", "forms, kernels of both", "memory of both"]
+    yield table_row(heads)
+    yield table_row(["---"] * len(heads))
+    for row in rows:
+        baseline, both = row.peers.get(BASELINE), row.peers.get("both")
+        call = f"{baseline.call_ms:.2f}" if baseline and baseline.call_ms else "failed"
+        aim = aims.get(row.title)
+        yield table_row(
+            [
+                row.title,
+                call,
+                *(ratio_cell(row.peers.get(name)) for name in ways),
+                "" if aim is None else f"{aim:g}",
+                _contents(both),
+                _memory(both),
+            ]
+        )
+    shared = shared_rows(rows, ways)
+    means = [geometric_mean(shared, name) for name in ways]
+    cells = [f"**{mean[0]:.2f}**" if mean else "" for mean in means]
+    yield table_row([f"**geometric mean** of {len(shared)}", "", *cells, "", "", ""])
+
+
+def _contents(both: PeerFigure | None) -> str:
+    if both is None or both.failure:
+        return "-"
+    return f"{both.facts.get('forms', 0)}, {both.facts.get('kernels', 0)}"
+
+
+def _memory(both: PeerFigure | None) -> str:
+    """Return the peak of the tuned model over that of the imported one, as `aoe` measured it."""
+    found = both.facts.get("memory") if both is not None else None
+    peaks = [found[side]["peak_bytes"] for side in ("tuned", "untuned")] if found else [None]
+    return f"{peaks[0] / peaks[1]:.2f}" if all(peaks) else "-"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
