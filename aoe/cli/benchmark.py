@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from aoe.cli.options import (
     InputFiles,
     InputSets,
     JsonFlag,
+    OperatorsOption,
     SeedOption,
     finish,
     given_inputs,
@@ -49,6 +51,7 @@ def command(
         str | None,
         typer.Option("--input_shape", help="For .onnx files with open shapes, or one of an .om."),
     ] = None,
+    custom_ops_library: OperatorsOption = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,
     seed: SeedOption = 0,
@@ -84,7 +87,8 @@ def command(
         else:
             baseline = model_part(versus, scratch / "b", input_shape, first)
             name = str(versus)
-        device = _device(model)
+        operators = custom_ops_library or ()
+        device = _device(model, operators)
         target = device.describe(threads)
         if unmet := unmet_cores(threads, target.core_num):
             say(f"warning: {unmet}")
@@ -154,7 +158,7 @@ def _case(file: Path, manifest: Manifest, input_shape: str | None, given: InputS
         OptionError: the file has no such shape.
     """
     from aoe.entry.input_shapes import parse_input_shape
-    from aoe.om.cases import cases_text, find_case
+    from aoe.om.cases import asked_case
 
     if input_shape is None and given is None:
         say(f"{file} holds several shapes; timed is {shapes_text(manifest.cases[0].shapes)}")
@@ -163,23 +167,20 @@ def _case(file: Path, manifest: Manifest, input_shape: str | None, given: InputS
     if given is not None:
         files = given.files_of(list(manifest.cases[0].shapes))
         shapes |= {name: array.load().shape for name, array in files.items()}
-    number = find_case(manifest, {**manifest.cases[0].shapes, **shapes})
-    if number is None:
-        raise OptionError(
-            "--input_shape",
-            f"{file} has no kernels for these shapes",
-            got=shapes_text(shapes),
-            expected=cases_text(manifest),
-        )
-    return number
+    return asked_case(file, manifest, shapes)
 
 
-def _device(model: Path) -> Device:
+def _device(model: Path, operators: Sequence[Path]) -> Device:
     """Return what a model runs on: an `.om` on the kind of device it was tuned for."""
     from aoe.device.registry import default_device, device_of
     from aoe.om.file import read_manifest
+    from aoe.om.loading import check_operators
 
-    return device_of(read_manifest(model).soc_version) if _is_om(model) else default_device()
+    if not _is_om(model):
+        return default_device().with_operators(operators)
+    manifest = read_manifest(model)
+    check_operators(model, manifest, operators)
+    return device_of(manifest.soc_version).with_operators(operators)
 
 
 def _is_om(file: Path) -> bool:

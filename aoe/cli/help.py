@@ -20,6 +20,7 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--dynamic_image_size",
         "--dynamic_dims",
         "--out_nodes",
+        "--custom_ops_library",
         "--input",
         "--inputs",
         "--soc_version",

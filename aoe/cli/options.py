@@ -79,6 +79,14 @@ OutNodesOption = Annotated[
         help='Cut the model off at these results first: "conv1:0;relu2:0".',
     ),
 ]
+OperatorsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--custom_ops_library",
+        metavar="FILE.so",
+        help="Library of operators ONNX Runtime does not have; several times for several.",
+    ),
+]
 SocVersionOption = Annotated[
     str | None,
     typer.Option("--soc_version", metavar="NAME", help="Target; default is this CPU."),

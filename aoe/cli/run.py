@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aoe.cli.options import InputFiles, JsonFlag, SeedOption, Threads, finish, given_inputs
+from aoe.cli.options import (
+    InputFiles,
+    JsonFlag,
+    OperatorsOption,
+    SeedOption,
+    Threads,
+    finish,
+    given_inputs,
+)
 from aoe.errors import OutputError
 from aoebank import say
 
@@ -27,6 +35,7 @@ def command(
     output: Annotated[
         Path | None, typer.Option("--output", help="Directory for the results, NAME.npy each.")
     ] = None,
+    custom_ops_library: OperatorsOption = None,
     threads: Threads = None,
     seed: SeedOption = 0,
     as_json: JsonFlag = False,
@@ -39,7 +48,7 @@ def command(
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        model = aoe.load(om, threads=threads)
+        model = aoe.load(om, threads=threads, custom_ops_library=custom_ops_library or ())
         given = ModelInputs(sets=given_inputs(inputs, None), seed=seed)
         feed = given.first(model.session if given.sets else model.example_session)
         session = model.session_for({name: array.shape for name, array in feed.items()})

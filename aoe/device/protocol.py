@@ -80,6 +80,10 @@ class Device(Protocol):
         """Return what the runtime calls its part for this device."""
         ...
 
+    def with_operators(self, libraries: Sequence[Path]) -> Device:
+        """Return this device, whose sessions know the operators of these libraries too."""
+        ...
+
     def check_kernel(self, source: KernelSource) -> None:
         """Look at the schedule of a kernel without compiling it.
 

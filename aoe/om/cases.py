@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from aoe.errors import OfflineModelError
+from aoe.errors import OfflineModelError, OptionError
 from aoe.graph.weights import WeightStore
 from aoe.om.file import (
     FALLBACK,
@@ -99,6 +99,23 @@ def case_manifest(manifest: Manifest, number: int) -> Manifest:
         accuracy=case.accuracy,
         subgraphs=case.subgraphs,
     )
+
+
+def asked_case(file: Path, manifest: Manifest, shapes: Shapes) -> int:
+    """Return the number of the case with these shapes; inputs that are not named are the first's.
+
+    Raises:
+        OptionError: the file has no such shapes.
+    """
+    number = find_case(manifest, {**manifest.cases[0].shapes, **shapes})
+    if number is None:
+        raise OptionError(
+            "--input_shape",
+            f"{file} has no kernels for these shapes",
+            got=shapes_text(shapes),
+            expected=cases_text(manifest),
+        )
+    return number
 
 
 def take_out(directory: Path, manifest: Manifest, number: int) -> Manifest:

@@ -85,7 +85,11 @@ _CASE_TYPES = _object(
     },
 )
 _MANIFEST_TYPES = _object(
-    {**_TUNED_MEMBERS, "cases": {"type": "array", "items": _CASE_TYPES}},
+    {
+        **_TUNED_MEMBERS,
+        "cases": {"type": "array", "items": _CASE_TYPES},
+        "operators": {"type": "array", "items": _object({}, {"path": _TEXT, "sha256": _TEXT})},
+    },
     {
         "name": _TEXT,
         "model_sha256": _TEXT,
@@ -121,6 +125,14 @@ class SubgraphUse:
     strategy: str
     bank_file: str
     op_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorLibrary:
+    """A library of operators the model needs: where it was when the model was tuned, its sha256."""
+
+    path: str
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +177,7 @@ class Manifest:
         subgraphs: Those in another form than the imported model has.
         cases: What there is for each of several shapes; then there are no kernels and subgraphs
             of the file itself, and its digest is that of the model with open shapes.
+        operators: Libraries of operators the model needs, which are not in the file.
     """
 
     name: str
@@ -180,6 +193,7 @@ class Manifest:
     accuracy: str = ""
     subgraphs: tuple[SubgraphUse, ...] = ()
     cases: tuple[ShapeCase, ...] = ()
+    operators: tuple[OperatorLibrary, ...] = ()
 
     @property
     def kernel_count(self) -> int:
@@ -204,8 +218,9 @@ def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None
     parts = [name for name in known if (directory / name).exists()]
     digests = {name: digest_of(directory / name) for name in parts}
     members = asdict(manifest) | {"parts": digests}
-    if not manifest.cases:
-        del members["cases"]
+    for name in ("cases", "operators"):
+        if not members[name]:
+            del members[name]
     schema = CASES_SCHEMA if manifest.cases else SCHEMA
     text = json.dumps({"schema": schema, **members}, indent=1)
     try:
@@ -251,6 +266,9 @@ def _parse_manifest(file: Path, value: Mapping[str, Any]) -> Manifest:
         "core_num": int(value["core_num"]),  # 2.0 is an integer in JSON
         "nchwc_block": int(value["nchwc_block"]),
         "cases": tuple(map(_parse_case, value.get("cases", ()))),
+        "operators": tuple(
+            OperatorLibrary(**_known(OperatorLibrary, item)) for item in value.get("operators", ())
+        ),
     }
     manifest = Manifest(**{**_known(Manifest, value), **parsed})
     needed = [case_parts(at)[0] for at in range(len(manifest.cases))] or [MODEL]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,7 @@ from aoe.om.file import (
     WEIGHTS,
     Manifest,
     case_parts,
+    digest_of,
     read_manifest,
     unpack_part,
 )
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from aoe.device.protocol import Device
+
+
+OperatorFiles = str | Path | Sequence[str | Path]
 
 
 class FallbackWarning(UserWarning):
@@ -99,22 +103,37 @@ class OfflineModel:
         return list(self.session.get_outputs())
 
 
-def load(file: str | Path, *, threads: int | None = None) -> OfflineModel:
+def load(
+    file: str | Path,
+    *,
+    threads: int | None = None,
+    custom_ops_library: OperatorFiles = (),
+) -> OfflineModel:
     """Load a tuned model; warn and load its untuned form where the kernels do not fit.
 
     Args:
         file: An `.om` file.
         threads: Intra-op threads, at most the cores there are; default is what it was tuned for.
+        custom_ops_library: The library, or libraries, with operators ONNX Runtime does not have,
+            of a model that was tuned with such.
 
     Raises:
-        OptionError: `threads` is less than 1.
+        OptionError: `threads` is less than 1, a library cannot be loaded, or the model needs one
+            and none is given.
         OfflineModelError: the file is not a tuned model, or its untuned model is damaged too.
     """
     if threads is not None and threads < 1:
         raise OptionError("threads", "no number of threads", got=threads, expected="1 or more")
-    model, count = open_offline_model(Path(file), threads=threads)
+    given = (
+        [custom_ops_library] if isinstance(custom_ops_library, str | Path) else custom_ops_library
+    )
+    model, count = open_offline_model(
+        Path(file), threads=threads, operators=[Path(library) for library in given]
+    )
     if unmet := unmet_cores(threads, count):
         warnings.warn(unmet, stacklevel=2)
+    for doubt in _doubts(model.manifest, given):
+        warnings.warn(f"{file}: {doubt}", stacklevel=2)
     if reason := model.fallback_reason:
         warnings.warn(f"{file}: running the untuned model: {reason}", FallbackWarning, stacklevel=2)
     return model
@@ -124,6 +143,7 @@ def open_offline_model(
     file: Path,
     *,
     threads: int | None,
+    operators: Sequence[Path] = (),
     adjust: Callable[[ort.SessionOptions], None] = lambda options: None,
 ) -> tuple[OfflineModel, int]:
     """Return a tuned model, or its untuned form, and the threads it runs on.
@@ -131,14 +151,20 @@ def open_offline_model(
     Args:
         file: An `.om` file.
         threads: As for `load`.
+        operators: Libraries of operators the model needs.
         adjust: Changes the options of its sessions.
 
     Raises:
         OfflineModelError: as for `load`.
     """
+    from aoe.ort.custom_operators import try_operators
+
     with ExitStack() as cleanup:
-        parts = _unpacked(file, read_manifest(file), cleanup)
-        device = device_of(parts.manifest.soc_version)
+        manifest = read_manifest(file)
+        check_operators(file, manifest, operators)
+        try_operators(operators)
+        parts = _unpacked(file, manifest, cleanup)
+        device = device_of(manifest.soc_version).with_operators(operators)
         count = min(threads or parts.manifest.core_num, device.describe().core_num)
         open_part = partial(_open_part, device, count, adjust)
         if parts.manifest.cases:
@@ -149,6 +175,32 @@ def open_offline_model(
             parts.keep_with(session)
             sessions = OneSession(session)
     return OfflineModel(parts.manifest, sessions, reason), count
+
+
+def check_operators(file: Path, manifest: Manifest, given: Sequence[Path]) -> None:
+    """Refuse a model that needs operators of other libraries where none is given.
+
+    Raises:
+        OptionError: none is.
+    """
+    if manifest.operators and not given:
+        needed = ", ".join(library.path for library in manifest.operators)
+        raise OptionError(
+            "custom_ops_library",
+            f"{file} needs operators of another library",
+            expected=needed,
+            hint="give the file: --custom_ops_library=FILE.so, aoe.load(..., custom_ops_library=)",
+        )
+
+
+def _doubts(manifest: Manifest, given: Sequence[str | Path]) -> Iterator[str]:
+    """Yield what is odd about libraries of operators: other ones than it was tuned with."""
+    if not manifest.operators:
+        return
+    known = {library.sha256 for library in manifest.operators}
+    for library in map(Path, given):
+        if digest_of(library) not in known:
+            yield f"it was tuned with another library of operators than {library}"
 
 
 OpenPart = Callable[[ModelPart], "ort.InferenceSession"]

@@ -16,6 +16,8 @@ from aoe.errors import RunError
 OpenSession = Callable[[bytes | Path, ort.SessionOptions], ort.InferenceSession]
 """How a device loads a model."""
 
+_UNKNOWN_OPERATOR = "is not a registered function/op"  # ONNX Runtime's words
+_OPERATORS_HINT = "name the library that has the operator: --custom_ops_library=FILE.so"
 _FATAL_LEVEL = 4  # failures arrive as exceptions; the log would repeat them
 
 
@@ -79,7 +81,8 @@ def create_session(
         return ort.InferenceSession(source, options, providers=[provider], enable_fallback=0)
     except Exception as error:
         where = "model" if isinstance(model, bytes) else str(model)
-        raise RunError(where, f"ONNX Runtime cannot load it: {error}") from error
+        hint = _OPERATORS_HINT if _UNKNOWN_OPERATOR in str(error) else None
+        raise RunError(where, f"ONNX Runtime cannot load it: {error}", hint=hint) from error
 
 
 def run_session(

@@ -16,6 +16,7 @@ from aoe.errors import RunError
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
 from aoe.graph.rewrite import InlinedModel, inline_kernels
+from aoe.om.cases import Shapes, asked_case, take_out
 from aoe.om.file import FALLBACK, MODEL, Manifest, unpack
 from aoe.om.loading import tuned_part, unfit_reason
 from aoe.ort.inputs import ModelInputs
@@ -78,13 +79,15 @@ def open_subject(
         AoeError: it cannot be read, or not be run on this machine.
     """
     if source.path.suffix == OM_SUFFIX:
-        return _open_tuned(source.path, scratch, threads)
+        return _open_tuned(source.path, source.shapes, scratch, threads)
     imported = find_entry(framework, source).load(source).proto
     return _optimized(default_device(), imported, imported, scratch, threads)
 
 
-def _open_tuned(file: Path, scratch: Path, threads: int | None) -> ProfileSubject:
+def _open_tuned(file: Path, shapes: Shapes, scratch: Path, threads: int | None) -> ProfileSubject:
     manifest = unpack(file, scratch)
+    if manifest.cases:
+        manifest = take_out(scratch, manifest, asked_case(file, manifest, shapes))
     reason = unfit_reason(manifest)
     if reason:
         raise RunError(str(file), f"its kernels do not fit this machine: {reason}")

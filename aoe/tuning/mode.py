@@ -86,6 +86,7 @@ class TuneSettings:
         shape_cases: Several such texts, for a model that is tuned for each of them; else none.
         out_nodes: Results the model is cut off at, as `node:0` or by their names; none for the
             outputs it has.
+        operators: Libraries of operators ONNX Runtime does not have.
         inputs: Arrays the model is run on; none for made-up ones.
         output: Directory or `.om` file for the results; None for the workspace.
         soc_version: Requested target, or None for this machine.
@@ -117,6 +118,7 @@ class TuneSettings:
     input_shape: str | None = None
     shape_cases: tuple[str, ...] = ()
     out_nodes: tuple[str, ...] = ()
+    operators: tuple[Path, ...] = ()
     inputs: tuple[InputSet, ...] = ()
     output: Path | None = None
     soc_version: str | None = None

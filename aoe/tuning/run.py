@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aoe.device.registry import device_of
 from aoe.errors import OptionError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from aoe.gradients.training import TrainingProgram
+    from aoe.om.loading import OperatorFiles
     from aoe.ort.inputs import InputSet
 
     InputArrays = Mapping[str, ArrayLike]
@@ -108,6 +109,7 @@ def tune(
     weight: str | os.PathLike[str] | None = None,
     input_shape: GivenShapes | None = None,
     out_nodes: str | None = None,
+    custom_ops_library: OperatorFiles = (),
     inputs: GivenInputs | None = None,
     bank: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
@@ -152,6 +154,7 @@ def tune(
             each, and the tuned model holds all of them.
         out_nodes: Results the model is cut off at before it is tuned, `"conv1:0;relu2:0"`, or
             their own names; None for the outputs it has.
+        custom_ops_library: The library, or libraries, with operators ONNX Runtime does not have.
         inputs: What the model is run on while it is judged: arrays by input name, a sequence of
             such sets, or a directory of them as `--inputs` takes it; None for made-up values.
         bank: Root of the bank, made if it is missing; None for what `TUNE_BANK_PATH` and the
@@ -196,9 +199,6 @@ def tune(
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
     """
-    from aoe.entry.outputs import parse_out_nodes
-    from aoe.tuning.cases.given import given_cases
-
     env, cwd = environment(), Path.cwd()
     given = {
         "job_type": job_type,
@@ -222,8 +222,7 @@ def tune(
             model=_subject(model, scratch),
             framework=framework,
             weight=Path(weight) if weight is not None else None,
-            **given_cases(_shape_texts(input_shape)),
-            out_nodes=parse_out_nodes(out_nodes),
+            **_model_members(input_shape, out_nodes, custom_ops_library),
             inputs=_input_sets(inputs, scratch),
             output=Path(output) if output is not None else None,
             lookup_only=lookup_only,
@@ -353,6 +352,21 @@ def _input_sets(
     if isinstance(given, str | os.PathLike):
         return read_input_sets(Path(given), what)
     return save_input_sets(given, scratch.enter_context(ScratchFolder("inputs")))
+
+
+def _model_members(
+    shapes: GivenShapes | None, out_nodes: str | None, operators: OperatorFiles
+) -> dict[str, Any]:
+    """Return the settings that say what of a model is tuned, and for which shapes."""
+    from aoe.entry.outputs import parse_out_nodes
+    from aoe.tuning.cases.given import given_cases
+
+    libraries = [operators] if isinstance(operators, str | Path) else operators
+    return {
+        **given_cases(_shape_texts(shapes)),
+        "out_nodes": parse_out_nodes(out_nodes),
+        "operators": tuple(map(Path, libraries)),
+    }
 
 
 def _shape_texts(given: GivenShapes | None) -> list[str]:

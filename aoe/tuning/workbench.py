@@ -26,6 +26,8 @@ from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.folders.turns import Turns
+from aoe.om.file import OperatorLibrary, digest_of
+from aoe.ort.custom_operators import try_operators
 from aoe.ort.inputs import ModelInputs
 from aoe.results.files import BANK_FOLDER, result_name, timestamp_of
 from aoe.settings import cache_limit, cache_path, lock_path, work_path
@@ -83,6 +85,7 @@ class Workbench:
         stopwatch: Of the run.
         chosen: The graph an earlier mode of the run has chosen, None if none did.
         objects: Compiled kernels of earlier runs, None where none are kept.
+        operators: Libraries of operators the model needs.
     """
 
     settings: TuneSettings
@@ -99,6 +102,7 @@ class Workbench:
     stopwatch: Stopwatch
     objects: ObjectCache | None = None
     chosen: ChosenGraph | None = None
+    operators: tuple[OperatorLibrary, ...] = ()
 
     @property
     def start(self) -> onnx.ModelProto:
@@ -136,6 +140,8 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     source = _source(context, job)
     entry = find_entry(settings.framework, source)
     device, target = resolve_target(settings.soc_version, settings.core_num)
+    device = device.with_operators([cwd / library for library in settings.operators])
+    operators = _operators(settings, cwd)
     settings.precision.check(target)
     root, built_in = bank_root(env, cwd), built_in_bank(env, cwd)
     toolchain = find_toolchain(env)
@@ -147,12 +153,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
         given.check(model.proto)
     places = _places(context, model.name, job)
     context.progress.step(f"{job.words} of {source.path.name}")
-    if unmet := unmet_cores(settings.core_num, target.core_num):
-        context.progress.warn(unmet)
-    if target.doubt:
-        context.progress.step(f"named {target.soc_version} after its features: {target.doubt}")
-    if model.doubt:
-        context.progress.warn(model.doubt)
+    _tell_doubts(context, target, model)
     turns = Turns(lock_path(env), device.cores(), context.progress.warn)
     versions = library_versions()
     for folder in sweep_scratch():
@@ -176,7 +177,30 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             stopwatch=stopwatch,
             objects=object_cache(settings, env, cwd, target),
             chosen=chosen_before(context.earlier),
+            operators=operators,
         )
+
+
+def _tell_doubts(context: TuneContext, target: Target, model: ImportedModel) -> None:
+    if unmet := unmet_cores(context.settings.core_num, target.core_num):
+        context.progress.warn(unmet)
+    if target.doubt:
+        context.progress.step(f"named {target.soc_version} after its features: {target.doubt}")
+    if model.doubt:
+        context.progress.warn(model.doubt)
+
+
+def _operators(settings: TuneSettings, cwd: Path) -> tuple[OperatorLibrary, ...]:
+    """Return the libraries of operators of a run, which can be loaded.
+
+    Raises:
+        OptionError: one cannot.
+    """
+    try_operators([cwd / library for library in settings.operators])
+    return tuple(
+        OperatorLibrary(path=str(library), sha256=digest_of(cwd / library))
+        for library in settings.operators
+    )
 
 
 def _source(context: TuneContext, job: JobType) -> ModelSource:

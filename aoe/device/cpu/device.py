@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,13 @@ _PROVIDER = "CPUExecutionProvider"
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """This machine's CPU; see `Device` for what each method is for."""
+    """This machine's CPU; see `Device` for what each method is for.
+
+    Attributes:
+        operators: Libraries of operators ONNX Runtime does not have.
+    """
+
+    operators: tuple[Path, ...] = ()
 
     def describe(self, core_num: int | None = None) -> Target:
         """Describe this machine's CPU."""
@@ -77,13 +83,19 @@ class Cpu:
         self, model: bytes | Path, options: ort.SessionOptions
     ) -> ort.InferenceSession:
         """Load a model into ONNX Runtime."""
+        from aoe.ort.custom_operators import register_operators
         from aoe.ort.sessions import create_session
 
+        register_operators(options, self.operators)
         return create_session(model, options, _PROVIDER)
 
     def provider(self) -> str:
         """Return the name of ONNX Runtime's CPU provider."""
         return _PROVIDER
+
+    def with_operators(self, libraries: Sequence[Path]) -> Cpu:
+        """Return the CPU, whose sessions know the operators of these libraries too."""
+        return replace(self, operators=tuple(libraries))
 
     def check_kernel(self, source: KernelSource) -> None:
         """Apply the steps to the pipeline."""

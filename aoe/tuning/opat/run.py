@@ -272,6 +272,7 @@ def _write_model(
         cpu_features=required_features([kernel.source for kernel in judgement.kept], target),
         nchwc_block=bench.runner.device.channel_block(),
         versions=dict(bench.versions),
+        operators=bench.operators,
         kernels=tuple(_use(kernel, bank) for kernel in judgement.kept),
         parts={},
         precision=lowest_precision(judgement.kept),

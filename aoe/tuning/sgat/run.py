@@ -345,6 +345,7 @@ def _write_model(bench: Workbench, bank: SubgraphBank, chosen: ChosenGraph | Non
         cpu_features=(),
         nchwc_block=bench.runner.device.channel_block(),
         versions=dict(bench.versions),
+        operators=bench.operators,
         kernels=(),
         parts={},
         subgraphs=uses,

@@ -25,7 +25,7 @@ def test_results_that_are_no_tensors_are_told_and_saved(
     options = session_options(threads=1, optimize=True)
     session = open_session(results_net().SerializeToString(), options)
     model = OfflineModel(make_manifest(), OneSession(session), "")
-    monkeypatch.setattr(aoe, "load", lambda om, threads: model)
+    monkeypatch.setattr(aoe, "load", lambda om, **_: model)
     np.save(tmp_path / "in.npy", np.arange(32, dtype=np.float32).reshape(4, 8))
     arguments = ["run", "net.om", "--input", str(tmp_path / "in.npy"), "--json"]
     assert app_module.run_app(app_module.app, [*arguments, "--output", str(tmp_path / "out")]) == 0
