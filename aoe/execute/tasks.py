@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,8 @@ from aoe.workload import workload_from_json
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-_LEAST_PAIRS_OF_A_ROUND = 6
+PAIRS_OF_TWO_ROUNDS = 12
+"""From so many pairs on, a comparison is made in two rounds."""
 _KERNEL_TIMEOUT_S = 60.0
 
 
@@ -63,10 +65,13 @@ class ComparisonTerms:
         tolerance: Largest error of a result, relative to its largest magnitude; 0 for equal bits.
         bytes_around: What passes through the caches before each run, as the rest of a model
             would; 0 for a whole model.
+        tuned_first: Which model is loaded first, in one round; None for either, where there are
+            pairs enough for two rounds.
     """
 
     tolerance: float = MODEL_TOLERANCE
     bytes_around: int = 0
+    tuned_first: bool | None = None
 
 
 WHOLE_MODELS = ComparisonTerms()
@@ -100,7 +105,7 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         inputs: ModelInputs,
         terms: ComparisonTerms = WHOLE_MODELS,
     ) -> ModelComparison:
-        return _compare_models(setup, pairs, (baseline, tuned), policy, inputs, terms)
+        return compare_parts(setup, pairs, (baseline, tuned), policy, inputs, terms)
 
     def run_model(part: ModelPart, inputs: ModelInputs) -> list[list[Any]]:
         session = _open(setup, part)
@@ -192,7 +197,7 @@ def _compile_kernel(
     return ""
 
 
-def _compare_models(
+def compare_parts(
     setup: WorkerSetup,
     pairs: QuietPairs,
     models: tuple[ModelPart, ModelPart],
@@ -206,15 +211,17 @@ def _compare_models(
     session loaded first tends to get the better place: the same model against itself read 0.96
     to 1.02 with one order of loading, far outside the interval of its pairs.
     """
-    rounds = 2 if policy.pairs_max >= _LEAST_PAIRS_OF_A_ROUND * 2 else 1
+    orders = (False, True) if policy.pairs_max >= PAIRS_OF_TWO_ROUNDS else (False,)
+    if terms.tuned_first is not None:
+        orders = (terms.tuned_first,)
     share = replace(
         policy,
-        pairs_min=math.ceil(policy.pairs_min / rounds),
-        pairs_max=math.ceil(policy.pairs_max / rounds),
+        pairs_min=math.ceil(policy.pairs_min / len(orders)),
+        pairs_max=math.ceil(policy.pairs_max / len(orders)),
     )
     found = [
-        _compare_once(setup, pairs, models, share, inputs, terms, tuned_first=bool(number))
-        for number in range(rounds)
+        _compare_once(setup, pairs, models, share, inputs, terms, tuned_first=tuned_first)
+        for tuned_first in orders
     ]
     deviation = reduce(worse_of, (comparison.deviation for comparison in found))
     measurement = Measurement(
@@ -243,20 +250,19 @@ def _compare_once(
     opened = [_open_and_run(setup, part, inputs) for part in parts]
     sessions = [session for session, _ in opened]
     reference, actual = reversed(sessions) if tuned_first else sessions
-    deviation = reduce(
-        worse_of,
-        (
-            compare_model_results(
-                run_session(reference, feed),
-                run_session(actual, feed),
-                models[1].precision,
-                tolerance=terms.tolerance,
-            )
-            for feed in inputs.feeds(reference)
-        ),
-    )
-    feed = inputs.first(reference)
-    runs = [bound_run(session, feed) for session in sessions]
+    first = inputs.first(reference)
+    expected, found = run_session(reference, first), run_session(actual, first)
+    runs = [
+        bound_run(session, first, found if session is actual else expected) for session in sessions
+    ]
+
+    def compared(left: Sequence[Any], right: Sequence[Any]) -> Deviation:
+        return compare_model_results(left, right, models[1].precision, tolerance=terms.tolerance)
+
+    deviation = compared(expected, found)
+    for feed in islice(inputs.feeds(reference), 1, None):
+        worse = compared(run_session(reference, feed), run_session(actual, feed))
+        deviation = worse_of(deviation, worse)
     samplers = paired_samplers(
         setup.device.timer, runs[0], runs[1], policy.sample_min_us, **_surroundings(setup, terms)
     )

@@ -13,7 +13,7 @@ from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.accuracy import Deviation, worse_of
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
-from aoe.execute.tasks import ModelComparison
+from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms, ModelComparison
 from aoe.measurement import (
     Measurement,
     MeasurePolicy,
@@ -25,7 +25,14 @@ from aoe.measurement import (
 from aoe.measurement.memory import median_memory
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.judging.candidates import P, VariantWriter
-from aoe.tuning.judging.reserve import NO_COSTS, PROCESSES, ModelCosts, hurried, one_process_of
+from aoe.tuning.judging.reserve import (
+    HURRIED_PROCESSES,
+    NO_COSTS,
+    PROCESSES,
+    ModelCosts,
+    hurried,
+    one_process_of,
+)
 from aoe.tuning.policies import single_run_policy
 
 _TIMEOUT_S = 600.0
@@ -100,6 +107,11 @@ class ModelComparer(Generic[P]):
         return self._costs.comparison_s(self._screen)
 
     @property
+    def is_hurried(self) -> bool:
+        """True if there is no time for all processes of the final comparison."""
+        return self.left_s() < PROCESSES * self._costs.comparison_s(self._final)
+
+    @property
     def least_s(self) -> float:
         """Seconds without which nothing can be proven."""
         return (_LEAST_PROCESSES + 1) * self._costs.comparison_s(hurried(self._final))
@@ -157,8 +169,10 @@ class ModelComparer(Generic[P]):
         what counts as a sample is a process: the interval is Student's, of the logarithms of
         their medians.
 
-        Where the time limit allows for fewer processes, fewer there are; the interval is wider
-        then. With less than two, nothing can be said.
+        Where the time limit does not allow for all of them, each loads both models once instead
+        of twice, every other one the tuned one first: what the order does to the figures is no
+        noise then, and is taken out where there are four. With less than two processes nothing
+        can be said.
 
         Args:
             kept: Parts the model has.
@@ -168,10 +182,10 @@ class ModelComparer(Generic[P]):
             Analysis, 5th ed., section 9.5.2).
         """
         tuned = self._assembly.write_model(kept)
-        found = self._in_processes(baseline or self._assembly.untuned, tuned)
+        found, in_turns = self._in_processes(baseline or self._assembly.untuned, tuned)
         logs = [math.log(comparison.measurement.speedup) for comparison in found]
-        middle, spread = fmean(logs), stdev(logs) / math.sqrt(len(found))
-        printed, accepting = (_QUANTILES[level][len(found)] for level in (_PRINTED, _ACCEPTING))
+        middle, (spread, samples) = fmean(logs), _spread_of(logs, in_turns=in_turns)
+        printed, accepting = (_QUANTILES[level][samples] for level in (_PRINTED, _ACCEPTING))
         low, high = (math.exp(middle + sign * printed * spread) for sign in (-1, 1))
         joined = _joined(found)
         return ModelGain(
@@ -186,17 +200,34 @@ class ModelComparer(Generic[P]):
             surely=math.exp(middle - accepting * spread),
         )
 
-    def _in_processes(self, baseline: ModelPart, tuned: ModelPart) -> list[ModelComparison]:
-        """Return comparisons in fresh processes, as many as there is time for."""
-        policy = self._final
-        if self.left_s() < PROCESSES * self._costs.comparison_s(policy):
-            policy = hurried(policy)
+    def _in_processes(
+        self, baseline: ModelPart, tuned: ModelPart
+    ) -> tuple[list[ModelComparison], bool]:
+        """Return comparisons in fresh processes, as many as there is time for.
+
+        The second part is True if they load the models in turns, one order and the other.
+        """
+        if not self.is_hurried:
+            found = self._one_by_one(baseline, tuned, self._final, [WHOLE_MODELS] * PROCESSES)
+            return found, False
+        orders = [ComparisonTerms(tuned_first=bool(n % 2)) for n in range(HURRIED_PROCESSES)]
+        found = self._one_by_one(baseline, tuned, hurried(self._final), orders)
+        return found[: len(found) // 2 * 2], True  # as many of one order as of the other
+
+    def _one_by_one(
+        self,
+        baseline: ModelPart,
+        tuned: ModelPart,
+        policy: MeasurePolicy,
+        terms: Sequence[ComparisonTerms],
+    ) -> list[ModelComparison]:
+        """Return a comparison in a process of its own for each of `terms`, while there is time."""
         needed_s = self._costs.comparison_s(policy)
         found: list[ModelComparison] = []
-        while len(found) < PROCESSES and (began_s := self.left_s()) > needed_s:
+        while len(found) < len(terms) and (began_s := self.left_s()) > needed_s:
             self._runner.restart()
             try:
-                found.append(self._compare(baseline, tuned, policy))
+                found.append(self._compare(baseline, tuned, policy, terms[len(found)]))
             except TimeIsUpError:
                 break
             if math.isfinite(began_s):
@@ -206,7 +237,11 @@ class ModelComparer(Generic[P]):
         return found
 
     def _compare(
-        self, baseline: ModelPart, tuned: ModelPart, policy: MeasurePolicy
+        self,
+        baseline: ModelPart,
+        tuned: ModelPart,
+        policy: MeasurePolicy,
+        terms: ComparisonTerms = WHOLE_MODELS,
     ) -> ModelComparison:
         with self._runner.turns.measuring():  # waiting for others takes of the time, too
             left_s = self.left_s()
@@ -220,12 +255,29 @@ class ModelComparer(Generic[P]):
                     tuned=tuned,
                     policy=policy,
                     inputs=self._inputs,
+                    terms=terms,
                 )
             except RunTimeoutError as error:
                 if left_s < _TIMEOUT_S:
                     raise TimeIsUpError from error
                 raise
             return found
+
+
+def _spread_of(logs: Sequence[float], *, in_turns: bool) -> tuple[float, int]:
+    """Return the standard error of a mean, and how many samples its degrees of freedom are of.
+
+    Args:
+        logs: One number for each process.
+        in_turns: True if every other process has loaded the models in the other order. Then, with
+            four or more, each is held against those of its order, which costs one degree of
+            freedom; with two, what the order does counts as noise.
+    """
+    count = len(logs)
+    if not in_turns or count < 2 * _LEAST_PROCESSES:
+        return stdev(logs) / math.sqrt(count), count
+    squares = sum((log - fmean(same)) ** 2 for same in (logs[::2], logs[1::2]) for log in same)
+    return math.sqrt(squares / (count - 2) / count), count - 1
 
 
 def _joined(comparisons: Sequence[ModelComparison]) -> ModelComparison:

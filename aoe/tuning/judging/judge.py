@@ -100,8 +100,10 @@ class Judge(Generic[P]):
         Args:
             kernels: Kernels in the library.
         """
+        # loading a large model twice more takes what its proof needs, which shows wrong results too
+        is_checked = not self._comparer.is_hurried
         try:
-            right = self._correct(list(kernels))
+            right = self._correct(list(kernels)) if is_checked else list(kernels)
         except TimeIsUpError:
             return self.undecided(kernels)
         tests = GroupTests(
@@ -114,7 +116,9 @@ class Judge(Generic[P]):
         )
         tests.run()
         self._drops |= tests.dropped
-        return self._concluded(tests.kept, self._for_the_record, demand_gain=True)
+        return self._concluded(
+            tests.kept, self._for_the_record, demand_gain=True, is_checked=is_checked
+        )
 
     def confirm(self, kernels: Sequence[P]) -> Judgement[P]:
         """Measure the kernels an earlier run has kept; noise undoes nothing, wrong results do.
@@ -170,20 +174,22 @@ class Judge(Generic[P]):
         compare: Callable[[Sequence[P]], ModelGain],
         *,
         demand_gain: bool,
+        is_checked: bool = True,
     ) -> Judgement[P]:
-        """Return the judgement on `kept`, all or nothing."""
+        """Return the judgement on `kept`, all or nothing; of kernels not checked, it is for now."""
         try:
             gain = compare(kept)
         except RunError as error:
             if not kept:
                 raise
-            return self._all_dropped(kept, Drop(reason=f"the model cannot be run with it: {error}"))
+            reason = f"the model cannot be run with it: {error}"
+            return self._all_dropped(kept, Drop(reason=reason, is_final=is_checked))
         except TimeIsUpError:
             return self.undecided(kept)
         deviation = gain.comparison.deviation
         if kept and not deviation.acceptable:
             reason = f"the model computes something else with it: {deviation.detail}"
-            return self._all_dropped(kept, Drop(reason=reason))
+            return self._all_dropped(kept, Drop(reason=reason, is_final=is_checked))
         load = gain.comparison.measurement.load
         if kept and demand_gain and load is not None and not load.is_quiet:
             reason = f"not decided, the machine was busy: {load}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from aoe.execute.tasks import PAIRS_OF_TWO_ROUNDS
 from aoe.measurement import MeasurePolicy
 from aoe.ort.profile import ModelProfile, profile_runs
 from aoe.tuning.live_report import Stopwatch
@@ -16,12 +17,13 @@ from aoe.tuning.policies import final_policy, variant_policy
 
 PROCESSES = 5
 """Worker processes the final comparison is spread over."""
+HURRIED_PROCESSES = 4
+"""The same where time is short, each loading both models once, every other one the tuned one first:
+as many of one order as of the other."""
 _PROCESS_S = 2.0
 """A worker ends, and another one starts."""
 _LINK_S = 2.0
-_SESSIONS = 4
-"""Loaded for one comparison: two models in each of two rounds."""
-_RUNS_BEFORE = 6
+_RUNS_BEFORE = 5
 """Of each session, before the first pair: results, calibration of the samples."""
 _PAIRS_KNOWN = 6
 """Pairs an interval needs; a measurement that takes long ends with them."""
@@ -56,14 +58,15 @@ class ModelCosts:
     @classmethod
     def of_comparison(cls, seconds: float, model_us: float) -> ModelCosts:
         """Return what a comparison of a model with itself says: mostly it loads sessions."""
-        return cls(load_s=seconds / _SESSIONS, run_s=model_us / 1e6)
+        return cls(load_s=seconds / _sessions(most_pairs=1), run_s=model_us / 1e6)
 
     def comparison_s(self, policy: MeasurePolicy) -> float:
         """Return the most a comparison in a process of its own should take."""
-        runs_before = _SESSIONS * (_RUNS_BEFORE + policy.warmup)
+        sessions = _sessions(policy.pairs_max)
+        runs_before = sessions * (_RUNS_BEFORE + policy.warmup)
         least_s = max(policy.enough_s, 2 * _PAIRS_KNOWN * self.run_s)
         pairs_s = min(2 * policy.pairs_max * self.run_s, 2 * least_s)
-        return _PROCESS_S + _SESSIONS * self.load_s + runs_before * self.run_s + pairs_s
+        return _PROCESS_S + sessions * self.load_s + runs_before * self.run_s + pairs_s
 
     @property
     def finishing_s(self) -> float:
@@ -83,13 +86,18 @@ class ModelCosts:
             final: Policy of one process of the final comparison.
         """
         wanted_s = 6 * self.comparison_s(final) + _GROUP_TESTS * self.comparison_s(screen)
-        least_s = _LINK_S + 3 * self.comparison_s(hurried(final)) + self.profiling_s(3)
+        least_s = _LINK_S + HURRIED_PROCESSES * self.comparison_s(hurried(final))
         kept_s = max(min(_SHARE * limit_s, wanted_s), min(_LEAST_SHARE * limit_s, least_s))
         return min(limit_s, self.finishing_s + kept_s)
 
 
 NO_COSTS = ModelCosts()
 """Where there is no time limit, nothing has to be reckoned."""
+
+
+def _sessions(most_pairs: int) -> int:
+    """Return how often models are loaded for one comparison: both in each round."""
+    return 4 if most_pairs >= PAIRS_OF_TWO_ROUNDS else 2
 
 
 def hurried(policy: MeasurePolicy) -> MeasurePolicy:

@@ -127,6 +127,22 @@ def test_complaint_without_words_is_still_a_refusal(
         load_onnx(file, {})
 
 
+@pytest.mark.parametrize("change", [-4, 4])
+def test_weight_of_another_size_than_its_shape_says_is_refused_by_name(
+    tmp_path: Path, change: int
+) -> None:
+    model = conv_net()
+    largest = max(model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+    assert len(largest.raw_data) > 1024  # smaller ones are left to the checker of ONNX
+    wanted = len(largest.raw_data)
+    largest.raw_data = bytes(wanted + change)
+    file = save_model(model, tmp_path / "net.onnx")
+    with pytest.raises(
+        ModelImportError, match=rf"{largest.name}.* {wanted + change} bytes, expected {wanted}"
+    ):
+        load_onnx(file, {})
+
+
 def test_model_without_nodes_is_refused(tmp_path: Path) -> None:
     file = save_model(make_model([], {"x": [1]}, ["x"]), tmp_path / "empty.onnx")
     with pytest.raises(ModelImportError, match="one without any operator"):

@@ -6,7 +6,12 @@ import pytest
 
 from aoe.measurement import MeasurePolicy
 from aoe.ort.profile import ModelProfile
-from aoe.tuning.judging.reserve import ModelCosts, hurried, one_process_of
+from aoe.tuning.judging.reserve import (
+    HURRIED_PROCESSES,
+    ModelCosts,
+    hurried,
+    one_process_of,
+)
 from aoe.tuning.policies import final_policy, variant_policy
 
 _SCREEN, _FINAL = variant_policy(2), one_process_of(final_policy(2))
@@ -29,7 +34,7 @@ def test_large_model_keeps_more_than_a_small_one_and_never_more_than_the_limit()
 
 def test_little_time_goes_to_the_least_proof_much_to_a_thorough_one() -> None:
     costs = ModelCosts(load_s=2.0, run_s=0.1, write_s=0.5)
-    least_s = 3 * costs.comparison_s(hurried(_FINAL))
+    least_s = HURRIED_PROCESSES * costs.comparison_s(hurried(_FINAL))
     assert costs.judging_s(120.0, _SCREEN, _FINAL) > least_s
     assert costs.judging_s(40.0, _SCREEN, _FINAL) == pytest.approx(20.0 + costs.finishing_s)
 

@@ -1,0 +1,134 @@
+"""The final comparison where time is short: fewer loads of the models, an honest interval."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from support.engine.judging import SCREEN, FakeAssembly
+from support.engine.tuning import make_kernel
+
+from aoe.execute.messages import ModelPart
+from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms
+from aoe.measurement import MeasurePolicy, Outcome
+from aoe.ort.inputs import MADE_UP
+from aoe.testing.fakes import ScriptedRunner
+from aoe.tuning.judging.comparing import ModelComparer, TimeIsUpError
+from aoe.tuning.judging.judge import Judge
+from aoe.tuning.judging.reserve import HURRIED_PROCESSES, PROCESSES, ModelCosts
+
+_COSTS = ModelCosts(load_s=2.0, run_s=0.1)
+_FINAL = MeasurePolicy(pairs_min=60, pairs_max=60, warmup=0)
+
+
+@dataclass(slots=True, kw_only=True)
+class _OrderedRunner(ScriptedRunner):
+    """A machine where the model loaded first is faster, on whose clock comparisons take time.
+
+    Attributes:
+        speedup: True one of the tuned model.
+        first: By how much the model loaded first is faster.
+        noise: Standard deviation of what a process does to the figures.
+        left_s: Seconds until the time limit.
+        each_s: Seconds of a comparison.
+    """
+
+    rng: random.Random
+    speedup: float = 1.5
+    first: float = 1.0
+    noise: float = 0.0
+    left_s: float = math.inf
+    each_s: float = 8.0
+    is_wrong: bool = False
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        terms: ComparisonTerms = arguments.get("terms", WHOLE_MODELS)
+        order = {None: 1.0, True: self.first, False: 1 / self.first}[terms.tuned_first]
+        ratio = self.speedup * order * math.exp(self.rng.gauss(0.0, self.noise))
+
+        def model(baseline: ModelPart, tuned: ModelPart) -> float | Outcome:
+            return Outcome.CORRECTNESS if self.is_wrong else ratio
+
+        self.model = model
+        self.left_s -= self.each_s
+        return ScriptedRunner.call(self, task, timeout_s=timeout_s, **arguments)
+
+    def orders(self) -> list[bool | None]:
+        """Return which model was loaded first in each comparison."""
+        return [call.arguments["terms"].tuned_first for call in self.asked("compare_models")]
+
+
+def _runner(seed: int = 0, **facts: Any) -> _OrderedRunner:
+    return _OrderedRunner(rng=random.Random(seed), seed=1000 * seed, drift=0.0, **facts)
+
+
+def _comparer(runner: _OrderedRunner) -> ModelComparer[Any]:
+    return ModelComparer(
+        FakeAssembly(),
+        runner,  # type: ignore[arg-type]
+        screen=SCREEN,
+        final=_FINAL,
+        inputs=MADE_UP,
+        left_s=lambda: runner.left_s,
+        costs=_COSTS,
+    )
+
+
+def test_with_time_enough_every_process_loads_both_orders() -> None:
+    runner = _runner()
+    found = _comparer(runner).for_the_record([make_kernel(1)])
+    assert runner.orders() == [None] * PROCESSES
+    assert found.estimate.median == pytest.approx(1.5, rel=0.01)
+
+
+@pytest.mark.parametrize(("left_s", "processes"), [(45.0, 4), (33.0, 4), (29.0, 2), (20.0, 2)])
+def test_in_a_hurry_as_many_processes_load_the_one_first_as_the_other(
+    left_s: float, processes: int
+) -> None:
+    runner = _runner(left_s=left_s, first=1.04)
+    comparer = _comparer(runner)
+    assert comparer.is_hurried
+    found = comparer.for_the_record([make_kernel(1)])
+    assert runner.orders()[:processes] == [False, True, False, True][:processes]
+    assert found.estimate.pairs == 4 * processes
+    assert found.estimate.median == pytest.approx(1.5, rel=0.005)  # the order cancels
+
+
+def test_no_time_for_two_processes_proves_nothing() -> None:
+    with pytest.raises(TimeIsUpError):
+        _comparer(_runner(left_s=12.0)).for_the_record([make_kernel(1)])
+
+
+def test_what_the_order_does_is_noise_with_two_processes_and_known_with_four() -> None:
+    def surely(processes: int) -> float:
+        runner = _runner(left_s=1.0 + 8 * processes, first=1.02, noise=0.001)
+        return _comparer(runner).for_the_record([make_kernel(1)]).surely
+
+    assert surely(4) == pytest.approx(1.5, rel=0.03)
+    assert surely(2) < 1.0
+
+
+@pytest.mark.parametrize("first", [1.0, 1.03])
+def test_equal_models_are_rarely_told_apart_in_a_hurry(first: float) -> None:
+    """The 99 % interval has to exclude 1 on one side in a two-hundredth of the cases."""
+    accepted = 0
+    for seed in range(300):
+        runner = _runner(seed, left_s=45.0, speedup=1.0, first=first, noise=0.01, jitter=0.002)
+        accepted += _comparer(runner).for_the_record([make_kernel(1)]).surely > 1
+    assert accepted <= 6
+
+
+def test_hurried_judgement_loads_nothing_but_for_the_proof() -> None:
+    runner = _runner(left_s=45.0)
+    judgement = Judge(_comparer(runner), lambda text: None).judge([make_kernel(1)])
+    assert judgement.kept and len(runner.asked("compare_models")) == HURRIED_PROCESSES
+
+
+def test_wrong_result_that_only_the_proof_has_shown_is_looked_at_by_the_next_run() -> None:
+    runner = _runner(left_s=45.0, is_wrong=True)
+    judgement = Judge(_comparer(runner), lambda text: None).judge([make_kernel(1)])
+    assert judgement.kept == ()
+    assert "computes something else" in judgement.undecided
