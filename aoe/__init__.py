@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from aoe.om.loading import FallbackWarning, OfflineModel, load
     from aoe.online.session import InferenceSession
+    from aoe.tuning.progress import ProgressEvent
     from aoe.tuning.run import TuneResult, tune
 
 __all__ = [
     "FallbackWarning",
     "InferenceSession",
     "OfflineModel",
+    "ProgressEvent",
     "TuneResult",
     "load",
     "tune",
@@ -23,6 +25,7 @@ _HOMES = {
     "FallbackWarning": "om.loading",
     "InferenceSession": "online.session",
     "OfflineModel": "om.loading",
+    "ProgressEvent": "tuning.progress",
     "TuneResult": "tuning.run",
     "load": "om.loading",
     "tune": "tuning.run",

@@ -1,7 +1,7 @@
 """The examples of the pages: Python is run, commands and their options exist.
 
-Examples with PyTorch are whole programs. Each is run in a process of its own, since what was
-imported before can hide a fault.
+Examples with PyTorch or onnxscript, which come together, are whole programs. Each is run in a
+process of its own, since what was imported before can hide a fault.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # the first line of an example that cannot be run: what it needs, for readers too
 NOT_RUN = re.compile(r"# not run by the tests: \S.*")
 # the first line of a program: how it is started, if not as `python FILE`
-WITH_TORCH = re.compile(r"# needs PyTorch(?:; (torchrun .*))?\n")
+WITH_TORCH = re.compile(r"# needs (?:PyTorch|onnxscript)(?:; (torchrun .*))?\n")
 LIMIT_S = 300
 PROGRAMS = {
     name: typer.main.get_command(app) for name, app in (("aoe", aoe_app), ("aoebank", aoebank_app))
@@ -60,7 +60,7 @@ def test_python_examples_of_a_page_run_one_after_the_other(
 
 
 def _torch_pages() -> list[Path]:
-    return [page for page in _python_pages() if "# needs PyTorch" in page.read_text("utf-8")]
+    return [page for page in _python_pages() if "# needs " in page.read_text("utf-8")]
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="needs PyTorch")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
+
+from aoe.errors import OptionError
 
 
 class Progress(Protocol):
@@ -47,3 +52,103 @@ class SilentProgress:
 
     def warn(self, text: str) -> None:
         """Ignore."""
+
+
+class ProgressKind(StrEnum):
+    """What an event is about; see the methods of `Progress`."""
+
+    STEP = "step"
+    DETAIL = "detail"
+    PLAN = "plan"
+    TRIAL = "trial"
+    OPERATOR = "operator"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressEvent:
+    """What a run tells, as a value.
+
+    Attributes:
+        kind: What it is about.
+        text: The same in words.
+        op_name: The operator of a trial, or one that is done.
+        done: Trials of the operator so far.
+        total: Most trials of it; of a plan, operators that will be tuned.
+        speedup: The best so far of the operator at work; None if there is none.
+    """
+
+    kind: ProgressKind
+    text: str
+    op_name: str = ""
+    done: int = 0
+    total: int = 0
+    speedup: float | None = None
+
+
+TellProgress = Callable[[ProgressEvent], object]
+"""A function that is told what happens."""
+
+
+class CallbackProgress:
+    """Tells a function, one event for each call of a method of `Progress`."""
+
+    def __init__(self, tell: TellProgress) -> None:
+        self._tell = tell
+
+    def step(self, text: str) -> None:
+        """Tell of a step of the whole run."""
+        self._tell(ProgressEvent(kind=ProgressKind.STEP, text=text))
+
+    def detail(self, text: str) -> None:
+        """Tell what few care for."""
+        self._tell(ProgressEvent(kind=ProgressKind.DETAIL, text=text))
+
+    def plan(self, operators: int) -> None:
+        """Tell how many operators will be tuned."""
+        text = f"{operators} operators to tune"
+        self._tell(ProgressEvent(kind=ProgressKind.PLAN, text=text, total=operators))
+
+    def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:
+        """Tell of trials of the operator at work."""
+        so_far = f", best {best:.2f}x" if best is not None else ""
+        event = ProgressEvent(
+            kind=ProgressKind.TRIAL,
+            text=f"{op_name}: trial {done} of {budget}{so_far}",
+            op_name=op_name,
+            done=done,
+            total=budget,
+            speedup=best,
+        )
+        self._tell(event)
+
+    def operator(self, op_name: str, text: str) -> None:
+        """Tell of an operator that is done."""
+        event = ProgressEvent(
+            kind=ProgressKind.OPERATOR, text=f"{op_name}: {text}", op_name=op_name
+        )
+        self._tell(event)
+
+    def warn(self, text: str) -> None:
+        """Tell what the user should know."""
+        self._tell(ProgressEvent(kind=ProgressKind.WARNING, text=text))
+
+
+def progress_of(given: Progress | TellProgress | None) -> Progress:
+    """Return what a caller wants to be told by: an object with the methods, a function, nobody.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    if given is None:
+        return SilentProgress()
+    if callable(getattr(given, "step", None)):
+        return given  # type: ignore[return-value]
+    if not callable(given):
+        raise OptionError(
+            "progress",
+            "nothing that can be told",
+            got=type(given).__name__,
+            expected="a function of one ProgressEvent, or an object with the methods of Progress",
+        )
+    return CallbackProgress(given)

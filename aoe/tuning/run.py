@@ -25,7 +25,7 @@ from aoe.tuning.mode import (
     parse_cache_mode,
 )
 from aoe.tuning.precision.settings import parse_precision
-from aoe.tuning.progress import Progress, SilentProgress
+from aoe.tuning.progress import Progress, TellProgress, progress_of
 from aoe.tuning.registry import get_mode
 from aoe.workload import shapes_text
 
@@ -137,7 +137,7 @@ def tune(
     lookup_only: bool = False,
     cache_mode: str = "enable",
     cache_dir: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | TellProgress | None = None,
 ) -> TuneResult:
     """Tune a model for the machine it runs on, as the command `aoe` does.
 
@@ -189,7 +189,9 @@ def tune(
         lookup_only: Whether only what the bank has is taken, and nothing tried or measured.
         cache_mode: What becomes of compiled kernels: enable, disable or force.
         cache_dir: Where they are kept; None for the cache of the user.
-        progress: Is told what happens; None for silence.
+        progress: Function that is called with a `ProgressEvent` at each step, or an object with
+            the methods of `aoe.tuning.progress.Progress`; None for silence. What it raises ends
+            the run.
 
     Returns:
         The result of every mode; all files are written when this returns.
@@ -242,7 +244,7 @@ def tune(
             configured(settings, found),
             env=env if bank is None else with_bank(env, Path(bank)),
             cwd=cwd,
-            progress=progress or SilentProgress(),
+            progress=progress_of(progress),
             now=datetime.now(UTC),
         )
 

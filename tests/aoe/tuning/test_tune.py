@@ -16,6 +16,7 @@ from support.engine.models import chain_model
 import aoe
 from aoe.errors import ModelImportError, OptionError
 from aoe.ort.inputs import read_input_sets
+from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.run import TuneResult
 
@@ -215,3 +216,39 @@ def test_result_speaks_for_its_last_mode_and_the_model_it_made() -> None:
     assert tuned.get(Result).tuning_name == "sgat"
     with pytest.raises(LookupError, match="TuneSettings"):
         tuned.get(TuneSettings)
+
+
+def test_a_function_is_told_by_events(log: list[tuple[str, TuneContext]]) -> None:
+    told: list[aoe.ProgressEvent] = []
+    aoe.tune(chain_model(["Exp"]), progress=told.append)
+    progress = log[-1][1].progress
+    progress.step("begin")
+    progress.detail("why")
+    progress.plan(3)
+    progress.trial("conv", 2, 8, None)
+    progress.trial("conv", 3, 8, 1.5)
+    progress.operator("conv", "1.50x")
+    progress.warn("busy")
+    assert [(event.kind.value, event.text) for event in told] == [
+        ("step", "begin"),
+        ("detail", "why"),
+        ("plan", "3 operators to tune"),
+        ("trial", "conv: trial 2 of 8"),
+        ("trial", "conv: trial 3 of 8, best 1.50x"),
+        ("operator", "conv: 1.50x"),
+        ("warning", "busy"),
+    ]
+    assert (told[2].total, told[4].done, told[4].total, told[4].speedup) == (3, 3, 8, 1.5)
+    assert (told[4].op_name, told[5].op_name) == ("conv", "conv")
+
+
+def test_an_object_with_the_methods_is_told_itself(log: list[tuple[str, TuneContext]]) -> None:
+    recording = RecordingProgress()
+    aoe.tune(chain_model(["Exp"]), progress=recording)
+    assert log[-1][1].progress is recording
+
+
+def test_progress_that_cannot_be_told_is_refused(log: list[tuple[str, TuneContext]]) -> None:
+    with pytest.raises(OptionError, match=r"progress: nothing that can be told \(got int"):
+        aoe.tune(chain_model(["Exp"]), progress=3)  # type: ignore[arg-type]
+    assert not log
