@@ -25,6 +25,7 @@ from aoe.errors import ModelImportError, OptionError
 from aoe.torch.collecting.dump import DumpWriter
 from aoe.torch.collecting.operator_recorder import OperatorRecorder, OperatorUse
 from aoe.torch.collecting.single_operator import export_operator
+from aoe.torch.collecting.tuning import DumpTuning
 from aoe.torch.modules.calls import CallConvention, describe
 from aoe.torch.modules.export import export_module, unwrapped
 
@@ -34,8 +35,17 @@ _LEAST_ELEMENTS = 16384
 """Smaller operators are not dumped: the engine leaves those alone that touch fewer elements."""
 
 
-def set_aoe(dump_dir: str | Path, steps: int = 1) -> Collector:
-    """Collect the operators and shapes of the first steps from here on into a dump.
+def set_aoe(
+    dump_dir: str | Path,
+    steps: int = 1,
+    *,
+    tune: bool = False,
+    output: str | Path | None = None,
+    bank: str | Path | None = None,
+    tuning_time_limit: float | None = None,
+    trials: int | None = None,
+) -> Collector:
+    """Collect the operators and shapes of the first steps from here on into a dump, and tune it.
 
     Returns at once and collects until `steps` are over; as a context manager, until its end at
     the latest. A training step ends with an optimizer step. Without gradients, a step ends when a
@@ -49,14 +59,32 @@ def set_aoe(dump_dir: str | Path, steps: int = 1) -> Collector:
     Args:
         dump_dir: Directory of the dump, made if it is missing, continued if it holds one.
         steps: How many steps to collect.
+        tune: Whether the dump is tuned as soon as it is done, by `aoe` in a process of its own;
+            the script waits. What an earlier call has collected there is tuned too. A script that
+            fails tunes nothing.
+        output: Directory for the results; None for the workspace, as for the command.
+        bank: Root of the bank, made if it is missing; None for what the variables say.
+        tuning_time_limit: Seconds for tuning; None for no limit.
+        trials: Most candidates measured for one operator; None for the default.
+
+    Warns:
+        UserWarning: no step follows the call, so nothing is collected; tuning failed.
 
     Raises:
-        OptionError: fewer than one step.
+        OptionError: fewer than one step, a limit that is none, or one without `tune`.
         OutputError: the directory cannot be written.
     """
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise OptionError("set_aoe", "not a number of steps", got=steps, expected="1 or more")
-    collector = Collector(DumpWriter(Path(dump_dir)), steps=steps)
+    tuning = DumpTuning(
+        output=output, bank=bank, tuning_time_limit=tuning_time_limit, trials=trials
+    )
+    if not tune and tuning != DumpTuning():
+        raise OptionError(
+            "set_aoe", "options for tuning, and nothing is to be tuned", hint="set_aoe(tune=True)"
+        )
+    tuning.environment()  # a bank that cannot be is found out before the steps
+    collector = Collector(DumpWriter(Path(dump_dir)), steps=steps, tuning=tuning if tune else None)
     collector.start()
     return collector
 
@@ -70,10 +98,12 @@ class Collector:
     Args:
         writer: The dump.
         steps: How many steps to collect.
+        tuning: How the dump is tuned when it is done; None leaves that to somebody else.
     """
 
-    def __init__(self, writer: DumpWriter, *, steps: int) -> None:
+    def __init__(self, writer: DumpWriter, *, steps: int, tuning: DumpTuning | None = None) -> None:
         self.problems: dict[str, str] = {}
+        self._tuning = tuning
         self._writer = writer
         self._steps = steps
         self._done = 0
@@ -113,6 +143,7 @@ class Collector:
         self._leave()
         if not was_active:
             return
+        has_seen = bool(self._roots or self._recorder.uses)
         try:
             if self._is_collecting():
                 with _unwatched():
@@ -124,10 +155,26 @@ class Collector:
             self._writer.close()
         for place, problem in self.problems.items():
             warnings.warn(f"set_aoe: not in the dump: {place}: {problem}", stacklevel=2)
+        if self._is_collecting():
+            self._conclude(has_seen)
+
+    def _conclude(self, has_seen: bool) -> None:
+        """Say that nothing was collected, if so, and tune what there is."""
+        if not has_seen:
+            warnings.warn(
+                "set_aoe: no step followed the call, so nothing was collected; call it before the "
+                "steps that are to be tuned",
+                stacklevel=3,
+            )
+        if self._tuning is not None and self._writer.has_graphs:
+            self._tuning.run(self.directory)
 
     def _close_at_exit(self) -> None:
         """Finish the dump of a script that is over; after Ctrl-C without further exports."""
-        self._in_a_hurry = getattr(sys, "last_type", None) is KeyboardInterrupt
+        ended_by = getattr(sys, "last_type", None)
+        self._in_a_hurry = ended_by is KeyboardInterrupt
+        if ended_by is not None:
+            self._tuning = None
         self.close()
 
     def _leave(self) -> None:
@@ -152,6 +199,8 @@ class Collector:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            self._tuning = None
         self.close()
 
     # ---- one call ----

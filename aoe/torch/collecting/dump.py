@@ -68,6 +68,11 @@ class DumpWriter:
         self._graphs.append(entry)
         return file.name
 
+    @property
+    def has_graphs(self) -> bool:
+        """Whether there is anything to tune in it."""
+        return bool(self._graphs)
+
     def count(self, file: str, times: int = 1) -> None:
         """Note more calls of a graph; nothing for the empty name."""
         for graph in self._graphs:

@@ -242,7 +242,7 @@ def test_only_the_thread_that_asked_is_watched(tmp_path: Path) -> None:
         with torch.no_grad():
             net(torch.randn(7, 4))
 
-    with aoe.torch.set_aoe(tmp_path, steps=5):
+    with pytest.warns(UserWarning, match="no step"), aoe.torch.set_aoe(tmp_path, steps=5):
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
