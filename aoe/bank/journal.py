@@ -29,6 +29,10 @@ CHANGES = (Event.ADD, Event.UPDATE)
 """Events after which a record is another one."""
 
 
+VERIFYING = "verify"
+"""Method in a line that says what a record was worth when it alone was measured again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """A line of the side-car, without what all lines of a run share.
@@ -119,6 +123,15 @@ class BankJournal:
         last = None
         for entry in self.entries(file, key):
             if entry.event in CHANGES:
+                last = entry
+        return last
+
+    def last_figure(self, file: Path, key: str) -> Provenance | None:
+        """Return what was noted when the present strategy of a record was last measured."""
+        last = None
+        for entry in self.entries(file, key):
+            is_again = entry.event is Event.RESERVED and entry.search.get("method") == VERIFYING
+            if entry.event in CHANGES or (is_again and last is not None):
                 last = entry
         return last
 

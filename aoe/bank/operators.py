@@ -355,7 +355,7 @@ class OperatorBank:
         if strategy is None:
             return None
         schedule, configuration = strategy
-        last = self._journal.last_change(file, record.key)
+        last = self._journal.last_figure(file, record.key)
         return StoredAnswer(
             key=record.key,
             schedule=schedule,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Commands that use results": ("demo", "compile", "run", "benchmark", "inspect"),
+    "Commands that use results": ("demo", "compile", "verify", "run", "benchmark", "inspect"),
     "Before tuning": ("doctor",),
 }
 OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
@@ -66,6 +66,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoe compile --model=net.onnx --framework=5 --op_bank_path=bank --output=net",
         "aoe compile --model=net.onnx --op_compiler_cache_dir=out --output=net",
     ),
+    "verify": ("aoe verify --sample 10", "aoe verify bank --stale-only --json"),
     "run": ("aoe run out/net_tune.om --input random", "aoe run out/net_tune.om --input x:x.npy"),
     "benchmark": (
         "aoe benchmark out/net_tune.om",

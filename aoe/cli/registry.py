@@ -7,6 +7,7 @@ COMMANDS: dict[str, str] = {
     "doctor": "Show every setting and where it comes from; check machine, tools and places.",
     "demo": "Tune AlexNet for this CPU and show the bank that comes of it (under two minutes).",
     "compile": "Convert a model with what a bank has for it; nothing is tried or measured.",
+    "verify": "Measure records of a bank again on this machine: do they still hold?",
     "run": "Run a tuned model once and say what came out.",
     "benchmark": "Time a model against another one, interleaved, with a confidence interval.",
     "inspect": "Show what is in a tuned model, or the timeline before and after gradient tuning.",

@@ -169,7 +169,12 @@ class OperatorSearch:
                 return _undecided(self.operator, self.stored, result, found, tools.progress)
         outcome = settle(self.stored, result.estimate, _estimate_of(again))
         verdict = _verdict(
-            self.operator, result, outcome, tools.settings, is_cut=self._is_cut(tools)
+            self.operator,
+            result,
+            outcome,
+            tools.settings,
+            is_cut=self._is_cut(tools),
+            bytes_around=self.search.task.bytes_around,
         )
         if outcome in _WON:
             return _won(self.operator, result, verdict, tools.bank)
@@ -299,6 +304,7 @@ def _verdict(
     settings: TuneSettings,
     *,
     is_cut: bool,
+    bytes_around: int,
 ) -> OperatorVerdict:
     return OperatorVerdict(
         event=Event(outcome.value),
@@ -311,6 +317,7 @@ def _verdict(
             # a search that a limit has cut short proves no more than it tried
             "limit": len(result.trials) if is_cut else settings.trials,
             "trials": len(result.trials),
+            "bytes_around": bytes_around,
         },
     )
 

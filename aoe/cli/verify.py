@@ -1,0 +1,72 @@
+"""`aoe verify`: measure records of a bank again on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aoe.cli.options import JsonFlag, QuietFlag, SeedOption, SocVersionOption, finish
+from aoe.settings import accept_busy, environment
+
+
+def command(
+    bank: Annotated[
+        Path | None,
+        typer.Argument(metavar="[BANK]", help="Root of the bank; default is as for tuning."),
+    ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option("--sample", min=1, metavar="N", help="Only so many, drawn with --seed."),
+    ] = None,
+    stale_only: Annotated[
+        bool,
+        typer.Option(
+            "--stale-only", help="Only those measured in another environment (aoebank stale)."
+        ),
+    ] = False,
+    worst: Annotated[
+        bool,
+        typer.Option(
+            "--worst", help="Smallest recorded gain first; with --sample only the N smallest."
+        ),
+    ] = False,
+    soc_version: SocVersionOption = None,
+    aicore_num: Annotated[
+        int | None,
+        typer.Option(
+            "--aicore_num",
+            min=1,
+            metavar="N",
+            help="Records for so many cores; default is all usable ones.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Measure, but write nothing into the bank.")
+    ] = False,
+    seed: SeedOption = 0,
+    quiet: QuietFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure records of a bank again on this machine: do they still hold?"""
+    from aoe.cli.progress import shown_progress
+    from aoe.report.verify.records import VerifiedBankReport
+    from aoe.tuning.verify.run import VerifySettings, verify_bank
+
+    settings = VerifySettings(
+        bank=bank,
+        sample=sample,
+        stale_only=stale_only,
+        worst=worst,
+        soc_version=soc_version,
+        core_num=aicore_num,
+        seed=seed,
+        accept_busy=accept_busy(environment()),
+        dry_run=dry_run,
+    )
+    with shown_progress(shown=not quiet and not as_json) as progress:
+        result = verify_bank(settings, env=environment(), cwd=Path.cwd(), progress=progress)
+    report = VerifiedBankReport(result=result)
+    finish(report, as_json=as_json)
+    raise typer.Exit(report.exit_code)

@@ -1,0 +1,1 @@
+"""Records measured again, as text and as a document."""

@@ -1,0 +1,101 @@
+"""What measuring a bank again has found, for people and as a document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aoebank import plural
+
+if TYPE_CHECKING:
+    from aoe.tuning.verify.run import VerifiedBank, VerifiedRecord
+    from aoebank import AoebankError, Text
+
+_COLUMNS = ("operator", "record", "recorded", "measured", "interval", "verdict", "why")
+_KINDS = "--rrr--"
+_KEY_DIGITS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedBankReport:
+    """Recorded gains beside those of now."""
+
+    result: VerifiedBank
+    schema: str = "aoe.verify/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a gain is weaker or lost."""
+        return 0 if self.result.holds else 1
+
+    def document(self) -> Mapping[str, object]:
+        """Return every record that was measured, and why others were not."""
+        result = self.result
+        return {
+            "bank": str(result.root),
+            "soc_version": result.target.soc_version,
+            "core_num": result.target.core_num,
+            "holds": result.holds,
+            "dry_run": result.dry_run,
+            "left": result.left,
+            "records": [_record(one) for one in result.records],
+            "passed_over": [
+                {"file": str(one.file), "key": one.key, "reason": one.reason}
+                for one in result.passed_over
+            ],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the table, what was passed over, and what of it all still holds."""
+        result = self.result
+        if result.records:
+            text.line("gains over ONNX Runtime's own kernel, the operator alone:")
+            text.table(_COLUMNS, [_cells(one) for one in result.records], _KINDS)
+        for reason, count in sorted(Counter(one.reason for one in result.passed_over).items()):
+            text.line(f"{plural(count, 'record')} not measured: {reason}")
+        if result.left:
+            text.line(f"{plural(result.left, 'record')} not asked for")
+        verdicts = Counter(one.found.verdict.value for one in result.records)
+        counts = ", ".join(f"{count} {word}" for word, count in sorted(verdicts.items()))
+        text.line(f"{plural(len(result.records), 'record')} measured: {counts or 'nothing to do'}")
+        written = sum(one.written for one in result.records)
+        where = "nothing was written (--dry-run)" if result.dry_run else f"{written} written back"
+        text.line(f"bank: {result.root}, {where}")
+
+
+def _cells(one: VerifiedRecord) -> tuple[str, ...]:
+    recorded, estimate = one.one.recorded, one.found.estimate
+    return (
+        one.one.op_type,
+        one.one.record.key[:_KEY_DIGITS],
+        f"{recorded.speedup:.2f}x" if recorded is not None else "-",
+        f"{estimate.median:.2f}x" if estimate is not None else "-",
+        f"{estimate.low:.2f} to {estimate.high:.2f}" if estimate is not None else "-",
+        one.found.verdict.value,
+        one.found.reason or "-",
+    )
+
+
+def _record(one: VerifiedRecord) -> Mapping[str, object]:
+    recorded, estimate = one.one.recorded, one.found.estimate
+    return {
+        "file": str(one.one.file),
+        "key": one.one.record.key,
+        "op_type": one.one.op_type,
+        "op_names": list(one.one.op_names),
+        "verdict": one.found.verdict.value,
+        "reason": one.found.reason,
+        "recorded_speedup": recorded.speedup if recorded is not None else None,
+        "recorded_low": recorded.low if recorded is not None else None,
+        "recorded_time": recorded.time if recorded is not None else None,
+        "recorded_by": recorded.engine if recorded is not None else None,
+        "drift": [*one.one.drift.hard, *one.one.drift.soft],
+        "speedup": round(estimate.median, 4) if estimate is not None else None,
+        "speedup_low": round(estimate.low, 4) if estimate is not None else None,
+        "speedup_high": round(estimate.high, 4) if estimate is not None else None,
+        "pairs": estimate.pairs if estimate is not None else 0,
+        "written": one.written,
+    }

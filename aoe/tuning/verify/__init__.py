@@ -1,0 +1,1 @@
+"""`aoe verify`: whether the records of a bank still hold on this machine."""

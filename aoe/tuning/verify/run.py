@@ -1,0 +1,249 @@
+"""Measure records of a bank again on this machine, each alone, as operator tuning measures them.
+
+select (all, a sample, the stale or the worst ones) -> compile -> fresh pairs against ONNX Runtime
+-> verdict -> write back what was decided: time, interval, who measured it where and when
+
+Subgraphs are not measured: what a record of one is about is in its model.
+"""
+
+from __future__ import annotations
+
+import getpass
+import random
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoe.bank.journal import VERIFYING, BankJournal
+from aoe.bank.operators import bank_root
+from aoe.bank.remeasured import MeasurableRecord, PassedOver, RemeasuredBank
+from aoe.device.compiler import check_toolchain
+from aoe.device.registry import resolve_target
+from aoe.device.toolchain import find_toolchain
+from aoe.execute.compiling import KernelCompilers
+from aoe.execute.runner import Runner
+from aoe.folders.scratch import sweep_scratch
+from aoe.folders.turns import Turns
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import get_family
+from aoe.measurement import Measurement
+from aoe.ort.surroundings import BALLAST_BYTES_MAX
+from aoe.settings import lock_path
+from aoe.target import Target
+from aoe.tuning.mode import TuneSettings
+from aoe.tuning.opat.loop import SearchSettings, SearchTask, measure_schedules
+from aoe.tuning.policies import final_policy, screen_policy
+from aoe.tuning.progress import Progress
+from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
+from aoe.tuning.workbench import fingerprint, library_versions, object_cache
+from aoebank import Drift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifySettings:
+    """Which records are measured again, and what becomes of the figures.
+
+    Attributes:
+        bank: Root of the bank; None for the one the environment names.
+        sample: Most records; None for all.
+        stale_only: True for those measured in another environment only.
+        worst: True for those with the smallest recorded gain first; else a sample is drawn.
+        soc_version: Target, or None for this machine.
+        core_num: Its cores, or None for every usable one.
+        seed: Of the sample and of inputs.
+        accept_busy: True to believe figures taken on a busy machine.
+        dry_run: True to write nothing.
+    """
+
+    bank: Path | None = None
+    sample: int | None = None
+    stale_only: bool = False
+    worst: bool = False
+    soc_version: str | None = None
+    core_num: int | None = None
+    seed: int = 0
+    accept_busy: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedRecord:
+    """A record that was measured again.
+
+    Attributes:
+        one: The record, with what was recorded.
+        found: What it is worth now.
+        written: True if the bank has the new figures.
+    """
+
+    one: MeasurableRecord
+    found: Verified
+    written: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedBank:
+    """What was found out about a bank.
+
+    Attributes:
+        root: Of the bank.
+        target: What was measured on.
+        records: Those that were measured, in the order of the bank's files.
+        passed_over: Those that cannot be, with the reason.
+        left: How many that could be were not asked for.
+        dry_run: True if nothing was written.
+    """
+
+    root: Path
+    target: Target
+    records: tuple[VerifiedRecord, ...]
+    passed_over: tuple[PassedOver, ...]
+    left: int
+    dry_run: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """True if no gain was found to be weaker or lost."""
+        broken = (Holding.WEAKER, Holding.LOST)
+        return not any(record.found.verdict in broken for record in self.records)
+
+
+def verify_bank(
+    settings: VerifySettings, *, env: Mapping[str, str], cwd: Path, progress: Progress
+) -> VerifiedBank:
+    """Measure records of a bank again, and write back what was decided.
+
+    Args:
+        settings: Which ones.
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        progress: Is told what happens.
+
+    Raises:
+        AoeError: no such target here, no compiler.
+        AoebankError: the bank cannot be used.
+    """
+    device, target = resolve_target(settings.soc_version, settings.core_num)
+    root = settings.bank if settings.bank is None else cwd / settings.bank
+    root = bank_root(env if root is None else {**env, "TUNE_BANK_PATH": str(root)}, cwd)
+    toolchain = find_toolchain(env)
+    check_toolchain(toolchain, target)
+    versions = library_versions()
+    journal = BankJournal(
+        root,
+        target.soc_version,
+        fingerprint=fingerprint(target, versions),
+        model={},
+        engine_version=versions["aoe"],
+    )
+    bank = RemeasuredBank(journal, core_num=target.core_num)
+    seen = list(bank.records())
+    known = [one for one in seen if isinstance(one, MeasurableRecord)]
+    chosen = chosen_records(known, settings)
+    progress.step(f"{len(chosen)} of {len(seen)} records are measured again")
+    sweep_scratch()
+    turns = Turns(lock_path(env), device.cores(), progress.warn)
+    objects = object_cache(TuneSettings(model=root), env, cwd, target)
+    with (
+        Runner(device, target, toolchain, turns) as runner,
+        closing(KernelCompilers(runner, objects)) as compilers,
+    ):
+        records = []
+        for number, one in enumerate(chosen, 1):
+            found = verdict_on(one.recorded, _measured(one, runner, compilers, settings))
+            records.append(_written(bank, one, found, settings))
+            name = f"{one.op_type} {one.record.key[:8]}"
+            progress.step(f"[{number}/{len(chosen)}] {name}: {found.verdict}{_because(found)}")
+    return VerifiedBank(
+        root=root,
+        target=target,
+        records=tuple(records),
+        passed_over=tuple(one for one in seen if isinstance(one, PassedOver)),
+        left=len(known) - len(chosen),
+        dry_run=settings.dry_run,
+    )
+
+
+def chosen_records(
+    known: Sequence[MeasurableRecord], settings: VerifySettings
+) -> list[MeasurableRecord]:
+    """Return the records that are asked for, in the order they are measured.
+
+    Args:
+        known: Those that can be measured, in the order of the bank.
+        settings: Which ones, and how many.
+    """
+    wanted = [one for one in known if one.drift != Drift() or not settings.stale_only]
+    if settings.worst:
+        return sorted(wanted, key=_recorded_low)[: settings.sample]
+    if settings.sample is None or settings.sample >= len(wanted):
+        return wanted
+    drawn = random.Random(settings.seed).sample(range(len(wanted)), settings.sample)
+    return [wanted[at] for at in sorted(drawn)]
+
+
+def _recorded_low(one: MeasurableRecord) -> float:
+    """Return what a record has proven; one of which nothing is known may be worth nothing."""
+    return one.recorded.low if one.recorded is not None else 1.0
+
+
+def _measured(
+    one: MeasurableRecord, runner: Runner, compilers: KernelCompilers, settings: VerifySettings
+) -> Measurement:
+    """Return fresh pairs of a record's kernel and of the default, as after a search."""
+    target, policy = runner.target, screen_policy(runner.target.core_num)
+    task = SearchTask(
+        runner=runner,
+        family=get_family(one.op_type),
+        workload=one.workload,
+        kernel_target=KernelTarget.of(target),
+        settings=SearchSettings(method=VERIFYING, budget=1, seed=settings.seed, screen=policy),
+        bytes_around=_bytes_around(one),
+        compilers=compilers,
+    )
+    final = final_policy(target.core_num, accept_busy=settings.accept_busy)
+    return measure_schedules(task, [one.schedule], final)[0]
+
+
+def _bytes_around(one: MeasurableRecord) -> int:
+    """Return what passes through the caches before each run: as then, else as in a large model."""
+    recorded = one.recorded
+    if recorded is None or recorded.bytes_around is None:
+        return BALLAST_BYTES_MAX
+    return recorded.bytes_around
+
+
+def _written(
+    bank: RemeasuredBank, one: MeasurableRecord, found: Verified, settings: VerifySettings
+) -> VerifiedRecord:
+    """Write back what was decided, unless nothing is to be written."""
+    is_due = found.measurement is not None and found.is_decided and not settings.dry_run
+    written = False
+    if is_due:
+        assert found.measurement is not None and found.estimate is not None
+        facts = {
+            "verdict": found.verdict.value,
+            "seed": settings.seed,
+            "bytes_around": _bytes_around(one),
+            "host": socket.gethostname(),
+            "by": _user(),
+        }
+        written = bank.write_back(one, found.measurement, found.estimate, facts)
+    return VerifiedRecord(one=one, found=found, written=written)
+
+
+def _user() -> str:
+    """Return who is at work; the empty string where the system has no name for them."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def _because(found: Verified) -> str:
+    estimate = found.estimate
+    figure = f"{estimate.median:.2f}x" if estimate is not None else ""
+    words = [word for word in (figure, found.reason) if word]
+    return f" ({', '.join(words)})" if words else ""

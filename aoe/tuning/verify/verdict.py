@@ -1,0 +1,79 @@
+"""Whether a record still holds, by fresh pairs of its kernel and of ONNX Runtime.
+
+candidate                                                -> verdict
+cannot be compiled, dies, or computes something else        lost
+was measured on a busy machine                              undecided
+surely no faster than ONNX Runtime's own (high <= 1)        lost
+surely less than was recorded, by more than 3 %             weaker
+may be no faster (low <= 1)                                 undecided
+else                                                        holds
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from aoe.bank.remeasured import RecordedGain
+from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
+from aoe.tuning.opat.lookup import ACCEPT_SPEEDUP
+
+
+class Holding(StrEnum):
+    """What has become of a recorded gain."""
+
+    HOLDS = "holds"
+    WEAKER = "weaker"
+    LOST = "lost"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A verdict with what it stands on.
+
+    Attributes:
+        verdict: What has become of the gain.
+        reason: In words, where the figures do not say it.
+        measurement: Fresh pairs, None if the kernel does not work.
+        estimate: What the kernel is worth now, None if it does not work.
+    """
+
+    verdict: Holding
+    reason: str = ""
+    measurement: Measurement | None = None
+    estimate: SpeedupEstimate | None = None
+
+    @property
+    def is_decided(self) -> bool:
+        """True if its figures may take the place of the recorded ones."""
+        return self.estimate is not None and self.verdict is not Holding.UNDECIDED
+
+
+def verdict_on(recorded: RecordedGain | None, found: Measurement) -> Verified:
+    """Return what a measurement says about a record.
+
+    Args:
+        recorded: What the bank says it is worth; None if nobody noted it, then it has to be faster.
+        found: Fresh pairs, or why there are none.
+    """
+    if not found.is_correct:
+        return Verified(
+            verdict=Holding.LOST, reason=f"{found.outcome.value}: {_line(found.detail)}"
+        )
+    estimate = estimate_speedup(found)
+    if not found.is_quiet:
+        verdict, reason = Holding.UNDECIDED, f"the machine was busy: {found.load}"
+    elif estimate.high <= 1:
+        verdict, reason = Holding.LOST, "no faster than ONNX Runtime's own"
+    elif recorded is not None and estimate.high * ACCEPT_SPEEDUP < recorded.low:
+        verdict, reason = Holding.WEAKER, ""
+    elif estimate.low <= 1:
+        verdict, reason = Holding.UNDECIDED, "its interval reaches below 1"
+    else:
+        verdict, reason = Holding.HOLDS, ""
+    return Verified(verdict=verdict, reason=reason, measurement=found, estimate=estimate)
+
+
+def _line(text: str) -> str:
+    return (text.strip().splitlines() or ["no reason was given"])[0]

@@ -1,0 +1,66 @@
+"""What fresh pairs say about a recorded gain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.engine.tuning import make_measurement
+
+from aoe.bank.remeasured import RecordedGain
+from aoe.measurement import CpuUse, MachineLoad, Measurement, Outcome
+from aoe.tuning.verify.verdict import Holding, verdict_on
+
+_RECORDED = RecordedGain(speedup=1.5, low=1.4, time="2026-01-02T03:04:05Z", engine="aoe 0.1.0")
+
+
+def _between(low: float, high: float) -> Measurement:
+    """Return pairs of which half read one ratio and half the other."""
+    return Measurement(
+        outcome=Outcome.CORRECT,
+        baseline_us=(1000.0,) * 20,
+        tuned_us=(1000.0 / low,) * 10 + (1000.0 / high,) * 10,
+    )
+
+
+@pytest.mark.parametrize(
+    ("recorded", "found", "verdict"),
+    [
+        (_RECORDED, make_measurement(1.5), Holding.HOLDS),
+        (_RECORDED, make_measurement(1.9), Holding.HOLDS),
+        (_RECORDED, make_measurement(1.38), Holding.HOLDS),  # within 3 % of what was proven
+        (_RECORDED, make_measurement(1.3), Holding.WEAKER),
+        (_RECORDED, _between(1.1, 1.6), Holding.HOLDS),
+        (_RECORDED, _between(0.95, 1.2), Holding.WEAKER),
+        (_RECORDED, _between(0.95, 1.6), Holding.UNDECIDED),
+        (_RECORDED, make_measurement(1.0), Holding.LOST),
+        (_RECORDED, make_measurement(0.5), Holding.LOST),
+        (None, make_measurement(1.1), Holding.HOLDS),
+        (None, _between(0.95, 1.2), Holding.UNDECIDED),
+        (None, make_measurement(0.9), Holding.LOST),
+    ],
+)
+def test_verdict_compares_the_interval_with_1_and_with_what_was_proven(
+    recorded: RecordedGain | None, found: Measurement, verdict: Holding
+) -> None:
+    verified = verdict_on(recorded, found)
+    assert verified.verdict is verdict
+    assert verified.is_decided is (verdict is not Holding.UNDECIDED)
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome.COMPILE, Outcome.RUNTIME, Outcome.TIMEOUT, Outcome.CORRECTNESS]
+)
+def test_kernel_that_does_not_work_is_lost_and_has_no_figure(outcome: Outcome) -> None:
+    verified = verdict_on(_RECORDED, Measurement.failure(outcome, "why\nand more"))
+    assert verified.verdict is Holding.LOST
+    assert verified.reason == f"{outcome.value}: why"
+    assert not verified.is_decided
+
+
+def test_busy_machine_decides_nothing() -> None:
+    use = CpuUse(wall_s=1.0, cpu_s=0.5, waited_s=0.5)
+    busy = replace(make_measurement(0.5), load=MachineLoad(use=use, threads=2, least_quiet=0.9))
+    verified = verdict_on(_RECORDED, busy)
+    assert verified.verdict is Holding.UNDECIDED
+    assert verified.reason.startswith("the machine was busy")
