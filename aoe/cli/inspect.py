@@ -11,6 +11,7 @@ from aoe.cli.options import JsonFlag, finish
 from aoe.errors import OptionError
 
 if TYPE_CHECKING:
+    from aoe.om.file import Manifest
     from aoe.results.gradients import GdatReport
 
 
@@ -26,9 +27,12 @@ def command(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what is in a tuned model, or the timeline before and after gradient tuning."""
+    """Show what is in a tuned model, or the timeline before and after gradient tuning.
+
+    The page shows the graph, or the timeline, before and after tuning.
+    """
     if file.suffix == ".om":
-        _inspect_model(file, html, as_json=as_json)
+        _inspect_model(file, html, dry_run=dry_run, as_json=as_json)
         return
     from aoe.report.timelines.text import TimelineReport
     from aoe.results.gradient_reading import load_gdat_report
@@ -42,13 +46,29 @@ def command(
     finish(timelines, as_json=as_json)
 
 
-def _inspect_model(file: Path, html: Path | None, *, as_json: bool) -> None:
+def _inspect_model(file: Path, html: Path | None, *, dry_run: bool, as_json: bool) -> None:
     from aoe.om.file import read_manifest
     from aoe.report.tuned_model import TunedModelReport
 
+    if html is not None and html.resolve() == file.resolve():
+        raise OptionError("--html", "would overwrite the tuned model", got=html)
+    manifest = read_manifest(file)
     if html is not None:
-        raise OptionError("--html", "draws gradient tuning only", got=file, hint="leave it out")
-    finish(TunedModelReport(file=file, manifest=read_manifest(file)), as_json=as_json)
+        _write_graphs(file, manifest, html, dry_run=dry_run)
+    report = TunedModelReport(file=file, manifest=manifest, html=html, is_dry_run=dry_run)
+    finish(report, as_json=as_json)
+
+
+def _write_graphs(file: Path, manifest: Manifest, html: Path, *, dry_run: bool) -> None:
+    from aoe.om.cases import case_manifest
+    from aoe.om.graphs import graphs_of
+    from aoe.report.graphs.page import render_graphs
+    from aoe.results.files import write_text
+
+    shown = case_manifest(manifest, 0) if manifest.cases else manifest
+    page = render_graphs(shown, *graphs_of(file, manifest))
+    if not dry_run:
+        write_text(html, page)
 
 
 def _write_page(report: GdatReport, html: Path, *, dry_run: bool) -> None:

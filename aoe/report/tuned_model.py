@@ -19,17 +19,31 @@ _KERNELS = ("kernel", "places", "ends at", "precision")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedModelReport:
-    """What an `.om` file says about itself."""
+    """What an `.om` file says about itself.
+
+    Attributes:
+        file: The tuned model.
+        manifest: What it says.
+        html: The page that is written with it.
+        is_dry_run: True if nothing is written.
+    """
 
     file: Path
     manifest: Manifest
+    html: Path | None = None
+    is_dry_run: bool = False
     schema: str = "aoe.inspect_om/1"
     error: AoebankError | None = None
     exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
         """Return the manifest."""
-        return {"om": str(self.file), "manifest": asdict(self.manifest)}
+        is_written = self.html is not None and not self.is_dry_run
+        return {
+            "om": str(self.file),
+            "html": str(self.html) if is_written else None,
+            "manifest": asdict(self.manifest),
+        }
 
     def write(self, text: Text) -> None:
         """Write what it was tuned for, its subgraphs and its kernels."""
@@ -45,6 +59,8 @@ class TunedModelReport:
             text.line("any other shape: the imported model as it is")
         else:
             _write_tuned(text, manifest)
+        if self.html is not None:
+            text.line(f"{'would write' if self.is_dry_run else 'wrote'} {self.html}")
 
 
 def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:

@@ -14,6 +14,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 from support import golden_harness
 from support.engine.gradients import make_gdat_report
 
@@ -21,7 +22,7 @@ from aoe.cli import app as app_module
 from aoe.cli.errors import run_app
 from aoe.cli.inspect import command as inspect
 from aoe.gradients.timeline import SegmentTime, Timeline
-from aoe.om.file import KernelUse, Manifest, SubgraphUse, write_offline_model
+from aoe.om.file import KernelUse, Manifest, SubgraphUse, read_manifest, write_offline_model
 from aoe.report.quantities import bytes_text, time_text
 from aoe.report.timelines.drawing import draw_timeline
 from aoe.report.timelines.page import render_page
@@ -345,10 +346,47 @@ def test_tuned_model_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (use["graph_id"], use["op_names"]) == ("7", ["Mul_9", "Mul_18"])
 
 
-def test_page_of_a_tuned_model_is_refused(
+def _with_graph(folder: Path) -> Path:
+    relu = helper.make_node("Relu", ["x"], ["y"], "Relu_1")
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
+    model = helper.make_model(helper.make_graph([relu], "g", infos[:1], infos[1:]))
+    file = _om(folder)
+    for name in ("model.onnx", "fallback.onnx"):
+        (folder / name).write_bytes(model.SerializeToString())
+    write_offline_model(file, folder, read_manifest(file))
+    return file
+
+
+def test_page_of_a_tuned_model_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    file, page = _with_graph(tmp_path), tmp_path / "page.html"
+    assert run_app(make_app(), ["inspect", str(file), "--html", str(page), "--dry-run"]) == 0
+    assert capsys.readouterr().out.endswith(f"would write {page}\n")
+    assert not page.exists()
+    assert run_app(make_app(), ["inspect", str(file), "--html", str(page), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["html"] == str(page)
+    assert "1 as they are: 1 Relu" in page.read_text(encoding="utf-8")
+
+
+def test_page_never_takes_the_place_of_the_tuned_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = _om(tmp_path)
+    before = file.read_bytes()
+    assert run_app(make_app(), ["inspect", str(file), "--html", str(file)]) == 2
+    assert "--html: would overwrite the tuned model" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
+def test_page_of_a_model_whose_graph_is_damaged_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = _om(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(b"\xff\xff")
+    (tmp_path / "fallback.onnx").write_bytes(b"\xff\xff")
+    write_offline_model(file, tmp_path, read_manifest(file))
     page = tmp_path / "page.html"
-    assert run_app(make_app(), ["inspect", str(_om(tmp_path)), "--html", str(page)]) == 2
-    assert "--html: draws gradient tuning only" in capsys.readouterr().err
+    assert run_app(make_app(), ["inspect", str(file), "--html", str(page)]) == 3
+    assert "fallback.onnx: no ONNX model" in capsys.readouterr().err
     assert not page.exists()

@@ -1,0 +1,68 @@
+"""Nodes as SVG: boxes in their order, lines from who makes a tensor to who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+import onnx
+
+from aoe.graph.rewrite import KERNEL_DOMAIN
+
+WIDTH = 500
+_BOX, _STEP, _LEFT, _TOP = 30, 44, 78, 14
+_LANE, _LANES = 11, 6
+_CHARACTERS = 44
+
+
+def draw_nodes(nodes: Sequence[onnx.NodeProto], gone: bool, label: str) -> str:
+    """Return an `<svg>` element.
+
+    Args:
+        nodes: In topological order.
+        gone: True if they are not in the tuned model.
+        label: What is drawn, for who cannot see it.
+    """
+    height = _TOP * 2 + max(0, len(nodes) - 1) * _STEP + _BOX
+    size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+    parts = [
+        f'<svg {size} role="img" aria-label="{escape(label)}">',
+        *_lines(nodes),
+        *(_box(node, number, gone=gone) for number, node in enumerate(nodes)),
+        "</svg>",
+    ]
+    return "\n".join(parts)
+
+
+def _lines(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
+    makers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+    lane = 0
+    for at, node in enumerate(nodes):
+        sources = {makers[name] for name in node.input if name in makers}
+        if at - 1 in sources:
+            x = _LEFT + 24
+            yield f'<path class="edge" d="M{x} {_y(at - 1) + _BOX}V{_y(at)}"/>'
+        for source in sorted(sources - {at - 1}):
+            lane = lane % _LANES + 1
+            x, top, bottom = _LEFT - lane * _LANE, _y(source) + _BOX / 2, _y(at) + _BOX / 2
+            yield f'<path class="edge" d="M{_LEFT} {top}H{x}V{bottom}H{_LEFT}"/>'
+
+
+def _box(node: onnx.NodeProto, number: int, *, gone: bool) -> str:
+    kind = "kernel" if node.domain == KERNEL_DOMAIN else "gone" if gone else "new"
+    y = _y(number)
+    operator = f"{node.domain.rpartition('.')[2]}:{node.op_type}" if node.domain else node.op_type
+    inputs = ", ".join(filter(None, node.input))
+    title = f"{node.name}\n{operator}({inputs}) -> {', '.join(filter(None, node.output))}"
+    room = max(8, _CHARACTERS - len(operator))
+    name = node.name if len(node.name) <= room else f"…{node.name[1 - room :]}"
+    return (
+        f'<g class="{kind}"><title>{escape(title)}</title>'
+        f'<rect x="{_LEFT}" y="{y}" width="{WIDTH - _LEFT - 8}" height="{_BOX}" rx="5"/>'
+        f'<text x="{_LEFT + 10}" y="{y + 20}"><tspan class="op">{escape(operator)}</tspan>'
+        f'<tspan class="of" dx="8">{escape(name)}</tspan></text></g>'
+    )
+
+
+def _y(number: int) -> int:
+    return _TOP + number * _STEP

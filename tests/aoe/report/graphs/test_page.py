@@ -1,0 +1,128 @@
+"""Both graphs on one page: every node once, what changed beside what it was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+import pytest
+from onnx import helper
+from support.engine.subgraphs import c2f_network, graph_of, random_network, vocoder_network
+
+from aoe.graph.rewrite import KERNEL_DOMAIN
+from aoe.graph.rewrites.registry import RULES
+from aoe.graph.subgraphs.forms import form_of
+from aoe.graph.subgraphs.splicing import Splice, splice
+from aoe.om.file import KernelUse, Manifest, SubgraphUse
+from aoe.report.graphs.alignment import AlignedNodes, Change, aligned
+from aoe.report.graphs.page import render_graphs
+from aoe.tuning.sgat.space import strategy_space
+from aoe.tuning.sgat.subgraphs import find_subgraphs
+
+
+def _manifest(**facts: Any) -> Manifest:
+    return Manifest(
+        **{
+            "name": "net",
+            "model_sha256": "0" * 64,
+            "soc_version": "x86-64-zen4",
+            "core_num": 2,
+            "cpu_features": (),
+            "nchwc_block": 16,
+            "versions": {"aoe": "1"},
+            "kernels": (),
+            "parts": {},
+            **facts,
+        }
+    )
+
+
+def _tuned(imported: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[SubgraphUse, ...]]:
+    """Return a model with every form that fits, and what its manifest says."""
+    graph = graph_of(imported)
+    splices, uses = [], []
+    for subgraph in find_subgraphs(graph, RULES, uneven=False, blocked=False).subgraphs:
+        choices = strategy_space(subgraph)
+        if not choices.space.first_guesses:
+            continue
+        strategy = choices.strategy(choices.space.first_guesses[0])
+        for piece in subgraph.places:
+            form = form_of(piece, strategy, RULES)
+            assert not isinstance(form, str)
+            splices.append(Splice(piece=piece, form=form))
+        ends = tuple(piece.op_names[-1] for piece in subgraph.places)
+        uses.append(
+            SubgraphUse(
+                graph_id=subgraph.graph_id, strategy=str(strategy), bank_file="b", op_names=ends
+            )
+        )
+    return splice(graph, splices), tuple(uses)
+
+
+def _names(groups: Sequence[AlignedNodes], side: str) -> list[str]:
+    return [node.output[0] for group in groups for node in getattr(group, side)]
+
+
+@pytest.mark.parametrize(
+    "imported", [c2f_network(2), vocoder_network(), *map(random_network, range(4))]
+)
+def test_every_node_is_in_one_group_and_in_order(imported: onnx.ModelProto) -> None:
+    tuned, uses = _tuned(imported)
+    formed = {name for use in uses for name in use.op_names}
+    groups = aligned(imported.graph.node, tuned.graph.node, is_optimized=False, formed=formed)
+    assert _names(groups, "before") == [node.output[0] for node in imported.graph.node]
+    assert _names(groups, "after") == [node.output[0] for node in tuned.graph.node]
+    page = render_graphs(_manifest(subgraphs=uses), imported, tuned)
+    assert page.count("<rect") == sum(
+        len(group.before) + len(group.after) for group in groups if group.change is not Change.SAME
+    )
+
+
+def test_form_stands_beside_what_it_replaces_and_is_named() -> None:
+    imported = c2f_network(2)
+    tuned, uses = _tuned(imported)
+    groups = aligned(imported.graph.node, tuned.graph.node, is_optimized=False)
+    changed = [group for group in groups if group.change is Change.FORM]
+    assert changed
+    gone = {node.op_type for group in changed for node in group.before}
+    assert "Split" in gone
+    page = render_graphs(_manifest(subgraphs=uses), imported, tuned)
+    assert "<p>convolution-split</p>" in page
+    assert "as they are" in page
+
+
+def _chain(*ops: tuple[str, str, str], domain: str = "") -> onnx.ModelProto:
+    nodes = [
+        helper.make_node(op, [read], [made], f"n_{made}", domain="" if op.istitle() else domain)
+        for op, read, made in ops
+    ]
+    return helper.make_model(helper.make_graph(nodes, "g", [], []))
+
+
+def test_kernel_stands_beside_the_nodes_it_computes() -> None:
+    imported = _chain(("Relu", "x", "a"), ("Exp", "a", "b"), ("Neg", "b", "c"))
+    tuned = _chain(("Relu", "x", "a"), ("k_1", "a", "c"), domain=KERNEL_DOMAIN)
+    same, kernel = aligned(imported.graph.node, tuned.graph.node, is_optimized=True)
+    assert same.change is Change.SAME
+    assert (kernel.change, len(kernel.before)) == (Change.KERNEL, 2)
+    use = KernelUse(name="k_1", op_type="chain", key="k", bank_file="b", op_names=("n_c",))
+    page = render_graphs(_manifest(kernels=(use,)), imported, tuned)
+    assert "<p>kernel k_1</p>" in page and 'class="kernel"' in page
+
+
+def test_blocked_tensor_leads_back_and_is_the_hosts_doing() -> None:
+    imported = _chain(("Relu", "x", "a"), ("Exp", "a", "b"))
+    tuned = _chain(("conv", "x", "a_nchwc"), ("Exp", "a_nchwc", "b"), domain="com.microsoft.nchwc")
+    first, second = aligned(imported.graph.node, tuned.graph.node, is_optimized=True)
+    assert (first.change, second.change) == (Change.HOST, Change.SAME)
+
+
+def test_page_needs_nothing_from_outside_and_names_stay_text() -> None:
+    hostile = "\"><script>alert(1)</script>&amp;'<!--]]>"
+    imported = _chain(("Relu", "x", hostile), ("Exp", hostile, "b"))
+    tuned = _chain(("Relu", "x", f"{hostile}2"), ("Neg", f"{hostile}2", "b"))
+    page = render_graphs(_manifest(name=hostile), imported, tuned)
+    assert not re.findall(r"url\(|@import|https?://|<script|<!--", page)
+    assert "prefers-color-scheme: dark" in page
