@@ -102,6 +102,12 @@ class RunTimeoutError(RunError, TimeoutError):
     code = "AOE051"
 
 
+class FarmError(AoeError):
+    """Workers on other machines cannot be reached, or none of them can be used."""
+
+    code = "AOE052"
+
+
 class LeftAloneError(RunError):
     """A training script cannot be tuned; it goes on as it is."""
 

@@ -39,6 +39,7 @@ from aoe.cli.options import (
     SocVersionOption,
     StrictOption,
     WeightOption,
+    WorkersOption,
     finish,
     given_configuration,
     given_inputs,
@@ -188,6 +189,7 @@ def tune(
     nonhomo_split: NonhomoSplitFlag = False,
     anonymous: AnonymousFlag = False,
     device: DeviceOption = None,
+    workers: WorkersOption = None,
     config: ConfigOption = None,
     script: Annotated[
         Path | None,

@@ -34,6 +34,7 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--search",
         "--seed",
         "--lookup_only",
+        "--workers",
         "--config",
     ),
     "Precision": (

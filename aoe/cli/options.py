@@ -174,6 +174,14 @@ DeviceOption = Annotated[
         help="NUMA node to pin the run to; 0 is this CPU where there is one node.",
     ),
 ]
+WorkersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workers",
+        metavar="N|tcp://HOST:PORT",
+        help="Tune operators on N processes here, or on the workers of a Dask scheduler.",
+    ),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(

@@ -11,8 +11,7 @@ from aoe.device.compiler import KernelSource, objects_of
 from aoe.device.forks import NO_TIME
 from aoe.device.object_cache import ObjectCache
 from aoe.errors import RunError
-from aoe.execute.messages import CompiledKernels
-from aoe.execute.runner import Runner
+from aoe.execute.messages import CompiledKernels, TaskRunner
 from aoe.folders.scratch import ScratchFolder
 from aoe.schedule import schedule_to_json
 from aoe.workload import workload_to_json
@@ -36,12 +35,12 @@ class KernelCompilers:
     """
 
     def __init__(
-        self, runner: Runner, cache: ObjectCache | None = None, *, processes: int | None = None
+        self, runner: TaskRunner, cache: ObjectCache | None = None, *, processes: int | None = None
     ) -> None:
         self.runner = runner
         self.processes = processes or min(runner.target.core_num, _PROCESSES_MAX)
         self._cache = cache
-        self._compiler: Runner | None = None
+        self._compiler: TaskRunner | None = None
         self._scratch = ScratchFolder("compile")
         self._winners: set[str] = set()
         self._ahead: set[str] = set()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from aoe.device.protocol import Device
+from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError
 from aoe.target import Target
 from aoe.workload import Precision
@@ -45,6 +46,42 @@ class Reply:
     value: Any = None
     error: AoeError | None = None
     crash: str = ""
+
+
+class TaskRunner(Protocol):
+    """Runs tasks in a measuring process: here (`Runner`), or on another machine."""
+
+    @property
+    def device(self) -> Device:
+        """What is measured on."""
+        ...
+
+    @property
+    def target(self) -> Target:
+        """What is compiled and measured for."""
+        ...
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """What links libraries on this machine."""
+        ...
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        """Run one task and return its result.
+
+        Raises:
+            RunTimeoutError: no answer in time.
+            RunError: the process died, or the task failed.
+        """
+        ...
+
+    def sibling(self) -> TaskRunner:
+        """Return another runner for the same target, to compile in parallel."""
+        ...
+
+    def close(self) -> None:
+        """End the process and remove its files."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

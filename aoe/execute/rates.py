@@ -1,4 +1,4 @@
-"""What the machine does at its best, as the runtime's own best code shows it."""
+"""What the machine does at its best, and what it makes of the same code twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from aoe.device.protocol import Device
+from aoe.execute.quiet import QuietPairs
+from aoe.execute.samplers import paired_samplers
 from aoe.kernels.roofline import MachineRates
+from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.ort.sessions import bound_run
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ STREAM_BYTES = 2 * FLOAT_BYTES * _STREAM_ELEMENTS
 """What the element-wise operator reads and writes."""
 _OPSET, _IR_VERSION = 13, 8
 _RUNS = 12
+_TWICE_SIDE = 256
 
 
 def measure_rates(device: Device, options: ort.SessionOptions) -> MachineRates:
@@ -62,6 +66,38 @@ def stream_rate(
     chain = [helper.make_node("Neg", [read], [written]) for read, written in pairwise(names)]
     moved = 2 * FLOAT_BYTES * elements * times
     return moved / _shortest_us(device, options, chain, (elements,))
+
+
+def compare_itself(
+    device: Device, options: ort.SessionOptions, pairs: QuietPairs, policy: MeasurePolicy
+) -> Measurement:
+    """Return pairs of a matrix product against itself: what they show is the machine's.
+
+    Args:
+        device: Loads and times it.
+        options: Of its session.
+        pairs: Takes the samples.
+        policy: How many.
+    """
+    session = device.open_session(_twice().SerializeToString(), options)
+    feed = {name: np.full((_TWICE_SIDE, _TWICE_SIDE), 0.5, np.float32) for name in "ab"}
+    runs = [bound_run(session, feed) for _ in range(2)]
+    samplers = paired_samplers(device.timer, runs[0], runs[1], policy.sample_min_us)
+    samples, load = pairs.take(*samplers, policy)
+    return Measurement(
+        outcome=Outcome.CORRECT,
+        baseline_us=samples.baseline_us,
+        tuned_us=samples.tuned_us,
+        load=load,
+    )
+
+
+def _twice() -> onnx.ModelProto:
+    shape = (_TWICE_SIDE, _TWICE_SIDE)
+    a, b, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "aby")
+    graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], "aa", [a, b], [y])
+    opset = helper.make_opsetid("", _OPSET)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
 
 
 def _shortest_us(

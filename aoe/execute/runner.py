@@ -24,8 +24,10 @@ from aoe.folders.turns import Turns
 from aoe.target import Target
 
 _LOG_BYTES = 2000
-_MEASURING = frozenset({"measure_candidates", "compare_models", "machine_rates"})
-_COMPILING = frozenset({"compile_kernels"})
+MEASURING_TASKS = frozenset(
+    {"measure_candidates", "compare_models", "machine_rates", "compare_itself"}
+)
+COMPILING_TASKS = frozenset({"compile_kernels"})
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
     "from aoe.execute.worker import main; main(int(sys.argv[1]), int(sys.argv[3]))"
@@ -79,9 +81,9 @@ class Runner:
             return self._call(task, timeout_s, arguments)
 
     def _turn(self, task: str) -> AbstractContextManager[None]:
-        if task in _MEASURING:
+        if task in MEASURING_TASKS:
             return self.turns.measuring()
-        if task in _COMPILING:
+        if task in COMPILING_TASKS:
             return self.turns.compiling()
         return contextlib.nullcontext()
 

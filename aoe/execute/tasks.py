@@ -19,7 +19,7 @@ from aoe.execute.accuracy import MODEL_TOLERANCE, Deviation, compare_model_resul
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.quiet import QuietPairs
-from aoe.execute.rates import measure_rates
+from aoe.execute.rates import compare_itself, measure_rates
 from aoe.execute.samplers import paired_samplers
 from aoe.kernels.roofline import MachineRates
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, joined_loads
@@ -120,6 +120,7 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         "compare_models": compare_models,
         "run_model": run_model,
         "machine_rates": machine_rates,
+        "compare_itself": partial(_compare_itself, setup, pairs),
     }
     threads = setup.target.core_num
     return {
@@ -127,6 +128,11 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         "compile_kernels": partial(_compile_kernels, setup),
         **{name: _with_pool(task, threads) for name, task in measuring.items()},
     }
+
+
+def _compare_itself(setup: WorkerSetup, pairs: QuietPairs, policy: MeasurePolicy) -> Measurement:
+    options = session_options(threads=setup.target.core_num, optimize=False, shared_pool=True)
+    return compare_itself(setup.device, options, pairs, policy)
 
 
 _start_pool = cache(use_shared_pool)

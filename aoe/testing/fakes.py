@@ -98,6 +98,7 @@ class ScriptedRunner:
         jitter: Noise of one sample, see `FakeRunner`.
         drift: Drift of the machine's load between two samples, see `FakeRunner`.
         given_share: Share of the CPU time asked for that the machine gives.
+        itself: What the machine makes of the same code twice; 1 on a sound one.
         calls: What was asked for, in order.
         restarts: How often a fresh worker was asked for.
         closed: True once `close` was called.
@@ -116,6 +117,7 @@ class ScriptedRunner:
     jitter: float = 0.002
     drift: float = 0.02
     given_share: float = 1.0
+    itself: float = 1.0
     calls: list[Call] = field(default_factory=list)
     restarts: int = 0
     closed: bool = False
@@ -141,6 +143,7 @@ class ScriptedRunner:
             "check_schedule": self._check_schedule,
             "compile_kernels": self._compile_kernels,
             "machine_rates": lambda: RATES,
+            "compare_itself": lambda policy: self._measured(self.itself, policy, None),
         }
         return tasks[task](**arguments)
 

@@ -109,6 +109,8 @@ class TuneSettings:
         lookup_only: True to take what the bank has, and try and measure nothing.
         cache_mode: What becomes of compiled kernels.
         cache_dir: Where they are; None for the cache of the user.
+        workers: A number of worker processes, or the address of a Dask scheduler, operators are
+            tuned on; None for this process alone.
     """
 
     model: Path | TrainingProgram
@@ -141,6 +143,7 @@ class TuneSettings:
     lookup_only: bool = False
     cache_mode: CacheMode = CacheMode.ENABLE
     cache_dir: Path | None = None
+    workers: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,6 +137,7 @@ def tune(
     lookup_only: bool = False,
     cache_mode: str = "enable",
     cache_dir: str | os.PathLike[str] | None = None,
+    workers: int | str | None = None,
     progress: Progress | TellProgress | None = None,
 ) -> TuneResult:
     """Tune a model for the machine it runs on, as the command `aoe` does.
@@ -189,6 +190,8 @@ def tune(
         lookup_only: Whether only what the bank has is taken, and nothing tried or measured.
         cache_mode: What becomes of compiled kernels: enable, disable or force.
         cache_dir: Where they are kept; None for the cache of the user.
+        workers: Number of processes here, or address of a Dask scheduler, on whose workers
+            operators are tuned; None for this process alone.
         progress: Function that is called with a `ProgressEvent` at each step, or an object with
             the methods of `aoe.tuning.progress.Progress`; None for silence. What it raises ends
             the run.
@@ -201,8 +204,8 @@ def tune(
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
     """
-    env, cwd = environment(), Path.cwd()
-    given = {
+    env, cwd, now = environment(), Path.cwd(), datetime.now(UTC)
+    options = {
         "job_type": job_type,
         "soc_version": soc_version,
         "aicore_num": core_num,
@@ -217,22 +220,23 @@ def tune(
         "search": search,
         "seed": seed,
         "tuning_time_limit": tuning_time_limit_s,
+        "workers": workers,
     }
-    found = configure(given, env=env, cwd=cwd, config=None if config is None else Path(config))
+    found = configure(options, env=env, cwd=cwd, config=_path(config))
     with ExitStack() as scratch:
         settings = TuneSettings(
             model=_subject(model, scratch),
             framework=framework,
-            weight=Path(weight) if weight is not None else None,
+            weight=_path(weight),
             **_model_members(input_shape, out_nodes, custom_ops_library),
             inputs=_input_sets(inputs, scratch),
-            output=Path(output) if output is not None else None,
+            output=_path(output),
             lookup_only=lookup_only,
             cache_mode=parse_cache_mode(cache_mode),
-            cache_dir=Path(cache_dir) if cache_dir is not None else None,
+            cache_dir=_path(cache_dir),
             precision=parse_precision(
                 precision_mode,
-                Path(modify_mixlist) if modify_mixlist is not None else None,
+                _path(modify_mixlist),
                 strict=strict_fp32,
                 accuracy=accuracy,
                 calibration=_input_sets(calibration, scratch, "calibration"),
@@ -240,13 +244,13 @@ def tune(
             nonhomo_split=nonhomo_split,
             anonymous=anonymous,
         )
-        return tune_with(
-            configured(settings, found),
-            env=env if bank is None else with_bank(env, Path(bank)),
-            cwd=cwd,
-            progress=progress_of(progress),
-            now=datetime.now(UTC),
-        )
+        env = env if bank is None else with_bank(env, Path(bank))
+        shown, settings = progress_of(progress), configured(settings, found)
+        return tune_with(settings, env=env, cwd=cwd, progress=shown, now=now)
+
+
+def _path(given: str | os.PathLike[str] | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def tune_with(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +16,7 @@ from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.bank.operators import bank_root
 from aoe.device.compiler import check_toolchain
 from aoe.device.object_cache import ObjectCache
+from aoe.device.protocol import Device
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
 from aoe.entry.imported_model import ImportedModel
@@ -24,6 +25,7 @@ from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
+from aoe.execute.workers.farm import Farm, open_farm
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.folders.turns import Turns
 from aoe.om.file import OperatorLibrary, digest_of
@@ -35,6 +37,7 @@ from aoe.target import Target, unmet_cores
 from aoe.tuning.chosen_graph import ChosenGraph, chosen_before
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
 from aoe.tuning.mode import CacheMode, JobType, TuneContext, TuneSettings
+from aoe.tuning.policies import final_policy
 from aoe.tuning.progress import Progress
 from aoebank import Bank, present_facts
 
@@ -84,6 +87,7 @@ class Workbench:
         progress: Is told what happens.
         stopwatch: Of the run.
         chosen: The graph an earlier mode of the run has chosen, None if none did.
+        farm: Workers operators are tuned on, None for this machine alone.
         objects: Compiled kernels of earlier runs, None where none are kept.
         operators: Libraries of operators the model needs.
     """
@@ -103,6 +107,7 @@ class Workbench:
     objects: ObjectCache | None = None
     chosen: ChosenGraph | None = None
     operators: tuple[OperatorLibrary, ...] = ()
+    farm: Farm | None = None
 
     @property
     def start(self) -> onnx.ModelProto:
@@ -161,6 +166,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     with (
         ScratchFolder("run") as scratch,
         Runner(device, target, toolchain, turns) as runner,
+        _farm(context, job, device, target, versions) as farm,
     ):
         yield Workbench(
             settings=settings,
@@ -178,6 +184,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             objects=object_cache(settings, env, cwd, target),
             chosen=chosen_before(context.earlier),
             operators=operators,
+            farm=farm,
         )
 
 
@@ -200,6 +207,30 @@ def _operators(settings: TuneSettings, cwd: Path) -> tuple[OperatorLibrary, ...]
     return tuple(
         OperatorLibrary(path=str(library), sha256=digest_of(cwd / library))
         for library in settings.operators
+    )
+
+
+def _farm(
+    context: TuneContext,
+    job: JobType,
+    device: Device,
+    target: Target,
+    versions: Mapping[str, str],
+) -> AbstractContextManager[Farm | None]:
+    """Return the workers of `--workers`, None where there are to be none."""
+    settings, progress = context.settings, context.progress
+    if settings.workers is None or settings.lookup_only:
+        return nullcontext()
+    if job is not JobType.OPAT:
+        progress.step(f"{job.words} is on this machine alone: workers tune operators")
+        return nullcontext()
+    return open_farm(
+        settings.workers,
+        device.with_operators(()),  # no kernel needs them, and their files are here
+        target,
+        versions=versions,
+        policy=final_policy(target.core_num, accept_busy=settings.accept_busy),
+        tell=lambda text, is_warning: (progress.warn if is_warning else progress.step)(text),
     )
 
 

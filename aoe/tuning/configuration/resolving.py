@@ -124,6 +124,7 @@ def configured(base: TuneSettings, found: RunConfiguration) -> TuneSettings:
         seed=found.get("seed", int),
         tuning_time_limit_s=found.find("tuning_time_limit", float),
         device_id=found.find("device", int),
+        workers=found.find("workers", str),
         compile_processes=found.find("compile_processes", int),
         batch=found.get("tuning_parallel_num", int),
         run_loop=found.find("run_loop", int),

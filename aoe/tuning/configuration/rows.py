@@ -68,6 +68,12 @@ def _size(where: str, value: object) -> str:
     return text
 
 
+def _workers(where: str, value: object) -> str:
+    from aoe.execute.workers.local import parse_workers
+
+    return str(parse_workers(words(where, value), where))
+
+
 def _metric(where: str, value: object) -> object:
     if words(where, value).lower() != "throughput":
         return one_of("latency")(where, value)
@@ -155,6 +161,13 @@ _ROWS = (
         option="--device",
         variable="ASCEND_DEVICE_ID",
         stands_for="the whole machine",
+    ),
+    Setting(
+        name="workers",
+        meaning="processes here, or a Dask scheduler, on whose workers operators are tuned",
+        parse=_workers,
+        option="--workers",
+        stands_for="this process alone",
     ),
     Setting(
         name="compile_processes",

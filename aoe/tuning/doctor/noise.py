@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-import numpy as np
-import onnx
-from onnx import TensorProto, helper
-
 from aoe.device.check_up import CheckUp, Soundness
 from aoe.device.protocol import Device
 from aoe.execute.quiet import QuietPairs
-from aoe.execute.samplers import paired_samplers
+from aoe.execute.rates import compare_itself
 from aoe.folders.turns import Turns
-from aoe.measurement import Measurement, MeasurePolicy, Outcome, SpeedupEstimate, estimate_speedup
-from aoe.ort.sessions import bound_run, session_options
+from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate, estimate_speedup
+from aoe.ort.sessions import session_options
 
-_SIDE, _OPSET, _IR_VERSION = 256, 13, 8
 _WAIT_S = 10.0
 _WIDE = 0.02
 """Half-width of an interval in which the gains of single kernels are lost."""
@@ -69,25 +64,5 @@ def noise_of(measurement: Measurement, estimate: SpeedupEstimate) -> CheckUp:
 def _measured_twice(device: Device) -> Measurement:
     threads = device.describe().core_num
     options = session_options(threads=threads, optimize=False)
-    session = device.open_session(_product().SerializeToString(), options)
-    feed = {name: np.full((_SIDE, _SIDE), 0.5, np.float32) for name in "ab"}
     policy = MeasurePolicy(pairs_min=20, pairs_max=40, warmup=3, threads=threads)
-    runs = [bound_run(session, feed) for _ in range(2)]
-    samplers = paired_samplers(device.timer, runs[0], runs[1], policy.sample_min_us)
-    samples, load = QuietPairs(usage=device.usage).take(*samplers, policy)
-    return Measurement(
-        outcome=Outcome.CORRECT,
-        baseline_us=samples.baseline_us,
-        tuned_us=samples.tuned_us,
-        load=load,
-    )
-
-
-def _product() -> onnx.ModelProto:
-    a, b, y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, (_SIDE, _SIDE)) for name in "aby"
-    )
-    graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], "aa", [a, b], [y])
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION
-    )
+    return compare_itself(device, options, QuietPairs(usage=device.usage), policy)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aoe.device.compiler import KernelSource, kernel_name
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.compiling import KernelCompilers
-from aoe.execute.messages import CompiledKernels
-from aoe.execute.runner import Runner
+from aoe.execute.messages import CompiledKernels, TaskRunner
 from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.family import KernelFamily, KernelTarget
 from aoe.measurement import (
@@ -99,7 +98,7 @@ class SearchTask:
         compilers: Compile candidates; without them the measuring worker does.
     """
 
-    runner: Runner
+    runner: TaskRunner
     family: KernelFamily
     workload: Workload
     kernel_target: KernelTarget
@@ -140,6 +139,10 @@ class WorkloadSearch:
             else None
         )
         self._is_exhausted = space is None
+
+    def move(self, runner: TaskRunner, compilers: KernelCompilers | None) -> None:
+        """Go on elsewhere: what was measured are ratios, which hold on any such machine."""
+        self.task = replace(self.task, runner=runner, compilers=compilers)
 
     @property
     def is_over(self) -> bool:

@@ -11,7 +11,7 @@ from aoe.bank.operator_record import StoredAnswer
 from aoe.bank.operators import OperatorBank, OperatorVerdict
 from aoe.errors import RunError
 from aoe.execute.compiling import KernelCompilers
-from aoe.execute.runner import Runner
+from aoe.execute.messages import TaskRunner
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.kernels.roofline import touched_elements
@@ -88,7 +88,7 @@ class OperatorTools:
     """
 
     settings: TuneSettings
-    runner: Runner
+    runner: TaskRunner
     bank: OperatorBank
     progress: Progress
     left_s: Callable[[], float]
@@ -237,7 +237,7 @@ def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> Tune
     return begun if isinstance(begun, TunedOperator) else begun.finish(tools, budget)
 
 
-def _flaw_of(operator: Operator, runner: Runner, schedule: Schedule) -> str:
+def _flaw_of(operator: Operator, runner: TaskRunner, schedule: Schedule) -> str:
     """Return what is wrong with a schedule from a bank; the worker may die of it, no run does."""
     try:
         found: str = runner.call(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from aoe.device.compiler import KernelSource, kernel_name
 from aoe.graph.regions import Refusal, Region
 from aoe.tuning.opat.agenda import Agenda
+from aoe.tuning.opat.crew import Crew, Job, OneAfterAnother
 from aoe.tuning.opat.operator import (
     OperatorSearch,
     OperatorTools,
@@ -48,6 +49,7 @@ def tune_found(
     agenda: Agenda,
     tools: OperatorTools,
     tell: Callable[[TunedOperator], None],
+    crew: Crew | None = None,
 ) -> TunedOperators:
     """Tune what promises most first; parts of what was fused and is not won join the others.
 
@@ -57,12 +59,19 @@ def tune_found(
         agenda: Says what comes next.
         tools: What operators are tuned with.
         tell: Is told of each operator that is done, and again where more time has changed that.
+        crew: Does the searches; None for this machine, one after another.
 
     Raises:
         BankFormatError: the bank file is corrupt.
     """
     rounds = _Rounds(
-        found=found, left=found, take_apart=take_apart, agenda=agenda, tools=tools, tell=tell
+        found=found,
+        left=found,
+        take_apart=take_apart,
+        agenda=agenda,
+        tools=tools,
+        tell=tell,
+        crew=crew or OneAfterAnother(),
     )
     if agenda.is_hurried(rounds.untouched()):
         rounds.glance_at_all()
@@ -78,6 +87,7 @@ class _Rounds:
         left: Those that are not fused, with the parts of what was lost.
         done: What became of each, by key.
         open: Searches that were glanced at and may go on.
+        running: Trials promised to searches that go on now, by key.
         lost: Places of fused operators that were not won.
     """
 
@@ -87,8 +97,10 @@ class _Rounds:
     agenda: Agenda
     tools: OperatorTools
     tell: Callable[[TunedOperator], None]
+    crew: Crew
     done: dict[str, TunedOperator] = field(default_factory=dict)
     open: dict[str, OperatorSearch] = field(default_factory=dict)
+    running: dict[str, int] = field(default_factory=dict)
     lost: list[Region] = field(default_factory=list)
     planned: int = 0
 
@@ -102,6 +114,9 @@ class _Rounds:
 
     def glance_at_all(self) -> None:
         """Give every operator its first guess, several being compiled at once."""
+        if self.crew.places() > 1:
+            self._go_on_with(self.untouched, is_glance=True)
+            return
         while waiting := self.untouched():
             self._plan(waiting)
             began_s = time.monotonic()
@@ -119,15 +134,46 @@ class _Rounds:
 
     def tune_all(self) -> None:
         """Search what is left, and go on with what was only glanced at."""
-        while waiting := self._waiting():
-            self._plan(self.untouched())
-            operator, trials = self.agenda.next(waiting)
-            began_s = time.monotonic()
-            search = self.open.pop(operator.key, None) or self._begun(operator)
-            if search is not None:
-                tuned = search.finish(self._tools(), trials)
-                self._take(tuned, time.monotonic() - began_s)
+        self._go_on_with(self._waiting, is_glance=False)
+
+    def _go_on_with(self, waiting: Callable[[], list[Operator]], *, is_glance: bool) -> None:
+        """Keep the crew busy with what waits, until nothing does."""
+        while True:
+            free = [one for one in waiting() if one.key not in self.running]
+            if free and self._has_room():
+                self._plan(self.untouched())
+                self._begin(free, is_glance=is_glance)
+            elif self.running:
+                self._take_next()
+            else:
+                return
             self._look_for_parts()
+
+    def _has_room(self) -> bool:
+        if not self.running:
+            return True
+        return len(self.running) < self.crew.places() and self._tools().trials_left >= 1
+
+    def _begin(self, free: Sequence[Operator], *, is_glance: bool) -> None:
+        operator, trials = self.agenda.next(free)
+        if is_glance:
+            operator, trials = self.agenda.glances(free)[0], 1
+        search = self.open.pop(operator.key, None) or self._begun(operator)
+        if search is not None:
+            tools = self._tools()
+            self.running[operator.key] = trials
+            job = Job(search=search, trials=trials, tools=tools, is_glance=is_glance)
+            self.crew.begin(job)
+
+    def _take_next(self) -> None:
+        done = self.crew.next_done()
+        if done is None:
+            return
+        search = done.job.search
+        del self.running[search.operator.key]
+        if done.job.is_glance and not search.search.is_over:
+            self.open[search.operator.key] = search
+        self._take(done.tuned, done.seconds, is_glance=done.job.is_glance)
 
     def result(self) -> TunedOperators:
         """Return what became of all; an operator may have got more places since it was tuned."""
@@ -173,7 +219,8 @@ class _Rounds:
             self.tools.progress.plan(self.planned)
 
     def _tools(self) -> OperatorTools:
-        return replace(self.tools, trials_left=_left(self.tools, self.done))
+        left = _left(self.tools, self.done) - sum(self.running.values())
+        return replace(self.tools, trials_left=left)
 
     def _compiled_at_once(self) -> int:
         compilers = self.tools.compilers

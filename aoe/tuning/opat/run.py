@@ -12,12 +12,13 @@ The page to read first: `_tune_model` is the chart.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 
 from aoe.bank.operators import OperatorBank
 from aoe.device.compiler import required_features
 from aoe.execute.compiling import KernelCompilers
+from aoe.execute.messages import TaskRunner
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.reshapes import sink_reshapes
 from aoe.kernels.family import KernelTarget
@@ -35,6 +36,7 @@ from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.model_mode import check_search, model_facts, run_reported
 from aoe.tuning.opat.agenda import Agenda
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
+from aoe.tuning.opat.crew import Crew, FarmCrew, OneAfterAnother
 from aoe.tuning.opat.gains import operator_result
 from aoe.tuning.opat.judging.model import check_accuracy, judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator
@@ -83,6 +85,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     with (
         closing(_compilers(bench)) as compilers,
         closing(_assembly(bench, graph, compilers)) as assembly,
+        _crew(bench) as crew,
     ):
         costs = ModelCosts.of(profile, profiling_s=profiling_s, write_s=assembly.write_s)
         searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
@@ -90,9 +93,10 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         tuned = tune_found(
             found,
             take_apart=partial(part_operators, graph, profile, plan=plan),
-            agenda=_agenda(bench, profile, searching),
+            agenda=_agenda(bench, profile, searching, crew),
             tools=_tools(bench, bank, graph, searching, compilers),
             tell=_teller(bench.progress, report),
+            crew=crew,
         )
         judgement = judge_model(bench, bank, assembly, tuned.operators, costs)
         tuned_profile = _profile_tuned(bench, assembly, judgement, profile, costs)
@@ -180,13 +184,13 @@ def _rates(bench: Workbench) -> MachineRates:
     return found
 
 
-def _agenda(bench: Workbench, profile: ModelProfile, searching: Stopwatch) -> Agenda:
+def _agenda(bench: Workbench, profile: ModelProfile, searching: Stopwatch, crew: Crew) -> Agenda:
     return Agenda(
         rates=_rates(bench),
         target=KernelTarget.of(bench.runner.target),
         model_us=sum(profile.node_us.values()) or 1.0,
         trials=bench.settings.trials,
-        left_s=searching.left_s,
+        left_s=lambda: searching.left_s() * crew.places(),
     )
 
 
@@ -207,9 +211,16 @@ def _teller(progress: Progress, report: LiveReport[OpatReport]) -> Callable[[Tun
     return tell
 
 
-def _compilers(bench: Workbench) -> KernelCompilers:
+def _compilers(bench: Workbench, runner: TaskRunner | None = None) -> KernelCompilers:
     processes = bench.settings.compile_processes
-    return KernelCompilers(bench.runner, bench.objects, processes=processes)
+    return KernelCompilers(runner or bench.runner, bench.objects, processes=processes)
+
+
+def _crew(bench: Workbench) -> AbstractContextManager[Crew]:
+    """Return who searches operators: the workers there are, else this machine."""
+    if bench.farm is None:
+        return nullcontext(OneAfterAnother())
+    return closing(FarmCrew(bench.farm, partial(_compilers, bench)))
 
 
 # ---- the whole model ----

@@ -24,6 +24,7 @@ _TWO_VALUES: Mapping[str, tuple[str, str]] = {
     "soc_version": ("host", "x86-64-zen5"),
     "aicore_num": ("1", "2"),
     "device": ("0", "1"),
+    "workers": ("4", "tcp://farm:8786"),
     "compile_processes": ("1", "32"),
     "tuning_parallel_num": ("1", "64"),
     "run_loop": ("1", "2048"),

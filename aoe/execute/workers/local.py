@@ -1,0 +1,155 @@
+"""Where the workers of `--workers` are: a scheduler that is named, or processes on this machine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from aoe.errors import EngineNotInstalledError, FarmError, OptionError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_CONNECT_S = 15.0
+_START_S = 60.0
+_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://\S+")
+_MOST_PROCESSES = 64
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from distributed.cli.dask_worker import main; main()"
+)
+"""Not `multiprocessing`, which would run the user's own script again."""
+_WORKER_OPTIONS = (
+    *("--no-nanny", "--no-dashboard", "--nthreads", "2", "--memory-limit", "0"),
+    *("--host", "127.0.0.1"),
+)
+"""Two threads: one may measure while one compiles. Dask's own limit of memory would end workers
+that ONNX Runtime and Halide make large."""
+HINT = "python -m pip install 'aoebank[workers]'"
+
+
+def parse_workers(text: str, where: str = "--workers") -> int | str:
+    """Return a number of processes on this machine, or the address of a scheduler.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    if text.isdecimal() and 1 <= int(text) <= _MOST_PROCESSES:
+        return int(text)
+    if _ADDRESS.fullmatch(text):
+        return text
+    raise OptionError(
+        where,
+        "neither a number of workers nor the address of a scheduler",
+        got=repr(text),
+        expected=f"1 to {_MOST_PROCESSES}, or tcp://HOST:PORT",
+        hint="dask scheduler prints its address when it starts",
+    )
+
+
+@contextmanager
+def connected(where: int | str) -> Iterator[Client]:
+    """Give a client of Dask's scheduler, with processes of our own where a number is asked for.
+
+    Raises:
+        EngineNotInstalledError: Dask is not there.
+        FarmError: the scheduler does not answer, or no worker starts.
+    """
+    try:
+        from distributed import Client
+    except ModuleNotFoundError as error:
+        raise EngineNotInstalledError(
+            "--workers", f"its dependency {error.name} is not installed", hint=HINT
+        ) from error
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with ExitStack() as opened:
+        address = where
+        if isinstance(where, int):
+            cluster = opened.enter_context(local_scheduler())
+            address = cluster.scheduler_address
+        try:
+            client = Client(
+                address,
+                timeout=_CONNECT_S,
+                set_as_default=False,
+                name="aoe",
+                direct_to_workers=False,
+            )
+        except (OSError, ValueError) as error:  # a time-out is an OSError
+            raise FarmError(
+                f"--workers={where}",
+                f"the scheduler does not answer: {error}",
+                hint="start one with: dask scheduler; workers with: dask worker tcp://HOST:8786",
+            ) from error
+        opened.enter_context(client)
+        if isinstance(where, int):
+            opened.enter_context(started_workers(cluster.scheduler_address, where))
+            _wait_for(client, where)
+        yield client
+
+
+@contextmanager
+def started_workers(
+    address: str,
+    count: int,
+    name: Callable[[int], str] = lambda number: f"local{number + 1}",
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Have worker processes of a scheduler on this machine; they end with it at the latest.
+
+    Args:
+        address: Of the scheduler.
+        count: How many.
+        name: Of a worker, by number from 0.
+    """
+    boot = [sys.executable, "-c", _BOOT, json.dumps(sys.path), address, *_WORKER_OPTIONS]
+    started = [
+        subprocess.Popen(
+            [*boot, "--name", name(number)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is the run's business, which ends them
+        )
+        for number in range(count)
+    ]
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def local_scheduler() -> Any:
+    """Return a scheduler in this process, to be closed, which only this machine reaches."""
+    from distributed import LocalCluster
+
+    return LocalCluster(
+        n_workers=0,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,
+    )
+
+
+def _wait_for(client: Client, count: int) -> None:
+    try:
+        client.wait_for_workers(count, timeout=_START_S)
+    except OSError as error:
+        raise FarmError(
+            f"--workers={count}",
+            "the workers do not start",
+            got=f"{len(client.nthreads())} after {_START_S:.0f} s",
+            hint="with less memory in use, or with fewer of them",
+        ) from error

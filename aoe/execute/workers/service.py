@@ -1,0 +1,232 @@
+"""What runs inside a Dask worker: a measuring process of its own, asked by a run somewhere else.
+
+Nothing here is imported before a run wants workers: Dask takes a second to load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from distributed import Semaphore, get_worker
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from aoe.device.protocol import Device
+from aoe.device.toolchain import find_toolchain
+from aoe.errors import AoeError
+from aoe.execute.messages import CompiledKernels, Reply, TaskRunner
+from aoe.execute.runner import COMPILING_TASKS, MEASURING_TASKS, Runner
+from aoe.execute.workers.announcement import Announcement, announce
+from aoe.execute.workers.parcels import Parcel, ParcelStore, pack
+from aoe.folders.scratch import ScratchFolder
+from aoe.folders.turns import Turns
+from aoe.settings import environment, lock_path
+from aoe.target import Target
+
+_IDLE_S = 600.0
+"""A post nobody has asked for so long gives its processes back: its run may have been killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostSetup:
+    """What a worker is told by a run.
+
+    Attributes:
+        device: Kind of device it measures on.
+        target: What is tuned for.
+        open_runner: Makes the runner of a worker; a test has one that measures nothing.
+        describe: Says what a worker is: (device, core_num, name, address, pid).
+    """
+
+    device: Device
+    target: Target
+    open_runner: Callable[[PostSetup, Announcement], TaskRunner]
+    describe: Callable[..., Announcement] = announce
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """A task on its way to a worker.
+
+    Attributes:
+        task: By name, see `aoe.execute.tasks`.
+        timeout_s: Seconds it may take there, waiting for its turn apart.
+        arguments: Of the task; folders are the worker's own.
+        parcels: Files it needs.
+    """
+
+    task: str
+    timeout_s: float
+    arguments: Mapping[str, Any]
+    parcels: tuple[Parcel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """What comes back.
+
+    Attributes:
+        reply: Of the task.
+        parcels: Files it made.
+        missing: Digests the worker lacks; then nothing was done.
+        unknown: True if the worker has no post of this run: it was started again.
+    """
+
+    reply: Reply
+    parcels: tuple[Parcel, ...] = ()
+    missing: tuple[str, ...] = ()
+    unknown: bool = False
+
+
+def own_runner(setup: PostSetup, announced: Announcement) -> Runner:
+    """Return a runner on the worker's machine, which takes turns with other runs there."""
+    env = environment()
+    turns = Turns(lock_path(env), announced.cores)
+    return Runner(setup.device, setup.target, find_toolchain(env), turns)
+
+
+class MeasuringPost(WorkerPlugin):  # type: ignore[misc]  # Dask is not always installed
+    """What a run has on one worker: two measuring processes, and the files they were sent."""
+
+    def __init__(self, setup: PostSetup) -> None:
+        self._setup = setup
+        self._used_s = time.monotonic()
+
+    def setup(self, worker: Any) -> None:
+        """Look at the machine; called by Dask when the post is opened."""
+        self.announced = self._setup.describe(
+            self._setup.device,
+            self._setup.target.core_num,
+            name=str(worker.name),
+            address=worker.address,
+            pid=os.getpid(),
+        )
+        self._scratch = ScratchFolder("post")
+        self._store = ParcelStore(_made(self._scratch.path / "store"))
+        self._runners: dict[bool, TaskRunner] = {}
+        self._locks = {True: threading.Lock(), False: threading.Lock()}
+        self._store_lock = threading.Lock()
+
+    def teardown(self, worker: Any) -> None:
+        """End the processes and remove the files; called by Dask when the post is closed."""
+        self.rest()
+        self._scratch.remove()
+
+    def rest(self, *, idle_s: float = 0.0) -> None:
+        """End the processes if nobody has asked for so many seconds; the next errand starts one."""
+        if time.monotonic() - self._used_s < idle_s:
+            return
+        for compiles, lock in self._locks.items():
+            if lock.acquire(blocking=False):
+                with contextlib.closing(_Held(lock)):
+                    runner = self._runners.pop(compiles, None)
+                    if runner is not None:
+                        runner.close()
+
+    def run(self, errand: Errand) -> Delivery:
+        """Do an errand; one that measures and one that compiles at a time."""
+        self._used_s = time.monotonic()
+        compiles = errand.task in COMPILING_TASKS
+        with (
+            self._locks[compiles],
+            self._lease(errand.task),
+            TemporaryDirectory(dir=self._scratch.path) as folder,
+        ):
+            with self._store_lock:
+                if missing := self._store.missing(errand.parcels):
+                    return Delivery(reply=Reply(), missing=missing)
+                self._store.unpack(errand.parcels, Path(folder))
+            reply = self._reply(compiles, errand, Path(folder))
+            with self._store_lock:
+                return Delivery(reply=reply, parcels=self._made_in(Path(folder), errand))
+
+    def _reply(self, compiles: bool, errand: Errand, folder: Path) -> Reply:
+        try:
+            if compiles not in self._runners:
+                self._runners[compiles] = self._setup.open_runner(self._setup, self.announced)
+            value = self._runners[compiles].call(
+                errand.task, timeout_s=errand.timeout_s, **_placed(errand.arguments, folder)
+            )
+            return Reply(value=value)
+        except AoeError as error:
+            return Reply(error=error)
+        except Exception:  # the worker boundary: the run reports it
+            return Reply(crash=traceback.format_exc())
+
+    def _lease(self, task: str) -> AbstractContextManager[object]:
+        """Have the device for oneself, whatever other workers and runs share it."""
+        if task not in MEASURING_TASKS:
+            return contextlib.nullcontext()
+        lease: AbstractContextManager[object] = Semaphore(
+            max_leases=1, name=f"aoe-device-{self.announced.device}"
+        )
+        return lease
+
+    def _made_in(self, folder: Path, errand: Errand) -> tuple[Parcel, ...]:
+        if errand.task not in COMPILING_TASKS:
+            return ()
+        files = [*folder.iterdir()]
+        self._store.keep(files)
+        return pack(files, ())
+
+
+class _Held:
+    """A lock that was taken; `close` gives it back."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+
+    def close(self) -> None:
+        self._lock.release()
+
+
+# ---- functions Dask runs on a worker, by name ----
+
+
+async def open_post(key: str, setup: PostSetup, dask_worker: Any = None) -> Announcement:
+    """Open the post of a run on a worker; return what the worker says of itself."""
+    for other in dask_worker.plugins.values():
+        if isinstance(other, MeasuringPost):
+            other.rest(idle_s=_IDLE_S)
+    post = MeasuringPost(setup)
+    await dask_worker.plugin_add(plugin=post, name=key, catch_errors=False)
+    return post.announced
+
+
+async def close_post(key: str, dask_worker: Any = None) -> None:
+    """Close the post of a run on a worker."""
+    if key in dask_worker.plugins:
+        await dask_worker.plugin_remove(name=key)
+
+
+def run_errand(key: str, errand: Errand) -> Delivery:
+    """Do an errand at the post of a run."""
+    post = get_worker().plugins.get(key)
+    if not isinstance(post, MeasuringPost):
+        return Delivery(reply=Reply(), unknown=True)
+    return post.run(errand)
+
+
+def _placed(arguments: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Return arguments whose folders are this one."""
+    placed = dict(arguments)
+    if "directory" in placed:
+        placed["directory"] = folder
+    compiled = placed.get("compiled")
+    if isinstance(compiled, CompiledKernels):
+        placed["compiled"] = replace(compiled, directory=folder)
+    return placed
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder

@@ -1,0 +1,73 @@
+"""Where workers are looked for, and what is said where there are none."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+
+import pytest
+
+from aoe.errors import EngineNotInstalledError, FarmError, OptionError
+from aoe.execute.workers.local import connected, parse_workers
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("1", 1), ("4", 4), ("tcp://a:8786", "tcp://a:8786"), ("tls://a", "tls://a")],
+)
+def test_a_number_or_an_address(text: str, found: int | str) -> None:
+    assert parse_workers(text) == found
+
+
+@pytest.mark.parametrize("text", ["0", "65", "-1", "", "host:8786", "http://a", "4.5"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=r"--workers: neither a number .* nor the address"):
+        parse_workers(text)
+
+
+def test_missing_dask_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(EngineNotInstalledError) as caught, connected(2):
+        pass
+    assert "aoebank[workers]" in caught.value.hint
+
+
+def test_scheduler_that_does_not_answer_is_an_error_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aoe.execute.workers.local._CONNECT_S", 1.0)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
+        with (
+            pytest.raises(FarmError, match="the scheduler does not answer") as caught,
+            connected(address),
+        ):
+            pass
+    assert "dask scheduler" in caught.value.hint
+
+
+def test_local_workers_end_with_the_run() -> None:
+    with connected(1) as client:
+        (pid,) = client.run(_pid).values()
+    deadline = time.monotonic() + 20
+    while _runs(pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _runs(pid)
+
+
+def _pid() -> int:
+    import os
+
+    return os.getpid()
+
+
+def _runs(pid: int) -> bool:
+    import os
+
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
