@@ -1,0 +1,1 @@
+"""Which operators AOE would fuse: its classes as data, and what they make of a graph."""
