@@ -4,6 +4,93 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from document_shapes import Each
+
+_BY_THREADS = [{"threads": "count", "median_us": "number"}]
+_PROFILE: Mapping[str, object] = {
+    "model": "text",
+    "soc_version": "text",
+    "cpu_model": "text",
+    "threads": "count",
+    "runs": "count",
+    "model_us": "number",
+    "model_min_us": "number",
+    "model_us_by_threads": _BY_THREADS,
+    "best_threads": "count?",
+    "operators_us": "number",
+    "lost_us": "number",
+    "peak": {
+        "threads": "count",
+        "gflops_per_s": "number",
+        "bandwidths": [{"name": "text", "working_bytes": "count", "gbytes_per_s": "number"}],
+    },
+    "kinds": [
+        {
+            "kind": "text",
+            "operators": "count",
+            "median_us": "number",
+            "roofline_us": "number",
+            "lost_us": "number",
+            "flops": "count",
+            "bytes": "count",
+        }
+    ],
+    "operators": [
+        {
+            "name": "text",
+            "op_names": ["text"],
+            "op_type": "text",
+            "op_types": ["text"],
+            "reads": ["text"],
+            "input_shapes": [(["count"], None)],
+            "output_shapes": [(["count"], None)],
+            "dtype": "text",
+            "layout": "text",
+            "calls": "count",
+            "median_us": "number",
+            "min_us": "number",
+            "flops": "count?",
+            "weight_bytes": "count?",
+            "activation_bytes": "count?",
+            "gflops_per_s": "number?",
+            "gbytes_per_s": "number?",
+            "roofline_us": "number?",
+            "bound": "text",
+            "lost_us": "number?",
+            "peak_share": "number?",
+            "warm_us": "number?",
+            "us_by_threads": _BY_THREADS,
+            "best_threads": "count?",
+        }
+    ],
+    "timeline": [{"node": "text", "start_us": "number", "duration_us": "number"}],
+    "counters": {
+        "per_run": Each("number"),
+        "instructions_per_cycle": "number?",
+        "reason": "text",
+    },
+    "versions": Each("text"),
+    "fusion": (
+        [
+            {
+                "class": "text",
+                "op_names": ["text"],
+                "op_types": ["text"],
+                "through_cache": "text",
+                "stop": "text",
+                "stopped_by_limit": "flag",
+                "stopped_at": "text",
+                "stopped_type": "text",
+                "without_limits": "count",
+                "runs_as": "count",
+                "goes_on_here": "flag",
+                "median_us": "number",
+            }
+        ],
+        None,
+    ),
+}
+
 DOCUMENTS: Mapping[str, Mapping[str, object]] = {
     "aoe.doctor/1": {
         "ready": "flag",
@@ -49,5 +136,38 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
             }
         ],
         "passed_over": [{"file": "text", "key": "text", "reason": "text"}],
+    },
+    "aoe.profile/1": {
+        **_PROFILE,
+        "written": ["text"],
+    },
+    "aoe.profile_comparison/1": {
+        "before": "text",
+        "after": "text",
+        "before_us": "number",
+        "after_us": "number",
+        "speedup": "number?",
+        "doubts": ["text"],
+        "kinds": [
+            {
+                "kind": "text",
+                "places": "count",
+                "before_us": "number",
+                "after_us": "number",
+                "speedup": "number?",
+            }
+        ],
+        "operators": [
+            {
+                "op_names": ["text"],
+                "kind": "text",
+                "before": ["text"],
+                "after": ["text"],
+                "before_us": "number",
+                "after_us": "number",
+                "speedup": "number?",
+            }
+        ],
+        "written": ["text"],
     },
 }

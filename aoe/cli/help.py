@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Commands that use results": ("demo", "compile", "verify", "run", "benchmark", "inspect"),
+    "Commands that use results": (
+        "demo",
+        "compile",
+        "verify",
+        "run",
+        "benchmark",
+        "profile",
+        "inspect",
+    ),
     "Before tuning": ("doctor",),
 }
 OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
@@ -72,6 +80,11 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "benchmark": (
         "aoe benchmark out/net_tune.om",
         "aoe benchmark out/net_tune.om --vs net.onnx --threads 1",
+    ),
+    "profile": (
+        "aoe profile net.onnx --trace net.trace.json",
+        "aoe profile out/net_tune.om --json > after.json",
+        "aoe profile --compare before.json after.json",
     ),
     "inspect": (
         "aoe inspect out/net_tune.om",

@@ -10,5 +10,6 @@ COMMANDS: dict[str, str] = {
     "verify": "Measure records of a bank again on this machine: do they still hold?",
     "run": "Run a tuned model once and say what came out.",
     "benchmark": "Time a model against another one, interleaved, with a confidence interval.",
+    "profile": "Show where the time of a model goes, operator by operator, and how much is lost.",
     "inspect": "Show what is in a tuned model, or the timeline before and after gradient tuning.",
 }

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from aoe.errors import OptionError
+from aoe.graph.fusing.groups import StopReason
 from aoe.operators import Shape
 from aoe.ort.profile import NodeRun
 from aoe.profiling.counters import HardwareCounters
-from aoe.profiling.figures import KindSummary, OperatorProfile, ProfiledModel
+from aoe.profiling.figures import FusionLimit, KindSummary, OperatorProfile, ProfiledModel
 from aoe.profiling.peak import NodeWork, OperatorBound
 from aoe.profiling.probe import peak_from_json, peak_to_json
 
@@ -50,6 +51,9 @@ def profile_to_json(profile: ProfiledModel) -> dict[str, Any]:
             "reason": profile.counters.reason,
         },
         "versions": dict(profile.versions),
+        "fusion": None
+        if profile.fusion is None
+        else [_fusion_to_json(one) for one in profile.fusion],
     }
 
 
@@ -108,6 +112,9 @@ def profile_from_json(value: Mapping[str, Any]) -> ProfiledModel:
             reason=str(counters["reason"]),
         ),
         versions={str(name): str(number) for name, number in value["versions"].items()},
+        fusion=None
+        if value["fusion"] is None
+        else tuple(_fusion_from_json(item) for item in value["fusion"]),
     )
 
 
@@ -167,6 +174,39 @@ def _operator_from_json(value: Mapping[str, Any]) -> OperatorProfile:
         bound=OperatorBound(value["bound"]),
         warm_us=_number(value["warm_us"]),
         us_by_threads=_threads_from(value["us_by_threads"]),
+    )
+
+
+def _fusion_to_json(one: FusionLimit) -> dict[str, Any]:
+    return {
+        "class": one.fusion_class,
+        "op_names": list(one.op_names),
+        "op_types": list(one.op_types),
+        "through_cache": one.through_cache,
+        "stop": one.stop.value,
+        "stopped_by_limit": one.stop.is_limit,
+        "stopped_at": one.stopped_at,
+        "stopped_type": one.stopped_type,
+        "without_limits": one.without_limits,
+        "runs_as": one.runs_as,
+        "goes_on_here": one.goes_on_here,
+        "median_us": _short(one.median_us),
+    }
+
+
+def _fusion_from_json(value: Mapping[str, Any]) -> FusionLimit:
+    return FusionLimit(
+        fusion_class=str(value["class"]),
+        op_names=tuple(map(str, value["op_names"])),
+        op_types=tuple(map(str, value["op_types"])),
+        through_cache=str(value["through_cache"]),
+        stop=StopReason(value["stop"]),
+        stopped_at=str(value["stopped_at"]),
+        stopped_type=str(value["stopped_type"]),
+        without_limits=int(value["without_limits"]),
+        runs_as=int(value["runs_as"]),
+        goes_on_here=bool(value["goes_on_here"]),
+        median_us=float(value["median_us"]),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from aoe.graph.fusing.groups import StopReason
 from aoe.operators import Shape
 from aoe.ort.profile import NodeRun
 from aoe.profiling.counters import HardwareCounters
@@ -123,6 +124,37 @@ class KindSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FusionLimit:
+    """One fusion AOE's classes allow in a model.
+
+    Attributes:
+        fusion_class: Name of the class.
+        op_names: Nodes it takes together, in their order.
+        op_types: Their types.
+        through_cache: Node among them that joins through the cache; empty if none does.
+        stop: Why it takes no more.
+        stopped_at: Node that would have been next; empty where there is no one node.
+        stopped_type: Its type.
+        without_limits: How many nodes it had under `--tune_optimization_level O1`.
+        runs_as: How many operators compute its nodes here; 0 where the model was not run.
+        goes_on_here: True if one operator computes the last of them and the node behind here.
+        median_us: Time of those operators.
+    """
+
+    fusion_class: str
+    op_names: tuple[str, ...]
+    op_types: tuple[str, ...]
+    through_cache: str
+    stop: StopReason
+    stopped_at: str
+    stopped_type: str
+    without_limits: int
+    runs_as: int
+    goes_on_here: bool
+    median_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledModel:
     """A model and where its time goes.
 
@@ -140,6 +172,7 @@ class ProfiledModel:
         timeline: One run, the one whose time is the median.
         counters: Hardware counters of the runs, or why there are none.
         versions: Of aoe, onnxruntime and others.
+        fusion: What AOE's classes of fusions make of the model; None if that was not asked for.
     """
 
     model: str
@@ -155,6 +188,7 @@ class ProfiledModel:
     timeline: tuple[NodeRun, ...] = ()
     counters: HardwareCounters = field(default_factory=HardwareCounters)
     versions: Mapping[str, str] = field(default_factory=dict)
+    fusion: tuple[FusionLimit, ...] | None = None
 
     @property
     def operators_us(self) -> float:

@@ -19,6 +19,7 @@ from aoe.ort.inputs import InputSet, ModelInputs
 from aoe.ort.profile import RUNS, ModelProfile, profile_model
 from aoe.profiling.counters import HardwareCounters, count_runs
 from aoe.profiling.figures import ProfiledModel
+from aoe.profiling.fusion import fusion_limits
 from aoe.profiling.operators import profile_operators
 from aoe.profiling.probe import machine_peak
 from aoe.profiling.subject import ProfileSubject, open_subject
@@ -43,6 +44,7 @@ class ProfileSettings:
         sweeps: True to try fewer threads, too.
         warm: True to time the operators that take longest alone, operands in the caches.
         counts: True to read hardware counters.
+        fusion: True to say what AOE's classes of fusions make of the model.
         env: The process's environment.
     """
 
@@ -57,6 +59,7 @@ class ProfileSettings:
     sweeps: bool = True
     warm: bool = False
     counts: bool = True
+    fusion: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -132,6 +135,7 @@ def profile_subject(
         timeline=times.timeline,
         counters=counters,
         versions={name: version(name) for name in ("aoebank", "onnxruntime")},
+        fusion=fusion_limits(subject.imported, operators) if settings.fusion else None,
     )
 
 

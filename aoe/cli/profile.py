@@ -1,0 +1,160 @@
+"""`aoe profile`: where the time of a model goes, and what became of it between two profiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aoe.cli.options import (
+    InputFiles,
+    InputSets,
+    InputShapeOption,
+    JsonFlag,
+    SeedOption,
+    WeightOption,
+    finish,
+    given_inputs,
+)
+from aoe.errors import OptionError
+from aoe.settings import environment
+from aoebank import say
+
+if TYPE_CHECKING:
+    from aoe.profiling.figures import ProfiledModel
+
+
+def command(
+    model: Annotated[
+        Path | None, typer.Argument(help="A model file, or an .om.", show_default=False)
+    ] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            "--compare",
+            metavar="A B",
+            help="Instead of a model: two profiles written with --json, before and after.",
+        ),
+    ] = None,
+    framework: Annotated[
+        int,
+        typer.Option(
+            "--framework",
+            "-f",
+            help="Kind of the model: 0 = Caffe, 3 = TensorFlow, 5 = ONNX.",
+            metavar="N",
+        ),
+    ] = 5,
+    weight: WeightOption = None,
+    input_shape: InputShapeOption = None,
+    inputs: InputFiles = None,
+    input_sets: InputSets = None,
+    aicore_num: Annotated[
+        int | None,
+        typer.Option(
+            "--aicore_num",
+            min=1,
+            metavar="N",
+            help="Threads; default is what an .om was tuned for, else all usable cores.",
+        ),
+    ] = None,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, metavar="N", help="Runs for each number of threads.")
+    ] = 10,
+    fewer_threads: Annotated[
+        bool,
+        typer.Option(
+            "--threads_that_pay/--one_thread_count",
+            help="Run it with fewer threads, too, to see which number pays.",
+        ),
+    ] = True,
+    warm: Annotated[
+        bool,
+        typer.Option(
+            "--warm", help="Time the slowest operators alone, too, operands in the caches."
+        ),
+    ] = False,
+    fusion: Annotated[
+        bool,
+        typer.Option(
+            "--fusion", help="Say where AOE's classes of fusions apply, and what stopped them."
+        ),
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="FILE", help="Write one run for ui.perfetto.dev."),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="With --trace: write nothing, say what would be."),
+    ] = False,
+    seed: SeedOption = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show where the time of a model goes, operator by operator, and how much is lost."""
+    _check(model, compare, trace)
+    if compare is not None:
+        _compare(compare, as_json=as_json)
+        return
+    assert model is not None
+    from aoe.profiling.run import ProfileSettings, profile_file
+    from aoe.report.profiling.text import ProfileReport
+
+    settings = ProfileSettings(
+        model=model,
+        framework=framework,
+        weight=weight,
+        input_shape=input_shape,
+        inputs=given_inputs(inputs, input_sets),
+        seed=seed,
+        threads=aicore_num,
+        runs=runs,
+        sweeps=fewer_threads,
+        warm=warm,
+        fusion=fusion,
+        env=environment(),
+    )
+    profile = profile_file(settings, lambda text: say(f"warning: {text}"))
+    if not dry_run:
+        _write(profile, trace)
+    written = () if trace is None else (trace,)
+    finish(ProfileReport(profile=profile, written=written, is_dry_run=dry_run), as_json=as_json)
+
+
+def _check(model: Path | None, compare: tuple[Path, Path] | None, trace: Path | None) -> None:
+    """Refuse what cannot be meant.
+
+    Raises:
+        OptionError: neither a model nor profiles, or both.
+    """
+    if model is None and compare is None:
+        raise OptionError(
+            "aoe profile", "no model given", hint="aoe profile net.onnx, or --compare A.json B.json"
+        )
+    if model is not None and compare is not None:
+        raise OptionError("--compare", "given together with a model", got=model)
+    if compare is not None and trace is not None:
+        raise OptionError("--trace", "is of one profile, not of two", got=trace)
+
+
+def _compare(files: tuple[Path, Path], *, as_json: bool) -> None:
+    from aoe.profiling.comparing import compare_profiles
+    from aoe.profiling.document import read_profile
+    from aoe.report.profiling.comparison import ProfileComparisonReport
+
+    before, after = (read_profile(file) for file in files)
+    finish(ProfileComparisonReport(compared=compare_profiles(before, after)), as_json=as_json)
+
+
+def _write(profile: ProfiledModel, trace: Path | None) -> None:
+    """Write the trace if it was asked for.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    from aoe.report.profiling.trace import trace_document
+    from aoe.results.files import write_json
+
+    if trace is not None:
+        write_json(trace, trace_document(profile))

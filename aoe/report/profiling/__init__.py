@@ -1,0 +1,1 @@
+"""A profile for people: as text, as a trace, as one page."""
