@@ -10,8 +10,8 @@ import typer
 from aoe.cli.options import (
     InputFiles,
     InputSets,
-    InputShapeOption,
     JsonFlag,
+    OperatorsOption,
     SeedOption,
     WeightOption,
     finish,
@@ -47,7 +47,15 @@ def command(
         ),
     ] = 5,
     weight: WeightOption = None,
-    input_shape: InputShapeOption = None,
+    input_shape: Annotated[
+        str | None,
+        typer.Option(
+            "--input_shape",
+            metavar="SHAPES",
+            help="Shapes of inputs that leave them open, or one of those an .om holds.",
+        ),
+    ] = None,
+    custom_ops_library: OperatorsOption = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,
     aicore_num: Annotated[
@@ -106,6 +114,7 @@ def command(
         framework=framework,
         weight=weight,
         input_shape=input_shape,
+        operators=tuple(custom_ops_library or ()),
         inputs=given_inputs(inputs, input_sets),
         seed=seed,
         threads=aicore_num,

@@ -37,6 +37,7 @@ class ProfileSettings:
         framework: AOE's number.
         weight: Second file of a Caffe model.
         input_shape: Shapes of inputs that leave them open, as AOE writes them.
+        operators: Libraries of operators ONNX Runtime does not have.
         inputs: What it is run on; made-up inputs if there are none.
         seed: Of made-up inputs.
         threads: Of the figures; None stands for what an `.om` was tuned for, or all usable cores.
@@ -52,6 +53,7 @@ class ProfileSettings:
     framework: int | None = 5
     weight: Path | None = None
     input_shape: str | None = None
+    operators: tuple[Path, ...] = ()
     inputs: tuple[InputSet, ...] = ()
     seed: int = 0
     threads: int | None = None
@@ -83,7 +85,13 @@ def profile_file(
         env=settings.env,
     )
     with ScratchFolder("profile") as scratch:
-        subject = open_subject(source, settings.framework, scratch, threads=settings.threads)
+        subject = open_subject(
+            source,
+            settings.framework,
+            scratch,
+            threads=settings.threads,
+            operators=settings.operators,
+        )
         return profile_subject(subject, settings, scratch, tell)
 
 

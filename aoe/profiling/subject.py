@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from aoe.graph.origins import Origins
 from aoe.graph.rewrite import InlinedModel, inline_kernels
 from aoe.om.cases import Shapes, asked_case, take_out
 from aoe.om.file import FALLBACK, MODEL, Manifest, unpack
-from aoe.om.loading import tuned_part, unfit_reason
+from aoe.om.loading import check_operators, tuned_part, unfit_reason
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import bound_run, session_options
 from aoe.ort.static_shapes import infer_tensors
@@ -65,7 +65,12 @@ class ProfileSubject:
 
 
 def open_subject(
-    source: ModelSource, framework: int | None, scratch: Path, *, threads: int | None
+    source: ModelSource,
+    framework: int | None,
+    scratch: Path,
+    *,
+    threads: int | None,
+    operators: Sequence[Path] = (),
 ) -> ProfileSubject:
     """Import a model and let ONNX Runtime optimise it, or unpack an `.om`.
 
@@ -74,24 +79,29 @@ def open_subject(
         framework: AOE's number; it does not matter for an `.om`.
         scratch: Empty folder that outlives the subject.
         threads: Of the runs.
+        operators: Libraries of operators ONNX Runtime does not have.
 
     Raises:
         AoeError: it cannot be read, or not be run on this machine.
     """
     if source.path.suffix == OM_SUFFIX:
-        return _open_tuned(source.path, source.shapes, scratch, threads)
+        return _open_tuned(source.path, source.shapes, scratch, threads, operators)
     imported = find_entry(framework, source).load(source).proto
-    return _optimized(default_device(), imported, imported, scratch, threads)
+    device = default_device().with_operators(operators)
+    return _optimized(device, imported, imported, scratch, threads)
 
 
-def _open_tuned(file: Path, shapes: Shapes, scratch: Path, threads: int | None) -> ProfileSubject:
+def _open_tuned(
+    file: Path, shapes: Shapes, scratch: Path, threads: int | None, operators: Sequence[Path]
+) -> ProfileSubject:
     manifest = unpack(file, scratch)
     if manifest.cases:
         manifest = take_out(scratch, manifest, asked_case(file, manifest, shapes))
+    check_operators(file, manifest, operators)
     reason = unfit_reason(manifest)
     if reason:
         raise RunError(str(file), f"its kernels do not fit this machine: {reason}")
-    device = device_of(manifest.soc_version)
+    device = device_of(manifest.soc_version).with_operators(operators)
     imported = onnx.load(str(scratch / FALLBACK))
     part = tuned_part(scratch, manifest)
     if part.optimize:
