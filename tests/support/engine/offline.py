@@ -44,10 +44,27 @@ def view_of(model: onnx.ModelProto, scratch: Path, target: Target) -> ModelGraph
     return ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
 
 
+def _compiled(source: KernelSource, target: Target, folder: Path) -> Path:
+    file = folder / f"{source.name}.o"
+    return file if file.exists() else compile_kernel(source, target, folder)
+
+
 def write_parts(
-    model: onnx.ModelProto, directory: Path, target: Target, toolchain: Toolchain
+    model: onnx.ModelProto,
+    directory: Path,
+    target: Target,
+    toolchain: Toolchain,
+    kept_in: Path | None = None,
 ) -> Manifest:
-    """Write the parts of a tuned model into `directory`; return its manifest."""
+    """Write the parts of a tuned model into `directory`; return its manifest.
+
+    Args:
+        model: What is tuned.
+        directory: Is made.
+        target: Of the kernels.
+        toolchain: Links them.
+        kept_in: Folder for compiled kernels, which the next model may need too.
+    """
     directory.mkdir(parents=True)
     scratch = directory / "scratch"
     scratch.mkdir()
@@ -55,13 +72,14 @@ def write_parts(
     regions = regions_of(graph)
     sources = {source.name: source for source in (first_guess(r, target) for r in regions)}
     kernels = list(sources.values())
-    build_library(
-        kernels,
-        [compile_kernel(source, target, scratch) for source in kernels],
-        target=target,
-        toolchain=toolchain,
-        file=directory / LIBRARY,
-    )
+    if kernels:
+        build_library(
+            kernels,
+            [_compiled(source, target, kept_in or scratch) for source in kernels],
+            target=target,
+            toolchain=toolchain,
+            file=directory / LIBRARY,
+        )
     replacements = [
         Replacement(region=region, kernel=first_guess(region, target).name) for region in regions
     ]

@@ -1,0 +1,192 @@
+"""Control flow, and models of other element types: what is not tunable stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from support.engine.first_guesses import FirstGuesses, newest_opset, small_net
+
+from aoe.device.toolchain import Toolchain
+from aoe.target import Target
+
+
+@pytest.fixture(scope="module")
+def models(
+    tmp_path_factory: pytest.TempPathFactory, target: Target, toolchain: Toolchain
+) -> FirstGuesses:
+    """Return what compares models with kernels in them."""
+    return FirstGuesses(tmp_path_factory.mktemp("opsets"), target, toolchain)
+
+
+# ---- control flow ----
+
+
+def _body(nodes: list[onnx.NodeProto], inputs: list[Any], outputs: list[Any]) -> onnx.GraphProto:
+    return helper.make_graph(nodes, "body", inputs, outputs)
+
+
+def _value(name: str, shape: tuple[int, ...] | None, kind: int = TensorProto.FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def _around(node: onnx.NodeProto, opset: int, **weights: Any) -> onnx.ModelProto:
+    """Return a chain, a node with a body that reads `m` and makes `n`, and a chain."""
+    nodes = [
+        helper.make_node("Softplus", ["x"], ["l"], "softplus"),
+        helper.make_node("Tanh", ["l"], ["m"], "tanh"),
+        node,
+        helper.make_node("Softplus", ["n"], ["o"], "softplus2"),
+        helper.make_node("Tanh", ["o"], ["y"], "tanh2"),
+    ]
+    return small_net(nodes, {"x": (8, 16)}, weights, opset=opset)
+
+
+def _if_net(opset: int) -> onnx.ModelProto:
+    branches = {
+        name: _body(
+            [
+                helper.make_node("Softplus", ["m"], [f"{name}_a"], f"{name}_softplus"),
+                helper.make_node(op_type, [f"{name}_a"], [f"{name}_y"], f"{name}_op"),
+            ],
+            [],
+            [_value(f"{name}_y", None)],
+        )
+        for name, op_type in (("then_branch", "Neg"), ("else_branch", "Abs"))
+    }
+    node = helper.make_node("If", ["flag"], ["n"], "choice", **branches)
+    return _around(node, opset, flag=np.array(True))
+
+
+def _loop_net(opset: int) -> onnx.ModelProto:
+    body = _body(
+        [
+            helper.make_node("Identity", ["go"], ["go_on"], "on"),
+            helper.make_node("Softplus", ["s"], ["s_a"], "body_softplus"),
+            helper.make_node("Add", ["s_a", "m"], ["s_out"], "body_add"),
+        ],
+        [_value("i", (), TensorProto.INT64), _value("go", (), TensorProto.BOOL), _value("s", None)],
+        [_value("go_on", (), TensorProto.BOOL), _value("s_out", None)],
+    )
+    node = helper.make_node("Loop", ["times", "yes", "m"], ["n"], "loop", body=body)
+    return _around(node, opset, times=np.array(3, np.int64), yes=np.array(True))
+
+
+def _scan_net(opset: int) -> onnx.ModelProto:
+    body = _body(
+        [
+            helper.make_node("Add", ["s", "row"], ["s_out"], "body_add"),
+            helper.make_node("Softplus", ["s_out"], ["row_out"], "body_softplus"),
+        ],
+        [_value("s", (16,)), _value("row", (16,))],
+        [_value("s_out", (16,)), _value("row_out", (16,))],
+    )
+    node = helper.make_node(
+        "Scan", ["start", "m"], ["end", "n"], "scan", body=body, num_scan_inputs=1
+    )
+    return _around(node, opset, start=np.zeros(16, np.float32))
+
+
+@pytest.mark.parametrize("make", [_if_net, _loop_net, _scan_net])
+@pytest.mark.parametrize("opset", [11, 16, 21, 26])
+def test_bodies_of_control_flow_compute_as_before(
+    opset: int, make: Callable[[int], onnx.ModelProto], models: FirstGuesses
+) -> None:
+    if opset > newest_opset():
+        pytest.skip(f"onnxruntime knows opsets up to {newest_opset()}")
+    assert models.compare(make(opset)) > 0
+
+
+# ---- element types ----
+
+
+def _half_net() -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Softplus", ["x"], ["a"], "softplus"),
+        helper.make_node("Tanh", ["a"], ["b"], "tanh"),
+        helper.make_node("Mul", ["b", "x"], ["c"], "mul"),
+        helper.make_node("LayerNormalization", ["c", "scale"], ["d"], "norm"),
+        helper.make_node("Transpose", ["d"], ["e"], "turn", perm=[0, 2, 1]),
+        helper.make_node("Concat", ["e", "e"], ["y"], "join", axis=1),
+    ]
+    scale = np.ones(16, np.float16)
+    return small_net(nodes, {"x": (2, 8, 16)}, {"scale": scale}, opset=17, kind=TensorProto.FLOAT16)
+
+
+def _bfloat_net() -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Softplus", ["x"], ["a"], "softplus"),
+        helper.make_node("Tanh", ["a"], ["b"], "tanh"),
+        helper.make_node("Cast", ["b"], ["c"], "down", to=TensorProto.BFLOAT16),
+        helper.make_node("Transpose", ["c"], ["d"], "turn", perm=[1, 0]),
+        helper.make_node("Cast", ["d"], ["e"], "up", to=TensorProto.FLOAT),
+        helper.make_node("Softplus", ["e"], ["y"], "softplus2"),
+    ]
+    return small_net(nodes, {"x": (8, 16)}, opset=17)
+
+
+def _quantized(name: str, result: str) -> list[onnx.NodeProto]:
+    return [
+        helper.make_node("QuantizeLinear", [name, "s", "z"], [f"{name}_q"], f"q_{name}"),
+        helper.make_node("DequantizeLinear", [f"{name}_q", "s", "z"], [result], f"dq_{name}"),
+    ]
+
+
+def _qdq_net() -> onnx.ModelProto:
+    rng = np.random.default_rng(3)
+    weights = {
+        "s": np.array(0.02, np.float32),
+        "z": np.array(0, np.int8),
+        "w_q": rng.integers(-100, 100, (16, 16, 3, 3), np.int8),
+    }
+    nodes = [
+        *_quantized("x", "x_d"),
+        helper.make_node("DequantizeLinear", ["w_q", "s", "z"], ["w"], "dq_w"),
+        helper.make_node("Conv", ["x_d", "w"], ["a"], "conv", pads=[1, 1, 1, 1]),
+        *_quantized("a", "a_d"),
+        helper.make_node("Softplus", ["a_d"], ["b"], "softplus"),
+        helper.make_node("Tanh", ["b"], ["y"], "tanh"),
+    ]
+    return small_net(nodes, {"x": (1, 16, 8, 8)}, weights, opset=17)
+
+
+def _integer_net() -> onnx.ModelProto:
+    rng = np.random.default_rng(4)
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "quantize"),
+        helper.make_node("MatMulInteger", ["q", "w", "z"], ["i"], "product"),
+        helper.make_node("Cast", ["i"], ["f"], "cast", to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["f", "s"], ["m"], "scale"),
+        helper.make_node("Softplus", ["m"], ["o"], "softplus"),
+        helper.make_node("Tanh", ["o"], ["y"], "tanh"),
+    ]
+    weights = {"w": rng.integers(-3, 3, (16, 8), np.int8)}
+    return small_net(nodes, {"x": (4, 16)}, weights, opset=17)
+
+
+def _double_net() -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], "relu"),
+        helper.make_node("Transpose", ["a"], ["y"], "turn", perm=[1, 0]),
+    ]
+    return small_net(nodes, {"x": (8, 16)}, opset=17, kind=TensorProto.DOUBLE)
+
+
+@pytest.mark.parametrize(
+    ("make", "kernels"),
+    [
+        (_half_net, True),
+        (_bfloat_net, True),
+        (_qdq_net, True),
+        (_integer_net, True),
+        (_double_net, False),
+    ],
+)
+def test_other_element_types_stay_and_what_is_float32_between_them_is_tuned(
+    make: Callable[[], onnx.ModelProto], kernels: bool, models: FirstGuesses
+) -> None:
+    assert (models.compare(make()) > 0) is kernels

@@ -1,0 +1,105 @@
+"""Models taken as a run takes them, with the first guess of every family, against themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from aoe.device.toolchain import Toolchain
+from aoe.entry.onnx_file import load_onnx
+from aoe.errors import RunError
+from aoe.om.file import FALLBACK, LIBRARY, MODEL
+from aoe.ort.sessions import random_feed, session_options
+from aoe.target import Target
+from support.engine.cpu import open_session
+from support.engine.offline import write_parts
+
+OLDEST_OPSET = 7
+Compared = Callable[[onnx.ModelProto], int]
+
+
+class FirstGuesses:
+    """Puts kernels into models and compares what they compute.
+
+    Args:
+        root: Empty folder.
+        target: Of the kernels.
+        toolchain: Links them.
+    """
+
+    def __init__(self, root: Path, target: Target, toolchain: Toolchain) -> None:
+        self._root = root
+        self._target = target
+        self._toolchain = toolchain
+        self._done = 0
+        (root / "objects").mkdir()
+
+    def compare(self, model: onnx.ModelProto) -> int:
+        """Fail if a model with kernels computes something else; return how many there are."""
+        folder = self._root / str(self._done)
+        self._done += 1
+        folder.mkdir()
+        onnx.save(model, folder / "net.onnx")
+        manifest = write_parts(
+            load_onnx(folder / "net.onnx", {}).proto,
+            folder / "parts",
+            self._target,
+            self._toolchain,
+            kept_in=self._root / "objects",
+        )
+        before = open_session(
+            folder / "parts" / FALLBACK, session_options(threads=1, optimize=True)
+        )
+        library = folder / "parts" / LIBRARY if manifest.kernels else None
+        options = session_options(threads=1, optimize=False, library=library)
+        after = open_session(folder / "parts" / MODEL, options)
+        feed = random_feed(before, 5)
+        for found, expected in zip(after.run(None, feed), before.run(None, feed), strict=True):
+            assert found.dtype == expected.dtype
+            np.testing.assert_allclose(
+                found.astype(np.float64), expected.astype(np.float64), rtol=2e-3, atol=1e-5
+            )
+        return len(manifest.kernels)
+
+
+def _loads(opset: int) -> bool:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    try:
+        open_session(proto.SerializeToString(), session_options(threads=1, optimize=False))
+    except RunError:
+        return False
+    return True
+
+
+@cache
+def newest_opset() -> int:
+    """Return the newest version of ONNX's operators that ONNX Runtime loads."""
+    return max(filter(_loads, range(OLDEST_OPSET, onnx.defs.onnx_opset_version() + 1)))
+
+
+def small_net(
+    nodes: list[onnx.NodeProto],
+    inputs: Mapping[str, tuple[int, ...]],
+    weights: Mapping[str, Any] = {},
+    *,
+    opset: int = OLDEST_OPSET,
+    kind: int = TensorProto.FLOAT,
+) -> onnx.ModelProto:
+    """Return a model whose result is `y`, all tensors of its ends of one type."""
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info("y", kind, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
