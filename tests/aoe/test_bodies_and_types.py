@@ -9,9 +9,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.engine.cpu import open_session
 from support.engine.first_guesses import FirstGuesses, newest_opset, small_net
 
 from aoe.device.toolchain import Toolchain
+from aoe.errors import RunError
+from aoe.ort.sessions import random_feed, session_options
 from aoe.target import Target
 
 
@@ -190,3 +193,11 @@ def test_other_element_types_stay_and_what_is_float32_between_them_is_tuned(
     make: Callable[[], onnx.ModelProto], kernels: bool, models: FirstGuesses
 ) -> None:
     assert (models.compare(make()) > 0) is kernels
+
+
+def test_bfloat16_inputs_are_refused_in_one_message() -> None:
+    node = helper.make_node("Cast", ["x"], ["y"], "cast", to=TensorProto.BFLOAT16)
+    model = small_net([node], {"x": (2, 3)}, opset=17, kind=TensorProto.BFLOAT16)
+    session = open_session(model.SerializeToString(), session_options(threads=1, optimize=True))
+    with pytest.raises(RunError, match=r"input x: no random value .* \(got tensor\(bfloat16\)"):
+        random_feed(session, 0)

@@ -23,10 +23,12 @@ import aoe
 from aoe.cli import app as app_module
 from aoe.cli.benchmark import model_part
 from aoe.device.toolchain import Toolchain
+from aoe.entry.protocol import ModelSource
 from aoe.errors import OfflineModelError, OptionError, RunError
 from aoe.om.cases import OpenModel, case_manifest, find_case, join_cases
 from aoe.om.file import FALLBACK, WEIGHTS, Manifest, read_manifest, write_offline_model
 from aoe.ort.sessions import session_options
+from aoe.profiling.subject import open_subject
 from aoe.target import Target
 
 
@@ -235,3 +237,10 @@ def test_benchmark_takes_one_case_and_its_untuned_model(joined: Joined, tmp_path
 def test_benchmark_refuses_a_shape_there_is_not(joined: Joined, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="has no kernels for these shapes"):
         model_part(joined.file, tmp_path, "image:2,3,12,12")
+
+
+def test_profile_takes_one_case(joined: Joined, tmp_path: Path) -> None:
+    source = ModelSource(path=joined.file, shapes={"image": (3, 3, 12, 12)})
+    subject = open_subject(source, None, tmp_path, threads=1)
+    dims = subject.imported.graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_value for dim in dims] == [3, 3, 12, 12] and subject.library is not None
