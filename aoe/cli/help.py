@@ -29,6 +29,7 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--dynamic_dims",
         "--out_nodes",
         "--custom_ops_library",
+        "--shapes_from",
         "--input",
         "--inputs",
         "--soc_version",

@@ -87,6 +87,14 @@ OperatorsOption = Annotated[
         help="Library of operators ONNX Runtime does not have; several times for several.",
     ),
 ]
+ShapesFromOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--shapes_from",
+        metavar="FILE",
+        help='Log of shapes, a line each: "COUNT,name:1,3,224,224"; frequent ones first.',
+    ),
+]
 SocVersionOption = Annotated[
     str | None,
     typer.Option("--soc_version", metavar="NAME", help="Target; default is this CPU."),

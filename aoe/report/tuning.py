@@ -213,9 +213,11 @@ class CasesReport:
             "om": str(self.result.om_file),
             "bank": str(self.result.bank),
             "speedup": self.result.speedup,
+            **self._weighted_members(),
             "cases": [
                 {
                     "input_shape": case.shapes,
+                    **({"count": case.count} if case.count is not None else {}),
                     "report": case.report,
                     "modes": {
                         mode.result_file.name: report_of(mode).document() for mode in case.modes
@@ -225,6 +227,10 @@ class CasesReport:
             ],
         }
 
+    def _weighted_members(self) -> Mapping[str, object]:
+        weighted = self.result.weighted_speedup
+        return {} if weighted is None else {"weighted_speedup": round(weighted, 4)}
+
     def write(self, text: Text) -> None:
         """Write the reports of each shape, then all of them in a table."""
         for case in self.result.cases:
@@ -232,8 +238,14 @@ class CasesReport:
             for mode in case.modes:
                 report_of(mode).write(text)
             text.line("")
-        rows = [(case.shapes, f"{case.modes[-1].speedup:.3f}x") for case in self.result.cases]
-        text.table(("shape", "speed-up"), rows, "nr")
+        cases, weighted = self.result.cases, self.result.weighted_speedup
+        rows = [(case.shapes, f"{case.modes[-1].speedup:.3f}x") for case in cases]
+        if weighted is None:
+            text.table(("shape", "speed-up"), rows, "nr")
+        else:
+            counted = [(*row, f"{case.count}") for row, case in zip(rows, cases, strict=True)]
+            text.table(("shape", "speed-up", "calls"), counted, "nrr")
+            text.line(f"all these calls together: {weighted:.3f}x")
         text.line(f"one tuned model for {len(rows)} shapes: {self.result.om_file}")
         text.line("Aoe process finished")
 

@@ -14,6 +14,7 @@ from aoe.errors import OptionError
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 
 if TYPE_CHECKING:
+    from aoe.entry.shape_log import ShapeLog
     from aoe.gradients.training import TrainingProgram
     from aoe.ort.inputs import InputSet
     from aoe.tuning.progress import Progress
@@ -84,6 +85,7 @@ class TuneSettings:
         job_types: Modes, in order.
         input_shape: Text of `--input_shape`, or None.
         shape_cases: Several such texts, for a model that is tuned for each of them; else none.
+        shape_log: How often the model was asked for which shapes, None where nothing says so.
         out_nodes: Results the model is cut off at, as `node:0` or by their names; none for the
             outputs it has.
         operators: Libraries of operators ONNX Runtime does not have.
@@ -119,6 +121,7 @@ class TuneSettings:
     job_types: tuple[JobType, ...] = (JobType.OPAT,)
     input_shape: str | None = None
     shape_cases: tuple[str, ...] = ()
+    shape_log: ShapeLog | None = None
     out_nodes: tuple[str, ...] = ()
     operators: tuple[Path, ...] = ()
     inputs: tuple[InputSet, ...] = ()

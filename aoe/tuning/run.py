@@ -52,11 +52,13 @@ class TunedCase:
         shapes: As `--input_shape` says them.
         report: Key in the result file, `report_<timestamp>_<number>`.
         modes: What each mode gave.
+        count: Calls with these shapes by `--shapes_from`, None where nothing says so.
     """
 
     shapes: str
     report: str
     modes: tuple[ModeResult, ...]
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,21 @@ class TuneResult:
         return self.modes[-1].speedup
 
     @property
+    def weighted_speedup(self) -> float | None:
+        """Time of all calls of `--shapes_from` untuned over tuned; None without such counts."""
+        from aoe.tuning.model_mode import ModelTuning
+
+        times = [
+            (case.count * mode.baseline_ms, case.count * mode.tuned_ms)
+            for case in self.cases
+            for mode in case.modes[-1:]
+            if case.count is not None and isinstance(mode, ModelTuning)
+        ]
+        if not times or len(times) < len(self.cases):
+            return None
+        return sum(before for before, _ in times) / sum(after for _, after in times)
+
+    @property
     def bank(self) -> Path:
         """Root or file of the bank of the last mode."""
         return self.modes[-1].bank
@@ -108,6 +125,7 @@ def tune(
     framework: int | None = 5,
     weight: str | os.PathLike[str] | None = None,
     input_shape: GivenShapes | None = None,
+    shapes_from: str | os.PathLike[str] | None = None,
     out_nodes: str | None = None,
     custom_ops_library: OperatorFiles = (),
     inputs: GivenInputs | None = None,
@@ -153,6 +171,7 @@ def tune(
         input_shape: Shapes of inputs the model leaves open: by name, or as the command takes
             them, `"images:1,3,224,224;mask:1,128"`. A sequence of these tunes an ONNX model for
             each, and the tuned model holds all of them.
+        shapes_from: Log of shapes with their counts instead, see `aoe.entry.shape_log`.
         out_nodes: Results the model is cut off at before it is tuned, `"conv1:0;relu2:0"`, or
             their own names; None for the outputs it has.
         custom_ops_library: The library, or libraries, with operators ONNX Runtime does not have.
@@ -228,7 +247,7 @@ def tune(
             model=_subject(model, scratch),
             framework=framework,
             weight=_path(weight),
-            **_model_members(input_shape, out_nodes, custom_ops_library),
+            **_model_members(input_shape, shapes_from, out_nodes, custom_ops_library),
             inputs=_input_sets(inputs, scratch),
             output=_path(output),
             lookup_only=lookup_only,
@@ -287,6 +306,8 @@ def tune_with(
         now=now,
         one_of_many=one_of_many,
     )
+    for doubt in settings.shape_log.doubts() if settings.shape_log is not None else ():
+        progress.warn(doubt)
     return _tune_cases(context) if settings.shape_cases else _tune_shape(context)
 
 
@@ -302,7 +323,10 @@ def _tune_cases(context: TuneContext) -> TuneResult:
         context.progress.step(f"shape {number + 1} of {len(split.inputs)}: {shapes}")
         modes = _tune_shape(case).modes
         assert case.one_of_many is not None
-        tuned.append(TunedCase(shapes=shapes, report=case.one_of_many.report, modes=modes))
+        log = context.settings.shape_log
+        count = log.count_of(shapes) if log is not None else None
+        report = case.one_of_many.report
+        tuned.append(TunedCase(shapes=shapes, report=report, modes=modes, count=count))
     joined = join_results([case.modes for case in tuned], split.model)
     cases = [replace(case, modes=modes) for case, modes in zip(tuned, joined, strict=True)]
     return TuneResult(modes=cases[-1].modes, cases=tuple(cases))
@@ -361,7 +385,10 @@ def _input_sets(
 
 
 def _model_members(
-    shapes: GivenShapes | None, out_nodes: str | None, operators: OperatorFiles
+    shapes: GivenShapes | None,
+    log: str | os.PathLike[str] | None,
+    out_nodes: str | None,
+    operators: OperatorFiles,
 ) -> dict[str, Any]:
     """Return the settings that say what of a model is tuned, and for which shapes."""
     from aoe.entry.outputs import parse_out_nodes
@@ -369,7 +396,7 @@ def _model_members(
 
     libraries = [operators] if isinstance(operators, str | Path) else operators
     return {
-        **given_cases(_shape_texts(shapes)),
+        **given_cases(_shape_texts(shapes), log=_path(log)),
         "out_nodes": parse_out_nodes(out_nodes),
         "operators": tuple(map(Path, libraries)),
     }

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TypedDict
 
 from aoe.entry.shape_cases import parse_shape_cases
+from aoe.entry.shape_log import ShapeLog, read_shape_log
 from aoe.entry.tuned_model import SUFFIX
+from aoe.errors import OptionError
 from aoe.om.file import read_manifest
 from aoe.tuning.mode import TuneSettings
 from aoe.workload import shapes_text
@@ -19,6 +21,7 @@ class GivenCases(TypedDict):
 
     input_shape: str | None
     shape_cases: tuple[str, ...]
+    shape_log: ShapeLog | None
 
 
 def given_cases(
@@ -27,16 +30,36 @@ def given_cases(
     batch_size: str | None = None,
     image_size: str | None = None,
     dims: str | None = None,
+    log: Path | None = None,
 ) -> GivenCases:
     """Return the settings for what was given, see `parse_shape_cases`.
+
+    Args:
+        texts: Shapes.
+        batch_size: Values of `--dynamic_batch_size`.
+        image_size: Those of `--dynamic_image_size`.
+        dims: Those of `--dynamic_dims`.
+        log: File of `--shapes_from`, which says the shapes instead.
 
     Raises:
         OptionError: it cannot be meant.
     """
+    if log is not None:
+        if texts or batch_size or image_size or dims:
+            raise OptionError("--shapes_from", "given together with --input_shape", got=log)
+        found = read_shape_log(log)
+        chosen = tuple(shape.text for shape in found.chosen())
+        is_one = len(chosen) == 1
+        return {
+            "input_shape": chosen[0] if is_one else None,
+            "shape_cases": () if is_one else chosen,
+            "shape_log": found,
+        }
     cases = parse_shape_cases(texts, batch_size=batch_size, image_size=image_size, dims=dims)
     if len(cases) > 1:
-        return {"input_shape": None, "shape_cases": cases}
-    return {"input_shape": cases[0] if cases else None, "shape_cases": ()}
+        return {"input_shape": None, "shape_cases": cases, "shape_log": None}
+    only = cases[0] if cases else None
+    return {"input_shape": only, "shape_cases": (), "shape_log": None}
 
 
 def with_stored_cases(settings: TuneSettings) -> TuneSettings:

@@ -46,19 +46,27 @@ class SplitRun:
             spent_s: Seconds the ones before took.
         """
         settings = self.run.settings
-        limit_s, left = settings.tuning_time_limit_s, len(self.inputs) - number
+        limit_s, share = settings.tuning_time_limit_s, self._share(number)
         own = replace(
             settings,
             input_shape=settings.shape_cases[number],
             shape_cases=(),
             inputs=self.inputs[number],
             precision=replace(settings.precision, calibration=self.calibration[number]),
-            tuning_time_limit_s=None if limit_s is None else max(0.0, limit_s - spent_s) / left,
+            tuning_time_limit_s=None if limit_s is None else max(0.0, limit_s - spent_s) * share,
         )
         among = OneOfMany(
             report=f"report_{timestamp_of(self.run.now)}_{number + 1}", case=f"case_{number + 1}"
         )
         return replace(self.run, settings=own, one_of_many=among)
+
+    def _share(self, number: int) -> float:
+        """Return the part of the time left a shape gets: by its calls and their size, if known."""
+        settings = self.run.settings
+        if settings.shape_log is None:
+            return 1 / (len(self.inputs) - number)
+        weights = [settings.shape_log.weight_of(text) for text in settings.shape_cases[number:]]
+        return weights[0] / sum(weights)
 
 
 def split_cases(context: TuneContext) -> SplitRun:

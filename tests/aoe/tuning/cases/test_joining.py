@@ -12,6 +12,8 @@ from support.engine.models import conv_net, save_model
 
 import aoe
 from aoe.om.file import read_manifest
+from aoe.report.tuning import CasesReport
+from aoebank import emit
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +82,29 @@ def test_a_tuned_model_is_tuned_again_for_the_shapes_it_holds(
     assert again.om_file is not None
     before, after = read_manifest(result.om_file), read_manifest(again.om_file)
     assert after.cases == before.cases and after.model_sha256 == before.model_sha256
+
+
+def test_shapes_of_a_log_are_tuned_by_their_calls_and_weighted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bank").mkdir()
+    (tmp_path / "log.csv").write_text("5,image:2,3,12,12\n90,image:1,3,12,12\n")
+    result = aoe.tune(
+        save_model(conv_net(batch="n"), tmp_path / "net.onnx"),
+        shapes_from=tmp_path / "log.csv",
+        bank=tmp_path / "bank",
+        output=tmp_path / "out",
+        core_num=1,
+        lookup_only=True,
+        accept_busy=True,
+    )
+    assert [(case.shapes, case.count) for case in result.cases] == [
+        ("image:1,3,12,12", 90),
+        ("image:2,3,12,12", 5),
+    ]
+    assert result.weighted_speedup == 1.0
+    document = CasesReport(result=result).document()
+    assert document["weighted_speedup"] == 1.0
+    assert [case["count"] for case in document["cases"]] == [90, 5]
+    emit(CasesReport(result=result), as_json=False, no_color=True)
+    assert "all these calls together: 1.000x" in capsys.readouterr().out

@@ -12,6 +12,7 @@ from support.engine.models import conv_net, save_model
 
 from aoe.errors import ModelImportError, OptionError
 from aoe.ort.inputs import save_input_sets
+from aoe.tuning.cases.given import given_cases
 from aoe.tuning.cases.splitting import split_cases
 from aoe.tuning.mode import OneOfMany, TuneContext, TuneSettings
 from aoe.tuning.progress import SilentProgress
@@ -50,6 +51,24 @@ def test_time_that_is_left_is_shared(model: Path) -> None:
     split = split_cases(_context(model, tuning_time_limit_s=100.0))
     limits = [split.context(at, spent_s=40.0 * at).settings.tuning_time_limit_s for at in (0, 1)]
     assert limits == [50.0, 60.0]
+
+
+def test_shapes_of_a_log_share_time_by_what_their_calls_cost(model: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("10,image:1,3,12,12\n30,image:4,3,12,12\n")
+    given = given_cases((), log=log)
+    assert given["shape_cases"] == ("image:4,3,12,12", "image:1,3,12,12")
+    split = split_cases(_context(model, tuning_time_limit_s=130.0, **given))
+    limits = [split.context(at, spent_s=120.0 * at).settings.tuning_time_limit_s for at in (0, 1)]
+    assert limits == [120.0, 10.0]
+
+
+def test_log_and_shapes_exclude_each_other(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("10,x:1\n")
+    assert given_cases((), log=log)["input_shape"] == "x:1"
+    with pytest.raises(OptionError, match="given together with --input_shape"):
+        given_cases(("x:1",), log=log)
 
 
 def test_input_sets_go_to_the_shape_they_have(model: Path, tmp_path: Path) -> None:

@@ -1,0 +1,174 @@
+"""`--shapes_from`: shapes a model was asked for, and how often, from a log of whoever serves it.
+
+A line is `count,name:1,3,224,224;other:1,16`, or a JSON object with `count` and `shapes`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aoe.entry.input_shapes import parse_input_shape
+from aoe.errors import OptionError
+from aoe.workload import shapes_text
+
+MOST_SHAPES = 16
+"""Shapes that are tuned at most: a tuned model for each is made, and all are in one file."""
+COVERED = 0.99
+"""Share of the calls, by what they cost, at which rarer shapes are left out."""
+_FAR = 8
+"""Times as many elements as in the usual shape, or as few, from which on one is extreme."""
+_OPTION = "--shapes_from"
+_EXAMPLE = (
+    'for example 900,input:1,3,224,224 or {"count": 900, "shapes": {"input": [1, 3, 224, 224]}}'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedShape:
+    """Shapes of all inputs of a call, and the number of such calls.
+
+    Attributes:
+        text: As `--input_shape` says them.
+        count: Calls.
+        elements: Of all inputs together.
+    """
+
+    text: str
+    count: int
+    elements: int
+
+    @property
+    def weight(self) -> float:
+        """What all such calls cost, as far as time grows with the elements."""
+        return float(self.count * self.elements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeLog:
+    """What a log says.
+
+    Attributes:
+        path: The file.
+        shapes: Each shape once, the most frequent first.
+    """
+
+    path: Path
+    shapes: tuple[CountedShape, ...]
+
+    @property
+    def calls(self) -> int:
+        """All of them."""
+        return sum(shape.count for shape in self.shapes)
+
+    def chosen(self) -> tuple[CountedShape, ...]:
+        """Return what is tuned: the most frequent, until hardly anything is left of the cost."""
+        total, taken = sum(shape.weight for shape in self.shapes), 0.0
+        found: list[CountedShape] = []
+        for shape in self.shapes[:MOST_SHAPES]:
+            if found and taken >= COVERED * total:
+                break
+            found.append(shape)
+            taken += shape.weight
+        return tuple(found)
+
+    def count_of(self, text: str) -> int | None:
+        """Return the calls with these shapes, None if there were none."""
+        return next((shape.count for shape in self.shapes if shape.text == text), None)
+
+    def weight_of(self, text: str) -> float:
+        """Return what calls with these shapes cost, 0 without any."""
+        return next((shape.weight for shape in self.shapes if shape.text == text), 0.0)
+
+    def doubts(self) -> tuple[str, ...]:
+        """Return what should be known of the choice: a tail that is left out, extreme shapes."""
+        chosen = self.chosen()
+        found = []
+        if len(chosen) < len(self.shapes):
+            covered = sum(shape.count for shape in chosen)
+            found.append(
+                f"{_OPTION}: of {len(self.shapes)} shapes the {len(chosen)} most frequent are "
+                f"tuned, {covered / self.calls:.1%} of the calls; the others run untuned"
+            )
+        usual = self._usual()
+        for shape in chosen:
+            times = shape.elements / max(1, usual.elements)
+            if times >= _FAR or times <= 1 / _FAR:
+                size = f"{times:.0f} times" if times >= 1 else f"1/{1 / max(times, 1e-9):.0f}"
+                found.append(
+                    f"{_OPTION}: {shape.text} is extreme: {size} the size of the usual "
+                    f"{usual.text}, {shape.count} of {self.calls} calls"
+                )
+        return tuple(found)
+
+    def _usual(self) -> CountedShape:
+        """Return the shape of the call in the middle, by size."""
+        by_size = sorted(self.shapes, key=lambda shape: (shape.elements, shape.text))
+        seen = 0
+        for shape in by_size:
+            seen += shape.count
+            if 2 * seen >= self.calls:
+                return shape
+        return by_size[-1]
+
+
+def read_shape_log(path: Path) -> ShapeLog:
+    """Return the shapes of a log; equal ones are counted together.
+
+    Empty lines, lines that begin with `#` and a first line `count,shapes` say nothing.
+
+    Raises:
+        OptionError: it cannot be read, a line cannot be meant, or there is no shape in it.
+    """
+    where = f"{_OPTION}={path}"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(where, f"cannot be read: {error}") from error
+    counts: Counter[str] = Counter()
+    sizes: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        said = line.strip()
+        if not said or said.startswith("#") or (number == 1 and said.startswith("count,")):
+            continue
+        count, shapes = _parsed(said, f"{where}, line {number}")
+        text = shapes_text(dict(sorted(shapes.items())))
+        counts[text] += count
+        sizes[text] = sum(math.prod(shape) for shape in shapes.values())
+    if not counts:
+        raise OptionError(where, "no shape in it", hint=_EXAMPLE)
+    found = [
+        CountedShape(text=text, count=count, elements=sizes[text]) for text, count in counts.items()
+    ]
+    found.sort(key=lambda shape: (-shape.count, shape.text))
+    return ShapeLog(path=path, shapes=tuple(found))
+
+
+def _parsed(line: str, where: str) -> tuple[int, dict[str, tuple[int, ...]]]:
+    try:
+        count, text = _json_line(line) if line.startswith("{") else _text_line(line)
+        shapes = parse_input_shape(text)
+    except OptionError as error:
+        raise OptionError(
+            where, "not a name with extents", got=repr(line), hint=_EXAMPLE
+        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise OptionError(where, "no count with shapes", got=repr(line), hint=_EXAMPLE) from error
+    if count < 1 or not shapes:
+        raise OptionError(where, "no count with shapes", got=repr(line), hint=_EXAMPLE)
+    return count, shapes
+
+
+def _text_line(line: str) -> tuple[int, str]:
+    count, _, text = line.partition(",")
+    return int(count), text.strip().strip('"')
+
+
+def _json_line(line: str) -> tuple[int, str]:
+    found: Any = json.loads(line)
+    shapes = {str(name): tuple(map(int, shape)) for name, shape in found["shapes"].items()}
+    return int(found["count"]), shapes_text(shapes)
