@@ -76,6 +76,9 @@ def _reason_for_nothing(result: SgatResult) -> str:
         return undecided
     if result.judgement.kept:
         return NOT_MEASURED
+    untried = sum(tuned.is_untried for tuned in result.subgraphs)
+    if untried:
+        return f"a limit left {untried} of {len(result.subgraphs)} subgraphs untried"
     if not any(tuned.strategy is not None for tuned in result.subgraphs):
         return "every subgraph is fastest as it is"
     return "the whole model is not faster with the forms that win alone"

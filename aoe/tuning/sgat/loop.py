@@ -17,7 +17,7 @@ from aoe.measurement import (
     accepts,
     estimate_speedup,
 )
-from aoe.results.files import RepoOutcome
+from aoe.results.files import OUT_OF_TIME, RepoOutcome
 from aoe.tuning.search.protocol import Trial
 from aoe.tuning.search.registry import make_search
 from aoe.tuning.sgat.measuring import FormMeasurer
@@ -52,6 +52,7 @@ class TunedSubgraph:
         speedup: Of the strategy, measured now or when its record was written.
         proven_speedup: What of it is beyond noise, 1 if unknown.
         trials: Everything measured on the way.
+        is_untried: True if a limit has left it as it is, without a trial.
     """
 
     subgraph: Subgraph
@@ -62,6 +63,7 @@ class TunedSubgraph:
     speedup: float | None = None
     proven_speedup: float = 1.0
     trials: tuple[StrategyTrial, ...] = ()
+    is_untried: bool = False
 
     @property
     def after_us(self) -> float | None:
@@ -230,6 +232,14 @@ def _settled(
     good = not busy and found.estimate is not None and accepts(found.estimate, ACCEPT_SPEEDUP)
     if usable is not None and not (good and _beats(found, usable)):
         return replace(_from_bank(subgraph, usable), trials=found.trials)
+    if found.is_cut and not found.trials:
+        limit = OUT_OF_TIME if tools.out_of_time() else "max_tuning_count was reached"
+        return TunedSubgraph(
+            subgraph=subgraph,
+            outcome=RepoOutcome.UNSATISFIED,
+            reason=f"{why}; {limit}",
+            is_untried=True,
+        )
     result = TunedSubgraph(
         subgraph=subgraph,
         outcome=RepoOutcome.UNSATISFIED,
@@ -288,7 +298,7 @@ def _beats(found: _Found, usable: StoredSubgraph) -> bool:
 def _nothing(found: _Found, *, busy: bool) -> str:
     """Return why nothing is done, in words."""
     if not found.trials:
-        return "no trial was left" if found.is_cut else "nothing to try"
+        return "nothing to try"
     if found.strategy is None:
         return f"no form works: {found.trials[0].measurement.detail}"
     if busy:

@@ -44,7 +44,13 @@ from aoe.tuning.sgat.assembly import ChosenForm, SubgraphAssembly, write_parts
 from aoe.tuning.sgat.loop import SubgraphTools, TunedSubgraph, tune_subgraph
 from aoe.tuning.sgat.measuring import FormMeasurer
 from aoe.tuning.sgat.result import SgatResult, subgraph_result, write_subgraph_details
-from aoe.tuning.sgat.subgraphs import FoundSubgraphs, Subgraph, find_subgraphs, log_rules
+from aoe.tuning.sgat.subgraphs import (
+    FoundSubgraphs,
+    Subgraph,
+    find_subgraphs,
+    log_rules,
+    work_of,
+)
 from aoe.tuning.workbench import Workbench, model_path
 from aoebank import Event
 
@@ -200,10 +206,11 @@ def _tools(
 def _tuned(
     bench: Workbench, report: LiveReport[SgatReport], found: FoundSubgraphs, tools: SubgraphTools
 ) -> list[TunedSubgraph]:
+    """Return what became of every subgraph, in the order of the model; most work comes first."""
     bench.progress.plan(len(found.subgraphs))
     done: list[TunedSubgraph] = []
     most = bench.settings.max_tuning_count
-    for subgraph in found.subgraphs:
+    for subgraph in sorted(found.subgraphs, key=work_of, reverse=True):
         spent = sum(len(tuned.trials) for tuned in done)
         left = tools.budget if most is None else min(tools.budget, most - spent)
         tuned = tune_subgraph(subgraph, replace(tools, budget=max(0, left)))
@@ -214,7 +221,7 @@ def _tuned(
             f"{subgraph.op_name} (x{len(subgraph.places)})",
             f"{speedup}{tuned.outcome.value}: {tuned.reason}",
         )
-    return done
+    return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
 
 
 # ---- the whole model ----

@@ -13,8 +13,11 @@ from aoe.graph.subgraphs.forms import find_rewrites
 from aoe.graph.subgraphs.identity import graph_id
 from aoe.graph.subgraphs.partition import partition
 from aoe.graph.subgraphs.piece import Piece, cut_out
+from aoe.profiling.work import graph_work
 
 _ITEM_BYTES = {"bool": 1, "float16": 2, "float64": 8, "int16": 2, "int64": 8, "int8": 1, "uint8": 1}
+_OPERATIONS_PER_BYTE = 10
+"""Where operations and memory take equally long: some 200 GFLOP/s and 20 GB/s on two cores."""
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 
 
@@ -133,6 +136,19 @@ def _subgraph(
         may_be_plain=blocked
         and any(node.op_type in _CONVOLUTIONS for node in places[0].graph.nodes),
     )
+
+
+def work_of(subgraph: Subgraph) -> float:
+    """Return what a subgraph has to do at all its places, to compare it with others.
+
+    In operations; a byte read or written counts as ten. What is not known counts as nothing.
+    """
+    piece = subgraph.piece
+    work = graph_work(piece.graph, range(len(piece.nodes)))
+    if work is None:
+        return 0.0
+    moved = work.weight_bytes + work.activation_bytes
+    return float((work.flops or 0) + _OPERATIONS_PER_BYTE * moved) * len(subgraph.places)
 
 
 def features_of(piece: Piece) -> list[NodeFeature]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from support.engine.subgraphs import c2f_network
+from support.engine.subgraphs import NetworkBuilder, c2f_network
 
 import aoe
 from aoe.errors import OptionError, RunError
@@ -33,6 +33,7 @@ from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
+from aoe.tuning.sgat.subgraphs import work_of
 from aoebank import emit, validate
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -318,6 +319,34 @@ def test_time_limit_that_is_over_leaves_the_model_and_remembers_nothing(run: Run
     assert all(tuned.outcome.value == "unsatisfied" for tuned in result.subgraphs)
     assert not result.bank_file.exists()
     assert run.tune().used_ids
+
+
+def test_screen_says_what_a_limit_has_left(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run.tune(tuning_time_limit_s=0.0)
+    assert all(tuned.is_untried for tuned in result.subgraphs)
+    assert all("the time limit was reached" in tuned.reason for tuned in result.subgraphs)
+    emit(report_of(result), as_json=False, no_color=True)
+    count = len(result.subgraphs)
+    assert f"a limit left {count} of {count} subgraphs untried" in capsys.readouterr().out
+    counted = run.tune(max_tuning_count=0)
+    assert {tuned.reason for tuned in counted.subgraphs} == {
+        "not in the bank; max_tuning_count was reached"
+    }
+
+
+def test_most_work_comes_first_and_is_told_in_the_order_of_the_model(run: Run) -> None:
+    net = NetworkBuilder()
+    x = net.silu(net.conv("x", 4, 16))
+    x = net.silu(net.conv(net.c2f(x, 16), 16, 64, 1))  # little, then much
+    x = net.mean(net.c2f(net.c2f(x, 64), 64))
+    onnx.save(net.model("x", 4, 8, [x]), run.place / "net.onnx")
+    result = run.tune(max_tuning_count=1)
+    tried = [bool(tuned.trials) for tuned in result.subgraphs]
+    (first,) = [tuned.subgraph for tuned in result.subgraphs if tuned.trials]
+    assert work_of(first) == max(work_of(tuned.subgraph) for tuned in result.subgraphs)
+    assert tried[0] is False
+    starts = [tuned.subgraph.piece.nodes[0] for tuned in result.subgraphs]
+    assert starts == sorted(starts)
 
 
 def test_batches_are_cut_unevenly_only_where_that_is_allowed(run: Run) -> None:
