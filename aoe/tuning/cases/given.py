@@ -69,8 +69,9 @@ def with_stored_cases(settings: TuneSettings) -> TuneSettings:
         OfflineModelError: it is no tuned model.
     """
     model = settings.model
-    is_told = settings.input_shape is not None or bool(settings.shape_cases)
-    if not isinstance(model, Path) or model.suffix != SUFFIX or is_told:
+    if not isinstance(model, Path) or model.suffix != SUFFIX or settings.framework is not None:
+        return settings
+    if settings.input_shape is not None or settings.shape_cases:
         return settings
     cases = read_manifest(model).cases
     return replace(settings, shape_cases=tuple(shapes_text(case.shapes) for case in cases))
