@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aoe.device.check_up import CheckUp
 from aoe.measurement import CpuUse
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
     from aoe.device.compiler import KernelSource
     from aoe.device.toolchain import Toolchain
+
+
+class CoreSplit(NamedTuple):
+    """Numbers of cores: those that are measured on, and those free for something else meanwhile."""
+
+    measured: frozenset[int] = frozenset()
+    spare: frozenset[int] = frozenset()
 
 
 class Device(Protocol):
@@ -48,6 +55,14 @@ class Device(Protocol):
         Raises:
             OptionError: there is no such device, or it may not be used.
         """
+        ...
+
+    def apart(self, threads: int) -> CoreSplit:
+        """Return cores for so many threads, and those on which work does not disturb them."""
+        ...
+
+    def keep_to(self, cores: frozenset[int]) -> None:
+        """Keep this process to cores from `apart`."""
         ...
 
     def missing_features(self, needed: tuple[str, ...]) -> tuple[str, ...]:

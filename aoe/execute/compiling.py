@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 import shutil
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 
 from aoe.device.compiler import KernelSource, objects_of
@@ -12,6 +16,7 @@ from aoe.device.forks import NO_TIME
 from aoe.device.object_cache import ObjectCache
 from aoe.errors import RunError
 from aoe.execute.messages import CompiledKernels, TaskRunner
+from aoe.execute.runner import CompilerApart
 from aoe.folders.scratch import ScratchFolder
 from aoe.schedule import schedule_to_json
 from aoe.workload import workload_to_json
@@ -19,6 +24,8 @@ from aoe.workload import workload_to_json
 _COMPILE_TIMEOUT_S = 60.0
 _PER_KERNEL_TIMEOUT_S = 20.0
 _PROCESSES_MAX = 8
+_INTERRUPT_S = 0.1
+"""Between two attempts to end what compiles while the run ends."""
 
 
 class KernelCompilers:
@@ -28,6 +35,7 @@ class KernelCompilers:
         runner: The measuring worker of the run; this one is for the same target.
         cache: Where kernels of earlier runs are, None for nowhere.
         processes: Most kernels compiled at once; None for one a core, at most 8.
+        apart: Compiles beside measuring, None where there are no cores for that.
 
     Attributes:
         runner: As given.
@@ -35,21 +43,45 @@ class KernelCompilers:
     """
 
     def __init__(
-        self, runner: TaskRunner, cache: ObjectCache | None = None, *, processes: int | None = None
+        self,
+        runner: TaskRunner,
+        cache: ObjectCache | None = None,
+        *,
+        processes: int | None = None,
+        apart: CompilerApart | None = None,
     ) -> None:
         self.runner = runner
-        self.processes = processes or min(runner.target.core_num, _PROCESSES_MAX)
+        cores = apart.cores if apart is not None else runner.target.core_num
+        self.processes = processes or min(cores, _PROCESSES_MAX)
+        self._apart = apart
         self._cache = cache
         self._compiler: TaskRunner | None = None
         self._scratch = ScratchFolder("compile")
         self._winners: set[str] = set()
         self._ahead: set[str] = set()
         self._failed: dict[str, str] = {}
+        self._one_at_a_time = threading.Lock()
+        self._is_closing = False
+        self._beside: ThreadPoolExecutor | None = None
+        self._waiting: dict[str, Future[None]] = {}
+
+    @property
+    def is_beside(self) -> bool:
+        """True if kernels are compiled while others are measured, on cores of their own."""
+        return self._apart is not None
 
     def close(self) -> None:
         """End the worker and remove what it has compiled, but for what the cache keeps."""
-        if self._compiler is not None:
-            self._compiler.close()
+        self._is_closing = True
+        while running := [one for one in self._waiting.values() if not one.done()]:
+            if self._apart is not None:
+                self._apart.interrupt()
+            wait(running, timeout=_INTERRUPT_S)
+        if self._beside is not None:
+            self._beside.shutdown()
+        compiler = self._apart.runner if self._apart is not None else self._compiler
+        if compiler is not None:
+            compiler.close()
             self._compiler = None
         self._scratch.remove()
         if self._cache is not None:
@@ -59,6 +91,9 @@ class KernelCompilers:
         """Compile candidates; their objects stay until `keep_only` or `close`."""
         directory = self._scratch.path
         errors = dict.fromkeys((source.name for source in sources), "")
+        for name in errors:
+            if name in self._waiting:
+                self._waiting.pop(name).result()
         self._ahead -= errors.keys()
         errors |= {name: error for name, error in self._failed.items() if name in errors}
         missing = [source for source in sources if not errors[source.name]]
@@ -69,14 +104,43 @@ class KernelCompilers:
     def prepare(self, sources: Sequence[KernelSource], *, left_s: float = math.inf) -> None:
         """Compile candidates whose turn comes later, so that no process waits for another.
 
+        Where there are cores for it, this returns at once, and what is measured next is measured
+        meanwhile.
+
         Args:
             sources: Of any workloads.
             left_s: Seconds after which nothing is compiled any more.
         """
         directory = self._scratch.path
         self._ahead |= {source.name for source in sources}
-        missing = [source for source in sources if not self._is_here(source, directory)]
-        errors = self._compile(missing, directory, left_s)
+        missing = [source for source in sources if source.name not in self._waiting]
+        missing = [source for source in missing if not self._is_here(source, directory)]
+        if not missing:
+            return
+        if self._apart is None:
+            with self._one_at_a_time:
+                self._compile_ahead(missing, left_s)
+            return
+        if self._beside is None:
+            self._beside = ThreadPoolExecutor(1, thread_name_prefix="compiling")
+        future = self._beside.submit(self._compile_beside, self._apart, missing, left_s)
+        self._waiting |= {source.name: future for source in missing}
+
+    def _compile_beside(
+        self, apart: CompilerApart, sources: Sequence[KernelSource], left_s: float
+    ) -> None:
+        """Compile in a turn of this run: what it measures meanwhile is part of the same turn."""
+        began_s = time.monotonic()
+        # in this order: who waits for a turn must not be waited for by who has it
+        with (
+            self._one_at_a_time,
+            suppress(RunError),
+            apart.turn(lambda: self._is_closing),
+        ):
+            self._compile_ahead(sources, left_s - (time.monotonic() - began_s))
+
+    def _compile_ahead(self, sources: Sequence[KernelSource], left_s: float) -> None:
+        errors = self._compile_now(sources, self._scratch.path, left_s)
         self._failed |= {
             name: error for name, error in errors.items() if error not in ("", NO_TIME)
         }
@@ -138,10 +202,16 @@ class KernelCompilers:
     ) -> dict[str, str]:
         if not sources:
             return {}
-        if left_s <= 0:
+        with self._one_at_a_time:
+            return self._compile_now(sources, directory, left_s)
+
+    def _compile_now(
+        self, sources: Sequence[KernelSource], directory: Path, left_s: float
+    ) -> dict[str, str]:
+        if left_s <= 0 or self._is_closing:
             return {source.name: NO_TIME for source in sources}
         if self._compiler is None:
-            self._compiler = self.runner.sibling()
+            self._compiler = self._apart.runner if self._apart else self.runner.sibling()
         try:
             found: dict[str, str] = self._compiler.call(
                 "compile_kernels",

@@ -23,12 +23,14 @@ class WorkerSetup:
         target: Threads and CPU features.
         compiler: Command line of the C compiler.
         directory: The worker's own scratch directory.
+        cores: What it keeps to; none for whatever the system gives it.
     """
 
     device: Device
     target: Target
     compiler: tuple[str, ...]
     directory: Path
+    cores: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

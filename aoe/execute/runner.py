@@ -8,8 +8,9 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ from typing import Any
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError
-from aoe.execute.messages import Reply, Request, WorkerSetup
+from aoe.execute.messages import Reply, Request, TaskRunner, WorkerSetup
 from aoe.folders.scratch import ScratchFolder
 from aoe.folders.turns import Turns
 from aoe.target import Target
@@ -36,6 +37,23 @@ _BOOT = (
 `multiprocessing.Process`, which would run the user's own script again."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompilerApart:
+    """What compiles beside measuring, on cores that share nothing with those measured on.
+
+    Attributes:
+        runner: Its worker.
+        cores: How many cores it has.
+        turn: A turn of the run: what it measures meanwhile is part of it. Given what ends waiting.
+        interrupt: Kills the worker; a call that another thread waits for fails.
+    """
+
+    runner: TaskRunner
+    cores: int
+    turn: Callable[[Callable[[], bool]], AbstractContextManager[None]]
+    interrupt: Callable[[], None]
+
+
 class Runner:
     """Runs tasks in a worker process; one that dies or hangs is replaced at the next call.
 
@@ -44,15 +62,23 @@ class Runner:
         target: What to compile and measure for.
         toolchain: C compiler for the worker.
         turns: Taken for tasks that measure or compile; None takes none.
+        cores: What the worker keeps to; none for whatever the system gives it.
     """
 
     def __init__(
-        self, device: Device, target: Target, toolchain: Toolchain, turns: Turns | None = None
+        self,
+        device: Device,
+        target: Target,
+        toolchain: Toolchain,
+        turns: Turns | None = None,
+        *,
+        cores: frozenset[int] = frozenset(),
     ) -> None:
         self.device = device
         self.target = target
         self.toolchain = toolchain
         self.turns = turns if turns is not None else Turns(None, ())
+        self._cores = cores
         self._scratch = ScratchFolder("worker")
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -113,6 +139,30 @@ class Runner:
         """Return another runner for the same target, to compile in parallel."""
         return Runner(self.device, self.target, self.toolchain, self.turns)
 
+    def apart(self) -> CompilerApart | None:
+        """Keep to cores for what is measured; return a compiler on others, None if there are none.
+
+        A worker that runs is ended: the next call starts one on these cores.
+        """
+        split = self.device.apart(self.target.core_num)
+        if not split.spare:
+            return None
+        self.restart()
+        self._cores = split.measured
+        compiler = Runner(self.device, self.target, self.toolchain, self.turns, cores=split.spare)
+        return CompilerApart(
+            runner=compiler,
+            cores=len(split.spare),
+            turn=self.turns.measuring,
+            interrupt=compiler.interrupt,
+        )
+
+    def interrupt(self) -> None:
+        """Kill the worker; a call that another thread waits for fails."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def restart(self) -> None:
         """End the worker; the next call starts a fresh one."""
         self._stop(kill=False)
@@ -154,6 +204,7 @@ class Runner:
                 target=self.target,
                 compiler=self.toolchain.command,
                 directory=directory,
+                cores=self._cores,
             )
         )
         return ours

@@ -34,6 +34,8 @@ def main(descriptor: int, lifeline: int) -> None:
     _die_with(lifeline)
     connection = Connection(descriptor)
     setup: WorkerSetup = connection.recv()
+    if setup.cores:
+        setup.device.keep_to(setup.cores)
     from aoe.execute.tasks import make_tasks
 
     tasks = make_tasks(setup)

@@ -56,6 +56,7 @@ class TurnOwner:
 class _Wait:
     most_s: float = math.inf
     should_stop: Callable[[], bool] = lambda: False
+    joins: Callable[[], bool] = lambda: False
     began_s: float = field(default_factory=time.monotonic)
 
     def waited_s(self) -> float:
@@ -86,6 +87,7 @@ class Turns:
         self._told: set[int] = set()
         self._state = threading.Lock()
         self._measuring = 0
+        self._taken = ExitStack()
 
     @contextmanager
     def measuring(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
@@ -99,9 +101,10 @@ class Turns:
         """
         with ExitStack() as held:
             if not self._is_mine():
-                self._take(held, _Wait(should_stop=should_stop), shared=False)
-            self._count(1)
-            held.callback(self._count, -1)
+                wait = _Wait(should_stop=should_stop, joins=self._is_mine)
+                self._take(held, wait, shared=False)  # or another thread of this run has
+            self._begin(held.pop_all())
+            held.callback(self._end)
             yield
 
     @contextmanager
@@ -116,7 +119,8 @@ class Turns:
         """
         with ExitStack() as held:
             if not self._is_mine():
-                self._take(held, _Wait(should_stop=should_stop), shared=True)
+                wait = _Wait(should_stop=should_stop, joins=self._is_mine)
+                self._take(held, wait, shared=True)
             yield
 
     def take(self, held: ExitStack, *, wait_s: float) -> bool:
@@ -143,9 +147,17 @@ class Turns:
         with self._state:
             return bool(_joined) or self._measuring > 0 or self._folder is None
 
-    def _count(self, change: int) -> None:
+    def _begin(self, taken: ExitStack) -> None:
+        """Count a turn; what it has taken is kept until the last one of this run has ended."""
         with self._state:
-            self._measuring += change
+            self._measuring += 1
+            self._taken.push(taken)
+
+    def _end(self) -> None:
+        with self._state:
+            self._measuring -= 1
+            if self._measuring == 0:
+                self._taken.close()
 
     def _take(self, held: ExitStack, wait: _Wait, *, shared: bool) -> bool:
         """Take every core; False if the time was not enough."""
@@ -179,6 +191,8 @@ class Turns:
             lock = take_lock(file, shared=shared, wait_s=min(_SLICE_S, wait.left_s()))
             if lock is not None:
                 return lock
+            if wait.joins():
+                return None
             if wait.should_stop():
                 raise RunError("worker", "given up: the run ends")
             if wait.waited_s() >= _PATIENCE_S:

@@ -151,6 +151,9 @@ class ScriptedRunner:
         """Return a runner with the same scripts that notes its calls here too."""
         return replace(self, restarts=0, closed=False)
 
+    def apart(self) -> None:
+        """Return None: it has no cores to leave over."""
+
     def restart(self) -> None:
         """Count the request."""
         self.restarts += 1

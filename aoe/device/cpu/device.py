@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.device.check_up import CheckUp
-from aoe.device.cpu.host import describe_host, missing_features
+from aoe.device.cpu.cores import core_siblings, split_cores
+from aoe.device.cpu.host import describe_host, missing_features, usable_cores
 from aoe.device.cpu.memory import MemoryGrowth
 from aoe.device.cpu.numa import pinned_to_node
 from aoe.device.cpu.usage import read_usage
+from aoe.device.protocol import CoreSplit
 from aoe.measurement import CpuUse
 from aoe.measurement.memory import MemoryUse
 from aoe.target import Target
@@ -66,6 +68,17 @@ class Cpu:
     def pinned(self, number: int) -> AbstractContextManager[None]:
         """Keep a run on one NUMA node."""
         return pinned_to_node(number)
+
+    def apart(self, threads: int) -> CoreSplit:
+        """Return cores that are measured on, and those that share no physical one with them."""
+        usable = os.sched_getaffinity(0)
+        if usable_cores() < len(usable):  # a quota is of time: none of it is left over
+            return CoreSplit(measured=frozenset(usable))
+        return split_cores(threads, core_siblings(usable))
+
+    def keep_to(self, cores: frozenset[int]) -> None:
+        """Set the affinity of this process."""
+        os.sched_setaffinity(0, cores)
 
     def channel_block(self) -> int:
         """Return the block of ONNX Runtime's NCHWc layout."""

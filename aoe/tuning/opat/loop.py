@@ -21,6 +21,7 @@ from aoe.measurement import (
     estimate_speedup,
 )
 from aoe.schedule import Configuration, Schedule, schedule_to_json
+from aoe.tuning.search.book import opening
 from aoe.tuning.search.protocol import Trial
 from aoe.tuning.search.registry import make_search
 from aoe.workload import Workload, workload_to_json
@@ -139,6 +140,7 @@ class WorkloadSearch:
             else None
         )
         self._is_exhausted = space is None
+        self._opening = len(opening(space, settings.warm_starts)) if space is not None else 0
 
     def move(self, runner: TaskRunner, compilers: KernelCompilers | None) -> None:
         """Go on elsewhere: what was measured are ratios, which hold on any such machine."""
@@ -187,6 +189,7 @@ class WorkloadSearch:
             if not asked:
                 self._is_exhausted = True
                 break
+            self._compile_beside(len(asked), min(settings.batch, most - tried - len(asked)))
             for trial in _measured(self.task, asked, _best(self.trials), policy):
                 self.trials.append(trial)
                 assert self._search is not None
@@ -194,6 +197,17 @@ class WorkloadSearch:
             report(len(self.trials), _best(self.trials))
             if self.is_over:
                 break
+
+    def _compile_beside(self, measured: int, following: int) -> None:
+        """Have the next batch compiled while this one is measured, where there are cores for it.
+
+        Only of the opening, which is the same whatever is measured: what follows would be asked
+        for without knowing what the present batch is about to tell.
+        """
+        compilers = self.task.compilers
+        room = self._opening - len(self.trials) - measured
+        if compilers is not None and compilers.is_beside and min(room, following) > 0:
+            compilers.prepare(self.ahead(min(room, following)))
 
     def glanced(self) -> SearchResult:
         """Return the first candidate with the pairs it was seen with: none was chosen by them."""

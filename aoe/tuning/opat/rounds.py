@@ -117,20 +117,32 @@ class _Rounds:
         if self.crew.places() > 1:
             self._go_on_with(self.untouched, is_glance=True)
             return
-        while waiting := self.untouched():
-            self._plan(waiting)
+        coming: list[OperatorSearch] = []
+        while coming or self.untouched():
             began_s = time.monotonic()
-            chosen = self.agenda.glances(waiting)[: self._compiled_at_once()]
-            searches = [search for one in chosen if (search := self._begun(one)) is not None]
-            self._compile_ahead([source for one in searches for source in one.search.ahead(1)])
-            compiling_s = (time.monotonic() - began_s) / len(chosen)
+            searches = coming or self._next_glances(())
+            # where there are cores for it, the next ones are compiled while these are measured
+            coming = self._next_glances(searches) if self._is_beside() else []
+            preparing_s = (time.monotonic() - began_s) / max(1, len(searches))
             for search in searches:
                 began_s = time.monotonic()
                 tuned = search.glance(self._tools())
                 if not search.search.is_over:
                     self.open[search.operator.key] = search
-                self._take(tuned, time.monotonic() - began_s + compiling_s, is_glance=True)
+                self._take(tuned, time.monotonic() - began_s + preparing_s, is_glance=True)
             self._look_for_parts()
+
+    def _next_glances(self, begun: Sequence[OperatorSearch]) -> list[OperatorSearch]:
+        """Begin the searches that come after others, and have their first guesses compiled."""
+        under_way = {one.operator.key for one in begun}
+        waiting = [one for one in self.untouched() if one.key not in under_way]
+        if not waiting:
+            return []
+        self._plan(self.untouched())
+        chosen = self.agenda.glances(waiting)[: self._compiled_at_once()]
+        searches = [search for one in chosen if (search := self._begun(one)) is not None]
+        self._compile_ahead([source for one in searches for source in one.search.ahead(1)])
+        return searches
 
     def tune_all(self) -> None:
         """Search what is left, and go on with what was only glanced at."""
@@ -221,6 +233,9 @@ class _Rounds:
     def _tools(self) -> OperatorTools:
         left = _left(self.tools, self.done) - sum(self.running.values())
         return replace(self.tools, trials_left=left)
+
+    def _is_beside(self) -> bool:
+        return self.tools.compilers is not None and self.tools.compilers.is_beside
 
     def _compiled_at_once(self) -> int:
         compilers = self.tools.compilers

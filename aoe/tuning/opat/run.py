@@ -212,8 +212,12 @@ def _teller(progress: Progress, report: LiveReport[OpatReport]) -> Callable[[Tun
 
 
 def _compilers(bench: Workbench, runner: TaskRunner | None = None) -> KernelCompilers:
-    processes = bench.settings.compile_processes
-    return KernelCompilers(runner or bench.runner, bench.objects, processes=processes)
+    return KernelCompilers(
+        runner or bench.runner,
+        bench.objects,
+        processes=bench.settings.compile_processes,
+        apart=bench.runner.apart() if runner is None else None,
+    )
 
 
 def _crew(bench: Workbench) -> AbstractContextManager[Crew]:

@@ -18,7 +18,7 @@ from support.engine.models import chain_model, save_model
 from aoe.device import registry
 from aoe.device.check_up import CheckUp
 from aoe.device.compiler import KernelSource
-from aoe.device.protocol import Device
+from aoe.device.protocol import CoreSplit, Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import TargetError
 from aoe.folders.turns import Turns
@@ -54,6 +54,12 @@ class Abacus:
 
     def pinned(self, number: int) -> AbstractContextManager[None]:
         raise AssertionError("nobody asked for one")
+
+    def apart(self, threads: int) -> CoreSplit:
+        return CPU.apart(threads)
+
+    def keep_to(self, cores: frozenset[int]) -> None:
+        CPU.keep_to(cores)
 
     def missing_features(self, needed: tuple[str, ...]) -> tuple[str, ...]:
         return ()

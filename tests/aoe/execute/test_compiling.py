@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.engine.cpu import CPU
 from support.engine.families import chain_workload, schedules_of
 
 from aoe.device.compiler import KernelSource, kernel_name, objects_of
 from aoe.device.object_cache import ObjectCache
+from aoe.device.toolchain import Toolchain
+from aoe.errors import RunError
 from aoe.execute.compiling import KernelCompilers
-from aoe.execute.runner import Runner
+from aoe.execute.runner import CompilerApart, Runner
 from aoe.testing.fakes import ScriptedRunner, make_target
 
 _EXP = chain_workload(("Exp",))
@@ -32,9 +39,9 @@ def _real_sources() -> list[KernelSource]:
 
 @contextmanager
 def _compilers(
-    runner: ScriptedRunner, cache: ObjectCache | None = None, processes: int | None = None
+    runner: ScriptedRunner, cache: ObjectCache | None = None, **how: Any
 ) -> Iterator[KernelCompilers]:
-    made = KernelCompilers(runner, cache, processes=processes)  # type: ignore[arg-type]
+    made = KernelCompilers(runner, cache, **how)
     with closing(made) as compilers:
         yield compilers
 
@@ -94,6 +101,76 @@ def test_what_there_was_no_time_to_compile_ahead_is_compiled_when_its_turn_comes
         compilers.prepare(_sources("a"), left_s=0.0)
         assert compilers.compiled(_sources("a")).errors == {"a": ""}
     assert _asked(runner) == [["a"]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _HeldRunner(ScriptedRunner):
+    """A compiler that waits until it is let go or killed."""
+
+    go: threading.Event = field(default_factory=threading.Event)
+    killed: threading.Event = field(default_factory=threading.Event)
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        assert self.go.wait(_PATIENCE_S)
+        if self.killed.is_set():
+            raise RunError(task, "the worker ended with signal 9")
+        return ScriptedRunner.call(self, task, timeout_s=timeout_s, **arguments)
+
+    def interrupt(self) -> None:
+        self.killed.set()
+        self.go.set()
+
+
+_PATIENCE_S = 30.0
+
+
+def _apart(runner: _HeldRunner) -> CompilerApart:
+    return CompilerApart(
+        runner=runner,  # type: ignore[arg-type]
+        cores=1,
+        turn=runner.turns.measuring,
+        interrupt=runner.interrupt,
+    )
+
+
+def test_where_cores_are_left_over_compiling_goes_on_beside_what_is_done_meanwhile() -> None:
+    held = _HeldRunner(compile_error=lambda name: "too large" if name == "b" else "")
+    with _compilers(ScriptedRunner(), apart=_apart(held)) as compilers:
+        assert compilers.is_beside and compilers.processes == 1
+        compilers.prepare(_sources("a", "b"))  # returns though nothing can be compiled yet
+        compilers.prepare(_sources("b", "c"))
+        held.go.set()
+        assert compilers.compiled(_sources("a", "b")).errors == {"a": "", "b": "too large"}
+        assert compilers.compiled(_sources("c")).errors == {"c": ""}
+    assert _asked(held) == [["a", "b"], ["c"]]
+
+
+def test_run_that_ends_kills_what_compiles_beside_it() -> None:
+    held = _HeldRunner()
+    with _compilers(ScriptedRunner(), apart=_apart(held)) as compilers:
+        compilers.prepare(_sources("a"))
+        compilers.prepare(_sources("b"))
+    assert _asked(held) == []
+
+
+def test_real_compilers_keep_off_the_cores_that_are_measured_on(toolchain: Toolchain) -> None:
+    usable = frozenset(os.sched_getaffinity(0))
+    split = CPU.apart(1)
+    with (
+        Runner(CPU, CPU.describe(1), toolchain) as measuring,
+        closing(KernelCompilers(measuring, apart=measuring.apart())) as compilers,
+    ):
+        assert compilers.is_beside is bool(split.spare)
+        compilers.prepare(_real_sources())
+        measuring.call("machine_rates", timeout_s=_PATIENCE_S)
+        assert measuring._process is not None
+        kept = frozenset(os.sched_getaffinity(measuring._process.pid))
+        assert kept == (split.measured if split.spare else usable)
+        assert not any(compilers.compiled(_real_sources()).errors.values())
+        compiler = compilers._compiler
+        assert isinstance(compiler, Runner) and compiler._process is not None
+        kept = frozenset(os.sched_getaffinity(compiler._process.pid))
+        assert kept == (split.spare or usable)
 
 
 def test_only_what_goes_into_a_model_is_remembered_for_other_runs(tmp_path: Path) -> None:

@@ -44,6 +44,45 @@ for _ in range(20):
 """
 
 
+def test_threads_of_a_run_share_a_turn_until_the_last_of_them_ends(tmp_path: Path) -> None:
+    ours, theirs = (Turns(tmp_path, ["cpu0"]) for _ in range(2))
+    inside, leave = threading.Event(), threading.Event()
+
+    def beside() -> None:
+        with ours.measuring():
+            inside.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=beside)
+    with ours.measuring():
+        thread.start()
+        assert inside.wait(30)
+    with ExitStack() as held:
+        assert not theirs.take(held, wait_s=0.05)
+    leave.set()
+    thread.join()
+    with ExitStack() as held:
+        assert theirs.take(held, wait_s=30)
+
+
+def test_thread_that_waits_for_another_run_goes_along_when_its_own_has_the_turn(
+    tmp_path: Path,
+) -> None:
+    ours = Turns(tmp_path, ["cpu0"])
+    entered = threading.Barrier(2, timeout=30)
+
+    def measure() -> None:
+        with ours.measuring():
+            entered.wait()  # both are inside at once
+
+    threads = [threading.Thread(target=measure) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not entered.broken and not any(thread.is_alive() for thread in threads)
+
+
 class Run:
     """Another run on this machine."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from support.engine.families import chain_workload
 from support.engine.tuning import make_bank, matrix_product, placed_operator
 
 from aoe.bank.operators import key_of
+from aoe.device.compiler import KernelSource
+from aoe.execute.messages import CompiledKernels
 from aoe.graph.regions import Region
 from aoe.kernels.family import KernelTarget
 from aoe.results.files import OUT_OF_TIME, RepoOutcome
@@ -41,6 +43,7 @@ def _told(
     runner: ScriptedRunner,
     apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators] | None = None,
     left_s: Callable[[], float] = lambda: math.inf,
+    compilers: Any = None,
     **chosen: Any,
 ) -> tuple[TunedOperators, list[str]]:
     """Return what became of the operators, and their types in the order they were tuned in."""
@@ -53,6 +56,7 @@ def _told(
         bank=make_bank(tmp_path),
         progress=RecordingProgress(),
         left_s=left_s,
+        compilers=compilers,
     )
     agenda = Agenda(
         rates=RATES,
@@ -316,3 +320,72 @@ def test_busy_machine_decides_nothing_at_a_glance(tmp_path: Path) -> None:
     tuned, _ = _in_hurry(tmp_path, runner, _operators(6))
     assert all(one.schedule is None for one in tuned.operators)
     assert "busy" in " ".join(one.reason for one in tuned.operators)
+
+
+# ---- compiling beside measuring ----
+
+
+@dataclass(slots=True)
+class _BesideCompilers:
+    """Compilers with cores of their own, and what was prepared when something was measured."""
+
+    runner: ScriptedRunner
+    folder: Path
+    is_beside: bool = True
+    processes: int = 1
+    log: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+
+    def prepare(self, sources: Sequence[KernelSource], *, left_s: float = math.inf) -> None:
+        self.log.append(("prepare", frozenset(source.name for source in sources)))
+
+    def compiled(self, sources: Sequence[KernelSource]) -> CompiledKernels:
+        names = frozenset(source.name for source in sources)
+        self.log.append(("measure", names))
+        return CompiledKernels(directory=self.folder, errors=dict.fromkeys(names, ""))
+
+    def keep_only(self, winner: str | None) -> None:
+        pass
+
+
+def _beside(tmp_path: Path, runner: _SlowRunner, count: int, **chosen: Any) -> _BesideCompilers:
+    compilers = _BesideCompilers(runner, tmp_path)
+    _told(
+        tmp_path,
+        _operators(count),
+        runner,
+        left_s=runner.left_s,
+        compilers=compilers,
+        **({"trials": 24} | chosen),
+    )
+    return compilers
+
+
+def test_next_first_guesses_are_compiled_while_these_are_measured(tmp_path: Path) -> None:
+    log = _beside(tmp_path, _SlowRunner(limit_s=5.5), 10).log
+    prepared = [at for at, (kind, _) in enumerate(log) if kind == "prepare"]
+    assert prepared[:3] == [0, 1, 4]  # two at once, and two ahead of what is measured
+    first = [names for kind, names in log if kind == "measure"][:10]
+    ahead = frozenset().union(*(names for kind, names in log if kind == "prepare"))
+    assert all(names <= ahead for names in first)
+
+
+def test_next_batch_of_an_opening_is_compiled_while_one_is_measured(tmp_path: Path) -> None:
+    runner = _SlowRunner(limit_s=math.inf)
+    log = _beside(tmp_path, runner, 1, batch=1).log
+    kinds = [kind for kind, _ in log]
+    assert kinds[:2] == ["prepare", "measure"]  # the second guess, while the first is measured
+    assert log[0][1] == log[2][1] or log[0][1] == log[3][1]
+    assert kinds.count("prepare") < kinds.count("measure") / 2  # what follows waits to be told
+
+
+def test_searches_are_the_same_with_and_without_cores_for_compilers(tmp_path: Path) -> None:
+    found = []
+    for beside in (True, False):
+        root = tmp_path / str(beside)
+        root.mkdir()
+        runner = _SlowRunner(limit_s=math.inf)
+        compilers = _BesideCompilers(runner, root, is_beside=beside)
+        tuned, _ = _told(root, _operators(2), runner, compilers=compilers, trials=12)
+        searches = [one.search for one in tuned.operators]
+        found.append([[t.configuration for t in one.trials] for one in searches if one])
+    assert found[0] == found[1]
