@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
     from aoebank.report.output import Report, Text, emit, make_console, plural, say
+    from aoebank.report.sizes import size_text
     from aoebank.storage.bank import Bank
     from aoebank.storage.machine import present_facts
     from aoebank.storage.quarantine import load_quarantine
@@ -197,6 +198,7 @@ __all__ = [
     "schema_list",
     "settle",
     "show",
+    "size_text",
     "snapshot",
     "stale",
     "tag",
@@ -327,6 +329,7 @@ _HOMES = {
     "ops.validate.fix": ("FixOutcome",),
     "ops.validate.run": ("ValidateResult",),
     "report.output": ("Report", "Text", "emit", "make_console", "plural", "say"),
+    "report.sizes": ("size_text",),
     "storage.bank": ("Bank",),
     "storage.machine": ("present_facts",),
     "storage.quarantine": ("load_quarantine",),

@@ -1,22 +1,9 @@
-"""Sizes and times for people."""
+"""Times for people."""
 
 from __future__ import annotations
 
 SHORTEST_US = 1e-6
 """A time below this is drawn as none: a picosecond is an error of rounding."""
-
-
-def bytes_text(size: float) -> str:
-    """Return a size with the unit that suits it.
-
-    >>> bytes_text(1536), bytes_text(25 << 20), bytes_text(12)
-    ('1.5 KiB', '25.0 MiB', '12 B')
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            break
-        size /= 1024
-    return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
 def time_text(time_us: float) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from aoe.report.accuracy import write_accuracy
 from aoe.report.last_line import finished_line
 from aoe.report.operator_table import write_operators
-from aoe.report.quantities import bytes_text
 from aoe.report.subgraph_table import SubgraphTuningReport
 from aoe.report.whole_model import (
     NOT_MEASURED,
@@ -20,7 +19,7 @@ from aoe.report.whole_model import (
     write_dropped,
     write_load,
 )
-from aoebank import plural
+from aoebank import plural, size_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -314,4 +313,4 @@ def _memory(memory: ModelMemory) -> str:
 
 
 def _change(before_bytes: float, after_bytes: float) -> str:
-    return f"{bytes_text(before_bytes)} -> {bytes_text(after_bytes)}"
+    return f"{size_text(before_bytes)} -> {size_text(after_bytes)}"

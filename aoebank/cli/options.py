@@ -19,6 +19,15 @@ BankSide: TypeAlias = Annotated[
     ),
 ]
 
+BankSides: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[BANK]...",
+        help="Bank files or trees, git:REV or snapshot:REF.",
+        show_default=False,
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aoebank.cli.options import AsJson, finish
+from aoebank.cli.options import AsJson, BankSides, finish
 
 
 def command(
@@ -14,14 +14,7 @@ def command(
     sql: Annotated[
         str | None, typer.Argument(metavar="[SQL]", help="One SELECT.", show_default=False)
     ] = None,
-    banks: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[BANK]...",
-            help="Bank files or trees, git:REV or snapshot:REF.",
-            show_default=False,
-        ),
-    ] = None,
+    banks: BankSides = None,
     as_json: AsJson = False,
 ) -> int:
     """Ask banks in SQL; without SQL, list the tables there are."""

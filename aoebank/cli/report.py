@@ -6,19 +6,12 @@ from typing import Annotated
 
 import typer
 
-from aoebank.cli.options import AsJson, finish
+from aoebank.cli.options import AsJson, BankSides, finish
 
 
 def command(
     context: typer.Context,
-    banks: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[BANK]...",
-            help="Bank files or trees, git:REV or snapshot:REF.",
-            show_default=False,
-        ),
-    ] = None,
+    banks: BankSides = None,
     html: Annotated[bool, typer.Option("--html", help="Write one HTML page.")] = False,
     as_json: AsJson = False,
 ) -> int:

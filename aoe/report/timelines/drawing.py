@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from html import escape
 
 from aoe.gradients.timeline import SegmentTime, Timeline
-from aoe.report.quantities import SHORTEST_US, bytes_text, time_text
+from aoe.report.quantities import SHORTEST_US, time_text
+from aoebank import size_text
 
 _WIDTH, _HEIGHT = 1060, 158
 _LEFT, _RIGHT = 112, 12
@@ -93,7 +94,7 @@ def _tail(timeline: Timeline, axis: _Axis) -> Iterator[str]:
 def _send(number: int, segment: SegmentTime, axis: _Axis) -> str:
     start, end = axis.x(segment.start_us), axis.x(segment.end_us)
     width = max(round(end - start, 2), 1.0)
-    size = bytes_text(segment.bytes)
+    size = size_text(segment.bytes)
     title = (
         f"all-reduce {number}: {segment.gradients} gradients, {size}; ready "
         f"{time_text(segment.ready_us)}, {time_text(segment.start_us)} to "

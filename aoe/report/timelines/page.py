@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from aoe.report.quantities import bytes_text, time_text
+from aoe.report.quantities import time_text
 from aoe.report.timelines.drawing import draw_timeline
 from aoe.report.timelines.style import STYLE
 from aoe.report.timelines.text import cost_text
 from aoe.results.files import TuningResult
 from aoe.results.gradients import GdatReport, GroupingReport
+from aoebank import size_text
 
 _MOST_OPEN_ROWS = 12
 
@@ -40,7 +41,7 @@ def render_page(report: GdatReport) -> str:
 
 def _subtitle(report: GdatReport) -> str:
     return (
-        f"Gradient tuning: {report.gradients} gradients, {bytes_text(report.total_bytes)}, "
+        f"Gradient tuning: {report.gradients} gradients, {size_text(report.total_bytes)}, "
         f"{report.world_size} workers over {report.backend}; {report.result.value}"
     )
 
@@ -102,7 +103,7 @@ def _grouping(title: str, grouping: GroupingReport | None, scale_us: float) -> I
         (
             str(number),
             str(segment.gradients),
-            bytes_text(segment.bytes),
+            size_text(segment.bytes),
             time_text(segment.ready_us),
             time_text(segment.start_us),
             time_text(segment.end_us),

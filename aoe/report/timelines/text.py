@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoe.report.quantities import SHORTEST_US, bytes_text, time_text
+from aoe.report.quantities import SHORTEST_US, time_text
+from aoebank import size_text
 
 if TYPE_CHECKING:
     from aoe.gradients.timeline import Timeline
@@ -99,7 +100,7 @@ def lanes(timeline: Timeline, scale_us: float, columns: int) -> tuple[str, str, 
 
 def _head(report: GdatReport) -> Iterator[str]:
     yield (
-        f"{report.tuning_name}: {report.gradients} gradients, {bytes_text(report.total_bytes)}, "
+        f"{report.tuning_name}: {report.gradients} gradients, {size_text(report.total_bytes)}, "
         f"{report.world_size} workers over {report.backend}; {report.result.value}"
     )
     yield f"all-reduce: {cost_text(report)}"
@@ -121,7 +122,7 @@ def cost_text(report: GdatReport) -> str:
         fit = f", median misfit {cost.misfit:.1%}" if cost.residuals else ""
         return f"{time_text(cost.latency_us)} + {rate}{fit}"
     if isinstance(cost, TableCost):
-        first, last = bytes_text(cost.sizes_bytes[0]), bytes_text(cost.sizes_bytes[-1])
+        first, last = size_text(cost.sizes_bytes[0]), size_text(cost.sizes_bytes[-1])
         return f"table of {len(cost.sizes_bytes)} sizes from {first} to {last}"
     return "not measured"
 
@@ -172,7 +173,7 @@ def _write_segments(text: Text, timeline: Timeline) -> None:
             segment.end_us,
             max(0.0, segment.start_us - segment.ready_us),
         )
-        cells = (str(number), str(segment.gradients), bytes_text(segment.bytes))
+        cells = (str(number), str(segment.gradients), size_text(segment.bytes))
         rows.append((*cells, *map(time_text, times)))
     text.table(header, rows, "r" * len(header))
     hidden = len(timeline.segments) - _MOST_ROWS

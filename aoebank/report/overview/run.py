@@ -5,32 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from aoebank.errors import AoebankError
 from aoebank.ops.overview.result import OverviewResult
 from aoebank.report.output import Text, plural
 from aoebank.report.overview.tables import tables
-from aoebank.report.reading.closed import closed_document, closed_error, write_closed
+from aoebank.report.reading.closed import ReadingReport, closed_document, write_closed
 
 MOST_ROWS = 20
 """Rows of each part on a terminal; the document and the page have all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverviewReport:
+class OverviewReport(ReadingReport[OverviewResult]):
     """An overview of banks."""
 
-    result: OverviewResult
     schema: str = "aoebank.report/1"
-
-    @property
-    def error(self) -> AoebankError | None:
-        """Return why records may be missing."""
-        return closed_error(self.result.closed)
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0, or that of the error."""
-        return self.error.exit_code if self.error is not None else 0
 
     def document(self) -> Mapping[str, object]:
         """Return each part as a list."""

@@ -3,9 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from aoebank.errors import AoebankError, BankPathError, BankPermissionError
 from aoebank.report.output import Text
+
+
+class _Closed(Protocol):
+    @property
+    def closed(self) -> Sequence[BankPathError]: ...
+
+
+R = TypeVar("R", bound=_Closed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingReport(Generic[R]):
+    """What banks hold, and what of them could not be read, so that something may be missing."""
+
+    result: R
+
+    @property
+    def where(self) -> str:
+        """The bank, if it is one."""
+        return ""
+
+    @property
+    def error(self) -> AoebankError | None:
+        """Return why something may be missing."""
+        return closed_error(self.result.closed, self.where)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0, or that of the error: what cannot be read is not counted."""
+        return self.error.exit_code if self.error is not None else 0
 
 
 def closed_error(closed: Sequence[BankPathError], where: str = "") -> AoebankError | None:

@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError
 from aoebank.ops.ls import FileSummary, ListResult
 from aoebank.report.output import Text, plural
-from aoebank.report.reading.closed import closed_document, closed_error, write_closed
+from aoebank.report.reading.closed import ReadingReport, closed_document, write_closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListReport:
+class ListReport(ReadingReport[ListResult]):
     """A table of files."""
 
-    result: ListResult
     schema: str = "aoebank.ls/1"
 
     @property
-    def error(self) -> AoebankError | None:
-        """Return why files may be missing."""
-        return closed_error(self.result.closed, self.result.root)
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0, or that of the error: records in what cannot be read are not counted."""
-        return self.error.exit_code if self.error is not None else 0
+    def where(self) -> str:
+        """The bank."""
+        return self.result.root
 
     def document(self) -> Mapping[str, object]:
         """Return a member per file."""

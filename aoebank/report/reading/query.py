@@ -5,28 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError
 from aoebank.ops.query.run import QueryResult, Value
 from aoebank.report.output import Text, plural
-from aoebank.report.reading.closed import closed_document, closed_error, write_closed
+from aoebank.report.reading.closed import ReadingReport, closed_document, write_closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryReport:
+class QueryReport(ReadingReport[QueryResult]):
     """A table of rows."""
 
-    result: QueryResult
     schema: str = "aoebank.query/1"
-
-    @property
-    def error(self) -> AoebankError | None:
-        """Return why rows may be missing."""
-        return closed_error(self.result.closed)
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0, or that of the error."""
-        return self.error.exit_code if self.error is not None else 0
 
     def document(self) -> Mapping[str, object]:
         """Return the columns, and the rows as lists."""

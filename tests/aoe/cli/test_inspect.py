@@ -23,11 +23,12 @@ from aoe.cli.errors import run_app
 from aoe.cli.inspect import command as inspect
 from aoe.gradients.timeline import SegmentTime, Timeline
 from aoe.om.file import KernelUse, Manifest, SubgraphUse, read_manifest, write_offline_model
-from aoe.report.quantities import bytes_text, time_text
+from aoe.report.quantities import time_text
 from aoe.report.timelines.drawing import draw_timeline
 from aoe.report.timelines.page import render_page
 from aoe.report.timelines.text import encodable, lanes
 from aoe.results.gradients import GdatReport, gdat_report_to_json
+from aoebank import size_text
 
 CASES = [case for case in golden_harness.cases("aoe") if case.startswith("inspect/")]
 REPORT = make_gdat_report()
@@ -272,7 +273,7 @@ def test_encoding_without_blocks_gets_characters_it_has() -> None:
     [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 40, "3072.0 GiB")],
 )
 def test_sizes_have_units(size: int, text: str) -> None:
-    assert bytes_text(size) == text
+    assert size_text(size) == text
 
 
 @pytest.mark.parametrize(
