@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aoebank.api.checking import (
         explain,
         fix,
+        fmt,
         schema_import,
         schema_list,
         stale,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     )
     from aoebank.api.merging import merge, settle
     from aoebank.api.quarantine import quarantine_add, quarantine_list, quarantine_remove
-    from aoebank.api.reading import list_bank, overview, query, resolve, show
+    from aoebank.api.reading import list_bank, overview, query, resolve, show, stats
     from aoebank.api.shipping import pack, unpack
     from aoebank.api.versions import blame, log, restore, revert, snapshot, tag, verify_history
     from aoebank.cli.errors import Program, run_program
@@ -165,6 +166,7 @@ __all__ = [
     "find_cann_aoe",
     "find_toolkit",
     "fix",
+    "fmt",
     "git_check",
     "git_install",
     "git_uninstall",
@@ -201,6 +203,7 @@ __all__ = [
     "size_text",
     "snapshot",
     "stale",
+    "stats",
     "tag",
     "textconv",
     "unpack",
@@ -213,6 +216,7 @@ _HOMES = {
     "api.checking": (
         "explain",
         "fix",
+        "fmt",
         "schema_import",
         "schema_list",
         "stale",
@@ -245,6 +249,7 @@ _HOMES = {
         "query",
         "resolve",
         "show",
+        "stats",
     ),
     "api.shipping": ("pack", "unpack"),
     "api.versions": (

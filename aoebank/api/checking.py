@@ -16,7 +16,7 @@ from aoebank.api.surroundings import (
     make_filter,
     names,
 )
-from aoebank.errors import UsageError
+from aoebank.errors import BankNotFoundError, UsageError
 from aoebank.model.codes import FixClass
 from aoebank.storage.readers.environment import current_environment
 
@@ -135,6 +135,27 @@ def fix(
     if dry_run:
         return tuple(FixOutcome(fix=plan, is_written=False) for plan in planned)
     return tuple(apply_fix(plan) for plan in planned)
+
+
+def fmt(paths: Paths, *, check: bool = False) -> tuple[FixOutcome, ...]:
+    """Write bank files as their tuner would; one outcome for each that is in another form.
+
+    Marks and line ends that only disturb go, records are sorted by key where their order means
+    nothing, and their text is the writer's. Every answer stays what it was: a file of which that
+    is not sure (broken, or with a key twice) is left alone, and `validate` tells.
+
+    Args:
+        paths: A bank file or tree, or several.
+        check: Return what would be changed, write nothing.
+
+    Raises:
+        BankNotFoundError: a path is not there.
+    """
+    for path in _paths(paths):
+        if not path.exists():
+            raise BankNotFoundError("no such file or directory", path=path)
+    form = (FixClass.BOM, FixClass.CRLF, FixClass.BLANK, FixClass.ORDER, FixClass.TEXT)
+    return fix(paths, fix_class=form, dry_run=check)
 
 
 def explain(codes: Names = ()) -> tuple[Explanation, ...]:

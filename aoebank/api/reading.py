@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, bank_in_use, current_day, default_root
+from aoebank.api.surroundings import AnyPath, Names, bank_in_use, current_day, default_root, names
 from aoebank.errors import BankNotFoundError, UsageError
 from aoebank.model.resolution import Query, Reader
 from aoebank.storage.readers.environment import current_environment, surroundings
@@ -178,6 +178,25 @@ def query(sql: str | None = None, *banks: AnyPath) -> QueryResult:
     if sql is None:
         return run.describe_tables()
     return run.query(sql, [_open(bank) for bank in banks or (default_root(),)], today=current_day())
+
+
+def stats(*banks: AnyPath, by: Names = ()) -> QueryResult:
+    """Return counts and times of records, a row for each group, as `aoebank stats` does.
+
+    Args:
+        banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank of the environment.
+        by: `bank`, `file`, `format`, `soc_version`, `core_num`, `op_type`, `origin`, `engine`,
+            `cpu_model`, some of them; by default target, format and operator.
+
+    Raises:
+        UsageError: there is no such group.
+        BankNotFoundError: there is no such bank.
+        HistoryError: there is no such revision or snapshot.
+    """
+    from aoebank.ops.query import stats as verb
+
+    sides = [_open(bank) for bank in banks or (default_root(),)]
+    return verb.stats(sides, names(by), today=current_day())
 
 
 def overview(*banks: AnyPath) -> OverviewResult:

@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "resolve": "Print which bank directories and files each reader would use.",
     "validate": "Check bank files and trees; tell everything that is wrong in one run.",
     "stale": "List records measured in another environment than this one, with the reasons.",
+    "fmt": "Write bank files as their tuner would: records by key, no byte that only disturbs.",
     "explain": "Tell what finding codes mean, why they matter and what to do; "
     "without CODE, list them.",
     "schema": "What releases of the toolkit read from runtime banks.",
@@ -27,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "show": "Print records with their workload, strategy, time and provenance.",
     "query": "Ask banks in SQL; without SQL, list the tables there are.",
     "report": "Tell what banks hold as a whole: coverage, gains, age, outliers, disagreements.",
+    "stats": "Count records and their times, by operator and target or by what you like.",
     "diff": "Compare two bank files or trees, record by record.",
     "textconv": "Print a bank file as text, one line per member, as git shows it in diffs.",
     "merge": "Merge banks record by record, with a base or without.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Find": ("resolve", "ls", "show", "query", "report"),
-    "Check": ("validate", "stale", "explain", "schema", "quarantine"),
+    "Find": ("resolve", "ls", "show", "query", "stats", "report"),
+    "Check": ("validate", "stale", "fmt", "explain", "schema", "quarantine"),
     "Compare": ("diff", "textconv"),
     "Merge and change": ("merge", "merge-driver", "edit"),
     "Version": ("snapshot", "log", "tag", "blame", "restore", "revert"),
@@ -27,6 +27,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoebank validate banks/ --fix --dry-run",
     ),
     "stale": ("aoebank stale banks/", "aoebank stale --soc 'x86-64-*' --json"),
+    "fmt": ("aoebank fmt banks/", "aoebank fmt banks/ --check --diff"),
     "explain": ("aoebank explain", "aoebank explain AB211"),
     "schema list": ("aoebank schema list",),
     "schema import": ("aoebank schema import git:v9.1.0 --json > cann-9.1.0.json",),
@@ -36,6 +37,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoebank query 'SELECT op_type, count(*) FROM records GROUP BY op_type'",
         "aoebank query 'SELECT key, file FROM records WHERE speedup < 1.05' banks/",
     ),
+    "stats": ("aoebank stats banks/", "aoebank stats mine/ theirs/ --by bank --by op_type"),
     "report": (
         "aoebank report banks/",
         "aoebank report mine/ theirs/ --html > banks.html",

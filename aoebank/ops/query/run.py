@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from statistics import median
 
 from aoebank.errors import BankPathError, UsageError
 from aoebank.ops.query.tables import columns_of, fill
@@ -46,7 +47,8 @@ def query(sql: str, sides: Sequence[Side], *, today: date) -> QueryResult:
     """Return what an SQL query finds in banks; see `TABLES` for what there is to ask.
 
     Args:
-        sql: One SELECT, in the words of SQLite. Anything that writes, or opens a file, is refused.
+        sql: One SELECT, in the words of SQLite, and with `median(column)`. Anything that writes, or
+            opens a file, is refused.
         sides: The banks.
         today: Day by which entries of a quarantine expire.
 
@@ -59,6 +61,7 @@ def query(sql: str, sides: Sequence[Side], *, today: date) -> QueryResult:
     try:
         closed = fill(Database(connection), sides, today=today)
         connection.commit()
+        connection.create_aggregate("median", 1, _Median)  # type: ignore[arg-type]
         connection.set_authorizer(_only_reading)
         cursor = connection.execute(sql)
         if cursor.description is None:
@@ -75,6 +78,20 @@ def query(sql: str, sides: Sequence[Side], *, today: date) -> QueryResult:
     finally:
         connection.close()
     return QueryResult(columns=columns, rows=rows, closed=tuple(closed))
+
+
+class _Median:
+    """The aggregate SQLite has none of; values that are no numbers do not count."""
+
+    def __init__(self) -> None:
+        self._values: list[float] = []
+
+    def step(self, value: object) -> None:
+        if isinstance(value, int | float):
+            self._values.append(value)
+
+    def finalize(self) -> float | None:
+        return median(self._values) if self._values else None
 
 
 def _is_refusal(error: Exception) -> bool:

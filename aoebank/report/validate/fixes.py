@@ -15,13 +15,18 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 def write_fixes(text: Text, outcomes: Sequence[FixOutcome], *, is_dry_run: bool) -> None:
     """Write the diff of each file, then what was done."""
     for outcome in outcomes:
-        for line in diff_lines(outcome.fix):
-            text.line((line, _STYLES.get(line[:1], "")))
+        write_diff(text, outcome.fix)
     for outcome in outcomes:
         done = "would fix" if is_dry_run else "fixed" if outcome.is_written else "not fixed"
         text.line(f"{done} {outcome.fix.path}: {', '.join(outcome.fix.classes)}")
     if not outcomes:
         text.line("nothing to fix")
+
+
+def write_diff(text: Text, fix: FileFix) -> None:
+    """Write the unified diff of a fix."""
+    for line in diff_lines(fix):
+        text.line((line, _STYLES.get(line[:1], "")))
 
 
 def fixes_document(outcomes: Sequence[FixOutcome]) -> list[Mapping[str, object]]:
