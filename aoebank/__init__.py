@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         validate,
     )
     from aoebank.api.comparing import diff, textconv
-    from aoebank.api.editing import edit
+    from aoebank.api.editing import edit, prune
     from aoebank.api.git import (
         git_check,
         git_install,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     )
     from aoebank.api.merging import merge, settle
     from aoebank.api.quarantine import quarantine_add, quarantine_list, quarantine_remove
-    from aoebank.api.reading import list_bank, overview, query, resolve, show, stats
-    from aoebank.api.shipping import pack, unpack
+    from aoebank.api.reading import hits, list_bank, overview, query, resolve, show, stats
+    from aoebank.api.shipping import convert, pack, unpack
     from aoebank.api.versions import blame, log, restore, revert, snapshot, tag, verify_history
     from aoebank.cli.errors import Program, run_program
     from aoebank.cli.loading import CommandGroup
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from aoebank.model.quarantine import Quarantine
     from aoebank.model.record import Alternative, Record
     from aoebank.model.resolution import Reader, Resolution, Tier
+    from aoebank.ops.convert.run import ConvertResult
     from aoebank.ops.diff.result import DiffResult
     from aoebank.ops.edit.run import EditResult
     from aoebank.ops.git.check import CheckResult
@@ -71,12 +72,14 @@ if TYPE_CHECKING:
     from aoebank.ops.history.snapshot import SnapshotResult
     from aoebank.ops.history.tag import TagResult
     from aoebank.ops.history.verify import VerifyResult
+    from aoebank.ops.hits.result import HitsResult
     from aoebank.ops.ls import ListResult
     from aoebank.ops.merge.run import MergeResult
     from aoebank.ops.merge.settle import Settlement
     from aoebank.ops.overview.result import OverviewResult
     from aoebank.ops.pack.run import PackResult
     from aoebank.ops.pack.unpack import UnpackResult
+    from aoebank.ops.prune.run import PruneResult
     from aoebank.ops.quarantine import ListedEntry, QuarantineResult
     from aoebank.ops.query.run import QueryResult
     from aoebank.ops.resolve.run import ResolveResult
@@ -109,6 +112,7 @@ __all__ = [
     "CannSearch",
     "CheckResult",
     "CommandGroup",
+    "ConvertResult",
     "DiffResult",
     "Drift",
     "DriverOutcome",
@@ -118,6 +122,7 @@ __all__ = [
     "Finding",
     "FixOutcome",
     "HistoryError",
+    "HitsResult",
     "InstallPlan",
     "JsonObject",
     "JsonValue",
@@ -130,6 +135,7 @@ __all__ = [
     "PackResult",
     "Program",
     "Provenance",
+    "PruneResult",
     "Quarantine",
     "QuarantineResult",
     "QueryResult",
@@ -158,6 +164,7 @@ __all__ = [
     "__version__",
     "blame",
     "compare_fingerprints",
+    "convert",
     "current_environment",
     "diff",
     "edit",
@@ -171,6 +178,7 @@ __all__ = [
     "git_install",
     "git_uninstall",
     "git_verify_merge",
+    "hits",
     "last_measured",
     "list_bank",
     "load_quarantine",
@@ -186,6 +194,7 @@ __all__ = [
     "pack",
     "plural",
     "present_facts",
+    "prune",
     "quarantine_add",
     "quarantine_list",
     "quarantine_remove",
@@ -226,7 +235,7 @@ _HOMES = {
         "diff",
         "textconv",
     ),
-    "api.editing": ("edit",),
+    "api.editing": ("edit", "prune"),
     "api.git": (
         "git_check",
         "git_install",
@@ -244,6 +253,7 @@ _HOMES = {
         "quarantine_remove",
     ),
     "api.reading": (
+        "hits",
         "list_bank",
         "overview",
         "query",
@@ -251,7 +261,7 @@ _HOMES = {
         "show",
         "stats",
     ),
-    "api.shipping": ("pack", "unpack"),
+    "api.shipping": ("convert", "pack", "unpack"),
     "api.versions": (
         "blame",
         "log",
@@ -304,6 +314,7 @@ _HOMES = {
         "Resolution",
         "Tier",
     ),
+    "ops.convert.run": ("ConvertResult",),
     "ops.diff.result": ("DiffResult",),
     "ops.edit.run": ("EditResult",),
     "ops.git.check": ("CheckResult",),
@@ -316,6 +327,7 @@ _HOMES = {
     "ops.history.snapshot": ("SnapshotResult",),
     "ops.history.tag": ("TagResult",),
     "ops.history.verify": ("VerifyResult",),
+    "ops.hits.result": ("HitsResult",),
     "ops.ls": ("ListResult",),
     "ops.merge.run": ("MergeResult",),
     "ops.merge.settle": ("Settlement",),
@@ -326,6 +338,7 @@ _HOMES = {
         "ListedEntry",
         "QuarantineResult",
     ),
+    "ops.prune.run": ("PruneResult",),
     "ops.query.run": ("QueryResult",),
     "ops.resolve.run": ("ResolveResult",),
     "ops.show": ("ShowResult",),

@@ -21,6 +21,13 @@ PLACE = {"path": "text", "line?": "count", "column?": "count", "pointer?": "text
 ERROR = {"code": "text", "message": "text", "hint?": "text", "variable?": "text"} | {
     f"{name.removesuffix('?')}?": shape for name, shape in PLACE.items()
 }
+FIX = {
+    "path": "text",
+    "classes": ["text"],
+    "written": "flag",
+    "diff": "text",
+    "error?": ERROR,
+}
 SNAPSHOT = {
     "id": "text",
     "parent": "text?",
@@ -364,6 +371,14 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         "open": ["text"],
         "written": ["text"],
     },
+    "prune/1": {
+        "dry_run": "flag",
+        "pruned": "count",
+        "kept": "count",
+        "records": [dict.fromkeys(("path", "key", "reason", "detail"), "text")],
+        "broken": ["text"],
+        "written": ["text"],
+    },
     "query/1": {
         "columns": ["text"],
         "rows": [["any"]],
@@ -413,6 +428,24 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
             | dict.fromkeys(("op_type", "soc_version", "measured"), "text?")
             | {"stale": "flag", "hard": ["text"], "soft": ["text"]}
         ],
+    },
+    "stats/1": {
+        "columns": ["text"],
+        "rows": [["any"]],
+        "unreadable": [{"path": "text", "problem": "text"}],
+    },
+    "convert/1": {"source": "text", "output": "text", "files": "count", "records": "count"},
+    "fmt/1": {"check": "flag", "files": [FIX]},
+    "hits/1": {
+        "counts": [
+            {"kind": "text"} | dict.fromkeys(("hit", "missed", "untold"), "count"),
+        ],
+        "lookups": [
+            dict.fromkeys(("source", "kind", "name", "reason", "key"), "text")
+            | {"is_hit": "flag?", "line": "count?", "pid": "count?"}
+        ],
+        "silent": ["text"],
+        "records": [dict.fromkeys(("bank", "file", "key"), "text") | {"hits": "count"}],
         "unreadable": [{"path": "text", "problem": "text"}],
     },
     "resolve/1": {
@@ -549,15 +582,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
             | PLACE
             | {"got?": "text", "expected?": "text", "hint?": "text", "key?": "text"}
         ],
-        "fixes?": [
-            {
-                "path": "text",
-                "classes": ["text"],
-                "written": "flag",
-                "diff": "text",
-                "error?": ERROR,
-            }
-        ],
+        "fixes?": [FIX],
     },
 }
 LINES = {"quarantine_entry/1": QUARANTINE_ENTRY}

@@ -1,4 +1,4 @@
-"""Change fields of strategies in many records."""
+"""Change fields of strategies in many records, and take records out."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, Names, names
+from aoebank.api.surroundings import AnyPath, Names, current_day, names
+from aoebank.errors import UsageError
 
 if TYPE_CHECKING:
     from aoebank.model.json_value import JsonValue
     from aoebank.ops.edit.run import EditResult
+    from aoebank.ops.prune.reasons import Judge
+    from aoebank.ops.prune.run import PruneResult
+    from aoebank.storage.sides.side import Side
 
 
 def edit(
@@ -48,9 +52,8 @@ def edit(
     from aoebank.ops.edit.request import EditRequest, parse_values
     from aoebank.ops.schema import get_release
 
-    asked = (paths,) if isinstance(paths, str | Path) else tuple(paths)
     request = EditRequest(
-        paths=tuple(map(Path, asked)),
+        paths=tuple(_paths(paths)),
         op=op,
         assign=assign if isinstance(assign, Mapping) else parse_values(names(assign), "--set"),
         unset=names(unset),
@@ -61,3 +64,66 @@ def edit(
         is_dry_run=dry_run,
     )
     return run.edit(request)
+
+
+def prune(
+    paths: AnyPath | Iterable[AnyPath],
+    *,
+    shadowed: bool = False,
+    slower: bool = False,
+    quarantined: bool = False,
+    unused: AnyPath | Iterable[AnyPath] = (),
+    built_in: AnyPath | None = None,
+    dry_run: bool = False,
+) -> PruneResult:
+    """Take records out of banks that nobody is served by; all files or none.
+
+    Args:
+        paths: A bank file or tree, or several.
+        shadowed: Records whose key comes again in the file, where readers take the other one.
+        slower: Records slower than those of the built-in bank they hide.
+        quarantined: Records the quarantine of the bank keeps out.
+        unused: Records no look-up in these logs has found; see `hits`. Without any of the four,
+            the first two are meant.
+        built_in: Built-in bank to compare times with; default is that of `ASCEND_OPP_PATH`.
+        dry_run: Tell what would go, write nothing.
+
+    Raises:
+        UsageError: the logs do not tell which records were found.
+        BankNotFoundError: a path is not there.
+        BankPathError: a file cannot be read or written; nothing is changed.
+    """
+    from aoebank.ops.hits.run import hits
+    from aoebank.ops.prune import reasons, run
+    from aoebank.ops.validate.built_in import find_built_in
+    from aoebank.storage.readers.environment import current_environment
+
+    banks, logs = _paths(paths), _paths(unused)
+    is_default = not (shadowed or slower or quarantined or logs)
+    judges: list[Judge] = []
+    if shadowed or is_default:
+        judges.append(reasons.ShadowedJudge())
+    if slower or is_default or built_in is not None:
+        place = Path(built_in) if built_in is not None else None
+        tier = find_built_in(place, env=current_environment(), cwd=Path.cwd())
+        if slower and tier.root is None:
+            raise UsageError(
+                "--slower: no built-in bank to compare with",
+                expected="--built-in DIR, or ASCEND_OPP_PATH",
+            )
+        judges.append(reasons.SlowerJudge(tier))
+    if quarantined:
+        judges.append(reasons.QuarantinedJudge(banks, current_day()))
+    if logs:
+        judges.append(reasons.UnusedJudge(hits(logs, [_side(bank) for bank in banks])))
+    return run.prune(banks, judges, is_dry_run=dry_run)
+
+
+def _side(path: Path) -> Side:
+    from aoebank.storage.sides.open import open_side
+
+    return open_side(str(path), cwd=Path(), default_root=Path)
+
+
+def _paths(paths: AnyPath | Iterable[AnyPath]) -> list[Path]:
+    return [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]

@@ -13,6 +13,7 @@ from aoebank.model.resolution import Query, Reader
 from aoebank.storage.readers.environment import current_environment, surroundings
 
 if TYPE_CHECKING:
+    from aoebank.ops.hits.result import HitsResult
     from aoebank.ops.ls import ListResult
     from aoebank.ops.overview.result import OverviewResult
     from aoebank.ops.query.run import QueryResult
@@ -197,6 +198,23 @@ def stats(*banks: AnyPath, by: Names = ()) -> QueryResult:
 
     sides = [_open(bank) for bank in banks or (default_root(),)]
     return verb.stats(sides, names(by), today=current_day())
+
+
+def hits(logs: AnyPath | Iterable[AnyPath], *, bank: Names = ()) -> HitsResult:
+    """Return which look-ups found a record, as `aoebank hits` tells it.
+
+    Args:
+        logs: Logs of CANN (plog), results of tuning (`summary.json`, `aoe_result_opat_*.json`,
+            `tune_result_*.json`), documents beside compiled kernels, or folders of them.
+        bank: Banks whose records are counted: files, trees, `git:REV` or `snapshot:REF`.
+
+    Raises:
+        BankNotFoundError: there is no such log, or no such bank.
+    """
+    from aoebank.ops.hits import run
+
+    asked = (logs,) if isinstance(logs, str | Path) else tuple(logs)
+    return run.hits([*map(Path, asked)], [_open(one) for one in names(bank)])
 
 
 def overview(*banks: AnyPath) -> OverviewResult:

@@ -1,4 +1,4 @@
-"""Ship a bank: into one file, and out of it."""
+"""Ship a bank: into one file, and out of it, in forms others read too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from aoebank.api.surroundings import AnyPath, Names, bank_in_use, default_root, 
 from aoebank.errors import UsageError
 
 if TYPE_CHECKING:
+    from aoebank.ops.convert.run import ConvertResult
     from aoebank.ops.pack.run import PackResult
     from aoebank.ops.pack.unpack import UnpackResult
 
@@ -94,3 +95,28 @@ def unpack(
         )
     allowed = Path(allowed_signers) if allowed_signers is not None else None
     return verb.unpack(Path(pack), Path(root) if root is not None else None, allowed=allowed)
+
+
+def convert(source: AnyPath, *, output: AnyPath, force: bool = False) -> ConvertResult:
+    """Turn a bank into a file of rows, or such a file into a bank: lossless, or refused.
+
+    Args:
+        source: A bank (tree or file, `git:REV`, `snapshot:REF`), or a `.jsonl`, `.db` or `.sqlite`
+            file of an earlier conversion.
+        output: `.jsonl`, `.db` or `.sqlite`; for such a source the folder of the bank.
+        force: Replace a file that is there; a folder never is.
+
+    Raises:
+        UsageError: the output is of no known kind.
+        BankNotFoundError: there is no such source.
+        BankFormatError: something would not come back byte for byte, or a row is no record.
+        BankPathError: the output is there already, or cannot be written.
+    """
+    from aoebank.ops.convert import run
+    from aoebank.ops.convert.containers import find_container
+    from aoebank.storage.sides.open import is_stored, open_side
+
+    if not is_stored(str(source)) and find_container(Path(source)) is not None:
+        return run.convert_rows(Path(source), Path(output))
+    side = open_side(str(source), cwd=Path(), default_root=partial(bank_in_use, None))
+    return run.convert_bank(side, Path(output), force=force)

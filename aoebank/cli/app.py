@@ -29,10 +29,13 @@ COMMANDS: dict[str, str] = {
     "query": "Ask banks in SQL; without SQL, list the tables there are.",
     "report": "Tell what banks hold as a whole: coverage, gains, age, outliers, disagreements.",
     "stats": "Count records and their times, by operator and target or by what you like.",
+    "hits": "Tell which look-ups found a record, and which records of a bank nobody used.",
     "diff": "Compare two bank files or trees, record by record.",
     "textconv": "Print a bank file as text, one line per member, as git shows it in diffs.",
     "merge": "Merge banks record by record, with a base or without.",
     "edit": "Set or unset fields in all records of an operator, over all files at once.",
+    "prune": "Take out records nobody is served by; by default those shadowed, or slower than "
+    "built-in.",
     "merge-driver": "Merge one bank file for git; `aoebank git install` tells git about it.",
     "snapshot": "Record the state of a bank in .aoebank/history.db beside it.",
     "log": "List the versions of a bank, newest first, with what each changed.",
@@ -42,6 +45,8 @@ COMMANDS: dict[str, str] = {
     "blame": "Tell which version brought a record, who made it, and what was there before.",
     "pack": "Put a bank into one file, with a manifest and a digest of everything in it.",
     "unpack": "Take a bank out of a pack, after every byte of it was checked.",
+    "convert": "Turn a bank into JSON lines or an SQLite table, or back: byte for byte, or not at "
+    "all.",
     "git": "Let git merge and show banks record by record, and check merges it made.",
     "quarantine": "Keep known-bad records out of a bank, whoever brings them back.",
 }

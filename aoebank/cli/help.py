@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Find": ("resolve", "ls", "show", "query", "stats", "report"),
+    "Find": ("resolve", "ls", "show", "query", "stats", "report", "hits"),
     "Check": ("validate", "stale", "fmt", "explain", "schema", "quarantine"),
     "Compare": ("diff", "textconv"),
-    "Merge and change": ("merge", "merge-driver", "edit"),
+    "Merge and change": ("merge", "merge-driver", "edit", "prune"),
     "Version": ("snapshot", "log", "tag", "blame", "restore", "revert"),
-    "Ship": ("pack", "unpack"),
+    "Ship": ("pack", "unpack", "convert"),
     "Git": ("git",),
 }
 EXAMPLES: Mapping[str, Sequence[str]] = {
@@ -42,6 +42,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoebank report banks/",
         "aoebank report mine/ theirs/ --html > banks.html",
     ),
+    "hits": (
+        "aoebank hits ~/ascend/log/debug/plog",
+        "aoebank hits result/summary.json --bank banks/",
+    ),
     "diff": (
         "aoebank diff old/ new/",
         "aoebank diff git:HEAD~1 . --fail-on-regression 5%",
@@ -55,6 +59,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "merge-driver": ("aoebank merge-driver base.json ours.json theirs.json 7 where/it/lies.json",),
     "edit": ("aoebank edit banks/ --op MatMulV3 --set stepM=0 --dry-run",),
+    "prune": (
+        "aoebank prune banks/ --dry-run",
+        "aoebank prune banks/ --unused results/ --dry-run",
+    ),
     "snapshot": (
         "aoebank snapshot banks/",
         "aoebank snapshot banks/ -m 'before the driver update'",
@@ -71,6 +79,11 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "unpack": (
         "aoebank unpack bank-1.0.tar.gz banks/",
         "aoebank unpack bank-1.0.tar.gz --check --allowed-signers signers",
+    ),
+    "convert": (
+        "aoebank convert banks/ -o bank.db",
+        "aoebank convert git:v1.0 -o v1.jsonl",
+        "aoebank convert v1.jsonl -o banks/",
     ),
     "git install": ("aoebank git install", "aoebank git install --global"),
     "git uninstall": ("aoebank git uninstall",),

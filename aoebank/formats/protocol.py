@@ -41,6 +41,7 @@ class Format(Protocol):
             and no placeholder ties them to their places.
         is_found_by_key: Whether the key of a workload is all its readers look for.
         keeps_alternatives: Whether a key may have several answers.
+        joins_equal_keys: Whether readers put records of equal keys together: none hides another.
         fatal_codes: Codes of findings that are notes elsewhere and break its readers.
     """
 
@@ -55,6 +56,7 @@ class Format(Protocol):
     may_be_sorted: bool = False
     is_found_by_key: bool = True
     keeps_alternatives: bool = False
+    joins_equal_keys: bool = False
     fatal_codes: frozenset[str] = frozenset()
 
     def parse_name(self, name: str) -> BankName | None:

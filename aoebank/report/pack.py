@@ -10,7 +10,7 @@ from aoebank.ops.pack.run import PackResult
 from aoebank.ops.pack.unpack import UnpackResult
 from aoebank.report.output import Text, plural
 from aoebank.report.sizes import size_text
-from aoebank.storage.packs.manifest import PackManifest
+from aoebank.storage.packs.manifest import PackManifest, manifest_document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,8 @@ class PackReport:
             "size_bytes": result.size_bytes,
             "sha256": result.sha256,
             "signed": result.is_signed,
-            **_manifest(result.manifest),
+            **manifest_document(result.manifest),
+            "records": result.manifest.records,
         }
 
     def write(self, text: Text) -> None:
@@ -58,7 +59,8 @@ class UnpackReport:
             "root": str(result.root) if result.root is not None else None,
             "signed": result.is_signed,
             "signer": result.signer or None,
-            **_manifest(result.manifest),
+            **manifest_document(result.manifest),
+            "records": result.manifest.records,
         }
 
     def write(self, text: Text) -> None:
@@ -88,22 +90,3 @@ def _write_files(manifest: PackManifest, text: Text) -> None:
         f"{plural(len(manifest.files), 'file')}, {plural(manifest.records, 'record')} for "
         f"{', '.join(manifest.soc_versions) or 'no target'}"
     )
-
-
-def _manifest(manifest: PackManifest) -> dict[str, object]:
-    return {
-        "message": manifest.message,
-        "source": manifest.source,
-        "made_by": manifest.made_by,
-        "soc_versions": list(manifest.soc_versions),
-        "records": manifest.records,
-        "files": [
-            {
-                "name": file.name,
-                "sha256": file.sha256,
-                "size_bytes": file.size_bytes,
-                "records": file.records,
-            }
-            for file in manifest.files
-        ],
-    }

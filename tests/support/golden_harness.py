@@ -132,7 +132,8 @@ def _run(
     home.mkdir(exist_ok=True)
     variables, words = _split(command)
     assert words[0] == program
-    for name, value in {"HOME": str(home), "COLUMNS": "80", **variables}.items():
+    own = {"HOME": str(home), "COLUMNS": "80", "AOE_BUILT_IN_BANK": "off"}
+    for name, value in {**own, **variables}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(work)
     outcome = run(program, words[1:])

@@ -25,7 +25,11 @@ class World:
     def __init__(self, base: Path) -> None:
         self.base = base
         self.forbidden: dict[Path, int] = {}
-        self.env = {"HOME": str(self.folder("home")), "ASCEND_OPP_PATH": str(self.folder("opp"))}
+        self.env = {
+            "HOME": str(self.folder("home")),
+            "ASCEND_OPP_PATH": str(self.folder("opp")),
+            "AOE_BUILT_IN_BANK": "off",
+        }
 
     def folder(self, name: str) -> Path:
         path = self.base / name

@@ -36,6 +36,7 @@ class GradientFormat(Format):
     name_pattern = "<soc_version>_gradient_fusion.json"
     brackets = b"[]"
     first_wins = True  # no answer is right: the reader joins the lists of equal hashes
+    joins_equal_keys = True
 
     def parse_name(self, name: str) -> BankName | None:
         """Return what the name of a gradient bank tells."""

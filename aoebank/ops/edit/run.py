@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError
+from aoebank.errors import BankFormatError, BankNotFoundError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.release import Release
 from aoebank.formats.releases import guess_release
 from aoebank.formats.text.json_text import dumps_compact
 from aoebank.formats.text.members import remove_member, set_member
 from aoebank.formats.text.splice import splice_raw
-from aoebank.model.digest import canonical_text, sha256_of
+from aoebank.model.digest import canonical_text
 from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
 from aoebank.ops.diff.fields import FieldChange, diff_fields
+from aoebank.ops.edit.files import banks_to_change, write_banks
 from aoebank.ops.edit.request import EditRequest, demand_known, demand_sense, holds
-from aoebank.ops.merge.destination import demand_whole, put_back_merge, tree_journal
 from aoebank.ops.selection import RecordFilter
 from aoebank.storage.bank import load_file
-from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
+from aoebank.storage.tree import TreeEntry
 from aoebank.storage.twins import demand_no_twin
-from aoebank.storage.writing.places import real_place, tree_of
-from aoebank.storage.writing.staged import staged_changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +119,7 @@ def edit(request: EditRequest) -> EditResult:
         BankPathError: a file has a binary twin, or cannot be written; nothing is changed.
     """
     demand_sense(request)
-    entries = _entries(request)
+    entries = banks_to_change(request.paths, is_dry_run=request.is_dry_run)
     banks = [parsed for entry in entries if (parsed := _load(entry, request)) is not None]
     found = [(parsed, numbers) for parsed in banks if (numbers := _find_records(parsed, request))]
     if not found:
@@ -145,30 +142,10 @@ def edit(request: EditRequest) -> EditResult:
         op=request.op,
         files=tuple(files),
         fields=tuple(tally.fields()),
-        written=() if request.is_dry_run else _write(edits, request.paths),
+        written=() if request.is_dry_run else write_banks(edits, request.paths),
         reader=reader if is_checked else None,
         is_guessed=request.reader is None,
     )
-
-
-def _entries(request: EditRequest) -> list[TreeEntry]:
-    """Return the bank files asked for, each once; what a dead process left half done is undone."""
-    for path in request.paths:
-        if not path.exists():
-            raise BankNotFoundError("no such file or directory", path=path)
-        if not request.is_dry_run:
-            put_back_merge(path if path.is_dir() else path.parent)
-        demand_whole(path)
-    seen: dict[Path, TreeEntry] = {}
-    for path in request.paths:
-        for entry in iter_tree(path) if path.is_dir() else (classify(path),):
-            if entry.kind is FileKind.UNREADABLE:
-                raise BankPathError(
-                    f"cannot be read: {entry.reason}", path=entry.path, hint="nothing is changed"
-                )
-            if entry.kind is FileKind.BANK:
-                seen.setdefault(Path(os.path.realpath(entry.path)), entry)
-    return [*seen.values()]
 
 
 def _load(entry: TreeEntry, request: EditRequest) -> ParsedFile | None:
@@ -256,18 +233,6 @@ def _count(parsed: ParsedFile, data: bytes, replaced: Mapping[int, bytes], tally
         old, new = parsed.format.record(parsed, number), after.format.record(after, number)
         assert canonical_text(old.workload) == canonical_text(new.workload)
         tally.add(old, new)
-
-
-def _write(edits: Sequence[tuple[ParsedFile, bytes]], asked: Sequence[Path]) -> tuple[Path, ...]:
-    if not edits:
-        return ()
-    paths = [parsed.path for parsed, _ in edits]
-    places = [real_place(path, tree_of(path, asked) or path.parent) for path in paths]
-    journal = tree_journal(Path(os.path.commonpath([place.parent for place in places])))
-    with staged_changes(journal) as changes:
-        for parsed, data in edits:
-            changes.write(parsed.path, data, old_sha256=sha256_of(parsed.data))
-        return changes.commit()
 
 
 def _strategies(record: Record) -> list[JsonValue]:

@@ -121,7 +121,7 @@ def _unset_home(scene: _Scene) -> Iterator[Hazard]:
 
 
 def _no_built_in(scene: _Scene) -> Iterator[Hazard]:
-    readers = scene.readers(lambda rules: bool(rules.built_in) and rules.is_reader)
+    readers = scene.readers(lambda rules: rules.is_reader and _looks_into_cann(rules))
     path = scene.around.path(ASCEND_OPP_PATH)
     if not readers or (path is not None and _is_folder(path)):
         return
@@ -139,6 +139,10 @@ def _no_built_in(scene: _Scene) -> Iterator[Hazard]:
         message=f"{ASCEND_OPP_PATH} {problem}, so no built-in bank is seen here{effect}",
         hint="source the set_env.sh of CANN, or give --opp-path",
     )
+
+
+def _looks_into_cann(rules: Rules) -> bool:
+    return any(place.source == ASCEND_OPP_PATH for place in rules.built_in)
 
 
 def _other_default(scene: _Scene) -> Iterator[Hazard]:

@@ -55,17 +55,8 @@ class BuiltInBank:
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
         """Yield a finding per record that is slower than the built-in one it hides."""
-        for path in self._files.get(_bank_name(parsed.path), ()):
-            if not _is_same_file(path, parsed.path):
-                yield from self._compare(parsed, path)
-
-    def _compare(self, parsed: ParsedFile, path: Path) -> Iterator[Finding]:
-        other = self._load(path)
-        if other is None or other.format.name is not parsed.format.name:
-            return
-        for record in parsed.iter_records():
-            hidden = _find(other, record.key) if record.cost_us is not None else None
-            if hidden is not None and _is_slower(record, hidden) and record.location is not None:
+        for record, hidden, path in self.hidden_by(parsed):
+            if record.location is not None:
                 yield make_finding(
                     "AB510",
                     record.location,
@@ -74,6 +65,17 @@ class BuiltInBank:
                     expected=f"at most {hidden.cost_us} us",
                     hint=f"remove the record, so that the one in {path} is used",
                 )
+
+    def hidden_by(self, parsed: ParsedFile) -> Iterator[tuple[Record, Record, Path]]:
+        """Yield records slower than the built-in one of their key, with that one and its file."""
+        for path in self._files.get(_bank_name(parsed.path), ()):
+            other = None if _is_same_file(path, parsed.path) else self._load(path)
+            if other is None or other.format.name is not parsed.format.name:
+                continue
+            for record in parsed.iter_records():
+                hidden = _find(other, record.key) if record.cost_us is not None else None
+                if hidden is not None and _is_slower(record, hidden):
+                    yield record, hidden, path
 
     def _load(self, path: Path) -> ParsedFile | None:
         if path not in self._parsed:

@@ -61,10 +61,9 @@ class PackManifest:
         return sum(file.size_bytes for file in self.files)
 
 
-def serialize_manifest(manifest: PackManifest) -> bytes:
-    """Return the bytes of a manifest; equal manifests have equal bytes."""
-    document = {
-        "schema": SCHEMA,
+def manifest_document(manifest: PackManifest) -> dict[str, object]:
+    """Return the members of a manifest."""
+    return {
         "message": manifest.message,
         "source": manifest.source,
         "made_by": manifest.made_by,
@@ -79,6 +78,11 @@ def serialize_manifest(manifest: PackManifest) -> bytes:
             for file in manifest.files
         ],
     }
+
+
+def serialize_manifest(manifest: PackManifest) -> bytes:
+    """Return the bytes of a manifest; equal manifests have equal bytes."""
+    document = {"schema": SCHEMA, **manifest_document(manifest)}
     return json.dumps(document, indent=1).encode("ascii") + b"\n"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from aoebank.errors import BankNotFoundError
 from aoebank.model.resolution import Query, Reader, ReaderAnswer, Resolution, Tier
 from aoebank.storage.readers.places import (
+    AOE_BUILT_IN_BANK,
     ASCEND_CACHE_PATH,
     ASCEND_OPP_PATH,
     HOME,
@@ -32,6 +33,9 @@ __all__ = [
     "resolve_bank",
     "surroundings",
 ]
+
+_OFF = frozenset({"off", "false", "0", "no"})
+_PACKAGED = "bank/built_in"  # below the package of the engine
 
 
 def current_environment() -> Mapping[str, str]:
@@ -90,9 +94,25 @@ def surroundings(
     opp_path: str | None = None,
     access: Access = system_access,
 ) -> Surroundings:
-    """Return surroundings; `opp_path` stands in for ASCEND_OPP_PATH."""
+    """Return surroundings, with the built-in bank of the engine where it is installed.
+
+    Args:
+        opp_path: Stands in for `ASCEND_OPP_PATH`.
+    """
+    env = {**env, AOE_BUILT_IN_BANK: _host_built_in(env.get(AOE_BUILT_IN_BANK, ""))}
     if opp_path is not None:
-        env = {**env, ASCEND_OPP_PATH: opp_path}
+        env[ASCEND_OPP_PATH] = opp_path
     return Surroundings(
         env=env, cwd=cwd, op_bank_path=op_bank_path, mdl_bank_path=mdl_bank_path, access=access
     )
+
+
+def _host_built_in(named: str) -> str:
+    """Return where the host's built-in bank is, empty for none."""
+    if named:
+        return "" if named.lower() in _OFF else named
+    from importlib.util import find_spec
+
+    spec = find_spec("aoe")  # found, not imported
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    return next((str(Path(folder, _PACKAGED)) for folder in folders), "")

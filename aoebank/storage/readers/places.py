@@ -12,6 +12,7 @@ from aoebank.model.resolution import Failure, Reader
 TUNE_BANK_PATH = "TUNE_BANK_PATH"
 ASCEND_CACHE_PATH = "ASCEND_CACHE_PATH"
 ASCEND_OPP_PATH = "ASCEND_OPP_PATH"
+AOE_BUILT_IN_BANK = "AOE_BUILT_IN_BANK"
 HOME = "HOME"
 OP_BANK_PATH = "--op-bank-path"
 MDL_BANK_PATH = "--mdl-bank-path"

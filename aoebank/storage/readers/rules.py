@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from aoebank.model.resolution import Failure, Reader
 from aoebank.storage.readers.places import (
+    AOE_BUILT_IN_BANK,
     ASCEND_CACHE_PATH,
     ASCEND_OPP_PATH,
     HOME,
@@ -71,6 +72,7 @@ _HOST = Rules(
             file_denied=Failure.STOP,
         ),
     ),
+    built_in=(Place(source=AOE_BUILT_IN_BANK, below=_UNIFIED),),
 )
 
 # Built-in banks of packages that ship apart from the rest go first, and are not merged.

@@ -212,13 +212,13 @@ def test_a_sibling_that_changes_meanwhile_leaves_all_as_they_are(
     from aoebank.ops.edit import run
 
     files = make_tree(tmp_path)
-    writes = run._write
+    writes = run.write_banks
 
     def write_late(edits: Any, asked: Any) -> tuple[Path, ...]:
         files[2].write_bytes(EXAMPLE + EXAMPLE.splitlines()[0] + b"\n")
         return writes(edits, asked)
 
-    monkeypatch.setattr(run, "_write", write_late)
+    monkeypatch.setattr(run, "write_banks", write_late)
     with pytest.raises(BankPathError, match="changed meanwhile"):
         edit(tmp_path, op=OP, assign={"stepM": 7})
     assert files[0].read_bytes() == files[1].read_bytes() == EXAMPLE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,19 @@ def test_without_sql_the_tables_are_listed() -> None:
 def test_no_such_bank(tmp_path: Path) -> None:
     with pytest.raises(BankNotFoundError):
         aoebank.query("SELECT 1", tmp_path / "none")
+
+
+def test_median_is_of_what_are_numbers(bank: Path) -> None:
+    sql = "SELECT median(cost_us), median(origin), median(x) FROM records, (SELECT 1 AS x)"
+    ((cost, text, one),) = aoebank.query(sql, bank).rows
+    costs = [make_record(number).cost_us or 0.0 for number in (0, 1, 2, 9)]
+    assert (cost, text, one) == (statistics.median(costs), None, 1)
+
+
+def test_stats_group_by_what_is_asked(bank: Path) -> None:
+    result = aoebank.stats(bank)
+    assert result.columns[:4] == ("soc_version", "format", "op_type", "records")
+    assert [row[3] for row in result.rows] == [1, 3]
+    assert [row[1] for row in aoebank.stats(bank, by="bank").rows] == [4]
+    with pytest.raises(UsageError, match="no such group"):
+        aoebank.stats(bank, by="key; DROP TABLE records")

@@ -65,7 +65,7 @@ class World:
     """A machine: directories below one folder, variables, options and what is forbidden."""
 
     base: Path
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=lambda: {"AOE_BUILT_IN_BANK": "off"})
     options: dict[str, str] = field(default_factory=dict)
     forbidden: dict[Path, int] = field(default_factory=dict)
 
@@ -582,4 +582,18 @@ def test_host_agrees_with_resolve_bank(odd_world: World, env: Mapping[str, str])
     else:
         assert answer.stop is None
         assert (answer.root, answer.variable) == (resolution.root, resolution.variable)
-        assert answer.tried == resolution.tried
+        tried = [place for place in answer.tried if place.tier is Tier.CUSTOM]
+        assert tried == [*resolution.tried]
+
+
+def test_host_looks_into_the_bank_of_its_package_last(world: World) -> None:
+    del world.env["AOE_BUILT_IN_BANK"]
+    world.set("TUNE_BANK_PATH")
+    (tried,) = [
+        place for place in world.ask(Reader.HOST, Query()).tried if place.tier is Tier.BUILT_IN
+    ]
+    assert tried.path is not None and tried.path.parts[-3:] == ("aoe", "bank", "built_in")
+    world.env["AOE_BUILT_IN_BANK"] = str(world.folder("site"))
+    file = world.file(custom_file(Reader.HOST, "site"))
+    (found,) = world.ask(Reader.HOST, QUERY).files
+    assert (found.path, found.tier) == (file, Tier.BUILT_IN)

@@ -1,0 +1,1 @@
+"""Which records runs have really used, by their logs and results."""

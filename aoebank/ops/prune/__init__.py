@@ -1,0 +1,1 @@
+"""Take records out of banks that nobody is served by."""

@@ -1,0 +1,67 @@
+"""Tell which records went, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aoebank.errors import AoebankError
+from aoebank.ops.prune.run import PruneResult
+from aoebank.report.output import Text, plural
+
+MOST_ROWS = 50
+"""Records listed on a terminal; the document has all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneReport:
+    """A line per record that goes, then the counts."""
+
+    result: PruneResult
+    is_dry_run: bool = False
+    schema: str = "aoebank.prune/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a file was left alone since it is broken."""
+        return int(bool(self.result.broken))
+
+    def document(self) -> Mapping[str, object]:
+        """Return records with their reasons, counts and paths."""
+        result = self.result
+        return {
+            "dry_run": self.is_dry_run,
+            "pruned": len(result.records),
+            "kept": result.kept,
+            "records": [
+                {
+                    "path": str(record.path),
+                    "key": record.key,
+                    "reason": str(record.reason),
+                    "detail": record.detail,
+                }
+                for record in result.records
+            ],
+            "broken": [str(path) for path in result.broken],
+            "written": [str(path) for path in result.written],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write records and reasons, files left alone, and how many they are."""
+        result = self.result
+        for record in result.records[:MOST_ROWS]:
+            text.line((f"{record.reason} ", "bold"), f"{record.path}:{record.key}  {record.detail}")
+        if len(result.records) > MOST_ROWS:
+            text.line(f"and {len(result.records) - MOST_ROWS} more; --json has them all")
+        for path in result.broken:
+            text.line(f"left alone: {path} is broken; aoebank validate tells why")
+        counts = Counter(record.reason for record in result.records)
+        why = ", ".join(f"{number} {reason}" for reason, number in counts.items())
+        done = "would go" if self.is_dry_run else "pruned"
+        text.line(
+            f"{plural(len(result.records), 'record')} {done}"
+            + (f" ({why})" if why else "")
+            + f", {result.kept} stay"
+        )

@@ -1,0 +1,131 @@
+"""A bank becomes rows and comes back byte for byte, or is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import version_banks as banks
+
+import aoebank
+from aoebank.errors import BankFormatError, BankPathError, UsageError
+from aoebank.storage.bank import Bank
+from aoebank.testing.factories import make_provenance, make_record
+
+SUFFIXES = ("jsonl", "db", "sqlite")
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Path:
+    root = tmp_path / "bank"
+    banks.put(root, *(make_record(number) for number in range(3)))
+    banks.put(root, make_record(9), soc="Ascend910B2", op="LRN")
+    Bank(root).append_provenance(banks.file_of(root), [make_provenance(make_record(1).key)])
+    aoebank.quarantine_add(make_record(1).key, reason="wrong \u2028 results", root=root)
+    return root
+
+
+def _contents(root: Path) -> dict[str, bytes]:
+    local = {"history.db", ".gitignore"}  # the history does not travel
+    files = (path for path in root.rglob("*") if path.is_file() and path.name not in local)
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_bank_comes_back_byte_for_byte(bank: Path, tmp_path: Path, suffix: str) -> None:
+    there = tmp_path / f"rows.{suffix}"
+    result = aoebank.convert(bank, output=there)
+    assert (result.records, result.files) == (3, 4)  # what is in quarantine has gone
+    aoebank.convert(there, output=tmp_path / "back")
+    assert _contents(tmp_path / "back") == _contents(bank)
+
+
+def test_columns_answer_questions(bank: Path, tmp_path: Path) -> None:
+    aoebank.convert(bank, output=tmp_path / "rows.db")
+    connection = sqlite3.connect(tmp_path / "rows.db")
+    sql = "SELECT file, workload ->> '$.op_type', cost_us FROM rows WHERE key = ?"
+    ((file, op_type, cost),) = connection.execute(sql, [make_record(2).key])
+    assert (Path(file).name, op_type) == (banks.file_of(bank).name, "Softmax")
+    assert cost == make_record(2).cost_us
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_file_that_would_not_come_back_is_refused(bank: Path, tmp_path: Path, suffix: str) -> None:
+    file = banks.file_of(bank)
+    file.write_bytes(file.read_bytes().replace(b'": [{', b'":  [{', 1))
+    with pytest.raises(BankFormatError, match="byte for byte") as refused:
+        aoebank.convert(bank, output=tmp_path / f"rows.{suffix}")
+    assert "aoebank fmt" in str(refused.value.hint)
+    assert not (tmp_path / f"rows.{suffix}").exists()
+    aoebank.fmt(bank)
+    aoebank.convert(bank, output=tmp_path / f"rows.{suffix}")
+
+
+def test_real_banks_come_back(tmp_path: Path, shared_data: Path) -> None:
+    root = tmp_path / "bank"
+    shutil.copytree(next((shared_data / "cann_banks").glob("v9*/Ascend950PR_957b")), root)
+    aoebank.fmt(root)
+    assert aoebank.convert(root, output=tmp_path / "rows.jsonl").records > 50
+    aoebank.convert(tmp_path / "rows.jsonl", output=tmp_path / "back")
+    assert _contents(tmp_path / "back") == _contents(root)
+
+
+@given(number=st.integers(-(2**70), 2**70), text=st.text(max_size=20), size=st.floats(0.1, 1e12))
+@settings(max_examples=40, deadline=None)
+def test_any_value_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, number: int, text: str, size: float
+) -> None:
+    place = tmp_path_factory.mktemp("convert")
+    strategy = {"number": number, "text": text, "list": [size, None, True]}
+    banks.put(place / "bank", make_record(1, strategy=strategy, cost_us=size))
+    for suffix in ("jsonl", "db"):
+        aoebank.convert(place / "bank", output=place / f"rows.{suffix}")
+        aoebank.convert(place / f"rows.{suffix}", output=place / suffix)
+        assert _contents(place / suffix) == _contents(place / "bank")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"schema": "aoebank.other/1"}', "no bank that was converted"),
+        ("[]", "no object"),
+        ("{", "not JSON"),
+        ('{"schema": "aoebank.rows/1"}\n{"file": "../x", "text": "a"}', "elsewhere"),
+        ('{"schema": "aoebank.rows/1"}\n{"file": "/x", "text": "a"}', "elsewhere"),
+        ('{"schema": "aoebank.rows/1"}\n{"file": "x.json", "format": "?"}', "no known format"),
+        ('{"schema": "aoebank.rows/1"}\n{"file": 3}', "wrong types"),
+        (
+            '{"schema": "aoebank.rows/1"}\n{"file": "x.json", "format": "unified", "record": {}}',
+            "no record",
+        ),
+    ],
+)
+def test_rows_of_others_are_checked(tmp_path: Path, line: str, words: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(f"{line}\n")
+    with pytest.raises(BankFormatError, match=words):
+        aoebank.convert(tmp_path / "rows.jsonl", output=tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_what_is_there_stays(bank: Path, tmp_path: Path) -> None:
+    (there := tmp_path / "rows.jsonl").write_text("mine")
+    with pytest.raises(BankPathError, match="is there already"):
+        aoebank.convert(bank, output=there)
+    assert there.read_text() == "mine"
+    aoebank.convert(bank, output=there, force=True)
+    assert json.loads(there.read_text().splitlines()[0])["schema"] == "aoebank.rows/1"
+    with pytest.raises(BankPathError, match="is there already"):
+        aoebank.convert(there, output=bank, force=True)
+
+
+def test_other_kinds_and_what_is_no_database_are_refused(bank: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown kind"):
+        aoebank.convert(bank, output=tmp_path / "rows.xml")
+    (tmp_path / "rows.db").write_bytes(b"no database at all")
+    with pytest.raises(BankFormatError, match="no bank in SQLite"):
+        aoebank.convert(tmp_path / "rows.db", output=tmp_path / "back")

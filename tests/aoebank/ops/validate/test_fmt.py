@@ -1,0 +1,50 @@
+"""Files as their tuner would write them, with the answers they had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import version_banks as banks
+
+import aoebank
+from aoebank.errors import BankNotFoundError
+from aoebank.testing.factories import make_record
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a bank file whose records stand in reverse, with line ends of another system."""
+    banks.put(tmp_path, *(make_record(number) for number in range(3)))
+    file = banks.file_of(tmp_path)
+    head, *records, last = file.read_bytes().splitlines()
+    turned = [record.rstrip(b",") for record in reversed(records)]
+    file.write_bytes(b"\r\n".join([head, b",\r\n".join(turned), last, b""]))
+    return file
+
+
+def test_formatted_file_has_the_answers_it_had_and_stays(file: Path, tmp_path: Path) -> None:
+    before = banks.costs(tmp_path)
+    (done,) = aoebank.fmt(tmp_path)
+    assert done.is_written and b"\r" not in file.read_bytes()
+    assert [*banks.costs(tmp_path)] == sorted(before)
+    assert banks.costs(tmp_path) == before
+    assert aoebank.fmt(tmp_path) == ()
+
+
+def test_check_writes_nothing(file: Path, tmp_path: Path) -> None:
+    before = file.read_bytes()
+    (planned,) = aoebank.fmt(tmp_path, check=True)
+    assert not planned.is_written
+    assert file.read_bytes() == before
+
+
+def test_file_of_which_nobody_is_sure_is_left_alone(file: Path, tmp_path: Path) -> None:
+    file.write_bytes(before := file.read_bytes()[:-30])
+    assert aoebank.fmt(tmp_path) == ()
+    assert file.read_bytes() == before
+
+
+def test_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BankNotFoundError):
+        aoebank.fmt(tmp_path / "nowhere")
