@@ -12,7 +12,7 @@ from aoebank.errors import UsageError
 if TYPE_CHECKING:
     from aoebank.model.json_value import JsonValue
     from aoebank.ops.edit.run import EditResult
-    from aoebank.ops.prune.reasons import Judge
+    from aoebank.ops.prune.reasons import RecordJudge
     from aoebank.ops.prune.run import PruneResult
     from aoebank.storage.sides.side import Side
 
@@ -100,7 +100,7 @@ def prune(
 
     banks, logs = _paths(paths), _paths(unused)
     is_default = not (shadowed or slower or quarantined or logs)
-    judges: list[Judge] = []
+    judges: list[RecordJudge] = []
     if shadowed or is_default:
         judges.append(reasons.ShadowedJudge())
     if slower or is_default or built_in is not None:

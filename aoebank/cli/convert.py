@@ -33,7 +33,7 @@ def command(
     """Turn a bank into JSON lines or an SQLite table, or back: byte for byte, or not at all."""
     from aoebank.api.shipping import convert
     from aoebank.errors import UsageError
-    from aoebank.report.convert import ConvertReport
+    from aoebank.report.shipping.convert import ConvertReport
 
     if not output:
         raise UsageError("--output: not given", expected="what to write")

@@ -67,7 +67,7 @@ def command(
 ) -> int:
     """Set or unset fields in all records of an operator, over all files at once."""
     from aoebank.api.editing import edit
-    from aoebank.report.edit import EditReport
+    from aoebank.report.changing.edit import EditReport
 
     result = edit(
         paths,

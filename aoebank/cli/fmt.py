@@ -24,7 +24,7 @@ def command(
 ) -> int:
     """Write bank files as their tuner would: records by key, no byte that only disturbs."""
     from aoebank.api.checking import fmt
-    from aoebank.report.fmt import FormatReport
+    from aoebank.report.changing.fmt import FormatReport
 
     report = FormatReport(outcomes=fmt(paths, check=check), is_check=check, has_diff=diff)
     return finish(context, report, as_json=as_json)

@@ -39,7 +39,7 @@ def command(
     """Put a bank into one file, with a manifest and a digest of everything in it."""
     from aoebank.api.shipping import pack
     from aoebank.errors import UsageError
-    from aoebank.report.pack import PackReport
+    from aoebank.report.shipping.pack import PackReport
 
     if not output:
         raise UsageError("--output: not given", expected="the archive to write")

@@ -48,7 +48,7 @@ def command(
 ) -> int:
     """Take out records nobody is served by; by default those shadowed, or slower than built-in."""
     from aoebank.api.editing import prune
-    from aoebank.report.prune import PruneReport
+    from aoebank.report.changing.prune import PruneReport
 
     result = prune(
         paths,

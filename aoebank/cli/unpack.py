@@ -36,7 +36,7 @@ def command(
 ) -> int:
     """Take a bank out of a pack, after every byte of it was checked."""
     from aoebank.api.shipping import unpack
-    from aoebank.report.pack import UnpackReport
+    from aoebank.report.shipping.pack import UnpackReport
 
     result = unpack(pack, root, check=check, allowed_signers=allowed_signers)
     return finish(context, UnpackReport(result=result), as_json=as_json)

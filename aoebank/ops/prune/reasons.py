@@ -25,7 +25,7 @@ class PruneReason(StrEnum):
     UNUSED = "unused"
 
 
-class Judge(Protocol):
+class RecordJudge(Protocol):
     """Finds records of a file there is one reason against."""
 
     @property

@@ -10,7 +10,7 @@ from aoebank.errors import BankPathError
 from aoebank.formats.protocol import ParsedFile, find_error, raise_if_broken
 from aoebank.formats.text.splice import splice_raw
 from aoebank.ops.edit.files import banks_to_change, write_banks
-from aoebank.ops.prune.reasons import Judge, PruneReason
+from aoebank.ops.prune.reasons import PruneReason, RecordJudge
 from aoebank.storage.bank import load_file
 from aoebank.storage.twins import demand_no_twin
 
@@ -42,7 +42,7 @@ class PruneResult:
     written: tuple[Path, ...]
 
 
-def prune(paths: Sequence[Path], judges: Sequence[Judge], *, is_dry_run: bool) -> PruneResult:
+def prune(paths: Sequence[Path], judges: Sequence[RecordJudge], *, is_dry_run: bool) -> PruneResult:
     """Take out the records that one of the judges has no use for.
 
     A file that is empty afterwards stays, as an empty bank. What side-cars tell of a record stays
@@ -80,7 +80,7 @@ def prune(paths: Sequence[Path], judges: Sequence[Judge], *, is_dry_run: bool) -
     )
 
 
-def _condemned(parsed: ParsedFile, judges: Sequence[Judge]) -> dict[int, PrunedRecord]:
+def _condemned(parsed: ParsedFile, judges: Sequence[RecordJudge]) -> dict[int, PrunedRecord]:
     """Return the records of a file that go, by position."""
     found: dict[int, PrunedRecord] = {}
     for judge in judges:

@@ -1,0 +1,1 @@
+"""What commands that change banks tell."""

@@ -1,0 +1,1 @@
+"""What is told of banks that leave or come in."""
