@@ -428,6 +428,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
             | dict.fromkeys(("op_type", "soc_version", "measured"), "text?")
             | {"stale": "flag", "hard": ["text"], "soft": ["text"]}
         ],
+        "unreadable": [{"path": "text", "problem": "text"}],
     },
     "stats/1": {
         "columns": ["text"],

@@ -22,7 +22,7 @@ from aoebank.cli.loading import load_command
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = re.compile(r'"(aoebank\.[a-z_-]+/\d+)"')
-ELSEWHERE = {"aoebank.history/1", "aoebank.provenance/1", "aoebank.ls/1"}
+ELSEWHERE = {"aoebank.history/1", "aoebank.provenance/1", "aoebank.ls/1", "aoebank.rows/1"}
 ANSWERS = [
     case
     for case in golden_harness.cases("aoebank")
