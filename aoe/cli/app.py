@@ -38,6 +38,7 @@ from aoe.cli.options import (
     SeedOption,
     ShapesFromOption,
     SocVersionOption,
+    StageOption,
     StrictOption,
     WeightOption,
     WorkersOption,
@@ -134,6 +135,7 @@ def tune(
             "a comma list runs them in order.",
         ),
     ] = "2",
+    stage: StageOption = None,
     weight: WeightOption = None,
     output: Annotated[
         Path | None,
@@ -226,7 +228,7 @@ def tune(
     from aoe.tuning.configuration.resolving import configured
 
     found = given_configuration(context, config).check()
-    jobs = found.get("job_type", tuple)
+    jobs = found.job_types
     precision = given_precision(
         precision_mode,
         modify_mixlist,

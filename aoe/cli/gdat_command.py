@@ -60,7 +60,7 @@ def run_script(
         EngineNotInstalledError: there is no PyTorch.
         typer.Exit: with the script's own exit code, if it is not 0.
     """
-    script = _checked(script, configuration.get("job_type", tuple), model)
+    script = _checked(script, configuration.job_types, model)
     from aoe.report.tuning import TuningReport, report_of
     from aoe.torch.ddp.script_run import TrainingScript
     from aoe.tuning.configuration.resolving import configured

@@ -36,7 +36,7 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--aicore_num",
         "--device",
     ),
-    "What is tuned": ("--job_type", "--Fnonhomo_split", "--script"),
+    "What is tuned": ("--job_type", "--stage", "--Fnonhomo_split", "--script"),
     "Search": (
         "--tuning_time_limit",
         "--trials",

@@ -114,6 +114,15 @@ InputSets = Annotated[
     ),
 ]
 
+StageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stage",
+        metavar="MODE:SECONDS",
+        help="A mode with its own time limit, sgat:28800; once for each, in order, instead of "
+        "--job_type and --tuning_time_limit.",
+    ),
+]
 LookupOnlyOption = Annotated[
     bool,
     typer.Option(

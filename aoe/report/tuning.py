@@ -163,7 +163,7 @@ class ModeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningReport:
-    """What all modes of a run have to tell; one document can only say the last.
+    """What all modes of a run have to tell; the document is that of the last.
 
     Attributes:
         modes: Their reports, in the order they ran; one at least.
@@ -187,8 +187,9 @@ class TuningReport:
         return self.modes[-1].exit_code
 
     def document(self) -> Mapping[str, object]:
-        """Return that of the last mode."""
-        return self.modes[-1].document()
+        """Return that of the last mode, with those of the modes before it."""
+        earlier = [{"schema": mode.schema, **mode.document()} for mode in self.modes[:-1]]
+        return {**self.modes[-1].document(), **({"earlier": earlier} if earlier else {})}
 
     def write(self, text: Text) -> None:
         """Write them one after another, and AOE's last line."""

@@ -28,7 +28,7 @@ from aoe.results.files import (
     write_report,
 )
 from aoe.settings import work_path
-from aoe.tuning.mode import OneOfMany, TuneSettings
+from aoe.tuning.mode import OneOfMany, TuneSettings, limits_of_part
 from aoe.tuning.progress import Progress
 from aoe.tuning.run import TuneResult, tune_with
 
@@ -92,17 +92,15 @@ def tune_folder(
             expected="a directory",
         )
     stamp, folders = timestamp_of(now), _folders(models)
-    limit_s, start = settings.tuning_time_limit_s, clock()
+    start = clock()
     for number, model in enumerate(models):
         among = OneOfMany(report=f"report_{stamp}_{number + 1}", folder=folders[number])
         begun = clock()
-        left_s = None if limit_s is None else max(0.0, limit_s - (begun - start))
         own = replace(
-            settings,
+            limits_of_part(settings, spent_s=begun - start, number=number, parts=len(models)),
             model=model.path,
             framework=model.framework,
             weight=model.weight,
-            tuning_time_limit_s=None if left_s is None else left_s / (len(models) - number),
         )
         result, error = None, None
         with progress() as shown:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -83,6 +83,8 @@ class TuneSettings:
             themselves what they are.
         weight: Second file, for frameworks that keep the weights apart.
         job_types: Modes, in order.
+        stage_limits_s: Seconds for each of them, None for no limit; empty where they share
+            `tuning_time_limit_s`.
         input_shape: Text of `--input_shape`, or None.
         shape_cases: Several such texts, for a model that is tuned for each of them; else none.
         shape_log: How often the model was asked for which shapes, None where nothing says so.
@@ -119,6 +121,7 @@ class TuneSettings:
     framework: int | None = 5
     weight: Path | None = None
     job_types: tuple[JobType, ...] = (JobType.OPAT,)
+    stage_limits_s: tuple[float | None, ...] = ()
     input_shape: str | None = None
     shape_cases: tuple[str, ...] = ()
     shape_log: ShapeLog | None = None
@@ -147,6 +150,23 @@ class TuneSettings:
     cache_mode: CacheMode = CacheMode.ENABLE
     cache_dir: Path | None = None
     workers: str | None = None
+
+
+def limits_of_part(
+    settings: TuneSettings, *, spent_s: float, number: int, parts: int
+) -> TuneSettings:
+    """Return settings with the time of one part of a run: of what is left, or of each stage.
+
+    Args:
+        settings: Of the run.
+        spent_s: Seconds the parts before took.
+        number: Of the part, from 0.
+        parts: How many there are.
+    """
+    limit_s = settings.tuning_time_limit_s
+    left_s = None if limit_s is None else max(0.0, limit_s - spent_s) / (parts - number)
+    stages = (None if one is None else one / parts for one in settings.stage_limits_s)
+    return replace(settings, tuning_time_limit_s=left_s, stage_limits_s=tuple(stages))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

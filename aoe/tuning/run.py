@@ -22,6 +22,7 @@ from aoe.tuning.mode import (
     OneOfMany,
     TuneContext,
     TuneSettings,
+    limits_of_part,
     parse_cache_mode,
 )
 from aoe.tuning.precision.settings import parse_precision
@@ -141,6 +142,7 @@ def tune(
     search: str | None = None,
     seed: int | None = None,
     tuning_time_limit_s: float | None = None,
+    stages: str | Sequence[str] | None = None,
     precision_mode: str | None = None,
     modify_mixlist: str | os.PathLike[str] | None = None,
     accuracy: str | None = None,
@@ -191,6 +193,8 @@ def tune(
         search: Name of the search algorithm: bayesian, genetic, random or exhaustive.
         seed: Of inputs and of the search; 0 if nothing says otherwise.
         tuning_time_limit_s: Seconds for searching and judging; None for no limit.
+        stages: Modes with a time limit for each, `["sgat:28800", "opat:3600"]`, in the place of
+            `job_type` and `tuning_time_limit_s`.
         precision_mode: must_keep_origin_dtype (None stands for it), allow_fp32_to_bf16,
             allow_mix_precision_bf16, which takes bfloat16 only where it is faster,
             allow_mix_precision_int8, which takes int8 too where that is faster still, or
@@ -240,6 +244,7 @@ def tune(
         "seed": seed,
         "tuning_time_limit": tuning_time_limit_s,
         "workers": workers,
+        "stage": [stages] if isinstance(stages, str) else stages,
     }
     found = configure(options, env=env, cwd=cwd, config=_path(config))
     with ExitStack() as scratch:
@@ -344,12 +349,30 @@ def _tune_shape(context: TuneContext) -> TuneResult:
         )
     modes = [get_mode(job) for job in settings.job_types]
     device, number = device_of(settings.soc_version or ""), settings.device_id
+    begun = context.clock()
     with nullcontext() if number is None else device.pinned(number):
         for mode in modes:
             mode.check(context)
-        for mode in modes:
-            context = replace(context, earlier=(*context.earlier, mode.run(context)))
+        for number, mode in enumerate(modes):
+            own = _stage(context, number, spent_s=context.clock() - begun)
+            context = replace(context, earlier=(*context.earlier, mode.run(own)))
     return TuneResult(modes=context.earlier)
+
+
+def _stage(context: TuneContext, number: int, *, spent_s: float) -> TuneContext:
+    """Return the run of one mode, with its own time, or its part of what is left."""
+    settings, parts = context.settings, len(context.settings.job_types)
+    if settings.stage_limits_s:
+        limit_s = settings.stage_limits_s[number]
+        words = "no time limit" if limit_s is None else f"{limit_s:g} s"
+        job = settings.job_types[number]
+        context.progress.step(f"stage {number + 1} of {parts}: {job.words}, {words}")
+        own = replace(settings, tuning_time_limit_s=limit_s)
+    elif parts > 1:
+        own = limits_of_part(settings, spent_s=spent_s, number=number, parts=parts)
+    else:
+        own = settings
+    return replace(context, settings=own)
 
 
 def _subject(

@@ -13,7 +13,7 @@ from aoe.errors import OptionError
 from aoe.graph.weights import without_initializers
 from aoe.om.cases import OpenModel, Shapes
 from aoe.results.files import timestamp_of
-from aoe.tuning.mode import OneOfMany, TuneContext
+from aoe.tuning.mode import OneOfMany, TuneContext, limits_of_part
 from aoe.tuning.workbench import model_path
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class SplitRun:
         settings = self.run.settings
         limit_s, share = settings.tuning_time_limit_s, self._share(number)
         own = replace(
-            settings,
+            limits_of_part(settings, spent_s=spent_s, number=number, parts=len(self.inputs)),
             input_shape=settings.shape_cases[number],
             shape_cases=(),
             inputs=self.inputs[number],

@@ -11,7 +11,7 @@ from typing import TypeVar
 from aoe.errors import OptionError
 from aoe.tuning.configuration.files import SettingsFile, find_ini, read_config
 from aoe.tuning.configuration.rows import SETTINGS, Setting
-from aoe.tuning.mode import TuneSettings
+from aoe.tuning.mode import JobType, TuneSettings
 
 T = TypeVar("T")
 
@@ -59,7 +59,22 @@ class RunConfiguration:
         for found in self.settings.values():
             if found.error is not None:
                 raise found.error
+        stage = self.settings["stage"]
+        for name in ("job_type", "tuning_time_limit"):
+            other = self.settings[name]
+            if stage.place and other.place and _counts_as_much(other, stage):
+                raise OptionError(
+                    stage.place,
+                    f"given together with {other.place}",
+                    hint="a stage says what is tuned and for how long: --stage sgat:600",
+                )
         return self
+
+    @property
+    def job_types(self) -> tuple[JobType, ...]:
+        """What is tuned: the modes of the stages, if there are any."""
+        stages = self.get("stage", tuple)
+        return tuple(job for job, _ in stages) or self.get("job_type", tuple)
 
     def find(self, name: str, kind: type[T]) -> T | None:
         """Return the value of a setting, None where the program is to find one."""
@@ -72,6 +87,11 @@ class RunConfiguration:
         value = self.find(name, kind)
         assert value is not None
         return value
+
+
+def _counts_as_much(one: ResolvedSetting, other: ResolvedSetting) -> bool:
+    order = list(SettingSource)
+    return order.index(one.source) <= order.index(other.source)
 
 
 def configure(
@@ -108,12 +128,13 @@ def configured(base: TuneSettings, found: RunConfiguration) -> TuneSettings:
         OptionError: a value cannot be meant.
     """
     found.check()
-    work_path = found.settings["work_path"]
+    work_path, stages = found.settings["work_path"], found.get("stage", tuple)
     # the variable is read where results are placed
     is_of_file = work_path.source is SettingSource.FILE
     return replace(
         base,
-        job_types=found.get("job_type", tuple),
+        job_types=found.job_types,
+        stage_limits_s=tuple(limit_s for _, limit_s in stages),
         soc_version=found.find("soc_version", str),
         core_num=found.find("aicore_num", int),
         repeat_tune=found.get("repeat_tune", bool),
@@ -122,7 +143,7 @@ def configured(base: TuneSettings, found: RunConfiguration) -> TuneSettings:
         max_tuning_count=found.find("max_tuning_count", int),
         search=found.get("search", str),
         seed=found.get("seed", int),
-        tuning_time_limit_s=found.find("tuning_time_limit", float),
+        tuning_time_limit_s=None if stages else found.find("tuning_time_limit", float),
         device_id=found.find("device", int),
         workers=found.find("workers", str),
         compile_processes=found.find("compile_processes", int),

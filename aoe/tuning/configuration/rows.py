@@ -56,6 +56,21 @@ def _jobs(where: str, value: object) -> tuple[JobType, ...]:
     return parse_job_types(words(where, value), where)
 
 
+def _stages(where: str, value: object) -> tuple[tuple[JobType, float | None], ...]:
+    """Return modes and their seconds, in order; `mode` alone is a stage without a limit."""
+    texts = value if isinstance(value, list | tuple) else [value]
+    stages: list[tuple[JobType, float | None]] = []
+    for text in (part.strip() for one in texts for part in words(where, one).split(",")):
+        mode, colon, limit = text.partition(":")
+        jobs = parse_job_types(mode, where)
+        if jobs == (JobType.GDAT,):
+            raise OptionError(where, "gradient tuning is no stage: it runs alone", got=repr(text))
+        if jobs[0] in (job for job, _ in stages):
+            raise OptionError(where, "a mode is there twice", got=repr(text))
+        stages.append((jobs[0], seconds(where, limit) if colon else None))
+    return tuple(stages)
+
+
 def _search(where: str, value: object) -> object:
     from aoe.tuning.search.registry import SEARCHES
 
@@ -96,6 +111,15 @@ _ROWS = (
         parse=_jobs,
         default=(JobType.OPAT,),
         stands_for="2 (opat)",
+    ),
+    Setting(
+        name="stage",
+        meaning="modes in order, each with its own seconds, instead of job_type and a limit",
+        option="--stage",
+        key="stages",
+        parse=_stages,
+        default=(),
+        stands_for="those of job_type",
     ),
     Setting(
         name="tuning_time_limit",

@@ -63,8 +63,9 @@ def test_every_setting_of_a_run_is_a_parameter() -> None:
     parameters = set(inspect.signature(aoe.tune).parameters)
     settings = {field.name for field in fields(TuneSettings)}
     precision = {"precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32"}
-    own = {"job_type", "bank", "config", "progress"} | precision
-    assert parameters == (settings - {"job_types", "precision", "work_path"}) | own
+    own = {"job_type", "stages", "bank", "config", "progress", "custom_ops_library"} | precision
+    others = {"job_types", "stage_limits_s", "precision", "work_path", "operators", "shape_cases"}
+    assert parameters == (settings - others) | own
 
 
 def test_options_of_precision_reach_the_mode(
@@ -180,6 +181,22 @@ def test_arrays_in_memory_are_files_while_the_run_goes_on(
     np.save(tmp_path / "x.npy", np.ones(2))
     aoe.tune(chain_model(["Exp"]), inputs=tmp_path)
     assert log[-1][1].settings.inputs == read_input_sets(tmp_path, "inputs")
+
+
+def test_each_stage_has_its_own_time(log: list[tuple[str, TuneContext]]) -> None:
+    aoe.tune(chain_model(["Exp"]), stages=["sgat:28800", "opat:3600"])
+    limits = {step: context.settings.tuning_time_limit_s for step, context in log}
+    assert (limits["run sgat"], limits["run opat"]) == (28800.0, 3600.0)
+    aoe.tune(chain_model(["Exp"]), stages="sgat:5,opat")
+    limits = {step: context.settings.tuning_time_limit_s for step, context in log}
+    assert (limits["run sgat"], limits["run opat"]) == (5.0, None)
+
+
+def test_modes_of_a_list_share_the_time_of_the_run(log: list[tuple[str, TuneContext]]) -> None:
+    aoe.tune(chain_model(["Exp"]), job_type="sgat,opat", tuning_time_limit_s=600)
+    limits = {step: context.settings.tuning_time_limit_s for step, context in log}
+    assert limits["run sgat"] == pytest.approx(300, abs=60)  # the first takes half, and no more
+    assert limits["run opat"] == pytest.approx(600, abs=60)  # which took no time here
 
 
 def test_all_modes_are_asked_before_the_first_one_runs(

@@ -49,7 +49,7 @@ def test_slashes_in_a_text_are_no_comment(tmp_path: Path) -> None:
     [
         ('{"max_tuning_cout": 1}', "'max_tuning_cout'", "did you mean max_tuning_count?"),
         ('{"Search_Algorithm": "x"}', "no such setting", "did you mean search_algorithm?"),
-        ('{"colour": 1}', "expected job_type or tuning_time_limit", None),
+        ('{"colour": 1}', "expected job_type or stages or tuning_time_limit", None),
         ('{"job_type": 1, "job_type": 2}', "'job_type' is there twice", None),
         ("[1]", "not an object", None),
         ("{", "cannot be read", None),

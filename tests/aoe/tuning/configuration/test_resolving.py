@@ -15,6 +15,7 @@ from aoe.tuning.mode import JobType, TuneSettings
 
 _TWO_VALUES: Mapping[str, tuple[str, str]] = {
     "job_type": ("2", "4"),
+    "stage": ("sgat:5", "opat"),
     "tuning_time_limit": ("5", "6"),
     "max_tuning_count": ("7", "8"),
     "trials": ("3", "4"),
@@ -175,3 +176,61 @@ def test_defaults_are_those_of_the_settings_themselves(tmp_path: Path) -> None:
 def test_job_types_are_numbers_or_words(text: object, tmp_path: Path) -> None:
     found = configure({"job_type": text}, env={}, cwd=tmp_path).settings["job_type"]
     assert isinstance(found.value, tuple) and isinstance(found.value[0], JobType)
+
+
+# ---- stages ----
+
+
+def test_stages_are_modes_with_seconds_each(tmp_path: Path) -> None:
+    found = configure({"stage": ["sgat:28800", "2:0.5"]}, env={}, cwd=tmp_path).check()
+    assert found.job_types == (JobType.SGAT, JobType.OPAT)
+    settings = configured(TuneSettings(model=Path("m")), found)
+    assert settings.job_types == (JobType.SGAT, JobType.OPAT)
+    assert settings.stage_limits_s == (28800.0, 0.5)
+    assert settings.tuning_time_limit_s is None
+
+
+def test_stage_without_seconds_has_no_limit_and_a_list_may_be_one_text(tmp_path: Path) -> None:
+    found = configure({"stage": "opat, sgat:3"}, env={}, cwd=tmp_path).check()
+    assert found.settings["stage"].value == ((JobType.OPAT, None), (JobType.SGAT, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("stages", "problem"),
+    [
+        (["tiling:5"], "unknown job type"),
+        (["opat:-1"], "not a number of seconds"),
+        (["opat:"], "not a number of seconds"),
+        (["opat:5", "2:6"], "a mode is there twice"),
+        (["gdat:5"], "gradient tuning is no stage"),
+        ([""], "unknown job type"),
+        ([5.0], "unknown job type"),
+        ([None], "neither a text nor a number"),
+    ],
+)
+def test_stage_that_cannot_be_meant_is_refused(
+    stages: list[object], problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match=f"--stage: {problem}"):
+        configure({"stage": stages}, env={}, cwd=tmp_path).check()
+
+
+@pytest.mark.parametrize("other", [{"job_type": "2"}, {"tuning_time_limit": 5}])
+def test_stage_and_what_it_says_already_contradict_each_other(
+    other: dict[str, object], tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match="--stage: given together with --") as refused:
+        configure({"stage": ["sgat:5"], **other}, env={}, cwd=tmp_path).check()
+    assert "a stage says what is tuned" in refused.value.hint
+
+
+def test_stages_of_the_command_line_count_more_than_a_file(tmp_path: Path) -> None:
+    config = tmp_path / "c.json"
+    config.write_text('{"job_type": "operator", "tuning_time_limit": 60}')
+    found = configure({"stage": ["sgat:5"]}, env={}, cwd=tmp_path, config=config).check()
+    assert configured(TuneSettings(model=Path("m")), found).stage_limits_s == (5.0,)
+    config.write_text('{"stages": ["sgat:5", "opat:6"]}')
+    found = configure({}, env={}, cwd=tmp_path, config=config).check()
+    assert found.job_types == (JobType.SGAT, JobType.OPAT)
+    with pytest.raises(OptionError, match="given together with --job_type"):
+        configure({"job_type": "2"}, env={}, cwd=tmp_path, config=config).check()
