@@ -63,8 +63,14 @@ def test_every_setting_of_a_run_is_a_parameter() -> None:
     parameters = set(inspect.signature(aoe.tune).parameters)
     settings = {field.name for field in fields(TuneSettings)}
     precision = {"precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32"}
-    own = {"job_type", "stages", "bank", "config", "progress", "custom_ops_library"} | precision
-    others = {"job_types", "stage_limits_s", "precision", "work_path", "operators", "shape_cases"}
+    renamed = {
+        "job_types": "job_type",
+        "stage_limits_s": "stages",
+        "operators": "custom_ops_library",
+        "shape_log": "shapes_from",
+    }
+    own = {"bank", "config", "progress", *renamed.values()} | precision
+    others = {"precision", "work_path", "shape_cases", *renamed}
     assert parameters == (settings - others) | own
 
 
