@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
+    from aoebank.report.html import Markup, element, html_page, join
     from aoebank.report.output import Report, Text, emit, make_console, plural, say
     from aoebank.report.sizes import size_text
     from aoebank.storage.bank import Bank
@@ -129,6 +130,7 @@ __all__ = [
     "ListResult",
     "ListedEntry",
     "LogResult",
+    "Markup",
     "MergeResult",
     "MergeVerdict",
     "OverviewResult",
@@ -168,6 +170,7 @@ __all__ = [
     "current_environment",
     "diff",
     "edit",
+    "element",
     "emit",
     "explain",
     "find_cann_aoe",
@@ -179,6 +182,8 @@ __all__ = [
     "git_uninstall",
     "git_verify_merge",
     "hits",
+    "html_page",
+    "join",
     "last_measured",
     "list_bank",
     "load_quarantine",
@@ -346,6 +351,7 @@ _HOMES = {
     "ops.validate.explain": ("Explanation",),
     "ops.validate.fix": ("FixOutcome",),
     "ops.validate.run": ("ValidateResult",),
+    "report.html": ("Markup", "element", "html_page", "join"),
     "report.output": ("Report", "Text", "emit", "make_console", "plural", "say"),
     "report.sizes": ("size_text",),
     "storage.bank": ("Bank",),

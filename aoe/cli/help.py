@@ -83,9 +83,9 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoe benchmark out/net_tune.om --vs net.onnx --threads 1",
     ),
     "profile": (
-        "aoe profile net.onnx --trace net.trace.json",
+        "aoe profile net.onnx --html net.html",
         "aoe profile out/net_tune.om --json > after.json",
-        "aoe profile --compare before.json after.json",
+        "aoe profile --compare before.json after.json --html both.html",
     ),
     "inspect": (
         "aoe inspect out/net_tune.om",

@@ -93,9 +93,13 @@ def command(
         Path | None,
         typer.Option("--trace", metavar="FILE", help="Write one run for ui.perfetto.dev."),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page here."),
+    ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="With --trace: write nothing, say what would be."),
+        typer.Option("--dry-run", help="With --trace or --html: write nothing, say what would be."),
     ] = False,
     seed: SeedOption = 0,
     as_json: JsonFlag = False,
@@ -103,7 +107,7 @@ def command(
     """Show where the time of a model goes, operator by operator, and how much is lost."""
     _check(model, compare, trace)
     if compare is not None:
-        _compare(compare, as_json=as_json)
+        _compare(compare, html, dry_run=dry_run, as_json=as_json)
         return
     assert model is not None
     from aoe.profiling.run import ProfileSettings, profile_file
@@ -126,8 +130,8 @@ def command(
     )
     profile = profile_file(settings, lambda text: say(f"warning: {text}"))
     if not dry_run:
-        _write(profile, trace)
-    written = () if trace is None else (trace,)
+        _write(profile, trace, html)
+    written = tuple(file for file in (trace, html) if file is not None)
     finish(ProfileReport(profile=profile, written=written, is_dry_run=dry_run), as_json=as_json)
 
 
@@ -147,23 +151,37 @@ def _check(model: Path | None, compare: tuple[Path, Path] | None, trace: Path | 
         raise OptionError("--trace", "is of one profile, not of two", got=trace)
 
 
-def _compare(files: tuple[Path, Path], *, as_json: bool) -> None:
+def _compare(files: tuple[Path, Path], html: Path | None, *, dry_run: bool, as_json: bool) -> None:
     from aoe.profiling.comparing import compare_profiles
     from aoe.profiling.document import read_profile
     from aoe.report.profiling.comparison import ProfileComparisonReport
 
     before, after = (read_profile(file) for file in files)
-    finish(ProfileComparisonReport(compared=compare_profiles(before, after)), as_json=as_json)
+    if html is not None and html.resolve() in [file.resolve() for file in files]:
+        raise OptionError("--html", "would overwrite a profile", got=html)
+    compared = compare_profiles(before, after)
+    if html is not None and not dry_run:
+        from aoe.report.profiling.page import render_comparison
+        from aoe.results.files import write_text
+
+        write_text(html, render_comparison(compared))
+    report = ProfileComparisonReport(
+        compared=compared, written=() if html is None else (html,), is_dry_run=dry_run
+    )
+    finish(report, as_json=as_json)
 
 
-def _write(profile: ProfiledModel, trace: Path | None) -> None:
-    """Write the trace if it was asked for.
+def _write(profile: ProfiledModel, trace: Path | None, html: Path | None) -> None:
+    """Write the files that were asked for.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: one of them cannot be written.
     """
+    from aoe.report.profiling.page import render_profile
     from aoe.report.profiling.trace import trace_document
-    from aoe.results.files import write_json
+    from aoe.results.files import write_json, write_text
 
     if trace is not None:
         write_json(trace, trace_document(profile))
+    if html is not None:
+        write_text(html, render_profile(profile))

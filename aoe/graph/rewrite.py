@@ -204,16 +204,22 @@ def inline_kernels(tuned: onnx.ModelProto) -> InlinedModel:
     proto.CopyFrom(tuned)
     del proto.graph.node[:], proto.functions[:]
     parts = {}
+    taken = {node.name for node in tuned.graph.node}
     for node in tuned.graph.node:
         began = len(proto.graph.node)
         function = functions.get(node.op_type) if node.domain == KERNEL_DOMAIN else None
-        proto.graph.node.extend([node] if function is None else _body(node, function))
+        proto.graph.node.extend([node] if function is None else _body(node, function, taken))
         parts[node.name] = range(began, len(proto.graph.node))
     return InlinedModel(proto=proto, parts=parts)
 
 
-def _body(node: onnx.NodeProto, function: onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Yield the operators of a function with the names of one call."""
+def _body(
+    node: onnx.NodeProto, function: onnx.FunctionProto, taken: set[str]
+) -> Iterator[onnx.NodeProto]:
+    """Yield the operators of a function with the names of one call.
+
+    A reorder that two kernels compute, each for itself, has its name in the first of them.
+    """
     names = iter(computed_nodes(node))
     actual = dict(zip(function.input, node.input, strict=True))
     actual |= dict(zip(function.output, node.output, strict=True))
@@ -222,7 +228,8 @@ def _body(node: onnx.NodeProto, function: onnx.FunctionProto) -> Iterator[onnx.N
         part.CopyFrom(inner)
         constant = inner.op_type == "Constant" and not inner.name
         name = "" if constant else next(names, inner.name)
-        part.name = name or f"{node.name}/{inner.output[0]}"
+        part.name = name if name and name not in taken else f"{node.name}/{inner.output[0]}"
+        taken.add(part.name)
         del part.input[:], part.output[:]
         part.input.extend(_named(actual, node.name, name) for name in inner.input)
         part.output.extend(_named(actual, node.name, name) for name in inner.output)

@@ -12,6 +12,7 @@ import html
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from aoebank.report.html_style import SCRIPT, STYLE
 from aoebank.report.output import printable
 
 
@@ -78,6 +79,17 @@ def page(title: str, *body: Content, style: str, script: str) -> str:
     tail = Markup(f"<script>{script}</script>")
     whole = element("html", element("head", *head), element("body", *body, tail), lang="en")
     return f"<!doctype html>\n{whole}\n"
+
+
+def html_page(title: str, *body: Content, style: str = "", script: str = "") -> str:
+    """Return a page in our style, whose tables can be sorted.
+
+    Args:
+        style: CSS besides, without `</style`.
+        script: JavaScript besides, without `</script`.
+    """
+    main = element("main", *body)
+    return page(title, main, style=STYLE + style, script=SCRIPT + script)
 
 
 def _attribute(name: str) -> str:

@@ -138,6 +138,15 @@ def test_trace_is_written_and_told(
     assert json.loads(file.read_text())["traceEvents"]
 
 
+def test_page_is_written_and_told(
+    asked: list[ProfileSettings], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "net.html"
+    document = _document(["net.onnx", "--html", file], capsys)
+    assert document["written"] == [str(file)]
+    assert file.read_text().startswith("<!doctype html>")
+
+
 # ---- two profiles ----
 
 
@@ -185,6 +194,19 @@ def test_comparison_as_a_document_fits_its_schema(
         "after_us": 50.0,
         "speedup": 2.0,
     }
+
+
+def test_comparison_has_a_page_that_spares_the_profiles(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "both.html"
+    assert _run("--compare", *files, "--html", page, "--dry-run") == 0
+    assert not page.exists()
+    assert _run("--compare", *files, "--html", page) == 0
+    assert "What has changed" in page.read_text()
+    assert _run("--compare", *files, "--html", files[0]) == 2
+    assert "would overwrite a profile" in capsys.readouterr().err
+    assert files[0].read_text().startswith("{")
 
 
 @pytest.mark.parametrize(

@@ -346,3 +346,20 @@ def test_kernels_taken_apart_are_the_operators_by_their_names(
     assert parts[-1].output == kernel.output
     for expected, found in zip(_run(graph.proto), _run(inlined.proto), strict=True):
         assert np.array_equal(expected, found)
+
+
+def test_node_two_kernels_compute_has_its_name_once() -> None:
+    inner = helper.make_node("Neg", ["x0"], ["y"], name="k_0")
+    opsets = [helper.make_opsetid("", 17)]
+    functions = [
+        helper.make_function(KERNEL_DOMAIN, name, ["x0"], ["y"], [inner], opsets)
+        for name in ("k", "l")
+    ]
+    nodes = [
+        helper.make_node(name, ["x"], [result], name, doc_string="computes shared", domain="aoe")
+        for name, result in (("k", "a"), ("l", "b"))
+    ]
+    model = make_model(nodes, X, ["a", "b"], domains={KERNEL_DOMAIN: 1})
+    model.functions.extend(functions)
+    names = [node.name for node in inline_kernels(model).proto.graph.node]
+    assert names == ["shared", "l/y"]

@@ -1,0 +1,162 @@
+"""The page of a profile: whole, by itself, and safe whatever a model calls its nodes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from support.engine.profiles import make_operator_profile, make_profile
+
+from aoe.graph.fusing.groups import StopReason
+from aoe.profiling.comparing import compare_profiles
+from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel
+from aoe.report.profiling.network import draw_network, heat
+from aoe.report.profiling.page import render_comparison, render_profile
+
+_HOSTILE = '"><script>alert(1)</script>'
+
+
+def _profile(name: str = "conv") -> ProfiledModel:
+    return make_profile(
+        make_operator_profile(name, warm_us=50.0, us_by_threads={1: 120.0, 2: 100.0}),
+        make_operator_profile("relu", op_type="Relu", median_us=30.0, reads=(name,)),
+        make_operator_profile("any", op_type="If", roofline_us=None, reads=("relu", name)),
+        by_threads={1: 240.0, 2: 220.0},
+    )
+
+
+class _Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in {"meta", "br"}:
+            self.open.append(tag)
+        for name, value in attrs:
+            assert name not in {"src", "onclick", "style", "onload"}
+            if name == "id":
+                self.ids.append(str(value))
+            if name == "href":
+                self.links.append(str(value))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def _both(profile: ProfiledModel) -> list[str]:
+    return [render_profile(profile), render_comparison(compare_profiles(profile, profile))]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_page_is_whole_and_its_links_lead_to_rows(number: int) -> None:
+    page = _Page(_both(_profile())[number])
+    assert page.open == []
+    assert len(set(page.ids)) == len(page.ids)
+    assert {"op-0", "op-1", "op-2", "operators"} <= set(page.ids)
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+    # two points of the roofline and three boxes can be reached with the keyboard
+    assert sum(link.startswith("#op-") for link in page.links) == 5
+
+
+def test_page_loads_nothing_and_forbids_it() -> None:
+    for text in _both(_profile()):
+        assert "default-src 'none'" in text or "default-src &#x27;none&#x27;" in text
+        assert not re.search(r"https?://|@import|url\(", text)
+
+
+def test_names_of_a_model_stay_text() -> None:
+    profile = replace(_profile(_HOSTILE), model=_HOSTILE)
+    for text in _both(profile):
+        page = _Page(text)
+        assert page.tags.count("script") == 1
+        assert any("alert(1)" in part for part in page.texts)
+
+
+def test_page_says_where_time_is_lost() -> None:
+    page = " ".join(_Page(render_profile(_profile())).texts)
+    for words in ("Roofline", "Graph by lost time", "Threads that pay", "1 GF/s", "60.0 us lost"):
+        assert words in page
+
+
+def test_fusion_limits_are_shown_where_they_were_asked_for() -> None:
+    limit = FusionLimit(
+        fusion_class="conv_elementwise",
+        op_names=("conv",),
+        op_types=("Conv",),
+        through_cache="",
+        stop=StopReason.INPUTS,
+        stopped_at="add",
+        stopped_type="Add",
+        without_limits=2,
+        runs_as=1,
+        goes_on_here=False,
+        median_us=100.0,
+    )
+    assert "AOE&#x27;s fusion limits" in render_profile(replace(_profile(), fusion=(limit,)))
+    assert "AOE&#x27;s fusion limits" not in render_profile(_profile())
+
+
+def test_comparison_has_both_sides_and_its_doubts() -> None:
+    before = _profile()
+    after = replace(before, cpu_model="Other CPU", model="net_tune.om")
+    page = " ".join(_Page(render_comparison(compare_profiles(before, after))).texts)
+    assert "net.onnx \u2192 net_tune.om" in page
+    assert "measured with different CPUs: Test CPU and Other CPU" in page
+    assert "before (hollow)" in page
+
+
+def test_profile_of_nothing_is_a_page() -> None:
+    for text in _both(make_profile()):
+        assert _Page(text).open == []
+
+
+# ---- the graph ----
+
+
+@pytest.mark.parametrize(
+    ("lost_us", "shade"), [(0.0, "h0"), (1.0, "h1"), (30.0, "h3"), (100.0, "h5")]
+)
+def test_colour_follows_from_what_is_lost(lost_us: float, shade: str) -> None:
+    operator = make_operator_profile(median_us=40.0 + lost_us, roofline_us=40.0)
+    assert heat(operator, 100.0) == shade
+
+
+def test_operator_without_a_roofline_is_cold() -> None:
+    assert heat(make_operator_profile(roofline_us=None), 100.0) == "h0"
+    assert heat(make_operator_profile(), 0.0) == "h0"
+
+
+def _corners(operators: list[OperatorProfile]) -> list[tuple[int, int]]:
+    text = draw_network(operators, {})
+    return [(int(x), int(y)) for x, y in re.findall(r'<rect [^>]*x="(\d+)" y="(\d+)"', text)]
+
+
+def test_boxes_stand_below_what_they_read_and_never_on_each_other() -> None:
+    operators = [
+        make_operator_profile("a"),
+        make_operator_profile("b", reads=("a",)),
+        make_operator_profile("c", reads=("a",)),
+        make_operator_profile("d", reads=("b", "c", "a")),
+    ]
+    a, b, c, d = _corners(operators)
+    assert a[1] < b[1] == c[1] < d[1]
+    assert len({a, b, c, d}) == 4
+
+
+def test_many_operators_beside_each_other_take_several_rows() -> None:
+    operators = [make_operator_profile(f"n{number}") for number in range(30)]
+    corners = _corners(operators)
+    assert len(set(corners)) == 30
+    assert len({y for _, y in corners}) == 3
