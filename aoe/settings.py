@@ -61,6 +61,11 @@ def tensorflow_python(env: Mapping[str, str]) -> str:
     return env.get("AOE_TENSORFLOW_PYTHON", "")
 
 
+def engine_python(env: Mapping[str, str]) -> str:
+    """Return `AOE_ENGINE_PYTHON`: the Python that has the engine, empty for this one."""
+    return env.get("AOE_ENGINE_PYTHON", "")
+
+
 def with_bank(env: Mapping[str, str], bank: Path) -> Mapping[str, str]:
     """Return an environment that names this bank root, which is made if it is missing.
 

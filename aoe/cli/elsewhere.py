@@ -90,7 +90,9 @@ OPTIONS: Mapping[str, NotHere] = {
     ),
 }
 VARIABLES: Mapping[str, NotHere] = {
-    "AOE_MODE": _ignored("a run is asked for by name", "--job_type, or aoe.torch in a script"),
+    "AOE_MODE": _ignored(
+        "a run is asked for by name", "--job_type, or aoe.torch and aoe.tensorflow in a script"
+    ),
     "MAX_COMPILE_CORE_NUMBER": _ignored("as many compile as there are cores"),
     "ASCEND_PROCESS_LOG_PATH": _ignored("there is no log", "--debug shows tracebacks"),
     "ENABLE_TUNE_DUMP": _ignored("models are dumped from PyTorch", "aoe.torch.set_aoe"),

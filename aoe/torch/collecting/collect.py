@@ -22,10 +22,10 @@ from torch.optim.optimizer import (
 from torch.utils import _python_dispatch
 
 from aoe.errors import ModelImportError, OptionError
+from aoe.online.command import FolderTuning
 from aoe.torch.collecting.dump import DumpWriter
 from aoe.torch.collecting.operator_recorder import OperatorRecorder, OperatorUse
 from aoe.torch.collecting.single_operator import export_operator
-from aoe.torch.collecting.tuning import DumpTuning
 from aoe.torch.modules.calls import CallConvention, describe
 from aoe.torch.modules.export import export_module, unwrapped
 
@@ -76,10 +76,10 @@ def set_aoe(
     """
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise OptionError("set_aoe", "not a number of steps", got=steps, expected="1 or more")
-    tuning = DumpTuning(
+    tuning = FolderTuning(
         output=output, bank=bank, tuning_time_limit=tuning_time_limit, trials=trials
     )
-    if not tune and tuning != DumpTuning():
+    if not tune and tuning != FolderTuning():
         raise OptionError(
             "set_aoe", "options for tuning, and nothing is to be tuned", hint="set_aoe(tune=True)"
         )
@@ -101,7 +101,9 @@ class Collector:
         tuning: How the dump is tuned when it is done; None leaves that to somebody else.
     """
 
-    def __init__(self, writer: DumpWriter, *, steps: int, tuning: DumpTuning | None = None) -> None:
+    def __init__(
+        self, writer: DumpWriter, *, steps: int, tuning: FolderTuning | None = None
+    ) -> None:
         self.problems: dict[str, str] = {}
         self._tuning = tuning
         self._writer = writer
@@ -167,7 +169,8 @@ class Collector:
                 stacklevel=3,
             )
         if self._tuning is not None and self._writer.has_graphs:
-            self._tuning.run(self.directory)
+            left = f"; the dump is there: aoe --model_path={self.directory}"
+            self._tuning.run(self.directory, where="set_aoe", left=left)
 
     def _close_at_exit(self) -> None:
         """Finish the dump of a script that is over; after Ctrl-C without further exports."""

@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch")
 
 import aoe.torch  # noqa: E402
 from aoe.errors import OptionError, OutputError  # noqa: E402
-from aoe.torch.collecting import collect, tuning  # noqa: E402
+from aoe.online import command  # noqa: E402
+from aoe.torch.collecting import collect  # noqa: E402
 
 _LIMIT_S = 300
 _SCRIPT = """
@@ -35,13 +36,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Mapping[str,
     """Return what `aoe` was called with; it is not run."""
     seen: list[tuple[list[str], Mapping[str, str]]] = []
 
-    def run(arguments: Sequence[str], env: Mapping[str, str]) -> int:
+    def run(arguments: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> int:
         dump = Path(arguments[0].partition("=")[2])
         assert (dump / "dump.json").is_file() and list(dump.glob("*.onnx"))
         seen.append((list(arguments), env))
         return 0
 
-    monkeypatch.setattr(tuning, "run_aoe", run)
+    monkeypatch.setattr(command, "run_aoe", run)
     return seen
 
 
@@ -136,7 +137,7 @@ def test_other_processes_of_a_job_neither_tune_nor_warn(
 def test_tuning_that_fails_is_a_warning_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "run_aoe", lambda arguments, env: 3)
+    monkeypatch.setattr(command, "run_aoe", lambda arguments, env, cwd: 3)
     with (
         pytest.warns(UserWarning, match=r"ended with code 3; the dump is there: aoe --model_path"),
         aoe.torch.set_aoe(tmp_path, tune=True),
@@ -173,7 +174,7 @@ def _run(folder: Path, end: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "script.py"],
         cwd=folder,
-        env={**tuning.environment(), "PYTHONPATH": ":".join(sys.path), "AOE_ACCEPT_BUSY": "True"},
+        env={**command.environment(), "PYTHONPATH": ":".join(sys.path), "AOE_ACCEPT_BUSY": "True"},
         capture_output=True,
         text=True,
         timeout=_LIMIT_S,
@@ -181,8 +182,11 @@ def _run(folder: Path, end: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_command_is_run_with_what_this_process_can_import(tmp_path: Path) -> None:
-    assert tuning.run_aoe(["--version"], {"PATH": "/usr/bin"}) == 0
-    assert tuning.run_aoe([f"--model_path={tmp_path}", "--trials=x"], {"PATH": "/usr/bin"}) == 2
+    assert command.run_aoe(["--version"], {"PATH": "/usr/bin"}, None) == 0
+    assert (
+        command.run_aoe([f"--model_path={tmp_path}", "--trials=x"], {"PATH": "/usr/bin"}, tmp_path)
+        == 2
+    )
 
 
 @pytest.mark.slow

@@ -1,0 +1,282 @@
+"""`aoe.tensorflow.enable`: what a script computes is tuned when it is first computed."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from aoe.errors import EngineNotInstalledError
+from aoe.online.command import FolderTuning, run_aoe
+from aoe.settings import environment
+from aoe.tensorflow.graphs import (
+    FrozenGraph,
+    ModelCall,
+    NotTunableError,
+    freeze_function,
+    freeze_model,
+    model_call,
+)
+from aoe.tensorflow.options import MODES, script_options
+from aoebank import say
+
+_MOST_GRAPHS = 16
+_KERAS_BATCH = 32
+"""Of `fit` and `predict` where nothing is said. Source: Keras."""
+
+
+def enable(
+    aoe_mode: str | int | None = None,
+    *,
+    work_path: str | os.PathLike[str] | None = None,
+    aoe_config_file: str | os.PathLike[str] | None = None,
+    bank: str | Path | None = None,
+    tuning_time_limit: float | None = None,
+    trials: int | None = None,
+) -> Watcher:
+    """Tune what the script computes from here on, each graph when it is first computed.
+
+    The script waits while `aoe` tunes in a process of its own, and goes on with what it computes
+    itself: what is found is in the bank. Keras models are tuned in their inference form for the
+    shapes they are called with, also while they train; other `tf.function`s as they are.
+
+    Args:
+        aoe_mode: 1 for subgraphs, 2 for operators; None for what `AOE_MODE` says, else 2.
+        work_path: Directory for the results, which exists; None for the working directory, or
+            what `ASCEND_WORK_PATH` says.
+        aoe_config_file: File of settings of AOE's TensorFlow adapter.
+        bank: Root of the bank, made if it is missing; None for what the variables say.
+        tuning_time_limit: Seconds for the graphs of one step; None for no limit.
+        trials: Most candidates measured for one operator; None for the default.
+
+    Returns:
+        What watches; `close()` ends it.
+
+    Raises:
+        OptionError: a value that cannot be meant.
+        OutputError: the bank cannot be used.
+        EngineNotInstalledError: no TensorFlow is installed.
+    """
+    options = script_options(
+        aoe_mode, work_path, aoe_config_file, env=environment(), cwd=Path.cwd(), warn=_warn
+    )
+    tuning = FolderTuning(
+        job_type=options.job_type, bank=bank, tuning_time_limit=tuning_time_limit, trials=trials
+    )
+    tuning.environment()  # a bank that cannot be is found out before the first step
+    tuner = GraphTuner(tuning, options.work_path, says_where=work_path is not None)
+    watcher = Watcher(_tensorflow(), tuner)
+    watcher.start()
+    say(f"aoe: {MODES[str(options.job_type)]} tuning of this script, in {options.work_path}")
+    return watcher
+
+
+class GraphTuner:
+    """Hands graphs to `aoe`.
+
+    Args:
+        tuning: How they are tuned.
+        work_path: Where the results go.
+        says_where: True if the script names that place, which then counts more than a variable.
+    """
+
+    def __init__(self, tuning: FolderTuning, work_path: Path, *, says_where: bool) -> None:
+        self._tuning = tuning
+        self._work_path = work_path
+        self._says_where = says_where
+
+    def __call__(self, graphs: Sequence[FrozenGraph]) -> None:
+        """Tune graphs; what fails is a warning, and the script goes on."""
+        env = {"AOE_TENSORFLOW_PYTHON": sys.executable, **self._tuning.environment()}
+        env.pop("AOE_MODE", None)
+        if self._says_where:
+            env.pop("ASCEND_WORK_PATH", None)
+        say("in tune mode, training graph handled by tools")
+        with tempfile.TemporaryDirectory(prefix="aoe_graphs_") as folder:
+            for number, graph in enumerate(graphs):
+                stem = re.sub(r"\W+", "_", graph.name).strip("_") or "graph"
+                (Path(folder) / f"graph_{number + 1:02}_{stem}.pb").write_bytes(graph.content)
+                say("Aoe tuning graph.")
+            code = run_aoe(self._tuning.arguments(Path(folder)), env, self._work_path)
+        if code:
+            _warn(f"tuning ended with code {code}; the script goes on untuned")
+
+
+class Watcher:
+    """Sees calls of `tf.function`s and Keras models in one thread; a context manager.
+
+    Attributes:
+        graphs: Names of the graphs that were tuned.
+        problems: Why others were not, by name.
+
+    Args:
+        tf: The module `tensorflow`.
+        tune: Takes the graphs of one step.
+    """
+
+    def __init__(self, tf: Any, tune: Callable[[Sequence[FrozenGraph]], None]) -> None:
+        self.graphs: list[str] = []
+        self.problems: dict[str, str] = {}
+        self._tf = tf
+        self._tune = tune
+        self._thread = threading.get_ident()
+        self._calls: list[ModelCall] = []
+        self._known: set[object] = set()
+        self._kept: list[object] = []  # what ids are made of stays alive
+        self._batch: int | None = None
+        self._in_function = self._in_model = self._paused = False
+        self._patched: list[tuple[Any, str, Any]] = []
+
+    def start(self) -> None:
+        """Begin to watch."""
+        from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+        model = self._tf.keras.Model
+        self._patch(Function, "__call__", self._function_called)
+        self._patch(model, "__call__", self._model_called)
+        for name in ("fit", "evaluate", "predict"):
+            self._patch(model, name, self._looped)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._paused = True
+        for owner, name, plain in reversed(self._patched):
+            setattr(owner, name, plain)
+        self._patched.clear()
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _patch(self, owner: Any, name: str, instead: Callable[..., Any]) -> None:
+        plain = getattr(owner, name)
+
+        def watched(this: Any, *args: Any, **kwargs: Any) -> Any:
+            return instead(plain, this, args, kwargs)
+
+        watched.__wrapped__ = plain  # type: ignore[attr-defined]
+        watched.__doc__, watched.__name__ = plain.__doc__, name
+        self._patched.append((owner, name, owner.__dict__.get(name, plain)))
+        setattr(owner, name, watched)
+
+    def _is_watching(self) -> bool:
+        return (
+            not self._paused
+            and len(self.graphs) < _MOST_GRAPHS
+            and threading.get_ident() == self._thread
+        )
+
+    # ---- calls ----
+
+    def _looped(self, plain: Any, model: Any, args: Any, kwargs: Any) -> Any:
+        """See how many rows a batch of `fit`, `evaluate` or `predict` has."""
+        before, self._batch = self._batch, _batch_of(args, kwargs)
+        try:
+            return plain(model, *args, **kwargs)
+        finally:
+            self._batch = before
+
+    def _model_called(self, plain: Any, model: Any, args: Any, kwargs: Any) -> Any:
+        if self._in_model or not self._is_watching():
+            return plain(model, *args, **kwargs)
+        self._in_model = True
+        try:
+            result = plain(model, *args, **kwargs)
+        finally:
+            self._in_model = False
+        is_eager = self._tf.executing_eagerly()
+        if self._in_function or is_eager:  # else Keras only looks at shapes
+            self._note(model, args, kwargs)
+        if is_eager:
+            self._tune_noted()
+        return result
+
+    def _function_called(self, plain: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        if self._in_function or self._in_model or not self._is_watching():
+            return plain(function, *args, **kwargs)
+        self._in_function = True
+        try:
+            result = plain(function, *args, **kwargs)
+        finally:
+            self._in_function = False
+        if id(function) not in self._known:
+            self._known.add(id(function))
+            self._kept.append(function)
+            if not self._calls:
+                self._tune_all([lambda: freeze_function(self._tf, function, args, kwargs)])
+        self._tune_noted()
+        return result
+
+    def _note(self, model: Any, args: Any, kwargs: Any) -> None:
+        call = model_call(self._tf, model, args, kwargs, self._batch)
+        if call is not None and call.key not in self._known:
+            self._known.add(call.key)
+            self._kept.append(model)
+            self._calls.append(call)
+
+    # ---- graphs ----
+
+    def _tune_noted(self) -> None:
+        calls, self._calls = self._calls, []
+        self._tune_all([lambda call=call: freeze_model(self._tf, call) for call in calls])  # type: ignore[misc]
+
+    def _tune_all(self, make: Sequence[Callable[[], FrozenGraph]]) -> None:
+        graphs = []
+        with self._unwatched():
+            for one in make[: _MOST_GRAPHS - len(self.graphs)]:
+                try:
+                    graphs.append(one())
+                except NotTunableError as error:
+                    self.problems[f"graph {len(self.problems) + 1}"] = str(error)
+                    _warn(f"a graph is left alone: {error}")
+            if graphs:
+                self.graphs += [graph.name for graph in graphs]
+                self._tune(graphs)
+
+    @contextmanager
+    def _unwatched(self) -> Iterator[None]:
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+
+def _batch_of(args: Sequence[Any], kwargs: Any) -> int | None:
+    """Return the rows of the first batch, None if that cannot be told without reading it."""
+    data = args[0] if args else kwargs.get("x")
+    given = kwargs.get("batch_size")
+    if hasattr(data, "take") and hasattr(data, "element_spec"):  # a tf.data.Dataset
+        first: Any = next(iter(data.take(1)), None)
+        while isinstance(first, tuple | list | dict) and first:
+            first = first[0] if isinstance(first, tuple | list) else next(iter(first.values()))
+        return int(first.shape[0]) if getattr(first, "shape", None) else None
+    rows = len(data) if hasattr(data, "shape") else None
+    return rows if rows is None else min(rows, int(given or _KERAS_BATCH))
+
+
+def _tensorflow() -> Any:
+    try:
+        import tensorflow
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        raise EngineNotInstalledError(
+            "aoe.tensorflow",
+            "TensorFlow is not installed",
+            hint="python -m pip install 'aoebank[tensorflow]'",
+        ) from error
+    return tensorflow
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"aoe.tensorflow: {text}", stacklevel=3)
