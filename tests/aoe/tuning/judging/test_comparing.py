@@ -102,21 +102,31 @@ def test_no_time_for_two_processes_proves_nothing() -> None:
         _comparer(_runner(left_s=12.0)).for_the_record([make_kernel(1)])
 
 
-def test_what_the_order_does_is_noise_with_two_processes_and_known_with_four() -> None:
-    def surely(processes: int) -> float:
-        runner = _runner(left_s=1.0 + 8 * processes, first=1.02, noise=0.001)
-        return _comparer(runner).for_the_record([make_kernel(1)]).surely
+@pytest.mark.parametrize(
+    ("processes", "speedup", "least"), [(4, 1.5, 1.46), (2, 1.5, 1.3), (2, 1.05, 0.0)]
+)
+def test_what_the_order_does_is_noise_with_two_processes_and_known_with_four(
+    processes: int, speedup: float, least: float
+) -> None:
+    runner = _runner(left_s=1.0 + 8 * processes, speedup=speedup, first=1.02, noise=0.001)
+    surely = _comparer(runner).for_the_record([make_kernel(1)]).surely
+    assert least < surely < speedup if least else surely < 1
 
-    assert surely(4) == pytest.approx(1.5, rel=0.03)
-    assert surely(2) < 1.0
+
+def test_two_processes_that_differ_more_than_loading_can_explain_prove_nothing() -> None:
+    runner = _runner(left_s=17.0, speedup=1.5, first=1.1)
+    assert _comparer(runner).for_the_record([make_kernel(1)]).surely < 1
 
 
-@pytest.mark.parametrize("first", [1.0, 1.03])
-def test_equal_models_are_rarely_told_apart_in_a_hurry(first: float) -> None:
+@pytest.mark.parametrize("left_s", [45.0, 17.0])
+@pytest.mark.parametrize(("first", "noise"), [(1.0, 0.01), (1.03, 0.01), (1.0, 0.05)])
+def test_equal_models_are_rarely_told_apart_in_a_hurry(
+    left_s: float, first: float, noise: float
+) -> None:
     """The 99 % interval has to exclude 1 on one side in a two-hundredth of the cases."""
     accepted = 0
     for seed in range(300):
-        runner = _runner(seed, left_s=45.0, speedup=1.0, first=first, noise=0.01, jitter=0.002)
+        runner = _runner(seed, left_s=left_s, speedup=1.0, first=first, noise=noise, jitter=0.002)
         accepted += _comparer(runner).for_the_record([make_kernel(1)]).surely > 1
     assert accepted <= 6
 
