@@ -260,6 +260,7 @@ class Farm:
                 if future.done():
                     return self._answer(post, future)
                 if post.address not in self._addresses():
+                    self.check_open()
                     raise WorkerLostError(str(post))
             raise FarmClosed
         finally:

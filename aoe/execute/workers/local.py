@@ -9,9 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aoe.errors import EngineNotInstalledError, FarmError, OptionError
+from aoe.folders.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -69,10 +70,7 @@ def connected(where: int | str) -> Iterator[Client]:
         ) from error
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with ExitStack() as opened:
-        address = where
-        if isinstance(where, int):
-            cluster = opened.enter_context(local_scheduler())
-            address = cluster.scheduler_address
+        address = opened.enter_context(local_scheduler()) if isinstance(where, int) else where
         try:
             client = Client(
                 address,
@@ -89,7 +87,7 @@ def connected(where: int | str) -> Iterator[Client]:
             ) from error
         opened.enter_context(client)
         if isinstance(where, int):
-            opened.enter_context(started_workers(cluster.scheduler_address, where))
+            opened.enter_context(started_workers(address, where))
             _wait_for(client, where)
         yield client
 
@@ -107,7 +105,9 @@ def started_workers(
         count: How many.
         name: Of a worker, by number from 0.
     """
+    scratch = ScratchFolder("dask")
     boot = [sys.executable, "-c", _BOOT, json.dumps(sys.path), address, *_WORKER_OPTIONS]
+    boot += ["--local-directory", str(scratch.path)]
     started = [
         subprocess.Popen(
             [*boot, "--name", name(number)],
@@ -129,18 +129,25 @@ def started_workers(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        scratch.remove()
 
 
-def local_scheduler() -> Any:
-    """Return a scheduler in this process, to be closed, which only this machine reaches."""
+@contextmanager
+def local_scheduler() -> Iterator[str]:
+    """Have a scheduler in this process, which only this machine reaches; give its address."""
     from distributed import LocalCluster
 
-    return LocalCluster(
-        n_workers=0,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        silence_logs=logging.CRITICAL,
-    )
+    with (
+        ScratchFolder("dask") as folder,
+        LocalCluster(
+            n_workers=0,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+            scheduler_kwargs={"local_directory": str(folder)},
+        ) as cluster,
+    ):
+        yield cluster.scheduler_address
 
 
 def _wait_for(client: Client, count: int) -> None:

@@ -117,13 +117,14 @@ class MeasuringPost(WorkerPlugin):  # type: ignore[misc]  # Dask is not always i
         self._store_lock = threading.Lock()
 
     def teardown(self, worker: Any) -> None:
-        """End the processes and remove the files; called by Dask when the post is closed."""
-        self.rest()
+        """End the processes, busy or not, and remove the files; called by Dask at the end."""
+        for runner in [*self._runners.values()]:
+            runner.close()
         self._scratch.remove()
 
-    def rest(self, *, idle_s: float = 0.0) -> None:
-        """End the processes if nobody has asked for so many seconds; the next errand starts one."""
-        if time.monotonic() - self._used_s < idle_s:
+    def rest(self) -> None:
+        """End the processes if nobody has asked for long; the next errand starts them again."""
+        if time.monotonic() - self._used_s < _IDLE_S:
             return
         for compiles, lock in self._locks.items():
             if lock.acquire(blocking=False):
@@ -196,7 +197,7 @@ async def open_post(key: str, setup: PostSetup, dask_worker: Any = None) -> Anno
     """Open the post of a run on a worker; return what the worker says of itself."""
     for other in dask_worker.plugins.values():
         if isinstance(other, MeasuringPost):
-            other.rest(idle_s=_IDLE_S)
+            other.rest()
     post = MeasuringPost(setup)
     await dask_worker.plugin_add(plugin=post, name=key, catch_errors=False)
     return post.announced

@@ -145,9 +145,9 @@ def simulated_workers(folder: Path, names: Sequence[str]) -> Iterator[SimulatedP
     notes = folder / "notes"
     notes.mkdir()
     with (
-        local_scheduler() as cluster,
-        started_workers(cluster.scheduler_address, len(names), lambda number: names[number]),
-        connected(cluster.scheduler_address) as client,
+        local_scheduler() as address,
+        started_workers(address, len(names), lambda number: names[number]),
+        connected(address) as client,
     ):
         client.wait_for_workers(len(names), timeout=60)
         yield SimulatedProcesses(client=client, notes=notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -48,9 +49,15 @@ def test_scheduler_that_does_not_answer_is_an_error_with_a_way_out(
     assert "dask scheduler" in caught.value.hint
 
 
-def test_local_workers_end_with_the_run() -> None:
+def test_local_workers_end_with_the_run_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with connected(1) as client:
         (pid,) = client.run(_pid).values()
+        assert {path.name.split("_")[1] for path in tmp_path.iterdir()} == {"dask"}
+    assert not [*tmp_path.iterdir()]
     deadline = time.monotonic() + 20
     while _runs(pid) and time.monotonic() < deadline:
         time.sleep(0.1)

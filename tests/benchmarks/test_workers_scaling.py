@@ -1,0 +1,63 @@
+"""The simulation of a farm: what must be true of it whatever the times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import workers_scaling as scaling
+from workers_scaling import MeasuredRun
+
+_ONE = MeasuredRun(model="a", before_s=10.0, operators_s=(5.0,) * 8, after_s=20.0)
+
+
+def _free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling, "OVERHEAD_S", 0.0)
+    monkeypatch.setattr(scaling, "CALIBRATION_S", 0.0)
+
+
+def test_one_worker_is_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    _free(monkeypatch)
+    assert scaling.simulate([_ONE, _ONE], 1) == scaling.alone([_ONE, _ONE]) == 140.0
+
+
+@pytest.mark.parametrize(("workers", "seconds"), [(2, 50.0), (4, 40.0), (8, 35.0), (100, 35.0)])
+def test_only_searches_are_spread(
+    monkeypatch: pytest.MonkeyPatch, workers: int, seconds: float
+) -> None:
+    _free(monkeypatch)
+    assert scaling.simulate([_ONE], workers) == seconds
+
+
+def test_longest_operator_bounds_what_workers_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    _free(monkeypatch)
+    run = MeasuredRun(model="a", before_s=0.0, operators_s=(9.0, 1.0, 1.0), after_s=0.0)
+    assert scaling.simulate([run], 10) == 9.0
+
+
+def test_runs_at_once_overlap_what_is_not_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    _free(monkeypatch)
+    assert scaling.simulate([_ONE] * 4, 8, runs=1) == 4 * 35.0
+    assert scaling.simulate([_ONE] * 4, 1000, runs=4) == 35.0
+    assert scaling.simulate([_ONE] * 4, 8, runs=4) == 10.0 + 4 * 5.0 + 20.0
+
+
+def test_calibrations_and_the_wire_cost_their_time() -> None:
+    # nine operators at one worker: calibrated before the first and the ninth
+    run = MeasuredRun(model="a", before_s=0.0, operators_s=(1.0,) * 9, after_s=0.0)
+    assert scaling.simulate([run], 1) == pytest.approx(9 + 9 * 0.1 + 2 * 1.0)
+
+
+def test_model_without_operators_takes_its_time() -> None:
+    run = MeasuredRun(model="a", before_s=1.0, operators_s=(), after_s=2.0)
+    assert scaling.simulate([run, run], 3) == 6.0
+
+
+def test_figures_say_that_they_are_simulated(tmp_path: Path) -> None:
+    file = tmp_path / "runs.json"
+    run = {"model": "a", "before_s": 1.0, "operators_s": [2.0, 3.0], "after_s": 1.0}
+    file.write_text(json.dumps({"runs": [run]}))
+    found = scaling.table(scaling.read(file), [1, 2], [1])
+    assert found["simulated"] is True and found["one_machine_s"] == 7.0
+    assert [row["workers"] for row in found["rows"]] == [1, 2]
