@@ -1,7 +1,8 @@
 """What a farm of workers saves: simulated from times measured on one machine.
 
     python benchmarks/workers_scaling.py measure MODEL.onnx ... --out FILE [--trials N]
-    python benchmarks/workers_scaling.py simulate FILE [--workers 1 2 4 10 20] [--runs 1 4] [--json]
+    python benchmarks/workers_scaling.py simulate FILE [--workers 1 2 4 10 20] [--runs 1 4]
+                                           [--repeat 1] [--json]
 
 `measure` tunes each model alone on this machine into an empty bank and notes the seconds before the
 first search, of the search of each operator, and after the last one. `simulate` replays these: the
@@ -162,12 +163,13 @@ def main() -> int:
     simulating.add_argument("file", type=Path)
     simulating.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4, 10, 20])
     simulating.add_argument("--runs", nargs="+", type=int, default=[1, 4])
+    simulating.add_argument("--repeat", type=int, default=1, help="times each model is in the zoo")
     simulating.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if given.command == "measure":
         _measure_all(given)
         return 0
-    found = table(read(given.file), given.workers, given.runs)
+    found = table(read(given.file) * given.repeat, given.workers, given.runs)
     if given.json:
         sys.stdout.write(json.dumps(found) + "\n")
         return 0
