@@ -212,8 +212,7 @@ def test_many_threads_call_while_models_are_swapped(files: Path, bank: Path) -> 
 def test_closing_ends_what_goes_on(both: Script, bank: Path) -> None:
     both.held = True
     session = both.session_class()(adding(PLAIN), bank=bank, tune=True)
-    while len(both.asked) < 2:
-        pass
+    both.wait_for(2)
     session.close()
     session.close()
     assert both.stopped == 1 and not _work_threads()
@@ -224,8 +223,7 @@ def test_closing_ends_what_goes_on(both: Script, bank: Path) -> None:
 def test_session_that_is_forgotten_ends_what_goes_on(both: Script, bank: Path) -> None:
     both.held = True
     session = both.session_class()(adding(PLAIN), bank=bank, tune=True)
-    while len(both.asked) < 2:
-        pass
+    both.wait_for(2)
     gone = weakref.ref(session)
     del session
     gc.collect()
@@ -271,8 +269,7 @@ def test_shape_called_most_often_comes_first(by_rows: Script, bank: Path) -> Non
     by_rows.held = True
     session = by_rows.session_class()(adding(PLAIN, "n"), bank=bank, tune=True)
     _value(session, 2)
-    while len(by_rows.asked) < 2:  # looked up, and being tuned
-        pass
+    by_rows.wait_for(2)  # looked up, and being tuned
     for count in (3, 5, 5, 5):
         _value(session, count)
     by_rows.go.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from support.engine.models import make_model
 from support.engine.offline import make_manifest, make_use
 
 EXTENT = 4
+_PATIENCE_S = 60.0
 
 
 def adding(number: float, batch: int | str = 1) -> onnx.ModelProto:
@@ -80,6 +82,13 @@ class Script:
         assert Path(asked.model).is_file() and env["TUNE_BANK_PATH"]
         self.asked.append(asked)
         return ScriptedRun(self, asked, folder)
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many conversions were asked for."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(self.asked) < count:
+            assert time.monotonic() < deadline, self.asked
+            time.sleep(0.001)
 
     def session_class(self) -> type[InferenceSession]:
         """Return a class of sessions that convert by this script."""
