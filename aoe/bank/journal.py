@@ -143,7 +143,10 @@ class BankJournal:
             key: Record key.
             source: Digest of the sources its strategy is turned into code by, None if unknown.
         """
-        entry = last_measured(self.entries(file, key))
+        return self.drift_of(last_measured(self.entries(file, key)), source)
+
+    def drift_of(self, entry: Provenance | None, source: str | None) -> Drift:
+        """Return what has changed since a line of a side-car, None for no line, was written."""
         now = {**self.fingerprint, "soc_version": self.soc_version}
         then = dict(entry.fingerprint) if entry is not None else {}
         if then.get("soc_version") in old_soc_versions(self.soc_version):

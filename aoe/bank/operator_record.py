@@ -29,6 +29,7 @@ class StoredAnswer:
         file: Bank file it is in.
         old_name: The target's name in that file, empty if it is the present one.
         is_built_in: True if it came with the package.
+        is_base: True if it is of the earlier result the run was given.
         doubts: Why it is to be measured again, a sentence each.
     """
 
@@ -41,6 +42,7 @@ class StoredAnswer:
     file: Path
     old_name: str = ""
     is_built_in: bool = False
+    is_base: bool = False
     doubts: tuple[str, ...] = ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +15,7 @@ from aoe.bank.operator_record import (
     strategy_to_json,
     workload_of,
 )
+from aoe.bank.remembered import RememberedOperator
 from aoe.bank.sources import kernel_source
 from aoe.measurement import Measurement, SpeedupEstimate
 from aoe.schedule import Configuration, Schedule
@@ -89,6 +90,7 @@ class OperatorBank:
         core_num: Cores of the target, names the files.
         built_in: Looked up where the custom bank has no record; it is never written.
         source_of: Digest of what kernels of a family are made by, None for no such family.
+        base: Bank of an earlier result, looked up before the built-in one; it is never written.
     """
 
     def __init__(
@@ -98,12 +100,24 @@ class OperatorBank:
         core_num: int,
         built_in: Bank | None = None,
         source_of: Callable[[str], str | None] = kernel_source,
+        base: Bank | None = None,
     ) -> None:
         self._journal = journal
         self._bank = journal.bank
         self._core_num = core_num
         self._built_in = built_in
         self._source_of = source_of
+        self._base = base
+
+    @property
+    def soc_version(self) -> str:
+        """Target whose records are used."""
+        return self._journal.soc_version
+
+    @property
+    def core_num(self) -> int:
+        """Cores of the target."""
+        return self._core_num
 
     def file(self, op_type: str, soc_version: str | None = None) -> Path:
         """Return the bank file of a kernel family, for the target of this run if for no other."""
@@ -119,7 +133,8 @@ class OperatorBank:
         A record whose strategy this version cannot replay is a miss: it gets replaced. So is
         one in quarantine, see `quarantine_reason`, and one whose fingerprint is another in a hard
         fact, see `Drift`. Where the target has no record, one under an old name of the target
-        counts, then one of the built-in bank, if it needs no feature this machine lacks.
+        counts, then one of the earlier result, then one of the built-in bank, if it needs no
+        feature this machine lacks.
 
         Raises:
             BankFormatError: the bank file or the quarantine is corrupt.
@@ -127,13 +142,14 @@ class OperatorBank:
         file = self.file(workload.op_type)
         record = self._record_at(file, key_of(workload))
         if record is None:
-            found = self._find_under_old_name(workload)
+            found = self._find_under_old_name(workload) or self._find_in_base(workload)
             has_flaw = self.flaw(workload) is not None  # it is tuned again, and replaced
             return found if found is not None or has_flaw else self._find_built_in(workload)
-        is_out = self._journal.quarantine_reason(record) is not None
-        if is_out or self._drift(record, file).is_stale:
+        if self._journal.quarantine_reason(record) is not None:
             return None
-        return self._answer(record, file)
+        if self._drift(record, file).is_stale:
+            return self._find_in_base(workload)
+        return self._answer(record, file) or self._find_in_base(workload)
 
     def file_of(self, workload: Workload) -> Path:
         """Return the file with the answer for a workload, on a miss the one it would go to."""
@@ -153,6 +169,88 @@ class OperatorBank:
             if answer is not None:
                 return replace(answer, old_name=old_name)
         return None
+
+    def _find_in_base(self, workload: Workload) -> StoredAnswer | None:
+        file, record = self._in_base(workload)
+        if file is None or record is None or self._drift(record, file).is_stale:
+            return None
+        if self._journal.quarantine_reason(record) is not None:
+            return None
+        answer = self._answer(record, file)
+        return None if answer is None else replace(answer, is_base=True)
+
+    def _in_base(self, workload: Workload) -> tuple[Path | None, Record | None]:
+        """Return the file and the record of the earlier result, None for what is not there."""
+        file = self._base_file(workload.op_type)
+        if self._base is None or file is None:
+            return None, None
+        try:
+            return file, self._base.find(file, key_of(workload))
+        except RecordError:
+            return file, None
+
+    def _base_file(self, op_type: str) -> Path | None:
+        if self._base is None:
+            return None
+        return self._base.unified_file(
+            soc_version=self._journal.soc_version, core_num=self._core_num, op_type=op_type
+        )
+
+    def base_drift(self, workload: Workload) -> Drift | None:
+        """Return what has changed since the earlier result, None if it knows no such workload."""
+        file, record = self._in_base(workload)
+        if file is None:
+            return None
+        if record is not None:
+            return self._drift(record, file)
+        lines = [*self._journal.entries(file, key_of(workload))]
+        return (
+            self._journal.drift_of(lines[-1], self._source_of(workload.op_type)) if lines else None
+        )
+
+    def base_workloads(self, op_type: str) -> Iterator[Workload]:
+        """Yield the workloads of a family the earlier result has records of."""
+        file = self._base_file(op_type)
+        for record in self._base.iter_records(file) if self._base and file else ():
+            workload = workload_of(record)
+            if workload is not None:
+                yield workload
+
+    def adopt(self, workload: Workload) -> None:
+        """Take over what the earlier result knows of a workload, where it was of use.
+
+        Its record goes into the bank, if that has none that holds; its lines of the side-car go
+        with it, as do those of a search that found nothing. So the bank does without it later.
+        """
+        found = self.find(workload)
+        base_file, record = self._in_base(workload)
+        if base_file is None or (found is not None and not found.is_base):
+            return
+        file = self.file(workload.op_type)
+        key = key_of(workload)
+        if found is not None and record is not None:
+            own = replace(record, soc_version=self._journal.soc_version, location=None)
+            self._bank.put(file, [own])
+        known = [*self._journal.entries(file, key)]
+        lines = [line for line in self._journal.entries(base_file, key) if line not in known]
+        self._bank.append_provenance(file, lines)
+
+    def remembered(self, workload: Workload) -> RememberedOperator:
+        """Return what the bank knows of a workload: its record, and the lines that count."""
+        file = self.file_of(workload)
+        record = self._record_at(file, key_of(workload))
+        last: dict[Event, Provenance] = {}
+        for line in self._journal.entries(file, key_of(workload)):
+            if line.event in CHANGES:
+                last.clear()
+            last.pop(line.event, None)  # the newest of a kind, in their order
+            last[line.event] = line
+        strategy = record.strategy if record is not None else None
+        return RememberedOperator(
+            strategy=strategy if isinstance(strategy, Mapping) else None,
+            cost_us=record.cost_us if record is not None else None,
+            lines=tuple(last.values()),
+        )
 
     def _find_built_in(self, workload: Workload) -> StoredAnswer | None:
         if self._built_in is None:
@@ -206,8 +304,11 @@ class OperatorBank:
     def nearest(self, workload: Workload, limit: int = 3) -> tuple[Configuration, ...]:
         """Return knobs that were best for the most similar workloads, most similar first."""
         ranked = []
-        file = self.file(workload.op_type)
-        for record in self._bank.iter_records(file):
+        own, base = self.file(workload.op_type), self._base_file(workload.op_type)
+        places = [(own, record) for record in self._bank.iter_records(own)]
+        if base is not None and self._base is not None:
+            places += [(base, record) for record in self._base.iter_records(base)]
+        for file, record in places:
             other = workload_of(record)
             if other is None or _kind(other) != _kind(workload):
                 continue
@@ -231,8 +332,13 @@ class OperatorBank:
             trials: Least size of that search.
             threshold: Speed-up that was asked for; a wide interval around it proves nothing.
         """
-        file = self.file(workload.op_type)
-        last = self._journal.last_failure(file, key_of(workload), where=self._here)
+        own, base = self.file(workload.op_type), self._base_file(workload.op_type)
+        found = (
+            self._journal.last_failure(file, key_of(workload), where=self._here)
+            for file in (own, base)
+            if file is not None
+        )
+        last = next(filter(None, found), None)
         if last is None:
             return False
         if self._has_other_source(last, workload.op_type):
@@ -317,9 +423,10 @@ class OperatorBank:
 
     def _root_of(self, file: Path) -> Path:
         """Return the root of the bank a file belongs to."""
-        built_in = self._built_in
-        is_built_in = built_in is not None and file.is_relative_to(built_in.root)
-        return built_in.root if built_in is not None and is_built_in else self._bank.root
+        for other in (self._base, self._built_in):
+            if other is not None and file.is_relative_to(other.root):
+                return other.root
+        return self._bank.root
 
     def _record(
         self, workload: Workload, strategy: Mapping[str, Any], *, cost_us: float | None

@@ -40,6 +40,7 @@ class StoredSubgraph:
         speedup: Its measured speed-up over the default then, or None.
         speedup_low: Lower end of the interval of that.
         doubts: Why it is to be measured again, a sentence each.
+        is_base: True if it is of the earlier result the run was given.
     """
 
     graph_id: str
@@ -49,6 +50,7 @@ class StoredSubgraph:
     speedup: float | None = None
     speedup_low: float | None = None
     doubts: tuple[str, ...] = ()
+    is_base: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +80,55 @@ class SubgraphBank:
     Args:
         journal: The run's hand in the bank.
         anonymous: True to leave the name of the model out of records.
+        base: Bank of an earlier result, looked up behind the own one; it is never written.
     """
 
-    def __init__(self, journal: BankJournal, *, anonymous: bool = False) -> None:
+    def __init__(
+        self, journal: BankJournal, *, anonymous: bool = False, base: Bank | None = None
+    ) -> None:
         self.file: Path = journal.bank.graph_file(journal.soc_version)
         self._journal = journal
         self._anonymous = anonymous
+        self._base = base
 
     def find(self, graph_id: str) -> StoredSubgraph | None:
         """Return what the bank knows about a subgraph, None on a miss.
 
+        Where it has nothing that can be used, what the earlier result has counts.
+
         Raises:
             BankFormatError: the bank file or the quarantine is corrupt.
         """
+        own = self._find_at(self._journal.bank, self.file, graph_id)
+        if self._base is None or (own is not None and own.strategy is not None):
+            return own
+        other = self._find_at(self._base, self._base_file(self._base), graph_id)
+        is_usable = other is not None and other.strategy is not None
+        return replace(other, is_base=True) if other is not None and is_usable else own
+
+    def _base_file(self, base: Bank) -> Path:
+        return base.graph_file(self._journal.soc_version)
+
+    def adopt(self, graph_id: str) -> None:
+        """Take over what the earlier result knows of a subgraph, where it was of use.
+
+        Its record goes into the bank, with its lines of the side-car; so do those of a search that
+        found nothing.
+        """
+        found = self.find(graph_id)
+        if self._base is None or (found is not None and not found.is_base):
+            return
+        file = self._base_file(self._base)
+        record = self._base.find(file, graph_id) if found is not None else None
+        if record is not None:
+            self._journal.bank.put(self.file, [replace(record, location=None)])
+        known = [*self._journal.entries(self.file, graph_id)]
+        lines = [line for line in self._journal.entries(file, graph_id) if line not in known]
+        self._journal.bank.append_provenance(self.file, lines)
+
+    def _find_at(self, bank: Bank, file: Path, graph_id: str) -> StoredSubgraph | None:
         try:
-            record = self._journal.bank.find(self.file, graph_id)
+            record = bank.find(file, graph_id)
         except RecordError as error:
             return StoredSubgraph(graph_id=graph_id, strategy=None, flaw=str(error))
         if record is None:
@@ -104,8 +140,8 @@ class SubgraphBank:
             strategy = strategy_of(record)
         except ValueError as error:
             return StoredSubgraph(graph_id=graph_id, strategy=None, flaw=str(error))
-        last = self._journal.last_change(self.file, graph_id)
-        drift = self._journal.drift(self.file, graph_id, _source_of(strategy))
+        last = self._journal.last_change(file, graph_id)
+        drift = self._journal.drift(file, graph_id, _source_of(strategy))
         if drift.is_stale:
             return StoredSubgraph(
                 graph_id=graph_id, strategy=None, flaw="; ".join(drift.hard), doubts=drift.soft
@@ -178,7 +214,9 @@ class SubgraphBank:
             options: What there is to choose.
             threshold: Speed-up that was asked for; a wide interval around it proves nothing.
         """
-        entry = self._journal.last_failure(self.file, graph_id, where=self._here())
+        files = [self.file] if self._base is None else [self.file, self._base_file(self._base)]
+        found = (self._journal.last_failure(f, graph_id, where=self._here()) for f in files)
+        entry = next(filter(None, found), None)
         if entry is None or entry.search.get("options") != list(options):
             return False
         low, high = entry.speedup_low, entry.speedup_high

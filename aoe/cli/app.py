@@ -17,6 +17,7 @@ from aoe.cli.help import EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.options import (
     AccuracyOption,
     AnonymousFlag,
+    BaseResultOption,
     BatchSizesOption,
     CalibrationOption,
     ConfigOption,
@@ -184,6 +185,7 @@ def tune(
             help="How candidates are chosen: bayesian, genetic, random or exhaustive.",
         ),
     ] = "bayesian",
+    base_result: BaseResultOption = None,
     lookup_only: LookupOnlyOption = False,
     precision_mode: PrecisionModeOption = None,
     modify_mixlist: MixListOption = None,
@@ -241,6 +243,13 @@ def tune(
         if om is not None:
             raise OptionError("--om", "gradients are no part of a tuned model", got=om)
         refuse_precision(precision)
+        if base_result is not None:
+            raise OptionError(
+                "--base_result",
+                "gradient tuning has no earlier result but its bank",
+                got=base_result,
+                hint="leave it out: what the bank has is used",
+            )
         run_script(
             script,
             script_argument or (),
@@ -274,6 +283,7 @@ def tune(
         operators=tuple(custom_ops_library or ()),
         inputs=given_inputs(inputs, input_sets),
         output=output,
+        base_result=base_result,
         lookup_only=lookup_only,
         precision=precision,
         nonhomo_split=nonhomo_split,

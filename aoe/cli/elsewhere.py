@@ -46,9 +46,6 @@ _BANKS = NotHere(why="the bank is named by a variable", instead="export TUNE_BAN
 OPTIONS: Mapping[str, NotHere] = {
     "--Fdeeper_opat": _ignored("searches are as deep as --trials says", is_flag=True),
     "--Fop_format": _ignored("formats are not tuned operator by operator", is_flag=True),
-    "--base_result": NotHere(
-        why="earlier results are found in the bank", instead="export TUNE_BANK_PATH=DIR/bank"
-    ),
     "--build_bypass": _MODEL_CHANGED,
     "--compress_weight_conf": _MODEL_CHANGED,
     "--host_env_cpu": _ignored("the model is tuned for this machine"),

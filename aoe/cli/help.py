@@ -42,6 +42,7 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--trials",
         "--search",
         "--seed",
+        "--base_result",
         "--lookup_only",
         "--workers",
         "--config",
@@ -77,6 +78,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoe compile --model=net.onnx --op_compiler_cache_dir=out --output=net",
     ),
     "verify": ("aoe verify --sample 10", "aoe verify bank --stale-only --json"),
+    "plan": (
+        "aoe plan net.onnx --base_result=out          # what has changed since?",
+        "aoe plan net.onnx --json",
+    ),
     "run": ("aoe run out/net_tune.om --input random", "aoe run out/net_tune.om --input x:x.npy"),
     "benchmark": (
         "aoe benchmark out/net_tune.om",

@@ -129,6 +129,14 @@ LookupOnlyOption = Annotated[
         "--lookup_only", help="Take what the bank has; nothing is tried, measured or remembered."
     ),
 ]
+BaseResultOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--base_result",
+        metavar="DIR|X.om|BANK",
+        help="An earlier --output, tuned model or bank: only what changed since is tuned.",
+    ),
+]
 PrecisionModeOption = Annotated[
     str | None,
     typer.Option(

@@ -8,6 +8,7 @@ COMMANDS: dict[str, str] = {
     "demo": "Tune AlexNet for this CPU and show the bank that comes of it (under two minutes).",
     "compile": "Convert a model with what a bank has for it; nothing is tried or measured.",
     "verify": "Measure records of a bank again on this machine: do they still hold?",
+    "plan": "Show what tuning a model would reuse, tune again, tune anew and drop.",
     "run": "Run a tuned model once and say what came out.",
     "benchmark": "Time a model against another one, interleaved, with a confidence interval.",
     "profile": "Show where the time of a model goes, operator by operator, and how much is lost.",

@@ -17,7 +17,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -60,7 +60,7 @@ def _object(optional: dict[str, Any], required: dict[str, Any]) -> dict[str, Any
 
 
 _KERNEL_TYPES = _object(
-    {"precision": _PRECISION},
+    {"precision": _PRECISION, "record": {"type": "object"}},
     {"name": _TEXT, "op_type": _TEXT, "key": _TEXT, "bank_file": _TEXT, "op_names": _TEXTS},
 )
 _SUBGRAPH_TYPES = _object(
@@ -107,7 +107,12 @@ _MANIFEST_TYPES = _object(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelUse:
-    """A kernel in a tuned model: name, bank record, the nodes it computes, how precisely."""
+    """A kernel in a tuned model: name, bank record, the nodes it computes, how precisely.
+
+    Attributes:
+        record: Workload, strategy and fingerprint, for a run that begins with this model; empty in
+            older ones.
+    """
 
     name: str
     op_type: str
@@ -115,6 +120,7 @@ class KernelUse:
     bank_file: str
     op_names: tuple[str, ...]
     precision: Precision = Precision.FLOAT32
+    record: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

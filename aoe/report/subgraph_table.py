@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.report.last_line import finished_line
+from aoe.report.reuse.table import write_reuse
 from aoe.report.whole_model import (
     NOT_MEASURED,
     gain_line,
@@ -50,6 +51,7 @@ class SubgraphTuningReport:
             text.table(_COLUMNS, [_cells(tuned, result) for tuned in result.subgraphs], _KINDS)
         else:
             text.line("no rule matches anything in this model")
+        write_reuse(text, result.reuse)
         text.line(_whole_model(result))
         write_load(text, result)
         write_dropped(text, result)

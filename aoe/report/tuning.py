@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from aoe.report.accuracy import write_accuracy
 from aoe.report.last_line import finished_line
 from aoe.report.operator_table import write_operators
+from aoe.report.reuse.table import write_reuse
 from aoe.report.subgraph_table import SubgraphTuningReport
 from aoe.report.whole_model import (
     NOT_MEASURED,
@@ -54,6 +55,7 @@ class OperatorTuningReport:
             write_operators(text, result)
         else:
             text.line("nothing in this model is tunable: ONNX Runtime computes it as before")
+        write_reuse(text, result.reuse)
         text.line(_whole_model(result))
         memory = result.judgement.memory
         if memory is not None and result.judgement.is_changed:

@@ -115,6 +115,7 @@ class TuneSettings:
         cache_dir: Where they are; None for the cache of the user.
         workers: A number of worker processes, or the address of a Dask scheduler, operators are
             tuned on; None for this process alone.
+        base_result: An earlier result; only what changed since is tuned. None without one.
     """
 
     model: Path | TrainingProgram
@@ -150,6 +151,7 @@ class TuneSettings:
     cache_mode: CacheMode = CacheMode.ENABLE
     cache_dir: Path | None = None
     workers: str | None = None
+    base_result: Path | None = None
 
 
 def limits_of_part(

@@ -154,6 +154,7 @@ def tune(
     batch: int | None = None,
     run_loop: int | None = None,
     config: str | os.PathLike[str] | None = None,
+    base_result: str | os.PathLike[str] | None = None,
     lookup_only: bool = False,
     cache_mode: str = "enable",
     cache_dir: str | os.PathLike[str] | None = None,
@@ -210,6 +211,8 @@ def tune(
         batch: Candidates that are proposed and compiled at once, 1 to 64.
         run_loop: Least pairs of runs the final figures stand on, 1 to 2048.
         config: File of settings, `sgat_config.json` or an `aoe.ini`; arguments count more.
+        base_result: Earlier `output`, tuned model or root of a bank: what it knows of this model is
+            taken over, and only what changed since is tuned.
         lookup_only: Whether only what the bank has is taken, and nothing tried or measured.
         cache_mode: What becomes of compiled kernels: enable, disable or force.
         cache_dir: Where they are kept; None for the cache of the user.
@@ -255,6 +258,7 @@ def tune(
             **_model_members(input_shape, shapes_from, out_nodes, custom_ops_library),
             inputs=_input_sets(inputs, scratch),
             output=_path(output),
+            base_result=_path(base_result),
             lookup_only=lookup_only,
             cache_mode=parse_cache_mode(cache_mode),
             cache_dir=_path(cache_dir),

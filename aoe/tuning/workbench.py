@@ -39,6 +39,7 @@ from aoe.tuning.live_report import Stopwatch, start_stopwatch
 from aoe.tuning.mode import CacheMode, JobType, TuneContext, TuneSettings
 from aoe.tuning.policies import final_policy
 from aoe.tuning.progress import Progress
+from aoe.tuning.reuse.earlier import EarlierResult, open_earlier
 from aoebank import Bank, present_facts
 
 _OTHER_FILES = (
@@ -90,6 +91,7 @@ class Workbench:
         farm: Workers operators are tuned on, None for this machine alone.
         objects: Compiled kernels of earlier runs, None where none are kept.
         operators: Libraries of operators the model needs.
+        base: Earlier result only what changed since is tuned of, None without one.
     """
 
     settings: TuneSettings
@@ -105,6 +107,7 @@ class Workbench:
     progress: Progress
     stopwatch: Stopwatch
     objects: ObjectCache | None = None
+    base: EarlierResult | None = None
     chosen: ChosenGraph | None = None
     operators: tuple[OperatorLibrary, ...] = ()
     farm: Farm | None = None
@@ -164,6 +167,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     for folder in sweep_scratch():
         context.progress.step(f"removed {folder}, left by a run that was killed")
     with (
+        ScratchFolder("base") as earlier,
         ScratchFolder("run") as scratch,
         Runner(device, target, toolchain, turns) as runner,
         _farm(context, job, device, target, versions) as farm,
@@ -182,6 +186,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             progress=context.progress,
             stopwatch=stopwatch,
             objects=object_cache(settings, env, cwd, target),
+            base=_earlier(settings, cwd, earlier),
             chosen=chosen_before(context.earlier),
             operators=operators,
             farm=farm,
@@ -232,6 +237,12 @@ def _farm(
         policy=final_policy(target.core_num, accept_busy=settings.accept_busy),
         tell=lambda text, is_warning: (progress.warn if is_warning else progress.step)(text),
     )
+
+
+def _earlier(settings: TuneSettings, cwd: Path, scratch: Path) -> EarlierResult | None:
+    if settings.base_result is None:
+        return None
+    return open_earlier(cwd / settings.base_result, scratch)
 
 
 def _source(context: TuneContext, job: JobType) -> ModelSource:

@@ -141,6 +141,10 @@ class Agenda:
         hurry = self.left_s() / needed_s if needed_s > 0 else 1.0
         return operators[at], min(worth, max(_HURRIED_TRIALS, round(worth * min(hurry, 1.0))))
 
+    def seconds(self, operator: Operator) -> float:
+        """Return the seconds an operator should take that is given all it is worth."""
+        return self._plan(operator).seconds
+
     def budget(self, operator: Operator) -> int:
         """Return how many trials an operator is worth, time permitting."""
         return self._plan(operator).trials

@@ -75,6 +75,7 @@ def look_up(
         return Lookup(stored=stored, tune=True, reason="REPEAT_TUNE", flaw=flaw)
     if stored is not None:
         where = "in the built-in bank" if stored.is_built_in else "in the bank"
+        where = "in the earlier result" if stored.is_base else where
         under = f", under the old name {stored.old_name}" if stored.old_name else ""
         return Lookup(stored=stored, tune=False, reason=f"{where}{under}")
     if quarantined is None and bank.is_hopeless(workload, trials, threshold=ACCEPT_SPEEDUP):

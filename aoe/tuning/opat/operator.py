@@ -19,7 +19,7 @@ from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate, estimat
 from aoe.results.files import OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.tuning.mode import TuneSettings
-from aoe.tuning.opat.lookup import look_up, settle
+from aoe.tuning.opat.lookup import Lookup, look_up, settle
 from aoe.tuning.opat.loop import (
     SearchResult,
     SearchSettings,
@@ -85,6 +85,7 @@ class OperatorTools:
         bytes_touched: What one inference of the model reads and writes.
         compilers: Compile candidates; without them the measuring worker does.
         trials_left: Candidates the run may still measure.
+        tell_lookup: Is told what the banks say of each operator.
     """
 
     settings: TuneSettings
@@ -95,6 +96,7 @@ class OperatorTools:
     bytes_touched: int = 0
     compilers: KernelCompilers | None = None
     trials_left: float = math.inf
+    tell_lookup: Callable[[Operator, Lookup], None] = lambda operator, lookup: None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -214,6 +216,9 @@ def begin_operator(
     )
     if lookup.flaw:
         tools.progress.warn(f"{operator.op_name}: its record counts as a miss, {lookup.flaw}")
+    tools.tell_lookup(operator, lookup)
+    if not lookup.tune and not settings.lookup_only:
+        tools.bank.adopt(operator.workload)
     if not lookup.tune:
         return _from_bank(operator, lookup.stored, lookup.reason)
     if settings.lookup_only:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aoe.bank.remembered import RememberedOperator, remembered_to_json
 from aoe.graph.regions import Refusal
 from aoe.graph.rewrite import kernel_node_name
 from aoe.operators.model_types import main_type, model_types
@@ -29,6 +30,7 @@ from aoe.tuning.model_mode import ModelTuning, rounded, speed_members, trial_mem
 from aoe.tuning.opat.assembly import ChosenKernel, lowest_precision
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
+from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
 from aoe.workload import Precision, workload_to_json
 
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
@@ -50,6 +52,8 @@ class OpatResult(ModelTuning[ChosenKernel]):
         tuned_profile: Of the tuned model.
         report: Contents of AOE's result file.
         allowed: What precision the run might use.
+        reuse: What was taken from an earlier result, None without one.
+        remembered: What the bank knows of each operator now, by its key.
     """
 
     operators: tuple[TunedOperator, ...]
@@ -58,6 +62,8 @@ class OpatResult(ModelTuning[ChosenKernel]):
     tuned_profile: ModelProfile
     report: OpatReport
     allowed: PrecisionSettings = KEEP_FLOAT32
+    reuse: ReuseSummary | None = None
+    remembered: Mapping[str, RememberedOperator] = field(default_factory=dict)
 
     @property
     def precision(self) -> Precision:
@@ -83,7 +89,9 @@ def write_details(result: OpatResult) -> None:
     """
     directory = result.places.results
     for name, alike in _detail_files(result.operators).items():
-        write_json(directory / "op_tuning" / name, [_operator_detail(tuned) for tuned in alike])
+        write_json(
+            directory / "op_tuning" / name, [_operator_detail(tuned, result) for tuned in alike]
+        )
     before, after = _measured(result)
     _write_profile(directory / "profiling" / "before_tuning", result.profile, before)
     _write_profile(directory / "profiling" / "after_tuning", result.tuned_profile, after)
@@ -124,6 +132,7 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "max_abs_err": finite_or_none(judgement.comparison.deviation.max_abs_err),
         "repo": {outcome.value: report.count(outcome) for outcome in RepoOutcome},
         "operators": [_operator_row(tuned, result) for tuned in result.operators],
+        "reuse": reuse_to_json(result.reuse),
         "left_to_onnxruntime": [
             {"node": r.node, "op_type": r.op_type, "reason": r.reason} for r in result.refusals
         ],
@@ -192,7 +201,7 @@ def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
     }
 
 
-def _operator_detail(tuned: TunedOperator) -> dict[str, Any]:
+def _operator_detail(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
     trials = tuned.search.trials if tuned.search is not None else ()
     found = tuned.search.measurement if tuned.search is not None else None
     return {
@@ -212,6 +221,7 @@ def _operator_detail(tuned: TunedOperator) -> dict[str, Any]:
             }
             for trial in trials
         ],
+        **remembered_to_json(result.remembered.get(tuned.operator.key, RememberedOperator())),
     }
 
 

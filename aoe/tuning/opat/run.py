@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from functools import partial
 
 from aoe.bank.operators import OperatorBank
+from aoe.bank.remembered import remembered_to_json
 from aoe.device.compiler import required_features
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
@@ -42,10 +44,13 @@ from aoe.tuning.opat.judging.model import check_accuracy, judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator
 from aoe.tuning.opat.operators import find_operators, part_operators
 from aoe.tuning.opat.result import OpatResult, write_details
+from aoe.tuning.opat.reuse import ReuseBook
 from aoe.tuning.opat.rounds import tune_found
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.progress import Progress
+from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.workbench import Workbench, model_path
+from aoe.workload import workload_to_json
 
 _RATES_TIMEOUT_S = 60.0
 _PROFILING_SHARE = 0.05
@@ -75,11 +80,9 @@ def run(context: TuneContext) -> OpatResult:
 
 
 def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
-    bank = OperatorBank(
-        bench.journal, core_num=bench.runner.target.core_num, built_in=bench.built_in
-    )
-    graph, profile, profiling_s = _profile_default(bench)
-    plan = _plan(bench)
+    bank, reuse = open_bank(bench, bench.base), ReuseBook(bench.base)
+    graph, profile, profiling_s = profile_default(bench)
+    plan = precision_plan(bench)
     found = find_operators(graph, profile, plan)
     report.update(baseline_ms=profile.model_us / 1e3)
     with (
@@ -94,7 +97,10 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
             found,
             take_apart=partial(part_operators, graph, profile, plan=plan),
             agenda=_agenda(bench, profile, searching, crew),
-            tools=_tools(bench, bank, graph, searching, compilers),
+            tools=replace(
+                _tools(bench, bank, graph, searching, compilers),
+                tell_lookup=partial(reuse.add, bank),
+            ),
             tell=_teller(bench.progress, report),
             crew=crew,
         )
@@ -108,6 +114,10 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         bank=bench.journal.bank.root,
         places=bench.places,
         operators=tuned.operators,
+        reuse=reuse.summary(),
+        remembered={
+            one.operator.key: bank.remembered(one.operator.workload) for one in tuned.operators
+        },
         refusals=tuned.refusals,
         judgement=judgement,
         profile=profile,
@@ -120,10 +130,20 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     return result
 
 
+def open_bank(bench: Workbench, base: EarlierResult | None) -> OperatorBank:
+    """Return the bank of a run, with those that are looked up behind it."""
+    return OperatorBank(
+        bench.journal,
+        core_num=bench.runner.target.core_num,
+        built_in=bench.built_in,
+        base=base.bank if base is not None else None,
+    )
+
+
 # ---- before tuning ----
 
 
-def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile, float]:
+def profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile, float]:
     """Return ONNX Runtime's own optimised graph, where its time goes, and seconds that took."""
     device, threads = bench.runner.device, bench.runner.target.core_num
     bench.progress.step("optimising the graph with ONNX Runtime")
@@ -147,7 +167,8 @@ def _profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile, float]
     return ModelGraph(proto, tensors, block=device.channel_block()), profile, profiling_s
 
 
-def _plan(bench: Workbench) -> PrecisionPlan:
+def precision_plan(bench: Workbench) -> PrecisionPlan:
+    """Return in which precisions operators of a model are tuned."""
     return PrecisionPlan(
         settings=bench.settings.precision,
         target=KernelTarget.of(bench.runner.target),
@@ -309,6 +330,10 @@ def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:
         bank_file=bank.file_of(kernel.source.workload).name,
         op_names=kernel.op_names,
         precision=kernel.source.workload.precision,
+        record={
+            "workload": workload_to_json(kernel.source.workload),
+            **remembered_to_json(bank.remembered(kernel.source.workload).without_samples()),
+        },
     )
 
 

@@ -53,6 +53,7 @@ class TunedSubgraph:
         proven_speedup: What of it is beyond noise, 1 if unknown.
         trials: Everything measured on the way.
         is_untried: True if a limit has left it as it is, without a trial.
+        doubts: Why its record is to be measured again, a sentence each.
     """
 
     subgraph: Subgraph
@@ -64,6 +65,7 @@ class TunedSubgraph:
     proven_speedup: float = 1.0
     trials: tuple[StrategyTrial, ...] = ()
     is_untried: bool = False
+    doubts: tuple[str, ...] = ()
 
     @property
     def after_us(self) -> float | None:
@@ -128,11 +130,15 @@ def tune_subgraph(subgraph: Subgraph, tools: SubgraphTools) -> TunedSubgraph:
     stored = tools.bank.find(subgraph.graph_id)
     flaw = _flaw(subgraph, stored, tools)
     usable = stored if stored is not None and not flaw else None
+    if usable is not None and not tools.lookup_only:
+        tools.bank.adopt(subgraph.graph_id)
     if usable is not None and not tools.repeat_tune:
         return _from_bank(subgraph, usable)
     if not tools.repeat_tune and tools.bank.is_hopeless(
         subgraph.graph_id, subgraph.options, threshold=ACCEPT_SPEEDUP
     ):
+        if not tools.lookup_only:
+            tools.bank.adopt(subgraph.graph_id)
         reason = "default was best in an earlier search"
         return TunedSubgraph(subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason=reason)
     why = f"its record is stale: {flaw}" if flaw else "not in the bank"
@@ -158,7 +164,8 @@ def _from_bank(subgraph: Subgraph, stored: StoredSubgraph) -> TunedSubgraph:
     return TunedSubgraph(
         subgraph=subgraph,
         outcome=RepoOutcome.RESERVED,
-        reason="in the bank",
+        reason="in the earlier result" if stored.is_base else "in the bank",
+        doubts=stored.doubts,
         strategy=stored.strategy,
         speedup=speedup,
         before_us=stored.cost_us * speedup if stored.cost_us and speedup else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from aoe.results.files import (
 from aoe.results.sgat import SgatReport, SubgraphResult
 from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.model_mode import ModelTuning, rounded, speed_members, trial_members
+from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary, reuse_to_json
 from aoe.tuning.sgat.assembly import ChosenForm
 from aoe.tuning.sgat.loop import TunedSubgraph
 
@@ -33,6 +35,7 @@ class SgatResult(ModelTuning[ChosenForm]):
         refused: Pieces that cannot be tuned by themselves: first node and reason.
         chosen: The graph for the modes that follow; None if the imported one stays.
         report: Contents of AOE's result file.
+        reuse: What was taken from an earlier result, None without one.
     """
 
     bank_file: Path
@@ -41,11 +44,30 @@ class SgatResult(ModelTuning[ChosenForm]):
     refused: tuple[tuple[str, str], ...]
     chosen: ChosenGraph | None
     report: SgatReport
+    reuse: ReuseSummary | None = None
 
     @property
     def used_ids(self) -> frozenset[str]:
         """Identities of the subgraphs that are in another form in the tuned model."""
         return frozenset(form.subgraph.graph_id for form in self.judgement.kept)
+
+
+def subgraph_reuse(base: str, subgraphs: Iterable[TunedSubgraph]) -> ReuseSummary:
+    """Return what became of the subgraphs of a model, against an earlier result."""
+    return ReuseSummary(base=base, parts=tuple(map(_reuse, subgraphs)))
+
+
+def _reuse(tuned: TunedSubgraph) -> Reuse:
+    kind = ReuseKind.RETUNED if "its record is stale" in tuned.reason else ReuseKind.NEW
+    if not tuned.trials and (tuned.strategy is not None or "earlier search" in tuned.reason):
+        kind = ReuseKind.REUSED
+    return Reuse(
+        key=tuned.subgraph.graph_id,
+        op_type="subgraph",
+        op_names=tuple(piece.op_names[-1] for piece in tuned.subgraph.places),
+        kind=kind,
+        reason="; ".join((tuned.reason, *tuned.doubts)),
+    )
 
 
 def subgraph_result(tuned: TunedSubgraph) -> SubgraphResult:
@@ -91,6 +113,7 @@ def sgat_summary(result: SgatResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 1),
         "baseline": "onnxruntime, all optimisations, same threads",
         **speed_members(result),
+        "reuse": reuse_to_json(result.reuse),
         "pairs": judgement.estimate.pairs,
         "performance_improvement": improvement_text(result.speedup),
         "improvement_percent": round(improvement_percent(result.speedup), 2),

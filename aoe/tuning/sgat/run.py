@@ -43,7 +43,12 @@ from aoe.tuning.policies import (
 from aoe.tuning.sgat.assembly import ChosenForm, SubgraphAssembly, write_parts
 from aoe.tuning.sgat.loop import SubgraphTools, TunedSubgraph, tune_subgraph
 from aoe.tuning.sgat.measuring import FormMeasurer
-from aoe.tuning.sgat.result import SgatResult, subgraph_result, write_subgraph_details
+from aoe.tuning.sgat.result import (
+    SgatResult,
+    subgraph_result,
+    subgraph_reuse,
+    write_subgraph_details,
+)
 from aoe.tuning.sgat.subgraphs import (
     FoundSubgraphs,
     Subgraph,
@@ -86,7 +91,12 @@ def run(context: TuneContext) -> SgatResult:
 
 
 def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
-    bank = SubgraphBank(bench.journal, anonymous=bench.settings.anonymous)
+    base = bench.base
+    bank = SubgraphBank(
+        bench.journal,
+        anonymous=bench.settings.anonymous,
+        base=base.bank if base is not None else None,
+    )
     graph = _graph(bench)
     found = _found(bench, graph)
     with closing(_assembly(bench, graph)) as assembly:
@@ -112,6 +122,7 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         bank_file=bank.file,
         places=bench.places,
         subgraphs=tuned,
+        reuse=subgraph_reuse(base.name, tuned) if base is not None else None,
         without_options=found.without_options,
         refused=found.refused,
         judgement=judgement,

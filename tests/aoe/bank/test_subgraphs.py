@@ -232,3 +232,38 @@ def test_record_of_another_library_version_is_doubted(tmp_path: Path) -> None:
     assert found is not None
     assert found.strategy is not None
     assert found.doubts == ("onnxruntime 1.23.0 -> 1.31.0: soft mismatch, to be checked again",)
+
+
+# ---- an earlier result ----
+
+
+def test_subgraph_of_an_earlier_result_is_found_and_taken_over(tmp_path: Path) -> None:
+    strategy = SubgraphStrategy(rewrites=(SPLIT,))
+    base = _bank(tmp_path / "base")
+    base.save("7", NODES, strategy, _note(Event.ADD))
+    base.note([("8", _note(Event.UNSATISFIED, 1.0, options=["a"]))])
+    bank = SubgraphBank(make_journal(tmp_path / "own"), base=Bank(tmp_path / "base"))
+    found = bank.find("7")
+    assert found is not None
+    assert (found.strategy, found.is_base) == (strategy, True)
+    assert bank.is_hopeless("8", ["a"])
+    for graph_id in ("7", "8", "9"):
+        bank.adopt(graph_id)
+        bank.adopt(graph_id)
+    alone = _bank(tmp_path / "own")
+    taken = alone.find("7")
+    assert taken is not None
+    assert (taken.strategy, taken.is_base, taken.doubts) == (strategy, False, ())
+    assert alone.is_hopeless("8", ["a"])
+    assert len([*Bank(tmp_path / "own").iter_provenance(alone.file)]) == 2
+
+
+def test_own_subgraph_goes_before_that_of_an_earlier_result(tmp_path: Path) -> None:
+    own = SubgraphStrategy(chunks=(4, 4))
+    _bank(tmp_path / "base").save("7", NODES, SubgraphStrategy(rewrites=(SPLIT,)), _note(Event.ADD))
+    _bank(tmp_path / "own").save("7", NODES, own, _note(Event.ADD))
+    bank = SubgraphBank(make_journal(tmp_path / "own"), base=Bank(tmp_path / "base"))
+    bank.adopt("7")
+    found = bank.find("7")
+    assert found is not None
+    assert (found.strategy, found.is_base) == (own, False)

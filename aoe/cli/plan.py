@@ -1,0 +1,86 @@
+"""`aoe plan`: what a tuning would do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aoe.cli.options import (
+    BaseResultOption,
+    InputShapeOption,
+    JsonFlag,
+    QuietFlag,
+    SocVersionOption,
+    WeightOption,
+    finish,
+)
+from aoe.errors import OptionError
+from aoe.settings import environment
+from aoe.tuning.mode import TuneContext, TuneSettings
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="Model file.")],
+    base_result: BaseResultOption = None,
+    framework: Annotated[
+        int,
+        typer.Option(
+            "--framework",
+            "-f",
+            help="Kind of the model: 0 = Caffe, 3 = TensorFlow, 5 = ONNX.",
+            metavar="N",
+        ),
+    ] = 5,
+    weight: WeightOption = None,
+    input_shape: InputShapeOption = None,
+    soc_version: SocVersionOption = None,
+    aicore_num: Annotated[
+        int | None,
+        typer.Option(
+            "--aicore_num",
+            min=1,
+            metavar="N",
+            help="Cores to tune for; default is all usable ones.",
+        ),
+    ] = None,
+    trials: Annotated[
+        int, typer.Option("--trials", min=1, metavar="N", help="Most candidates for one operator.")
+    ] = 24,
+    quiet: QuietFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what tuning a model would reuse, tune again, tune anew and drop."""
+    from aoe.cli.progress import shown_progress
+    from aoe.report.reuse.plan import PlanReport
+    from aoe.tuning.cases.given import given_cases
+    from aoe.tuning.planning.operators import plan_model
+
+    given = given_cases(input_shape or ())
+    if given["shape_cases"]:
+        raise OptionError(
+            "--input_shape", "one shape is planned at a time", got=given["shape_cases"][1]
+        )
+    settings = TuneSettings(
+        model=model,
+        framework=framework,
+        weight=weight,
+        **given,
+        soc_version=soc_version,
+        core_num=aicore_num,
+        trials=trials,
+        base_result=base_result,
+    )
+    with shown_progress(shown=not quiet and not as_json) as progress:
+        plan = plan_model(
+            TuneContext(
+                settings=settings,
+                env=environment(),
+                cwd=Path.cwd(),
+                progress=progress,
+                now=datetime.now(UTC),
+            )
+        )
+    finish(PlanReport(plan=plan), as_json=as_json)

@@ -1,0 +1,1 @@
+"""What a run takes from an earlier one, for people and as documents."""

@@ -1,0 +1,113 @@
+"""What becomes of each operator of a model that was tuned before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from aoe.bank.operators import OperatorBank
+from aoe.tuning.opat.lookup import Lookup
+from aoe.tuning.opat.operators import Operator
+from aoe.tuning.reuse.earlier import EarlierResult
+from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary, nearest_change
+
+
+class ReuseBook:
+    """What becomes of the operators of a run, as far as they have been looked up.
+
+    Args:
+        base: The earlier result; without one nothing is noted.
+    """
+
+    def __init__(self, base: EarlierResult | None) -> None:
+        self._base = base
+        self._parts: dict[str, Reuse] = {}
+
+    def add(self, bank: OperatorBank, operator: Operator, lookup: Lookup) -> None:
+        """Note what the banks say of an operator."""
+        if self._base is not None:
+            self._parts[operator.key] = reuse_of(operator, lookup, bank, self._base)
+
+    def summary(self) -> ReuseSummary | None:
+        """Return what became of all, those the model has no more included."""
+        if self._base is None:
+            return None
+        return summary_of(self._base, [*self._parts.values()])
+
+
+def reuse_of(operator: Operator, lookup: Lookup, bank: OperatorBank, base: EarlierResult) -> Reuse:
+    """Return what becomes of an operator, and why.
+
+    Args:
+        operator: Of the model.
+        lookup: What the banks say.
+        bank: Knows the earlier bank, too.
+        base: The earlier result.
+    """
+    kind, reason = _kind_of(operator, lookup, bank, base)
+    return Reuse(
+        key=operator.key,
+        op_type=operator.workload.op_type,
+        op_names=operator.op_names,
+        kind=kind,
+        reason=reason,
+    )
+
+
+def _kind_of(
+    operator: Operator, lookup: Lookup, bank: OperatorBank, base: EarlierResult
+) -> tuple[ReuseKind, str]:
+    if not lookup.tune:
+        doubts = lookup.stored.doubts if lookup.stored is not None else ()
+        return ReuseKind.REUSED, "; ".join((lookup.reason, *doubts))
+    workload = operator.workload
+    if lookup.stored is not None or lookup.flaw:
+        return ReuseKind.RETUNED, lookup.flaw or lookup.reason
+    known = bank.base_drift(workload)
+    if known is not None:
+        return ReuseKind.RETUNED, str(known) or "searched less, or noise decided then"
+    if operator.key in base.operators:
+        return ReuseKind.RETUNED, _other_target(bank, base)
+    others = [*bank.base_workloads(workload.op_type)]
+    others += [known.workload for known in base.operators.values()]
+    change = nearest_change(workload, others)
+    if change:
+        return ReuseKind.RETUNED, change
+    return ReuseKind.NEW, f"nothing like it in {base.name}"
+
+
+def _other_target(bank: OperatorBank, base: EarlierResult) -> str:
+    """Return why an operator of the earlier model is not even looked up."""
+    here = bank.soc_version
+    if base.soc_version not in ("", here):
+        return f"target {base.soc_version} -> {here}: made for another one"
+    if base.core_num not in (0, bank.core_num):
+        return f"core_num {base.core_num} -> {bank.core_num}: made for another number of threads"
+    return "not tuned then"
+
+
+def summary_of(
+    base: EarlierResult, parts: Sequence[Reuse], *, maybe: Iterable[str] = ()
+) -> ReuseSummary:
+    """Return what became of all operators, those the model has no more included.
+
+    Args:
+        base: The earlier result.
+        parts: The operators of the model.
+        maybe: Keys of those it may turn out to have.
+    """
+    still = {part.key for part in parts}.union(maybe)
+    return ReuseSummary(base=base.name, parts=(*parts, *_dropped(base, still)))
+
+
+def _dropped(base: EarlierResult, still: Collection[str]) -> list[Reuse]:
+    return [
+        Reuse(
+            key=known.key,
+            op_type=known.workload.op_type,
+            op_names=known.op_names,
+            kind=ReuseKind.DROPPED,
+            reason="not in the model any more",
+        )
+        for known in base.operators.values()
+        if known.key not in still
+    ]

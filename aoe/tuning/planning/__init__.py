@@ -1,0 +1,1 @@
+"""What runs would do, without doing it."""

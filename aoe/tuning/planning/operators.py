@@ -1,0 +1,127 @@
+"""What a run would tune, without tuning: the model is looked at, and the banks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from aoe.bank.operators import OperatorBank
+from aoe.folders.scratch import ScratchFolder
+from aoe.graph.regions import Region
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.roofline import MachineRates
+from aoe.tuning.mode import JobType, TuneContext
+from aoe.tuning.opat.agenda import Agenda
+from aoe.tuning.opat.lookup import Lookup, look_up
+from aoe.tuning.opat.operators import FoundOperators, Operator, find_operators, part_operators
+from aoe.tuning.opat.reuse import reuse_of, summary_of
+from aoe.tuning.opat.run import open_bank, precision_plan, profile_default
+from aoe.tuning.reuse.earlier import EarlierResult
+from aoe.tuning.reuse.kinds import ReuseSummary
+from aoe.tuning.workbench import Workbench, open_workbench
+
+_ANY_RATE = 1e12
+"""Of a machine nothing is limited by: all of an operator's time could be saved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningPlan:
+    """What a run of operator tuning would do.
+
+    Attributes:
+        model: Name of the model.
+        soc_version: Target.
+        core_num: Threads.
+        reuse: What would become of each operator.
+        shares: Part of the model's time by record key, between 0 and 1.
+        most_s: Seconds searching takes at most, where compiling and measuring are as quick as
+            they usually are.
+    """
+
+    model: str
+    soc_version: str
+    core_num: int
+    reuse: ReuseSummary
+    shares: Mapping[str, float]
+    most_s: float
+
+
+def plan_model(context: TuneContext) -> TuningPlan:
+    """Return what operator tuning of a model file would reuse, tune again, tune and drop.
+
+    The model is optimised and profiled once, as a run does; no candidate is compiled or measured,
+    and nothing is written.
+
+    Args:
+        context: As a mode is given; without an earlier result the bank stands for one.
+
+    Raises:
+        AoeError: bad input; see the subclasses.
+        AoebankError: a bank cannot be read.
+    """
+    with ScratchFolder("plan") as nowhere:
+        settings = replace(context.settings, output=nowhere, lookup_only=True)
+        with open_workbench(replace(context, settings=settings), JobType.OPAT) as bench:
+            return _planned(bench)
+
+
+def _planned(bench: Workbench) -> TuningPlan:
+    own = bench.journal.bank
+    base = bench.base or EarlierResult(name=str(own.root), bank=own)
+    bank = open_bank(bench, base)
+    graph, profile, _ = profile_default(bench)
+    plan = precision_plan(bench)
+    found = find_operators(graph, profile, plan)
+    look = partial(_looked_up, bank, bench)
+    lookups = {one.key: look(one) for one in found.fused}
+    apart = partial(part_operators, graph, profile, plan=plan)
+    left = apart(found, _lost(found, lookups))
+    lookups |= {one.key: look(one) for one in left.operators}
+    operators = (*found.fused, *left.operators)
+    parts = [reuse_of(one, lookups[one.key], bank, base) for one in operators]
+    # what fused operators leave, if they are not won, is only known then
+    every = apart(found, [region for one in found.fused for region in one.regions])
+    maybe = {one.key for one in every.operators}
+    tuned = [one for one in operators if lookups[one.key].tune]
+    return TuningPlan(
+        model=bench.model.name,
+        soc_version=bench.runner.target.soc_version,
+        core_num=bench.runner.target.core_num,
+        reuse=summary_of(base, parts, maybe=maybe),
+        shares={one.key: one.share for one in operators},
+        most_s=_most_s(bench, tuned, sum(profile.node_us.values())),
+    )
+
+
+def _looked_up(bank: OperatorBank, bench: Workbench, operator: Operator) -> Lookup:
+    settings = bench.settings
+    return look_up(
+        bank,
+        operator.workload,
+        repeat_tune=settings.repeat_tune,
+        trials=settings.trials,
+        flaw_of=lambda schedule: "",
+    )
+
+
+def _lost(found: FoundOperators, lookups: Mapping[str, Lookup]) -> list[Region]:
+    """Return the places for which the default is known to be better than any fused kernel."""
+    hoped = {
+        region.nodes
+        for one in found.fused
+        for region in one.regions
+        if lookups[one.key].tune or lookups[one.key].stored is not None
+    }
+    places = (region for one in found.fused for region in one.regions)
+    return [region for region in places if region.nodes not in hoped]
+
+
+def _most_s(bench: Workbench, operators: Sequence[Operator], model_us: float) -> float:
+    agenda = Agenda(
+        rates=MachineRates(multiply_adds_per_us=_ANY_RATE, bytes_per_us=_ANY_RATE),
+        target=KernelTarget.of(bench.runner.target),
+        model_us=model_us or 1.0,
+        trials=bench.settings.trials,
+    )
+    return sum(map(agenda.seconds, operators))

@@ -1,0 +1,1 @@
+"""What a run takes from an earlier one, and what it says about that."""

@@ -1,0 +1,242 @@
+"""What an earlier run has left, for a run that tunes only what changed: `--base_result`.
+
+It is a bank, or becomes one in a scratch folder: of a directory of results that is its bank, and
+what `op_tuning/` remembers besides; of a tuned model alone it is the records of its kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from aoe.bank.remembered import RememberedOperator, remembered_from_json
+from aoe.errors import OptionError
+from aoe.om.file import read_manifest
+from aoe.results.files import bank_of_results
+from aoe.workload import Workload, workload_from_json, workload_to_json
+from aoebank import Bank, Event, Provenance, make_unified_record, workload_key
+
+_DETAILS, _SUMMARY = "op_tuning", "summary.json"
+_LONG_AGO = "1970-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierOperator:
+    """An operator of the earlier model."""
+
+    key: str
+    op_names: tuple[str, ...]
+    workload: Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierResult:
+    """What an earlier run has left.
+
+    Attributes:
+        name: How a person wrote where it is.
+        bank: What it has learned.
+        operators: Of its model, by record key; none where it is a bank of any models.
+        soc_version: What it was tuned for, empty for a bank.
+        core_num: Threads it was tuned for, 0 for a bank.
+    """
+
+    name: str
+    bank: Bank
+    operators: Mapping[str, EarlierOperator] = field(default_factory=dict)
+    soc_version: str = ""
+    core_num: int = 0
+
+    @property
+    def is_of_one_model(self) -> bool:
+        """True if what is not in a model now has been in it then."""
+        return bool(self.operators)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Remembered:
+    operator: EarlierOperator
+    memory: RememberedOperator
+
+
+def open_earlier(place: Path, scratch: Path) -> EarlierResult:
+    """Return what is at a place: a directory of results, a tuned model, or the root of a bank.
+
+    Args:
+        place: What `--base_result` names.
+        scratch: Empty directory for a bank, if one has to be made.
+
+    Raises:
+        OptionError: there is nothing of the kind.
+        OfflineModelError: the tuned model cannot be read.
+        AoebankError: a bank cannot be read.
+    """
+    if place.is_file():
+        folder = place.parent
+        if _has_results(folder) and _read_json(folder / _SUMMARY).get("om") == place.name:
+            return replace(_of_results(folder, scratch), name=str(place))
+        return _of_model(place, scratch)
+    if _has_results(place):
+        return _of_results(place, scratch)
+    if place.is_dir() and next(Bank(place).iter_files(), None) is not None:
+        return EarlierResult(name=str(place), bank=Bank(place))
+    raise OptionError(
+        "--base_result",
+        "no earlier result",
+        got=str(place),
+        expected="a directory an --output named, a tuned model, or the root of a bank",
+    )
+
+
+def _has_results(folder: Path) -> bool:
+    return (folder / _DETAILS).is_dir() or bank_of_results(folder) is not None
+
+
+def _of_results(folder: Path, scratch: Path) -> EarlierResult:
+    own = bank_of_results(folder)
+    if own is not None:
+        shutil.copytree(own, scratch, dirs_exist_ok=True)
+    summary = _read_json(folder / _SUMMARY)
+    target, versions = _object(summary, "target"), _object(summary, "versions")
+    facts = {
+        **{
+            name: target[name]
+            for name in ("soc_version", "core_num", "cpu_model")
+            if name in target
+        },
+        **{name: versions[name] for name in ("onnxruntime", "halide") if name in versions},
+    }
+    soc_version, core_num = str(target.get("soc_version", "")), _whole(target.get("core_num"))
+    known = [*_details(folder / _DETAILS, facts)]
+    bank = Bank(scratch)
+    if soc_version and core_num:
+        _fill(bank, known, soc_version, core_num)
+    return EarlierResult(
+        name=str(folder),
+        bank=bank,
+        operators={one.operator.key: one.operator for one in known},
+        soc_version=soc_version,
+        core_num=core_num,
+    )
+
+
+def _of_model(file: Path, scratch: Path) -> EarlierResult:
+    manifest = read_manifest(file)
+    known = []
+    for kernel in manifest.kernels:
+        operator = _operator(kernel.record.get("workload"), kernel.op_names)
+        if operator is not None:
+            known.append(_Remembered(operator=operator, memory=remembered_from_json(kernel.record)))
+    bank = Bank(scratch)
+    _fill(bank, known, manifest.soc_version, manifest.core_num)
+    return EarlierResult(
+        name=str(file),
+        bank=bank,
+        operators={one.operator.key: one.operator for one in known},
+        soc_version=manifest.soc_version,
+        core_num=manifest.core_num,
+    )
+
+
+def _details(folder: Path, facts: Mapping[str, Any]) -> Iterator[_Remembered]:
+    """Yield what the details of a run tell of its operators; what makes no sense is left out."""
+    for file in sorted(folder.glob("*.json")):
+        members = _read_json(file, list)
+        for item in members:
+            names = item.get("op_names") if isinstance(item, dict) else None
+            if not isinstance(names, list):
+                continue
+            operator = _operator(item.get("workload"), map(str, names))
+            if operator is None:
+                continue
+            memory = remembered_from_json(item)
+            if "provenance" not in item:  # written before details had it
+                memory = _of_old_details(item, operator, facts)
+            yield _Remembered(operator=operator, memory=memory)
+
+
+def _operator(workload: Any, op_names: Iterable[str]) -> EarlierOperator | None:
+    try:
+        parsed = workload_from_json(workload)
+    except (ValueError, TypeError, AttributeError):
+        return None
+    key = workload_key(workload_to_json(parsed))
+    return EarlierOperator(key=key, op_names=tuple(op_names), workload=parsed)
+
+
+def _of_old_details(
+    item: Mapping[str, Any], operator: EarlierOperator, facts: Mapping[str, Any]
+) -> RememberedOperator:
+    """Return what details tell that have a strategy and trials, and no more."""
+    steps, speedup = item.get("strategy"), item.get("speedup")
+    if not isinstance(steps, list):
+        return RememberedOperator()
+    trials = item.get("trials")
+    tried = [
+        trial
+        for trial in (trials if isinstance(trials, list) else ())
+        if isinstance(trial, dict) and isinstance(trial.get("speedup"), int | float)
+    ]
+    best = max(tried, key=lambda trial: trial["speedup"], default={})
+    line = Provenance(
+        key=operator.key,
+        event=Event.ADD,
+        time=_LONG_AGO,
+        engine="aoe",
+        fingerprint=dict(facts),
+        op_names=operator.op_names,
+        speedup=speedup if isinstance(speedup, int | float) and speedup > 0 else None,
+    )
+    strategy = {
+        "engine": "aoe",
+        "version": 1,
+        "knobs": best.get("configuration", {}),
+        "steps": steps,
+    }
+    return RememberedOperator(strategy=strategy, lines=(line,))
+
+
+def _fill(bank: Bank, known: Iterable[_Remembered], soc_version: str, core_num: int) -> None:
+    """Put into a bank what it does not have."""
+    for one in known:
+        operator, memory = one.operator, one.memory
+        file = bank.unified_file(
+            soc_version=soc_version, core_num=core_num, op_type=operator.workload.op_type
+        )
+        if memory.strategy is not None and bank.find(file, operator.key) is None:
+            record = make_unified_record(
+                workload=workload_to_json(operator.workload),
+                strategy=memory.strategy,
+                cost_us=memory.cost_us,
+                origin="aoe",
+            )
+            record = replace(record, soc_version=soc_version, op_type=operator.workload.op_type)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            bank.put(file, [record])
+        lines = [line for line in memory.lines if line.key == operator.key]
+        old = [*bank.iter_provenance(file, operator.key)]
+        news = [line for line in lines if line not in old]
+        if news:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            bank.append_provenance(file, news)
+
+
+def _read_json(file: Path, kind: type = dict) -> Any:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        value = None
+    return value if isinstance(value, kind) else kind()
+
+
+def _object(members: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = members.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _whole(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0

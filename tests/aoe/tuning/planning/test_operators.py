@@ -1,0 +1,87 @@
+"""`aoe plan`: what a tuning would do, told before it is done, and nothing written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.engine.models import save_model
+from support.engine.scripted_runs import blocks_net, script_runs
+
+import aoe
+from aoe.cli.app import main
+from aoe.tuning.opat.result import OpatResult
+
+
+def _plan(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, object]:
+    monkeypatch.setattr("sys.argv", ["aoe", "plan", *words, "--json"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_plan_tells_what_the_run_then_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = script_runs(monkeypatch)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "bank"))
+    (tmp_path / "bank").mkdir()
+    first = save_model(blocks_net([3, 5]), tmp_path / "first.onnx")
+    second = save_model(blocks_net([3, 9], head="LogSoftmax"), tmp_path / "second.onnx")
+    aoe.tune(first, output=tmp_path / "out", bank=tmp_path / "first.bank")
+    before = sorted(tmp_path.rglob("*"))
+    runs.trials()
+    base = f"--base_result={tmp_path / 'out'}"
+    planned = _plan([str(second), base], capsys, monkeypatch)
+    assert runs.trials() == 0
+    assert sorted(tmp_path.rglob("*")) == before
+    tuned = aoe.tune(second, output=tmp_path / "new", base_result=tmp_path / "out")
+    reuse = json.loads((tmp_path / "new" / "summary.json").read_text())["reuse"]
+    assert planned["counts"] == reuse["counts"]
+    assert isinstance(planned["most_s"], float) and planned["most_s"] > 0
+    operators = planned["operators"]
+    assert isinstance(operators, list)
+    told = {one["key"]: (one["kind"], one["reason"]) for one in operators}
+    assert told == {one["key"]: (one["kind"], one["reason"]) for one in reuse["parts"]}
+    assert len(tuned.get(OpatResult).operators) <= len(told)
+
+
+def test_without_an_earlier_result_the_bank_stands_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script_runs(monkeypatch)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "bank"))
+    (tmp_path / "bank").mkdir()
+    model = save_model(blocks_net([3, 5]), tmp_path / "net.onnx")
+    planned = _plan([str(model)], capsys, monkeypatch)
+    operators = planned["operators"]
+    assert isinstance(operators, list)
+    assert {one["kind"] for one in operators} == {"new"}
+    aoe.tune(model, output=tmp_path / "out")
+    planned = _plan([str(model)], capsys, monkeypatch)
+    assert planned["counts"] == {"reused": len(operators), "retuned": 0, "new": 0, "dropped": 0}
+    assert planned["most_s"] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "net.onnx", "--input_shape=x:1,2", "--input_shape=x:2,2", "--json"],
+        ["--job_type=4", "--base_result=out", "--json", "--script=train.py"],
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["aoe", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "AOE001"

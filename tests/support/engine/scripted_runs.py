@@ -1,0 +1,98 @@
+"""Whole runs of operator tuning measured by a script: nothing is timed or compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from aoe.device.cpu.device import Cpu
+from aoe.ort.profile import ModelProfile
+from aoe.schedule import Schedule
+from aoe.testing.fakes import ScriptedRunner, always_twice_as_fast
+from aoe.tuning.opat import run as opat_run
+from support.engine.models import make_model
+
+_MODEL_US = 10_000.0
+
+
+@dataclass
+class ScriptedRuns:
+    """The runners of all runs since the script was set.
+
+    Attributes:
+        candidate: True speed-up of every candidate.
+        runners: One for each run, siblings left out.
+    """
+
+    candidate: Callable[[Schedule], float] = always_twice_as_fast
+    runners: list[ScriptedRunner] = field(default_factory=list)
+
+    def trials(self) -> int:
+        """Return how many times candidates were measured since the last call."""
+        asked = sum(len(runner.asked("measure_candidates")) for runner in self.runners)
+        self.runners.clear()
+        return asked
+
+    def __call__(self, device: Any, target: Any, *_: Any) -> ScriptedRunner:
+        """Stand in for `Runner`."""
+        runner = ScriptedRunner(
+            device=device,
+            target=target,
+            jitter=0.0005,
+            drift=0.0,
+            candidate=lambda schedule: self.candidate(schedule),
+            model=lambda baseline, tuned: 1.5,
+            results=lambda part: [np.ones(3, np.float32)],
+        )
+        self.runners.append(runner)
+        return runner
+
+
+def script_runs(monkeypatch: pytest.MonkeyPatch) -> ScriptedRuns:
+    """Let every run in this process be measured by a script."""
+    runs = ScriptedRuns()
+
+    def profiled(model: Any, *_: Any, **__: Any) -> ModelProfile:
+        proto = (
+            onnx.load(str(model), load_external_data=False) if isinstance(model, Path) else model
+        )
+        each_us = _MODEL_US / len(proto.graph.node)
+        return ModelProfile(
+            node_us={node.name: each_us for node in proto.graph.node}, model_us=_MODEL_US, runs=3
+        )
+
+    def build_library(device: Cpu, *_: object, file: Path, **__: object) -> None:
+        file.write_bytes(b"library")
+
+    monkeypatch.setattr("aoe.tuning.workbench.Runner", runs)
+    monkeypatch.setattr("aoe.tuning.workbench.check_toolchain", lambda *_: None)
+    monkeypatch.setattr(opat_run, "profile_model", profiled)
+    monkeypatch.setattr(Cpu, "build_library", build_library)
+    return runs
+
+
+def blocks_net(
+    sizes: Sequence[int], *, head: str = "Softmax", extents: tuple[int, int] = (32, 32)
+) -> onnx.ModelProto:
+    """Return a network of blocks that are operators of their own, and a head.
+
+    Args:
+        sizes: Of the LRN in each block: another size is another block.
+        head: Operator at the end, over the channels.
+        extents: Height and width of the image.
+    """
+    nodes, last = [], "x"
+    for number, size in enumerate(sizes):
+        nodes.append(
+            helper.make_node("LRN", [last], [f"n{number}"], name=f"lrn{number}", size=size)
+        )
+        last = f"n{number}"
+    nodes.append(helper.make_node(head, [last], ["y"], name="head", axis=1))
+    return make_model(nodes, {"x": (1, 24, *extents)}, ["y"])
