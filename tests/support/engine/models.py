@@ -293,3 +293,15 @@ def _value(name: str, types: Mapping[str, int], shape: Shape | None) -> onnx.Val
 
 def _normal(rng: np.random.Generator, *shape: int) -> Array:
     return (rng.standard_normal(shape) * 0.3).astype(np.float32)
+
+
+def separate_chains_net(count: int = 4) -> onnx.ModelProto:
+    """Return chains of different shapes beside each other: as many workloads, in any order."""
+    names = range(count)
+    nodes = [
+        helper.make_node(op_type, [source], [result], result)
+        for at in names
+        for op_type, source, result in (("Exp", f"x{at}", f"t{at}"), ("Tanh", f"t{at}", f"y{at}"))
+    ]
+    shapes: dict[str, Shape] = {f"x{at}": (1, 8 + at, 48, 48) for at in names}
+    return make_model(nodes, shapes, [f"y{at}" for at in names])

@@ -1,0 +1,112 @@
+"""Runs killed with -9 at random steps: the union of what they leave is what one run would find.
+
+Measurements are scripted, so it does not matter when a run is killed nor how fast the machine is.
+`AOE_KILLS=50 AOE_KILLS_SEED=7 pytest tests/aoe/test_killed_at_steps.py` kills more often, at other
+steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.engine.models import save_model, separate_chains_net
+
+import aoebank
+from aoebank import Bank, Event, Severity
+
+_TESTS = Path(__file__).resolve().parents[1]
+_SEED = int(os.environ.get("AOE_KILLS_SEED", "1"))
+_FEW, _MANY = int(os.environ.get("AOE_KILLS", "3")), 40
+_LIMIT_S = 300
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with a model, a bank, results and scratch files."""
+
+    root: Path
+
+    def run(self, last_step: int) -> int:
+        """Tune until a step, 0 for to the end; return the exit code."""
+        done = subprocess.run(
+            [sys.executable, "-m", "support.engine.killed_tuning", str(last_step)],
+            cwd=self.root,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, (str(_TESTS), *sys.path))),
+                "TMPDIR": str(self.root / "tmp"),
+                "XDG_CACHE_HOME": str(self.root / "cache"),
+                "AOE_LOCK_PATH": str(self.root / "locks"),
+            },
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+        )
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        return done.returncode
+
+    def keys(self) -> dict[str, list[str]]:
+        """Return the keys of the records by bank file, each as often as it is there."""
+        bank = Bank(self.root / "bank")
+        return {
+            file.name: sorted(record.key for record in bank.iter_records(file))
+            for file in bank.iter_files()
+        }
+
+    def events(self, event: Event) -> set[str]:
+        """Return the keys something was noted about."""
+        bank = Bank(self.root / "bank")
+        found = (e for file in bank.iter_files() for e in bank.iter_provenance(file))
+        return {entry.key for entry in found if entry.event is event}
+
+    def demand_sound(self, moment: str) -> None:
+        """Look at everything a killed run may have left."""
+        found = aoebank.validate([self.root / "bank"]).findings
+        errors = [one for one in found if one.severity is Severity.ERROR]
+        assert not errors, f"{moment}: {errors}"
+        for file in (self.root / "out").glob("aoe_result_opat_*.json"):
+            (section,) = json.loads(file.read_text())[1:] or [{"OPAT": None}]
+            assert set(section) == {"OPAT"}, moment
+
+
+def _make_place(root: Path) -> Place:
+    for folder in ("bank", "tmp"):
+        (root / folder).mkdir(parents=True)
+    save_model(separate_chains_net(), root / "net.onnx")
+    return Place(root)
+
+
+def _demand_union(place: Path, kills: int) -> None:
+    whole, killed = _make_place(place / "whole"), _make_place(place / "killed")
+    assert whole.run(0) == 0
+    steps = int((whole.root / "steps").read_text())
+    rng, known = random.Random(_SEED), set[str]()
+    for number in range(kills):
+        step = rng.randrange(1, steps + 1)
+        killed.run(step)
+        killed.demand_sound(f"kill {number} at step {step} of {steps}")
+        now = {key for keys in killed.keys().values() for key in keys}
+        assert known <= now, f"kill {number} at step {step} has lost a record"
+        known = now
+    assert killed.run(0) == 0
+    killed.demand_sound("at the end")
+    assert killed.keys() == whole.keys()
+    assert killed.events(Event.DROPPED) == whole.events(Event.DROPPED)
+    assert not [*(killed.root / "tmp").iterdir()], "scratch files of killed runs"
+
+
+def test_union_of_killed_runs_is_what_one_run_finds(tmp_path: Path) -> None:
+    _demand_union(tmp_path, _FEW)
+
+
+@pytest.mark.slow
+def test_union_of_many_killed_runs_is_what_one_run_finds(tmp_path: Path) -> None:
+    _demand_union(tmp_path, _MANY)

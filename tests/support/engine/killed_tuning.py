@@ -1,0 +1,75 @@
+"""A tuning with scripted measurements as a program that is killed at a step of its own.
+
+    python -m support.engine.killed_tuning STEP
+
+in a folder with `net.onnx` and `bank`. Steps are calls of the measuring process and changes of
+files below the folder. At the one of that number, from 1, the process ends as by kill -9; with 0 it
+runs to its end and writes how many there were into `steps`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import aoe
+import aoe.tuning.opat.assembly
+import aoe.tuning.workbench
+from aoe.testing.fakes import ScriptedRunner
+
+_CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.truncate")
+_WRITING = os.O_WRONLY | os.O_RDWR
+
+
+class Steps:
+    """Counts steps, and ends the process at one.
+
+    Args:
+        last: Number of that step, 0 for none.
+        root: Folder changes of files count in.
+    """
+
+    def __init__(self, last: int, root: Path) -> None:
+        self.count = 0
+        self._last = last
+        self._root = str(root)
+
+    def take(self) -> None:
+        """Count a step."""
+        self.count += 1
+        if self.count == self._last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Count changes of files: what the interpreter tells before it makes them."""
+        is_change = event in _CHANGES
+        if event == "open" and isinstance(arguments[2], int):
+            is_change = bool(arguments[2] & _WRITING)
+        if is_change and str(arguments[0]).startswith(self._root):
+            self.take()
+
+
+def main() -> None:
+    """Tune, up to the step the command line names."""
+    root = Path.cwd()
+    steps = Steps(int(sys.argv[1]), root)
+
+    class CountingRunner(ScriptedRunner):
+        def call(self, task: str, **arguments: Any) -> Any:
+            steps.take()
+            return super().call(task, **arguments)
+
+    # kernels win alone and lose together: nothing has to be compiled
+    aoe.tuning.workbench.Runner = lambda *_: CountingRunner(model=lambda *_: 0.9)  # type: ignore[assignment,misc]
+    aoe.tuning.opat.assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
+    sys.addaudithook(steps.audit)
+    aoe.tune(root / "net.onnx", bank=root / "bank", output=root / "out", trials=3)
+    if sys.argv[1] == "0":
+        (root / "steps").write_text(str(steps.count))
+
+
+if __name__ == "__main__":
+    main()
