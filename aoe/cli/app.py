@@ -21,8 +21,10 @@ from aoe.cli.options import (
     BatchSizesOption,
     CalibrationOption,
     ConfigOption,
+    CoresOption,
     DeviceOption,
     DynamicDimsOption,
+    FrameworkOption,
     ImageSizesOption,
     InputFiles,
     InputSets,
@@ -117,15 +119,7 @@ def tune(
         Path | None,
         typer.Option("--om", metavar="X.om", help="Tuned model: the model in it is tuned again."),
     ] = None,
-    framework: Annotated[
-        int,
-        typer.Option(
-            "--framework",
-            "-f",
-            help="Kind of the model: 0 = Caffe, 3 = TensorFlow, 5 = ONNX.",
-            metavar="N",
-        ),
-    ] = 5,
+    framework: FrameworkOption = 5,
     job_type: Annotated[
         str,
         typer.Option(
@@ -156,15 +150,7 @@ def tune(
     inputs: InputFiles = None,
     input_sets: InputSets = None,
     soc_version: SocVersionOption = None,
-    aicore_num: Annotated[
-        int | None,
-        typer.Option(
-            "--aicore_num",
-            min=1,
-            metavar="N",
-            help="Cores to tune for; default is all usable ones.",
-        ),
-    ] = None,
+    aicore_num: CoresOption = None,
     tuning_time_limit: Annotated[
         float | None,
         typer.Option(

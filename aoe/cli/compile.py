@@ -11,6 +11,7 @@ import typer
 from aoe.cli.options import (
     BatchSizesOption,
     DynamicDimsOption,
+    FrameworkOption,
     ImageSizesOption,
     InputFiles,
     InputSets,
@@ -37,12 +38,7 @@ def command(
     output: Annotated[
         Path, typer.Option("--output", metavar="NAME", help="The .om file; .om may be left out.")
     ],
-    framework: Annotated[
-        int,
-        typer.Option(
-            "--framework", "-f", help="Kind of the model: 0 = Caffe, 5 = ONNX.", metavar="N"
-        ),
-    ] = 5,
+    framework: FrameworkOption = 5,
     weight: WeightOption = None,
     input_shape: InputShapeOption = None,
     dynamic_batch_size: BatchSizesOption = None,

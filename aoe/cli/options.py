@@ -34,6 +34,24 @@ SeedOption = Annotated[
         help="Seed of random inputs and of the search.",
     ),
 ]
+FrameworkOption = Annotated[
+    int,
+    typer.Option(
+        "--framework",
+        "-f",
+        help="Kind of the model: 0 = Caffe, 3 = TensorFlow, 5 = ONNX.",
+        metavar="N",
+    ),
+]
+CoresOption = Annotated[
+    int | None,
+    typer.Option(
+        "--aicore_num",
+        min=1,
+        metavar="N",
+        help="Cores, a thread each; default is what an .om was tuned for, else all usable ones.",
+    ),
+]
 WeightOption = Annotated[
     Path | None,
     typer.Option("--weight", "-w", metavar="FILE", help="Weights of a Caffe model (caffemodel)."),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aoe.cli.options import (
+    CoresOption,
+    FrameworkOption,
     InputFiles,
     InputSets,
     JsonFlag,
@@ -37,15 +39,7 @@ def command(
             help="Instead of a model: two profiles written with --json, before and after.",
         ),
     ] = None,
-    framework: Annotated[
-        int,
-        typer.Option(
-            "--framework",
-            "-f",
-            help="Kind of the model: 0 = Caffe, 3 = TensorFlow, 5 = ONNX.",
-            metavar="N",
-        ),
-    ] = 5,
+    framework: FrameworkOption = 5,
     weight: WeightOption = None,
     input_shape: Annotated[
         str | None,
@@ -58,15 +52,7 @@ def command(
     custom_ops_library: OperatorsOption = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,
-    aicore_num: Annotated[
-        int | None,
-        typer.Option(
-            "--aicore_num",
-            min=1,
-            metavar="N",
-            help="Threads; default is what an .om was tuned for, else all usable cores.",
-        ),
-    ] = None,
+    aicore_num: CoresOption = None,
     runs: Annotated[
         int, typer.Option("--runs", min=1, metavar="N", help="Runs for each number of threads.")
     ] = 10,
