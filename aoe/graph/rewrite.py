@@ -191,7 +191,7 @@ class InlinedModel:
     """
 
     proto: onnx.ModelProto
-    parts: Mapping[str, range]
+    parts: Mapping[str, Sequence[int]]
 
 
 def inline_kernels(tuned: onnx.ModelProto) -> InlinedModel:
@@ -203,7 +203,7 @@ def inline_kernels(tuned: onnx.ModelProto) -> InlinedModel:
     proto = onnx.ModelProto()
     proto.CopyFrom(tuned)
     del proto.graph.node[:], proto.functions[:]
-    parts = {}
+    parts: dict[str, Sequence[int]] = {}
     taken = {node.name for node in tuned.graph.node}
     for node in tuned.graph.node:
         began = len(proto.graph.node)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx
 
 from aoe.graph.model_graph import ModelGraph, names_read
 from aoe.graph.origins import Origins
-from aoe.graph.rewrite import InlinedModel
+from aoe.graph.rewrite import KERNEL_DOMAIN, InlinedModel, computed_nodes
 from aoe.operators import Shape, is_reorder
 from aoe.ort.profile import ModelProfile
 from aoe.profiling.figures import OperatorProfile
@@ -46,6 +46,35 @@ def profile_operators(
     )
 
 
+def profile_tuning(
+    running: onnx.ModelProto,
+    graph: ModelGraph,
+    times: ModelProfile,
+    *,
+    imported: onnx.ModelProto,
+    peak: MachinePeak | None,
+) -> tuple[OperatorProfile, ...]:
+    """Return a profile of each node of a model that is tuned, or of what it was tuned from.
+
+    Kernels are known by the nodes they took the places of: no shape is inferred anew.
+
+    Args:
+        running: The graph that ran.
+        graph: The graph it was tuned from, which may be the same.
+        times: Of the nodes of `running`.
+        imported: The user's model.
+        peak: What the machine does at its best; None leaves rooflines out.
+    """
+    places = {node.name: at for at, node in enumerate(graph.nodes)}
+    parts: dict[str, tuple[int, ...]] = {}
+    for node in running.graph.node:
+        names = computed_nodes(node) if node.domain == KERNEL_DOMAIN else (node.name,)
+        parts[node.name] = tuple(places[name] for name in names if name in places)
+    origins = Origins(imported, graph.proto)
+    inlined = InlinedModel(proto=graph.proto, parts=parts)
+    return profile_operators(running, graph, inlined, times, origins=origins, peak=peak)
+
+
 class _Collection:
     def __init__(
         self,
@@ -66,7 +95,7 @@ class _Collection:
 
     def operator(self, node: onnx.NodeProto, makers: Mapping[str, str]) -> OperatorProfile:
         parts = self._parts[node.name]
-        work = graph_work(self._graph, parts)
+        work = graph_work(self._graph, parts) if parts else None
         least = self._least_time(work)
         fused = self._fused(parts)
         median_us = self._times.node_us[node.name]
@@ -98,7 +127,7 @@ class _Collection:
             return None
         return self._peak.least_time(work, model_bytes=self._model_bytes)
 
-    def _fused(self, parts: range) -> tuple[onnx.NodeProto, ...]:
+    def _fused(self, parts: Sequence[int]) -> tuple[onnx.NodeProto, ...]:
         """Return the nodes of the user's model, each once, in the order of the graph's nodes."""
         found = {
             id(origin): origin

@@ -13,6 +13,7 @@ from aoe.graph.regions import Refusal
 from aoe.graph.rewrite import kernel_node_name
 from aoe.operators.model_types import main_type, model_types
 from aoe.ort.profile import ModelProfile
+from aoe.profiling.figures import OperatorProfile
 from aoe.results.files import (
     RepoOutcome,
     finite_or_none,
@@ -34,7 +35,11 @@ from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
 from aoe.workload import Precision, workload_to_json
 
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
-_PROFILE_COLUMNS = ("node", "time_us", "share_percent", "measured_us")
+_PROFILE_COLUMNS = (
+    *("node", "time_us", "share_percent", "measured_us", "min_us", "op_names", "op_type"),
+    *("op_types", "input_shapes", "output_shapes", "dtype", "layout", "calls", "flops", "bytes"),
+    *("gflops_per_s", "gbytes_per_s", "roofline_us", "lost_us", "peak_percent", "bound"),
+)
 _LONGEST_NAME = 80
 """Characters of an operator type in a file name; file systems take 255 bytes."""
 _MOST_IMPROVED = 10
@@ -54,6 +59,7 @@ class OpatResult(ModelTuning[ChosenKernel]):
         allowed: What precision the run might use.
         reuse: What was taken from an earlier result, None without one.
         remembered: What the bank knows of each operator now, by its key.
+        figures: Of the nodes of the untuned and of the tuned model, see `aoe profile`.
     """
 
     operators: tuple[TunedOperator, ...]
@@ -64,6 +70,7 @@ class OpatResult(ModelTuning[ChosenKernel]):
     allowed: PrecisionSettings = KEEP_FLOAT32
     reuse: ReuseSummary | None = None
     remembered: Mapping[str, RememberedOperator] = field(default_factory=dict)
+    figures: tuple[tuple[OperatorProfile, ...], tuple[OperatorProfile, ...]] = ((), ())
 
     @property
     def precision(self) -> Precision:
@@ -93,8 +100,10 @@ def write_details(result: OpatResult) -> None:
             directory / "op_tuning" / name, [_operator_detail(tuned, result) for tuned in alike]
         )
     before, after = _measured(result)
-    _write_profile(directory / "profiling" / "before_tuning", result.profile, before)
-    _write_profile(directory / "profiling" / "after_tuning", result.tuned_profile, after)
+    profiling = directory / "profiling"
+    untuned, tuned = result.figures
+    _write_profile(profiling / "before_tuning", result.profile, before, untuned)
+    _write_profile(profiling / "after_tuning", result.tuned_profile, after, tuned)
     write_json(directory / "summary.json", summary(result))
 
 
@@ -246,16 +255,49 @@ def _measured(result: OpatResult) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def _write_profile(
-    directory: Path, profile: ModelProfile, measured_us: Mapping[str, float]
+    directory: Path,
+    profile: ModelProfile,
+    measured_us: Mapping[str, float],
+    figures: Sequence[OperatorProfile],
 ) -> None:
     total = sum(profile.node_us.values()) or 1.0
+    known = {operator.name: _figure_columns(operator) for operator in figures}
     rows = [
         {
             "node": name,
             "time_us": round(us, 3),
             "share_percent": round(us / total * 100, 3),
             "measured_us": rounded(measured_us.get(name)),
+            **known.get(name, {}),
         }
         for name, us in sorted(profile.node_us.items(), key=lambda item: -item[1])
     ]
     write_table(directory / "op_summary.csv", _PROFILE_COLUMNS, rows)
+
+
+def _figure_columns(operator: OperatorProfile) -> dict[str, Any]:
+    """Return the figures of `aoe profile` in columns; empty where there is none."""
+    share = operator.peak_share
+    return {
+        "min_us": rounded(operator.min_us),
+        "op_names": " ".join(operator.op_names),
+        "op_type": operator.op_type,
+        "op_types": " ".join(operator.op_types),
+        "input_shapes": " ".join(map(_extents, operator.input_shapes)),
+        "output_shapes": " ".join(map(_extents, operator.output_shapes)),
+        "dtype": operator.dtype,
+        "layout": operator.layout,
+        "calls": operator.calls,
+        "flops": operator.flops,
+        "bytes": operator.bytes,
+        "gflops_per_s": rounded(operator.gflops_per_s),
+        "gbytes_per_s": rounded(operator.gbytes_per_s),
+        "roofline_us": rounded(operator.roofline_us),
+        "lost_us": rounded(operator.lost_us),
+        "peak_percent": rounded(None if share is None else 100 * share),
+        "bound": operator.bound.value if operator.roofline_us is not None else None,
+    }
+
+
+def _extents(shape: tuple[int, ...] | None) -> str:
+    return "?" if shape is None else "x".join(map(str, shape)) or "scalar"

@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
 
+import onnx
+
 from aoe.bank.operators import OperatorBank
 from aoe.bank.remembered import remembered_to_json
 from aoe.device.compiler import required_features
@@ -26,9 +28,12 @@ from aoe.graph.reshapes import sink_reshapes
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FUSIBLE
 from aoe.kernels.roofline import MachineRates
-from aoe.om.file import KernelUse, Manifest, write_offline_model
+from aoe.om.file import MODEL, KernelUse, Manifest, write_offline_model
 from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
+from aoe.profiling.figures import OperatorProfile
+from aoe.profiling.operators import profile_tuning
+from aoe.profiling.probe import peak_of_rates
 from aoe.results.files import TuningResult
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.tuning.judging.judge import Judgement
@@ -82,7 +87,7 @@ def run(context: TuneContext) -> OpatResult:
 def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     bank, reuse = open_bank(bench, bench.base), ReuseBook(bench.base)
     graph, profile, profiling_s = profile_default(bench)
-    plan = precision_plan(bench)
+    plan, rates = precision_plan(bench), _rates(bench)
     found = find_operators(graph, profile, plan)
     report.update(baseline_ms=profile.model_us / 1e3)
     with (
@@ -96,7 +101,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         tuned = tune_found(
             found,
             take_apart=partial(part_operators, graph, profile, plan=plan),
-            agenda=_agenda(bench, profile, searching, crew),
+            agenda=_agenda(bench, profile, searching, crew, rates),
             tools=replace(
                 _tools(bench, bank, graph, searching, compilers),
                 tell_lookup=partial(reuse.add, bank),
@@ -106,6 +111,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         )
         judgement = judge_model(bench, bank, assembly, tuned.operators, costs)
         tuned_profile = _profile_tuned(bench, assembly, judgement, profile, costs)
+        figures = _both_figures(bench, graph, assembly, judgement, (profile, tuned_profile), rates)
     _write_model(bench, bank, assembly, judgement)
     result = OpatResult(
         model=model_facts(bench),
@@ -125,6 +131,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         report=_finished(report, judgement),
         seconds=bench.stopwatch.elapsed_s(),
         allowed=bench.settings.precision,
+        figures=figures,
     )
     write_details(result)
     return result
@@ -197,17 +204,23 @@ def _tools(
     )
 
 
-def _rates(bench: Workbench) -> MachineRates:
-    """Return what the machine can do; where nothing is searched, no order depends on it."""
+def _rates(bench: Workbench) -> MachineRates | None:
+    """Return what the machine can do, None where nothing is searched: no order depends on it."""
     if bench.settings.lookup_only:
-        return MachineRates(multiply_adds_per_us=1.0, bytes_per_us=1.0)
+        return None
     found: MachineRates = bench.runner.call("machine_rates", timeout_s=_RATES_TIMEOUT_S)
     return found
 
 
-def _agenda(bench: Workbench, profile: ModelProfile, searching: Stopwatch, crew: Crew) -> Agenda:
+def _agenda(
+    bench: Workbench,
+    profile: ModelProfile,
+    searching: Stopwatch,
+    crew: Crew,
+    rates: MachineRates | None,
+) -> Agenda:
     return Agenda(
-        rates=_rates(bench),
+        rates=rates or MachineRates(multiply_adds_per_us=1.0, bytes_per_us=1.0),
         target=KernelTarget.of(bench.runner.target),
         model_us=sum(profile.node_us.values()) or 1.0,
         trials=bench.settings.trials,
@@ -291,6 +304,40 @@ def _profile_tuned(
             inputs=bench.inputs,
             library=part.library,
         )
+
+
+def _both_figures(
+    bench: Workbench,
+    graph: ModelGraph,
+    assembly: Assembly,
+    judgement: Judgement[ChosenKernel],
+    times: tuple[ModelProfile, ModelProfile],
+    rates: MachineRates | None,
+) -> tuple[tuple[OperatorProfile, ...], tuple[OperatorProfile, ...]]:
+    """Return the figures of the nodes of the untuned model, and of those of the tuned one."""
+    before, after = times
+    figures = _figures(bench, graph, before, rates)
+    return figures, (_figures(bench, graph, after, rates, assembly) if judgement.kept else figures)
+
+
+def _figures(
+    bench: Workbench,
+    graph: ModelGraph,
+    times: ModelProfile,
+    rates: MachineRates | None,
+    assembly: Assembly | None = None,
+) -> tuple[OperatorProfile, ...]:
+    """Return what `aoe profile` says of each node, against the rates this run has measured.
+
+    Of the untuned model, or of the tuned one that `assembly` has written.
+    """
+    if not times.node_us:
+        return ()
+    peak = peak_of_rates(rates, bench.runner.target.core_num) if rates is not None else None
+    running = graph.proto
+    if assembly is not None:
+        running = onnx.load(str(assembly.directory / MODEL), load_external_data=False)
+    return profile_tuning(running, graph, times, imported=bench.model.proto, peak=peak)
 
 
 # ---- writing ----

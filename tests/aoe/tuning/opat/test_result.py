@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.profiles import make_operator_profile
 from support.engine.tuning import make_opat_result, make_tuned
 
 from aoe.tuning.opat.result import OpatResult, summary, write_details
@@ -102,6 +103,22 @@ def test_profile_has_the_figures_of_the_screen_beside_its_own(tmp_path: Path) ->
         measured = {row["node"]: row["measured_us"] for row in csv.DictReader(file)}
     (operator,) = _strict(tmp_path / "summary.json")["operators"]
     assert measured == {"a": str(operator["before_us"]), "b": ""}
+
+
+def test_profile_has_the_figures_of_aoe_profile(tmp_path: Path) -> None:
+    figures = (
+        make_operator_profile(
+            "a", median_us=30.0, roofline_us=6.0, op_names=("conv", "relu"), op_types=("C", "R")
+        ),
+    )
+    _written(tmp_path, replace(make_opat_result(), figures=(figures, ())))
+    with (tmp_path / "profiling" / "before_tuning" / "op_summary.csv").open() as file:
+        rows = {row["node"]: row for row in csv.DictReader(file)}
+    known = rows["a"]
+    assert (known["op_names"], known["output_shapes"]) == ("conv relu", "1x16x8x8")
+    assert (known["roofline_us"], known["lost_us"]) == ("6.0", "24.0")
+    assert (known["peak_percent"], known["bound"]) == ("20.0", "compute")
+    assert rows["b"]["op_names"] == ""
 
 
 def test_model_without_operators_is_reported_too(tmp_path: Path) -> None:
