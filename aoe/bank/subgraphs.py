@@ -204,6 +204,22 @@ class SubgraphBank:
             ],
         )
 
+    def measured(self) -> list[tuple[str, float]]:
+        """Return strategies in words that were measured in this environment, with speed-ups.
+
+        All subgraphs of all models the bank has seen; every trial, for whatever came of it.
+        """
+        here, found = self._here(), []
+        for entry in self._journal.bank.iter_provenance(self.file):
+            if any(entry.fingerprint.get(name) != value for name, value in here.items()):
+                continue
+            tried = entry.search.get("tried")
+            for trial in tried if isinstance(tried, list | tuple) else ():
+                match trial:
+                    case [str(strategy), int() | float() as speedup]:
+                        found.append((strategy, float(speedup)))
+        return found
+
     def is_hopeless(
         self, graph_id: str, options: Sequence[str], *, threshold: float = math.inf
     ) -> bool:

@@ -20,6 +20,7 @@ from aoe.measurement import (
 from aoe.results.files import OUT_OF_TIME, RepoOutcome
 from aoe.tuning.search.protocol import Trial
 from aoe.tuning.search.registry import make_search
+from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.measuring import FormMeasurer
 from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import DEFAULT, Subgraph, features_of
@@ -91,6 +92,7 @@ class SubgraphTools:
         repeat_tune: True to tune what the bank has.
         lookup_only: True to take what the bank has, and try nothing.
         out_of_time: True when no more is to be searched.
+        experience: Orders what is tried.
         tell_trial: Is told the subgraph, trials done, how many there may be, the best speed-up.
     """
 
@@ -105,6 +107,7 @@ class SubgraphTools:
     repeat_tune: bool = False
     lookup_only: bool = False
     out_of_time: Callable[[], bool] = lambda: False
+    experience: Experience = field(default_factory=Experience)
     tell_trial: Callable[[Subgraph, int, int, float | None], None] = field(
         default=lambda subgraph, done, budget, best: None
     )
@@ -188,7 +191,7 @@ class _Found:
 def _search(subgraph: Subgraph, tools: SubgraphTools, usable: StoredSubgraph | None) -> _Found:
     if tools.budget < 1:
         return _Found(trials=(), is_cut=True)
-    choices = strategy_space(subgraph)
+    choices = tools.experience.ordered(strategy_space(subgraph))
     measurer = tools.measurer(subgraph)
     search = make_search(tools.method, choices.space, budget=tools.budget, seed=tools.seed)
     known: dict[SubgraphStrategy, Measurement] = {}
@@ -289,6 +292,11 @@ def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> SubgraphNo
             "seed": tools.seed,
             "trials": len(found.trials),
             "options": list(subgraph.options),
+            "tried": [
+                [str(trial.strategy), round(trial.measurement.speedup, 4)]
+                for trial in found.trials
+                if trial.measurement.is_correct
+            ],
             "strategy": str(found.strategy or DEFAULT),
         },
     )

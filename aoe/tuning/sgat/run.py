@@ -41,6 +41,7 @@ from aoe.tuning.policies import (
     variant_policy,
 )
 from aoe.tuning.sgat.assembly import ChosenForm, SubgraphAssembly, write_parts
+from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.loop import SubgraphTools, TunedSubgraph, tune_subgraph
 from aoe.tuning.sgat.measuring import FormMeasurer
 from aoe.tuning.sgat.result import (
@@ -210,6 +211,7 @@ def _tools(
         repeat_tune=settings.repeat_tune and not settings.lookup_only,
         lookup_only=settings.lookup_only,
         out_of_time=searching.is_over,
+        experience=Experience.of(bank.measured()),
         tell_trial=tell,
     )
 

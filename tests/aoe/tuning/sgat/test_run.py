@@ -9,6 +9,7 @@ import contextlib
 import filecmp
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ import pytest
 from support.engine.subgraphs import NetworkBuilder, c2f_network
 
 import aoe
+from aoe.bank.journal import BankJournal
+from aoe.bank.subgraphs import SubgraphBank
 from aoe.errors import OptionError, RunError
 from aoe.execute.messages import ModelPart
 from aoe.graph.rewrites.registry import RULES
@@ -32,6 +35,7 @@ from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
+from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.result import SgatResult
 from aoe.tuning.sgat.subgraphs import work_of
 from aoebank import emit, validate
@@ -347,6 +351,43 @@ def test_most_work_comes_first_and_is_told_in_the_order_of_the_model(run: Run) -
     assert tried[0] is False
     starts = [tuned.subgraph.piece.nodes[0] for tuned in result.subgraphs]
     assert starts == sorted(starts)
+
+
+def test_every_trial_is_kept_to_learn_from(run: Run) -> None:
+    result = run.tune()
+    trials = [trial for tuned in result.subgraphs for trial in tuned.trials]
+    here = _fingerprint_of(result.bank_file)
+    learned = _bank(run, here).measured()
+    assert {words for words, _ in learned} == {str(trial.strategy) for trial in trials}
+    effects = Experience.of(learned).effects
+    assert effects["convolution-split@1"] > 0.05 > effects["mean-to-global-pool@1"]
+    assert _bank(run, {**here, "cpu_model": "another"}).measured() == []
+
+
+def _bank(run: Run, fingerprint: dict[str, Any]) -> SubgraphBank:
+    journal = BankJournal(
+        run.place / "bank",
+        fingerprint["soc_version"],
+        fingerprint=fingerprint,
+        model={"name": "other"},
+        engine_version="1",
+    )
+    return SubgraphBank(journal)
+
+
+def _fingerprint_of(bank_file: Path) -> dict[str, Any]:
+    (side_car,) = bank_file.parent.glob("*.provenance.jsonl")
+    found: dict[str, Any] = json.loads(side_car.read_text().splitlines()[0])["fingerprint"]
+    return found
+
+
+@pytest.mark.parametrize("odd", ["5", '[["a"]]', '[["a@1", "x"], [1, 2], null]', "null"])
+def test_side_car_somebody_has_edited_teaches_nothing_wrong(run: Run, odd: str) -> None:
+    first = run.tune()
+    (side_car,) = first.bank_file.parent.glob("*.provenance.jsonl")
+    text = re.sub(r'"tried": ?\[\[.*?\]\]', f'"tried": {odd}', side_car.read_text())
+    side_car.write_text(text)
+    assert run.tune(repeat_tune=True).used_ids == first.used_ids
 
 
 def test_batches_are_cut_unevenly_only_where_that_is_allowed(run: Run) -> None:
