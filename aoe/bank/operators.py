@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal, Note
 from aoe.bank.operator_record import (
@@ -17,7 +17,7 @@ from aoe.bank.operator_record import (
 )
 from aoe.bank.remembered import RememberedOperator
 from aoe.bank.sources import kernel_source
-from aoe.measurement import Measurement, SpeedupEstimate
+from aoe.bank.verdicts import OperatorVerdict, is_narrow, is_settled, note_of
 from aoe.schedule import Configuration, Schedule
 from aoe.workload import Precision, Workload, workload_to_json
 from aoebank import (
@@ -35,51 +35,6 @@ from aoebank import (
 
 _COMPARED = ("cpu_model", "onnxruntime", "halide", "core_num")
 """Parts of the fingerprint that must agree before an earlier verdict is believed."""
-SETTLED_HALF_WIDTH = 0.01
-"""Half-width of the interval, relative to its middle, up to which later runs believe a verdict that
-was a matter of time: what is judged are percents."""
-_MODEL_SPEEDUP = "model_speedup"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorVerdict:
-    """A note to be kept about one workload of one model.
-
-    Attributes:
-        event: What happened.
-        op_names: Nodes of the model.
-        estimate: Speed-up with its interval, if anything was measured.
-        measurement: The samples behind it.
-        search: Method, seed and trials.
-    """
-
-    event: Event
-    op_names: tuple[str, ...] = ()
-    estimate: SpeedupEstimate | None = None
-    measurement: Measurement | None = None
-    search: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of_model(
-        cls,
-        event: Event,
-        op_names: tuple[str, ...],
-        *,
-        reason: str,
-        estimate: SpeedupEstimate | None,
-    ) -> Self:
-        """Return what a whole model made of a kernel.
-
-        Args:
-            event: `kept` or `dropped`.
-            op_names: Nodes of the model.
-            reason: In words.
-            estimate: Speed-up of the model that decided, None if no time did: what computes
-                wrongly is out for good.
-        """
-        bounds = [round(bound, 4) for bound in (estimate.low, estimate.high)] if estimate else []
-        measured = {_MODEL_SPEEDUP: bounds} if bounds else {}
-        return cls(event=event, op_names=op_names, search={"reason": reason, **measured})
 
 
 class OperatorBank:
@@ -344,7 +299,7 @@ class OperatorBank:
         if self._has_other_source(last, workload.op_type):
             return False
         limit, low, high = last.search.get("limit"), last.speedup_low, last.speedup_high
-        if low is not None and high is not None and high > threshold and not _is_narrow(low, high):
+        if low is not None and high is not None and high > threshold and not is_narrow(low, high):
             return False
         return isinstance(limit, int) and limit >= trials
 
@@ -362,7 +317,7 @@ class OperatorBank:
             elif self._has_other_source(entry, workload.op_type):
                 continue
             elif entry.event in (Event.KEPT, Event.DROPPED) and self._is_own(entry):
-                verdict = entry.event if _is_settled(entry) else None
+                verdict = entry.event if is_settled(entry) else None
         return verdict
 
     def save(
@@ -392,7 +347,7 @@ class OperatorBank:
         by_file: dict[Path, list[Note]] = {}
         for workload, verdict in verdicts:
             source = self._source_of(workload.op_type)
-            note = _note(workload, verdict, {KERNEL_SOURCE: source} if source else {})
+            note = note_of(key_of(workload), verdict, {KERNEL_SOURCE: source} if source else {})
             by_file.setdefault(self.file(workload.op_type), []).append(note)
         for file, notes in by_file.items():
             self._journal.append(file, notes)
@@ -502,36 +457,3 @@ def key_of(workload: Workload) -> str:
 def _kind(workload: Workload) -> tuple[Precision, tuple[tuple[str, str], ...]]:
     """Return what workloads must share for the knobs of one to be a guess for the other."""
     return workload.precision, tuple((op.domain, op.op_type) for op in workload.operations)
-
-
-def _is_settled(verdict: Provenance) -> bool:
-    """True if what a model made of a kernel was no matter of noise.
-
-    The interval that decided is narrow, or lies further from 1, on the side of the verdict, than
-    it is wide.
-    """
-    match verdict.search.get(_MODEL_SPEEDUP):
-        case [float(low), float(high)] if 0 < low <= high:
-            beyond = low - 1 if verdict.event is Event.KEPT else 1 - high
-            return _is_narrow(low, high) or beyond > high - low
-        case None:
-            return isinstance(verdict.search.get("reason"), str)
-    return False
-
-
-def _is_narrow(low: float, high: float) -> bool:
-    return high - low <= SETTLED_HALF_WIDTH * (low + high)
-
-
-def _note(workload: Workload, verdict: OperatorVerdict, cluster: Mapping[str, Any]) -> Note:
-    measurement = verdict.measurement
-    return Note(
-        key=key_of(workload),
-        event=verdict.event,
-        op_names=verdict.op_names,
-        estimate=verdict.estimate,
-        baseline_us=measurement.baseline_us if measurement else (),
-        tuned_us=measurement.tuned_us if measurement else (),
-        cluster=cluster,
-        search=verdict.search,
-    )

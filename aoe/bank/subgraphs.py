@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal, Note
-from aoe.bank.operators import SETTLED_HALF_WIDTH
 from aoe.bank.sources import rule_source
 from aoe.bank.subgraph_record import (
     NodeFeature,
@@ -20,6 +19,7 @@ from aoe.bank.subgraph_record import (
     nanoseconds,
     strategy_of,
 )
+from aoe.bank.verdicts import SETTLED_HALF_WIDTH
 from aoe.measurement import Measurement, SpeedupEstimate
 from aoebank import Bank, Event, Provenance, RecordError, make_graph_record
 

@@ -17,8 +17,9 @@ from support.engine.tuning import (
     make_verdict,
 )
 
-from aoe.bank.operators import OperatorBank, OperatorVerdict, bank_root, key_of
+from aoe.bank.operators import OperatorBank, bank_root, key_of
 from aoe.bank.sources import kernel_source
+from aoe.bank.verdicts import OperatorVerdict
 from aoe.schedule import Configuration, Schedule
 from aoe.workload import Precision, Workload
 from aoebank import (

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from aoe.bank.journal import BankJournal
-from aoe.bank.operators import OperatorBank, OperatorVerdict, key_of
+from aoe.bank.operators import OperatorBank, key_of
+from aoe.bank.verdicts import OperatorVerdict
 from aoe.device.compiler import KernelSource, kernel_name
 from aoe.execute.accuracy import Deviation
 from aoe.execute.tasks import ModelComparison

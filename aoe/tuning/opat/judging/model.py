@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from aoe.bank.operators import OperatorBank, OperatorVerdict
+from aoe.bank.operators import OperatorBank
+from aoe.bank.verdicts import OperatorVerdict
 from aoe.device.compiler import KernelSource, kernel_name
 from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.judging.comparing import ModelComparer, TimeIsUpError

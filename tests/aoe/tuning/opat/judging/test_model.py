@@ -15,7 +15,8 @@ from support.engine.families import chain_workload
 from support.engine.judging import FakeAssembly, Machine
 from support.engine.tuning import guess_of, make_bank, make_operator
 
-from aoe.bank.operators import SETTLED_HALF_WIDTH, OperatorBank, key_of
+from aoe.bank.operators import OperatorBank, key_of
+from aoe.bank.verdicts import SETTLED_HALF_WIDTH
 from aoe.device.compiler import kernel_name
 from aoe.execute.messages import ModelPart
 from aoe.ort.inputs import MADE_UP
