@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aoe.bank.gradient_record import (
+from aoe.bank.journal import BankJournal, Note
+from aoe.bank.records.gradient import (
     GradientConditions,
     GradientVerdict,
     Miss,
@@ -18,7 +19,6 @@ from aoe.bank.gradient_record import (
     stored_gradients,
     usable_lists,
 )
-from aoe.bank.journal import BankJournal, Note
 from aoe.gradients.trace import GradientTrace
 from aoebank import Event, Provenance, Reader, Record, RecordError, resolve_bank
 

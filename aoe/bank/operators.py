@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal, Note
-from aoe.bank.operator_record import (
+from aoe.bank.records.operator import (
     StoredAnswer,
     strategy_of,
     strategy_to_json,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aoe.bank.journal import KERNEL_SOURCE, VERIFYING, BankJournal, Note
-from aoe.bank.operator_record import strategy_of, workload_of
+from aoe.bank.records.operator import strategy_of, workload_of
 from aoe.bank.sources import kernel_source
 from aoe.measurement import Measurement, SpeedupEstimate
 from aoe.schedule import Schedule

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import resources
 
-from aoe.bank.subgraph_record import strategy_of
+from aoe.bank.records.subgraph import strategy_of
 from aoebank import Record
 
 _KERNELS, _RULES = "kernels", "graph/rewrites"

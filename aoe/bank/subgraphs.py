@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal, Note
-from aoe.bank.sources import rule_source
-from aoe.bank.subgraph_record import (
+from aoe.bank.records.subgraph import (
     NodeFeature,
     SubgraphStrategy,
     cost_us_of,
@@ -19,6 +18,7 @@ from aoe.bank.subgraph_record import (
     nanoseconds,
     strategy_of,
 )
+from aoe.bank.sources import rule_source
 from aoe.bank.verdicts import SETTLED_HALF_WIDTH
 from aoe.measurement import Measurement, SpeedupEstimate
 from aoebank import Bank, Event, Provenance, RecordError, make_graph_record

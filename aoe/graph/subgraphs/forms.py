@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from aoe.bank.subgraph_record import AppliedRule, SubgraphStrategy
+from aoe.bank.records.subgraph import AppliedRule, SubgraphStrategy
 from aoe.graph.rewrites.apply import apply_edits
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
 from aoe.graph.subgraphs.chunks import in_chunks

@@ -13,8 +13,8 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from aoe.bank.gradient_record import GradientConditions, StoredGradients
 from aoe.bank.gradients import gradient_bank_folder
+from aoe.bank.records.gradient import GradientConditions, StoredGradients
 from aoe.errors import OptionError
 from aoe.gradients.cost import choose_cost
 from aoe.gradients.segmentation import Segmentation

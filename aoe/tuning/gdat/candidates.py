@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
-from aoe.bank.gradient_record import StoredGradients
+from aoe.bank.records.gradient import StoredGradients
 from aoe.gradients.choose import Origin, choose_candidates
 from aoe.gradients.cost import CostModel
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aoe.bank.gradient_record import GradientConditions
+from aoe.bank.records.gradient import GradientConditions
 from aoe.gradients.cost import CostModel, choose_cost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.training import Training

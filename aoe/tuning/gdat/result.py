@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoe.bank.gradient_record import GradientConditions
+from aoe.bank.records.gradient import GradientConditions
 from aoe.gradients.segmentation import Segmentation
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome

@@ -21,7 +21,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from aoe.bank.gradient_record import GradientConditions, GradientVerdict, StoredGradients
+from aoe.bank.records.gradient import GradientConditions, GradientVerdict, StoredGradients
 from aoe.errors import OptionError
 from aoe.gradients.cost import CostModel, choose_cost, described_cost
 from aoe.gradients.segmentation import Segmentation

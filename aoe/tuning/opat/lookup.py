@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aoe.bank.operator_record import StoredAnswer
 from aoe.bank.operators import OperatorBank
+from aoe.bank.records.operator import StoredAnswer
 from aoe.measurement import SpeedupEstimate, accepts
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from aoe.bank.operator_record import StoredAnswer
 from aoe.bank.operators import OperatorBank
+from aoe.bank.records.operator import StoredAnswer
 from aoe.bank.verdicts import OperatorVerdict
 from aoe.errors import RunError
 from aoe.execute.compiling import KernelCompilers

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from aoe.bank.subgraph_record import SubgraphStrategy
+from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.execute.messages import ModelPart
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.subgraphs.seams import InferTensors, join_seams

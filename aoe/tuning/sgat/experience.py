@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from aoe.bank.subgraph_record import SubgraphStrategy
+from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.schedule import Choice
 from aoe.tuning.sgat.space import StrategySpace
 

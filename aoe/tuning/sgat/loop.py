@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from aoe.bank.subgraph_record import SubgraphStrategy
+from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank, SubgraphNote
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.subgraphs.forms import form_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import onnx
 
-from aoe.bank.subgraph_record import SubgraphStrategy
+from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from aoe.bank.subgraph_record import SubgraphStrategy
+from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.bank.subgraphs import SubgraphBank, SubgraphNote
 from aoe.errors import OptionError
 from aoe.graph.model_graph import ModelGraph

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aoe.bank.subgraph_record import AppliedRule, SubgraphStrategy
+from aoe.bank.records.subgraph import AppliedRule, SubgraphStrategy
 from aoe.schedule import Choice, Knob, Space
 from aoe.tuning.sgat.subgraphs import Subgraph
 

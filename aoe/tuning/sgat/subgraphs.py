@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from aoe.bank.subgraph_record import AppliedRule, NodeFeature, SubgraphStrategy
+from aoe.bank.records.subgraph import AppliedRule, NodeFeature, SubgraphStrategy
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
 from aoe.graph.subgraphs.chunks import chunkings

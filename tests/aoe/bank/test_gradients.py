@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.gradients import hash_of, make_gradient_trace
 
-from aoe.bank.gradient_record import GradientVerdict, Miss, StoredGradients
 from aoe.bank.gradients import GradientBank, gradient_bank_folder
 from aoe.bank.journal import BankJournal
+from aoe.bank.records.gradient import GradientVerdict, Miss, StoredGradients
 from aoe.gradients.choose import Origin
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation, optimal
@@ -350,7 +350,7 @@ def test_full_disk_leaves_the_old_record(bank: GradientBank, request: Any) -> No
 WRITER = """
 import sys
 from pathlib import Path
-from aoe.bank.gradient_record import GradientVerdict
+from aoe.bank.records.gradient import GradientVerdict
 from aoe.bank.gradients import GradientBank
 from aoe.bank.journal import BankJournal
 from aoe.gradients.trace import make_trace

@@ -11,8 +11,7 @@ import pytest
 from support.engine.tuning import make_estimate, make_journal, make_measurement
 
 from aoe.bank import subgraphs
-from aoe.bank.sources import rule_source, source_of
-from aoe.bank.subgraph_record import (
+from aoe.bank.records.subgraph import (
     AppliedRule,
     NodeFeature,
     SubgraphStrategy,
@@ -20,6 +19,7 @@ from aoe.bank.subgraph_record import (
     group_to_json,
     strategy_of,
 )
+from aoe.bank.sources import rule_source, source_of
 from aoe.bank.subgraphs import SubgraphBank, SubgraphNote
 from aoebank import Bank, Event, Record, diff, make_graph_record, merge, validate
 

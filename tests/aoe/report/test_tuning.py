@@ -11,7 +11,7 @@ import pytest
 from support.engine.gradients import make_gdat_report
 from support.engine.tuning import make_opat_result, make_tuned
 
-from aoe.bank.gradient_record import GradientConditions
+from aoe.bank.records.gradient import GradientConditions
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
 from aoe.measurement.memory import ModelMemory

@@ -14,9 +14,9 @@ from networks import WIDTH
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from aoe.bank.gradient_record import GradientVerdict
 from aoe.bank.gradients import GradientBank
 from aoe.bank.journal import BankJournal
+from aoe.bank.records.gradient import GradientVerdict
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace

@@ -18,7 +18,7 @@ from support.engine.subgraphs import (
     results_of,
 )
 
-from aoe.bank.subgraph_record import AppliedRule, SubgraphStrategy
+from aoe.bank.records.subgraph import AppliedRule, SubgraphStrategy
 from aoe.device.cpu.device import Cpu
 from aoe.execute.accuracy import compare_model_results
 from aoe.graph.model_graph import TensorInfo

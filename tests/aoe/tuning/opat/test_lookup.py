@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, make_bank, make_estimate, make_verdict
 
-from aoe.bank.operator_record import StoredAnswer
 from aoe.bank.operators import OperatorBank
+from aoe.bank.records.operator import StoredAnswer
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
 from aoe.tuning.opat.lookup import ACCEPT_SPEEDUP, Lookup, look_up, settle

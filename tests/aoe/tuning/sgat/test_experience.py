@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from support.engine.subgraphs import NetworkBuilder, graph_of
 
-from aoe.bank.subgraph_record import AppliedRule, SubgraphStrategy
+from aoe.bank.records.subgraph import AppliedRule, SubgraphStrategy
 from aoe.graph.rewrites.registry import RULES
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.space import StrategySpace, strategy_space
