@@ -63,9 +63,13 @@ class LogProgress(LineProgress):
 
 
 class BarProgress:
-    """A bar that moves with every trial, on a terminal; on a narrow one it says less."""
+    """A bar that moves with every trial, on a terminal; on a narrow one it says less.
 
-    def __init__(self) -> None:
+    Args:
+        limit_s: Seconds the run may take, None for as many as it needs.
+    """
+
+    def __init__(self, limit_s: float | None = None) -> None:
         from rich.constrain import Constrain
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Display
@@ -81,6 +85,7 @@ class BarProgress:
                 yield Constrain(self.make_tasks_table(self.tasks), width)
 
         self._start = time.monotonic()
+        self._limit_s = limit_s
         self._planned_at = self._start
         self._total = 0
         self._done = 0
@@ -157,13 +162,18 @@ class BarProgress:
         return (", " if self._is_wide else " ").join(parts)
 
     def _end(self) -> str:
-        """Return the time so far, and what is left if the rest goes on like what is done."""
+        """Return the time so far, and what is left if the rest goes on like what is done.
+
+        What is left of the time limit is left, even if more could be done.
+        """
         task = self.display.tasks[0]
         now = time.monotonic()
         passed = _clock(now - self._start)
         if not self._total or task.completed <= 0 or task.total is None:
             return passed
         left_s = (now - self._planned_at) * (task.total - task.completed) / task.completed
+        if self._limit_s is not None:
+            left_s = min(left_s, max(0.0, self._limit_s - (now - self._start)))
         left = f"{_clock(left_s)} left"
         return f"{passed}, {left}" if self._is_wide else left
 
@@ -194,12 +204,15 @@ def _clock(seconds: float) -> str:
 
 
 @contextmanager
-def shown_progress(*, shown: bool, details: bool = False) -> Iterator[Progress]:
+def shown_progress(
+    *, shown: bool, details: bool = False, limit_s: float | None = None
+) -> Iterator[Progress]:
     """Give the progress display that fits standard error; a bar is made of escapes.
 
     Args:
         shown: False for warnings only.
         details: True for every detail, line by line.
+        limit_s: Seconds the run may take, None for as many as it needs.
     """
     if not shown:
         yield QuietProgress()
@@ -208,7 +221,7 @@ def shown_progress(*, shown: bool, details: bool = False) -> Iterator[Progress]:
     elif not sys.stderr.isatty() or not _takes_escapes(environment()):
         yield LineProgress()
     else:
-        bar = BarProgress()
+        bar = BarProgress(limit_s)
         with bar.display:
             yield bar
 

@@ -40,7 +40,8 @@ def run_tuning(
     from aoe.report.tuning import CasesReport, TuningReport, report_of
     from aoe.tuning.run import tune_with
 
-    with shown_progress(shown=shown and not as_json, details=details) as progress:
+    limit_s = settings.tuning_time_limit_s
+    with shown_progress(shown=shown and not as_json, details=details, limit_s=limit_s) as progress:
         tuned = tune_with(
             settings,
             env=environment() if env is None else env,

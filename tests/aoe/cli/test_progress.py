@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from aoe.cli.options import tells_all
-from aoe.cli.progress import shown_progress
+from aoe.cli.progress import BarProgress, shown_progress
 from aoe.errors import OptionError
 from aoe.tuning.progress import Progress
 
@@ -81,3 +81,18 @@ def test_terminal_gets_a_bar_with_what_is_done_above_it(
     assert "[1/2] conv1: 1.25x, add: better than the default" in text
     assert "warning: kernel left out" in text
     assert not found.out
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "left"), [(None, "5:00 left"), (200.0, "1:40 left"), (60.0, "0:00 left")]
+)
+def test_end_is_expected_within_the_time_limit(
+    monkeypatch: pytest.MonkeyPatch, limit_s: float | None, left: str
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("aoe.cli.progress.time.monotonic", lambda: now[0])
+    bar = BarProgress(limit_s)
+    bar.plan(3)  # and the judging
+    now[0] += 100
+    bar.operator("conv1", "1.25x, add")
+    assert left in bar._end()
