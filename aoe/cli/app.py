@@ -12,7 +12,7 @@ import typer
 from aoe.cli.cann import ascend_target, hand_over
 from aoe.cli.elsewhere import warnings_of, without_elsewhere
 from aoe.cli.errors import run_app
-from aoe.cli.gdat_command import run_script, split_script
+from aoe.cli.gdat_command import run_model, run_script, split_script
 from aoe.cli.help import EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.options import (
     AccuracyOption,
@@ -32,6 +32,7 @@ from aoe.cli.options import (
     JsonFlag,
     LogOption,
     LookupOnlyOption,
+    LossNameOption,
     MixListOption,
     NonhomoSplitFlag,
     OperatorsOption,
@@ -45,10 +46,12 @@ from aoe.cli.options import (
     StrictOption,
     WeightOption,
     WorkersOption,
+    WorldOption,
     finish,
     given_configuration,
     given_inputs,
     given_precision,
+    refuse_gradients,
     refuse_precision,
     tells_all,
 )
@@ -191,6 +194,8 @@ def tune(
             help="Training script for gradient tuning; all that follows is passed to it.",
         ),
     ] = None,
+    loss_name: LossNameOption = None,
+    world: WorldOption = None,
     script_argument: Annotated[
         list[str] | None, typer.Option("--script_argument", hidden=True)
     ] = None,
@@ -236,6 +241,21 @@ def tune(
                 got=base_result,
                 hint="leave it out: what the bank has is used",
             )
+        if model is not None and script is None:
+            run_model(
+                model,
+                configuration=found,
+                loss_name=loss_name,
+                shapes=input_shape or (),
+                world=world,
+                framework=framework,
+                weight=weight,
+                seed=seed,
+                output=output,
+                as_json=as_json,
+                shown=shown,
+            )
+            return
         run_script(
             script,
             script_argument or (),
@@ -246,6 +266,7 @@ def tune(
             shown=shown,
         )
         return
+    refuse_gradients(loss_name, world)
     if chosen is None:
         raise OptionError(
             "aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help"

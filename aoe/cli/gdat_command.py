@@ -1,9 +1,9 @@
-"""`aoe --job_type=4 --script TRAIN.py [arguments]`: tune the gradients of a training script."""
+"""`aoe --job_type=4`: tune the gradients of a training script, or of a model file with a loss."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -17,12 +17,16 @@ from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.errors import EngineNotInstalledError, OptionError
 from aoe.settings import environment
 from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.progress import Progress
+from aoebank import say
 
 if TYPE_CHECKING:
+    from aoe.gradients.training import TrainingProgram
     from aoe.tuning.configuration.resolving import RunConfiguration
 
 _OPTION = "--script"
 _PASSED = "--script_argument"
+_WORLD = 2
 
 
 def split_script(arguments: Sequence[str]) -> list[str]:
@@ -61,20 +65,102 @@ def run_script(
         typer.Exit: with the script's own exit code, if it is not 0.
     """
     script = _checked(script, configuration.job_types, model)
-    from aoe.report.tuning import TuningReport, report_of
     from aoe.torch.ddp.script_run import TrainingScript
+
+    _tune_program(
+        TrainingScript(path=script, arguments=tuple(arguments)),
+        configuration,
+        output=output,
+        progress=_progress(as_json=as_json, shown=shown),
+        as_json=as_json,
+    )
+
+
+def run_model(
+    model: Path,
+    *,
+    configuration: RunConfiguration,
+    loss_name: str | None,
+    shapes: Sequence[str],
+    world: int | None,
+    framework: int,
+    weight: Path | None,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+    shown: bool,
+) -> None:
+    """Tune the gradients of a model file in the processes of a group, which it starts if need be.
+
+    Raises:
+        OptionError: options that cannot be meant together.
+        EngineNotInstalledError: there is no PyTorch.
+        typer.Exit: with the exit code of the processes, in the one that started them.
+    """
+    _check_alone(configuration.job_types)
+    if len(shapes) > 1:
+        raise OptionError("--input_shape", "a model is trained for one shape", got=len(shapes))
+    _check_torch()
+    env = environment()
+    if "RANK" not in env:
+        raise typer.Exit(_run_group(world or _WORLD, env))
+    if world is not None and env.get("WORLD_SIZE") != str(world):
+        raise OptionError(
+            "--world", "the processes are started by torchrun", got=world, hint="leave it out"
+        )
+    from aoe.torch.model_files.model_run import TrainingModel
+
+    progress = _progress(as_json=as_json, shown=shown)
+    program = TrainingModel(
+        path=model,
+        loss_name=loss_name,
+        framework=framework,
+        weight=weight,
+        input_shape=shapes[0] if shapes else None,
+        seed=seed,
+        tell=progress.step,
+        env=env,
+    )
+    _tune_program(program, configuration, output=output, progress=progress, as_json=as_json)
+
+
+def _run_group(world: int, env: Mapping[str, str]) -> int:
+    """Run this command line in several processes; return the exit code."""
+    from aoe.device.registry import default_device
+    from aoe.torch.model_files.launching import run_group
+
+    cores = len(default_device().cores())
+    code, text = run_group(["-m", "aoe", *sys.argv[1:]], world, cores=cores, env=env)
+    for line in text.splitlines():
+        say(line)
+    return code
+
+
+def _progress(*, as_json: bool, shown: bool) -> Progress:
+    return LineProgress() if shown and not as_json else QuietProgress()
+
+
+def _tune_program(
+    program: TrainingProgram,
+    configuration: RunConfiguration,
+    *,
+    output: Path | None,
+    progress: Progress,
+    as_json: bool,
+) -> None:
+    """Run a program, print what came of it in the first process, end with its exit code."""
+    from aoe.report.tuning import TuningReport, report_of
     from aoe.tuning.configuration.resolving import configured
     from aoe.tuning.gdat.result import TunedGradients
     from aoe.tuning.run import tune_with
 
-    program = TrainingScript(path=script, arguments=tuple(arguments))
     settings = configured(TuneSettings(model=program, output=output), configuration)
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         found = tune_with(
             settings,
             env=environment(),
             cwd=Path.cwd(),
-            progress=LineProgress() if shown and not as_json else QuietProgress(),
+            progress=progress,
             now=datetime.now(UTC),
         )
     tuned = found.get(TunedGradients)
@@ -89,24 +175,35 @@ def _checked(script: Path | None, job_types: Sequence[JobType], model: Path | No
         raise OptionError(
             _OPTION, "a script is for gradient tuning", hint="aoe --job_type=4 --script TRAIN.py"
         )
-    if len(job_types) > 1 or model is not None:
-        raise OptionError(
-            "--job_type",
-            "gradient tuning needs a training script and runs alone",
-            hint="aoe --job_type=4 --script TRAIN.py",
-        )
+    _check_alone(job_types)
     if script is None:
         raise OptionError(
             _OPTION,
-            "gradient tuning needs a training script",
+            "gradient tuning needs a training script, or a model file with a loss",
             hint="torchrun --nproc-per-node=2 -m aoe --job_type=4 --script TRAIN.py",
         )
+    if model is not None:
+        raise OptionError(_OPTION, "given together with --model", got=script)
     if not script.is_file():
         raise OptionError(_OPTION, "no such file", got=script)
+    _check_torch()
+    return script
+
+
+def _check_alone(job_types: Sequence[JobType]) -> None:
+    if len(job_types) > 1:
+        raise OptionError(
+            "--job_type",
+            "gradient tuning runs alone",
+            got=",".join(job_types),
+            hint="aoe --job_type=4 --script TRAIN.py",
+        )
+
+
+def _check_torch() -> None:
     if find_spec("torch") is None:
         raise EngineNotInstalledError(
             "--job_type",
             "gradient tuning needs PyTorch, which is not installed",
             hint="python -m pip install 'aoebank[torch]'",
         )
-    return script

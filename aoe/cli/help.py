@@ -36,7 +36,14 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--aicore_num",
         "--device",
     ),
-    "What is tuned": ("--job_type", "--stage", "--Fnonhomo_split", "--script"),
+    "What is tuned": (
+        "--job_type",
+        "--stage",
+        "--Fnonhomo_split",
+        "--script",
+        "--loss_name",
+        "--world",
+    ),
     "Search": (
         "--tuning_time_limit",
         "--trials",

@@ -113,6 +113,23 @@ ShapesFromOption = Annotated[
         help='Log of shapes, a line each: "COUNT,name:1,3,224,224"; frequent ones first.',
     ),
 ]
+LossNameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--loss_name",
+        metavar="NAME",
+        help="Output of the model that is its loss, for gradient tuning of a model file.",
+    ),
+]
+WorldOption = Annotated[
+    int | None,
+    typer.Option(
+        "--world",
+        min=2,
+        metavar="N",
+        help="Processes a model file is trained in, started on this machine; default is 2.",
+    ),
+]
 SocVersionOption = Annotated[
     str | None,
     typer.Option("--soc_version", metavar="NAME", help="Target; default is this CPU."),
@@ -286,6 +303,18 @@ def given_precision(
 
         sets = read_input_sets(calibration, "--calibration")
     return parse_precision(mode, lists, strict=strict, accuracy=accuracy, calibration=sets)
+
+
+def refuse_gradients(loss_name: str | None, world: int | None) -> None:
+    """Refuse options of gradient tuning in a run of another mode."""
+    for option, value in (("--loss_name", loss_name), ("--world", world)):
+        if value is not None:
+            raise OptionError(
+                option,
+                "it is for gradient tuning of a model file",
+                got=value,
+                hint="aoe --job_type=4 --model=M.onnx --loss_name=NAME",
+            )
 
 
 def refuse_precision(precision: PrecisionSettings) -> None:

@@ -166,7 +166,7 @@ class ModelInputs:
 
     def check(self, proto: onnx.ModelProto) -> None:
         """Compare all sets with the inputs of a model before anything is run; see `InputSet`."""
-        specs = _specs_of_proto(proto)
+        specs = specs_of_proto(proto)
         for given in self.sets:
             given.check(specs)
 
@@ -354,7 +354,7 @@ def _saved(name: str, value: Any, file: Path) -> ArrayFile:
     return ArrayFile(path=file)
 
 
-def _specs_of_proto(proto: onnx.ModelProto) -> list[InputSpec]:
+def specs_of_proto(proto: onnx.ModelProto) -> list[InputSpec]:
     """Return the inputs of a model file as its session will show them."""
     from onnx import TensorProto
 

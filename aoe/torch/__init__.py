@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from aoe.torch.collecting.collect import set_aoe
     from aoe.torch.ddp.gradients import apply_gradient_strategy, tune_gradients
     from aoe.torch.ddp.script_run import TrainingScript
+    from aoe.torch.model_files.model_run import TrainingModel
     from aoe.torch.modules.compiled import fallbacks
     from aoe.torch.modules.optimization import optimize
     from aoe.torch.process_options import set_option
 
 __all__ = [
+    "TrainingModel",
     "TrainingScript",
     "apply_gradient_strategy",
     "fallbacks",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "TrainingModel": "model_files.model_run",
     "TrainingScript": "ddp.script_run",
     "apply_gradient_strategy": "ddp.gradients",
     "fallbacks": "modules.compiled",

@@ -56,7 +56,7 @@ def test_what_follows_the_script_is_the_script_s(arguments: list[str], split: li
         (["--job_type=3"], "needs a training script"),
         (["--job_type=gdat"], "torchrun --nproc-per-node=2"),
         (["--job_type=2,4", "--script=t.py"], "runs alone"),
-        (["--job_type=4", "--model=m.onnx", "--script=t.py"], "runs alone"),
+        (["--job_type=4", "--model=m.onnx", "--script=t.py"], "given together with --model"),
         (["--script=t.py"], "a script is for gradient tuning"),
         (["--job_type=4", "--script=not_there.py"], "no such file"),
         (["--job_type=4", "--script=."], "no such file"),

@@ -1,0 +1,1 @@
+"""Gradient tuning of a model file: what trains it, and the processes it is trained in."""

@@ -1,0 +1,84 @@
+"""`aoe --job_type=4 --model`: two real processes, and what is refused before any of them trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import onnx  # noqa: E402
+from support.ddp.loss_models import make_loss_model  # noqa: E402
+
+from aoe.errors import AoeError, ModelImportError, OptionError  # noqa: E402
+from aoe.torch.model_files.model_run import TrainingModel  # noqa: E402
+
+SHAPES = "input:6,8;label:6"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return the file of a model with a loss."""
+    onnx.save(make_loss_model(), tmp_path / "net.onnx")
+    return tmp_path / "net.onnx"
+
+
+def refused(**options: Any) -> AoeError:
+    """Return the error a run of a model ends with before it trains."""
+
+    def tune(training: Any) -> Any:
+        raise AssertionError("it trains")
+
+    with pytest.raises(AoeError) as got:
+        TrainingModel(**options).run(tune)
+    return got.value
+
+
+def test_loss_the_model_does_not_have_is_named_with_those_it_has(model: Path) -> None:
+    error = refused(path=model, loss_name="lost", input_shape=SHAPES)
+    assert isinstance(error, OptionError)
+    assert "no output of the model is called so (got lost, expected loss or scores)" in str(error)
+
+
+def test_one_of_several_outputs_has_to_be_the_loss(model: Path) -> None:
+    error = refused(path=model, input_shape=SHAPES)
+    assert "several outputs" in str(error) and error.hint == "--loss_name=loss"
+
+
+def test_open_shapes_are_asked_for(model: Path) -> None:
+    error = refused(path=model, loss_name="loss")
+    assert isinstance(error, ModelImportError) and "input" in str(error)
+
+
+def test_loss_no_parameter_has_a_part_in_is_refused(model: Path) -> None:
+    pytest.importorskip("onnx2torch", exc_type=ImportError)
+    proto = onnx.load(model)
+    proto.graph.node.append(onnx.helper.make_node("ArgMax", ["scores"], ["best"], axis=1))
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("best", 7, ["n", 1]))
+    onnx.save(proto, model)
+    error = refused(path=model, loss_name="best", input_shape=SHAPES)
+    assert isinstance(error, ModelImportError) and "trained" in str(error)
+
+
+def test_two_processes_train_it_and_the_bank_knows_it(model: Path) -> None:
+    pytest.importorskip("onnx2torch", exc_type=ImportError)
+    command = [
+        *(sys.executable, "-m", "aoe", "--job_type=4", f"--model={model}", "--loss_name=loss"),
+        *(f"--input_shape={SHAPES}", "--output=out", "--tuning_time_limit=0", "--json"),
+    ]
+    folder = model.parent
+    env = {**os.environ, "TUNE_BANK_PATH": str(folder), "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=env, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    report = json.loads((folder / document["result_file"]).read_text())
+    assert document["schema"] == "aoe.gdat/1" and document["steps"] > 0
+    assert '"world_size": 2' in json.dumps(report) and "net" in json.dumps(report)

@@ -1,0 +1,49 @@
+"""ONNX models that end in a loss, as an exporter writes them for training."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+WIDTHS = (8, 16, 4)
+
+
+def make_loss_model(
+    *, names: tuple[str, str] = ("first", "last"), opset: int = 17
+) -> onnx.ModelProto:
+    """Return two linear layers and cross entropy; outputs `loss` and `scores`.
+
+    Args:
+        names: Of the layers.
+        opset: Of the operators.
+    """
+    first, last = names
+    rng = np.random.default_rng(0)
+    arrays = {
+        f"{first}.weight": rng.standard_normal(WIDTHS[1::-1]),
+        f"{first}.bias": rng.standard_normal(WIDTHS[1]),
+        f"{last}.weight": rng.standard_normal((WIDTHS[1], WIDTHS[2])),
+        f"{last}.scale": rng.standard_normal(WIDTHS[2]),
+    }
+    nodes = [
+        helper.make_node("Gemm", ["input", f"{first}.weight", f"{first}.bias"], ["a"], transB=1),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", f"{last}.weight"], ["c"]),
+        helper.make_node("Mul", ["c", f"{last}.scale"], ["scores"]),
+        helper.make_node("SoftmaxCrossEntropyLoss", ["scores", "label"], ["loss"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [
+            helper.make_tensor_value_info("input", TensorProto.FLOAT, ["n", WIDTHS[0]]),
+            helper.make_tensor_value_info("label", TensorProto.INT64, ["n"]),
+        ],
+        [
+            helper.make_tensor_value_info("loss", TensorProto.FLOAT, []),
+            helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", WIDTHS[2]]),
+        ],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in arrays.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
