@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aoebank.cli.options import AsJson, finish
+from aoebank.cli.options import AsJson, BankPaths, finish
 from aoebank.cli.version_options import DryRun
 
 
 def command(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="BANK...", help="Bank files or trees.")],
+    paths: BankPaths,
     op: Annotated[
         str, typer.Option("--op", metavar="OP_TYPE", help="Records of this operator type.")
     ],

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aoebank.cli.options import AsJson, finish
+from aoebank.cli.options import AsJson, BankPaths, finish
 
 
 def command(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="BANK...", help="Bank files or trees.")],
+    paths: BankPaths,
     check: Annotated[
         bool,
         typer.Option("--check", help="Write nothing; exit with 1 if a file is not in this form."),

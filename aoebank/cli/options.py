@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -25,6 +26,19 @@ BankSides: TypeAlias = Annotated[
         metavar="[BANK]...",
         help="Bank files or trees, git:REV or snapshot:REF.",
         show_default=False,
+    ),
+]
+
+BankPaths: TypeAlias = Annotated[
+    list[Path], typer.Argument(metavar="BANK...", help="Bank files or trees.")
+]
+BuiltIn: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--built-in",
+        metavar="DIR",
+        show_default=False,
+        help="Built-in bank to compare times with; default $ASCEND_OPP_PATH.",
     ),
 ]
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from aoebank.cli.options import AsJson, finish
+from aoebank.cli.options import AsJson, BankPaths, BuiltIn, finish
 from aoebank.cli.version_options import DryRun
 
 
 def command(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="BANK...", help="Bank files or trees.")],
+    paths: BankPaths,
     shadowed: Annotated[
         bool,
         typer.Option("--shadowed", help="Records whose key comes again, where readers look first."),
@@ -34,15 +34,7 @@ def command(
             help="Records no look-up in these logs has found, as `aoebank hits` reads them.",
         ),
     ] = None,
-    built_in: Annotated[
-        Path | None,
-        typer.Option(
-            "--built-in",
-            metavar="DIR",
-            show_default=False,
-            help="Built-in bank to compare times with; default $ASCEND_OPP_PATH.",
-        ),
-    ] = None,
+    built_in: BuiltIn = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:

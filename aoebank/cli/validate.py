@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aoebank.cli.options import AsJson, finish
+from aoebank.cli.options import AsJson, BuiltIn, finish
 from aoebank.errors import UsageError
 from aoebank.model.codes import FixClass, Severity
 from aoebank.report.output import OutputFormat, say, write_error, write_text
@@ -51,15 +50,7 @@ def command(
             help="Leave these out; of --select and --ignore the longer one decides.",
         ),
     ] = None,
-    built_in: Annotated[
-        Path | None,
-        typer.Option(
-            "--built-in",
-            metavar="DIR",
-            show_default=False,
-            help="Built-in bank to compare times with; default $ASCEND_OPP_PATH.",
-        ),
-    ] = None,
+    built_in: BuiltIn = None,
     baseline: Annotated[
         str | None,
         typer.Option(
