@@ -24,9 +24,13 @@ from aoe.torch.model_files.losses import register_losses
 
 _OPSET = 17
 """Newest opset of which `onnx2torch` knows most operators."""
+_LATER_RESULTS = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
+"""Operators with results behind the first one that exporters list and nobody reads."""
 _CONTAINER = "initializers"
 """Where `onnx2torch` keeps weights that belong to no module of its own."""
 _GRAPH = "_graph"
+_FOLDED = "_bias"
+"""Ending of what torch's exporter makes of a batch normalisation behind `conv.weight`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +118,13 @@ def _readable(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
         for tensor in proto.graph.initializer
         if tensor.data_type == onnx.TensorProto.INT64 and numpy_helper.to_array(tensor).all()
     }
+    read = {name for node in proto.graph.node for name in node.input}
+    read |= {value.name for value in proto.graph.output}
     for node in readable.graph.node:
+        if node.op_type in _LATER_RESULTS:  # onnx2torch takes one result of these for several
+            while len(node.output) > 1 and node.output[-1] not in read:
+                node.output.pop()
         if node.op_type == "BatchNormalization":  # which it is in training is the module's business
-            del node.output[1:]
             kept = [one for one in node.attribute if one.name != "training_mode"]
             del node.attribute[:]
             node.attribute.extend(kept)
@@ -146,12 +154,20 @@ def _place_of_loss(proto: onnx.ModelProto) -> int:
 
 
 def _is_weight(tensor: onnx.TensorProto) -> bool:
-    """Return whether an initializer can be a parameter: a scalar is taken for a constant."""
+    """Return whether an initializer can be a parameter.
+
+    A scalar is taken for a constant, and a single number too that an exporter has named.
+    """
     kinds = (
         *(onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE),
         *(onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16),
     )
-    return tensor.data_type in kinds and len(tensor.dims) > 0
+    is_number = all(extent == 1 for extent in tensor.dims)
+    return (
+        tensor.data_type in kinds
+        and len(tensor.dims) > 0
+        and not (is_number and not _is_of_module(tensor.name))
+    )
 
 
 class _Weights:
@@ -209,7 +225,11 @@ class _Weights:
                 f"{self._shared[0]} is read in several places: it may stand for several "
                 "parameters that were equal when the model was exported"
             )
-        foreign = [name for name in self._found if not _is_of_module(name)]
+        foreign = [
+            name
+            for name in self._found
+            if not _is_of_module(name) or name.removesuffix(_FOLDED) in self._found.keys() - {name}
+        ]
         if foreign:
             return f"{foreign[0]} is no parameter of a module: the exporter made it of some"
         return ""

@@ -88,6 +88,35 @@ def test_weight_that_is_read_twice_is_one_parameter_and_a_doubt() -> None:
     assert [name for name, _ in found.module.named_parameters()] == NAMES
 
 
+def test_batch_normalisation_an_exporter_folded_is_a_doubt() -> None:
+    proto = make_loss_model()
+    proto.graph.initializer[1].name = proto.graph.node[0].input[2] = "first.weight_bias"
+    assert "first.weight_bias is no parameter" in converted(proto).doubt
+
+
+def test_number_an_exporter_named_is_a_constant() -> None:
+    proto = make_loss_model()
+    proto.graph.initializer.append(numpy_helper.from_array(torch.ones(1).numpy(), "val_7"))
+    proto.graph.node[4].input[0] = "more"
+    proto.graph.node.insert(4, helper.make_node("Mul", ["scores", "val_7"], ["more"]))
+    found = converted(proto)
+    assert not found.doubt
+    assert [name for name, _ in found.module.named_parameters()] == NAMES
+
+
+def test_dropout_with_a_mask_keeps_the_batch() -> None:
+    proto = make_loss_model()
+    ratio, training = torch.tensor(0.0).numpy(), torch.tensor(True).numpy()
+    proto.graph.initializer.append(numpy_helper.from_array(ratio, "ratio"))
+    proto.graph.initializer.append(numpy_helper.from_array(training, "training"))
+    node = helper.make_node("Dropout", ["scores", "ratio", "training"], ["kept", "mask"])
+    proto.graph.node.insert(4, node)
+    proto.graph.node[5].input[0] = "kept"
+    given = torch.randn(3, WIDTHS[0]), torch.tensor([0, 1, 2])
+    plain = converted(make_loss_model()).module.train()(*given)
+    torch.testing.assert_close(converted(proto).module.train()(*given), plain)
+
+
 def test_batch_normalisation_of_a_training_export_is_trained() -> None:
     proto = make_loss_model()
     ones = torch.ones(WIDTHS[2]).numpy()
