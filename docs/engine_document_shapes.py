@@ -137,6 +137,44 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         ],
         "passed_over": [{"file": "text", "key": "text", "reason": "text"}],
     },
+    "aoe.advise/1": {
+        "model": "text",
+        "soc_version": "text",
+        "cpu_model": "text",
+        "threads": "count",
+        "model_us": "number",
+        "operators_us": "number",
+        "lost_us": "number",
+        "low_performers": [
+            {
+                "name": "text",
+                "op_names": ["text"],
+                "kind": "text",
+                "median_us": "number",
+                "lost_us": ("number", None),
+                "causes": [{"cause": "text", "detail": "text"}],
+            }
+        ],
+        "actions": [
+            {
+                "action": "text",
+                "what": "text",
+                "op_names": ["text"],
+                "needs_retraining": "flag",
+                "about_us": "number",
+                "verdict": "text",
+                "speedup": ("number", None),
+                "speedup_low": ("number", None),
+                "speedup_high": ("number", None),
+                "pairs": "count",
+                "reason": "text",
+            }
+        ],
+        "not_tried": ["text"],
+        "of_untuned": "flag",
+        "worth_tuning": ["text"],
+        "written": ["text"],
+    },
     "aoe.profile/1": {
         **_PROFILE,
         "written": ["text"],

@@ -40,8 +40,8 @@ LAYERS = {
         *("cli", "api", "report", "ops", "storage", "formats", "model", "processes", "errors"),
     ),
     "aoe": (
-        *("cli", "report", "torch", "tensorflow", "online", "tuning", "profiling", "entry"),
-        *("om", "execute", "device", "ort"),
+        *("cli", "report", "torch", "tensorflow", "online", "advice", "tuning", "profiling"),
+        *("entry", "om", "execute", "device", "ort"),
         *("graph", "kernels", "bank", "results", "gradients", "settings", "target", "operators"),
         *("workload", "schedule", "measurement", "folders", "errors"),
     ),

@@ -12,6 +12,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "run",
         "benchmark",
         "profile",
+        "advise",
         "inspect",
     ),
     "Before tuning": ("doctor",),
@@ -98,6 +99,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoe profile net.onnx --html net.html",
         "aoe profile out/net_tune.om --json > after.json",
         "aoe profile --compare before.json after.json --html both.html",
+    ),
+    "advise": (
+        "aoe advise net.onnx",
+        "aoe advise net.onnx --tune_ops_file ops.json --json",
     ),
     "inspect": (
         "aoe inspect out/net_tune.om",

@@ -12,5 +12,6 @@ COMMANDS: dict[str, str] = {
     "run": "Run a tuned model once and say what came out.",
     "benchmark": "Time a model against another one, interleaved, with a confidence interval.",
     "profile": "Show where the time of a model goes, operator by operator, and how much is lost.",
+    "advise": "Say what loses time in a model, why, and which actions help: each is tried first.",
     "inspect": "Show what is in a tuned model, or the timeline before and after gradient tuning.",
 }

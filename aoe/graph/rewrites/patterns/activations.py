@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from aoe.graph.model_graph import ModelGraph
@@ -108,6 +108,16 @@ def find_activations(
             rewriting = Rewriting(graph, rule, found.nodes)
             write(rewriting, found.names["x"], graph.nodes[index].output[0])
             yield rewriting.finish()
+
+
+def find_smooth(graph: ModelGraph) -> Iterator[tuple[str, str, Iterable[int]]]:
+    """Yield argument, result and nodes of each GELU, SiLU and Mish that is spelled out."""
+    for index, node in nodes_of(graph, *_RESULTS):
+        for pattern in (_GELU, _TANH_GELU, _SILU, _MISH):
+            found = find_pattern(graph, node.output[0], pattern)
+            if found is not None:
+                yield found.names["x"], graph.nodes[index].output[0], found.nodes
+                break
 
 
 def _one(op_type: str, domain: str = "", **attributes: float | str) -> Write:

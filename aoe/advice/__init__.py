@@ -1,0 +1,1 @@
+"""What would make a model faster, and whether it does: an action is tried before it is claimed."""

@@ -1,0 +1,95 @@
+"""A batch computed in parts, one after the other, so that what is between fits the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from aoe.advice.actions.protocol import AdviceAction, Proposal, copied
+from aoe.graph.model_graph import ModelGraph, subgraphs
+from aoe.target import Target
+
+_NAME = "batch-split"
+
+
+def largest_result_bytes(graph: ModelGraph) -> int:
+    """Return the bytes of the largest tensor a node makes, as far as shapes are known."""
+    infos = (graph.find_info(name) for node in graph.nodes for name in node.output)
+    return max(
+        (int(np.prod(info.shape)) * 4 for info in infos if info is not None and info.shape),
+        default=0,
+    )
+
+
+def propose_batch_split(graph: ModelGraph, target: Target) -> Iterator[Proposal]:
+    """Yield the model that computes its batch in parts, where its largest tensor fits no cache.
+
+    Whether rows of a batch depend on each other is for the comparison of results to find.
+    """
+    values = [value for value in graph.proto.graph.input if value.name not in graph.initializers]
+    batch = _batch([*values, *graph.proto.graph.output])
+    cache = target.l2_bytes * target.core_num
+    size = largest_result_bytes(graph)
+    if batch is None or size <= cache or any(True for n in graph.nodes for _ in subgraphs(n)):
+        return
+    fitting = [n for n in range(2, batch + 1) if batch % n == 0 and size / n <= cache]
+    parts = fitting[0] if fitting else batch
+    names = [value.name for value in values]
+    yield Proposal(
+        action=_NAME,
+        what=f"the batch of {batch} is computed in {parts} parts, one after the other",
+        op_names=tuple(node.name for node in graph.nodes),
+        edited=_split(graph, names, batch, parts),
+        needs_retraining=False,
+    )
+
+
+def _batch(values: Sequence[onnx.ValueInfoProto]) -> int | None:
+    """Return the first extent of all of them, None if there is no one such."""
+    firsts = set()
+    for value in values:
+        shape = value.type.tensor_type.shape.dim
+        firsts.add(int(shape[0].dim_value) if len(shape) else 0)
+    (first, *others) = firsts or {0}
+    return first if not others and first > 1 else None
+
+
+def _split(graph: ModelGraph, inputs: Sequence[str], batch: int, parts: int) -> onnx.ModelProto:
+    model = copied(graph.proto)
+    del model.graph.node[:]
+    rows = batch // parts
+    cuts = []
+    for part in range(parts):
+        ends = [f"{_NAME}/{part}/{which}" for which in ("start", "end")]
+        for name, at in zip(ends, (part * rows, (part + 1) * rows), strict=True):
+            model.graph.initializer.append(numpy_helper.from_array(np.array([at]), name))
+        cuts.append(ends)
+    axis = f"{_NAME}/axis"
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0]), axis))
+    made = {name for node in graph.nodes for name in node.output if name} | set(inputs)
+    for part, ends in enumerate(cuts):
+        own = {name: f"{name}/{_NAME}/{part}" for name in made}
+        for name in inputs:
+            model.graph.node.append(
+                helper.make_node("Slice", [name, *ends, axis], [own[name]], name=own[name])
+            )
+        for node in graph.nodes:
+            copy = onnx.NodeProto.FromString(node.SerializeToString())
+            copy.name = f"{node.name}/{_NAME}/{part}"
+            copy.input[:] = [own.get(name, name) for name in node.input]
+            copy.output[:] = [own.get(name, name) for name in node.output]
+            model.graph.node.append(copy)
+    for value in graph.proto.graph.output:
+        pieces = [f"{value.name}/{_NAME}/{part}" for part in range(parts)]
+        model.graph.node.append(
+            helper.make_node(
+                "Concat", pieces, [value.name], name=f"{value.name}/{_NAME}/joined", axis=0
+            )
+        )
+    return model
+
+
+BATCH_SPLIT = AdviceAction(name=_NAME, propose=propose_batch_split)

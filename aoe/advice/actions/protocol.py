@@ -1,0 +1,54 @@
+"""What an action is: it finds nodes, and says how the model would be without what is slow there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import onnx
+
+from aoe.graph.model_graph import ModelGraph
+from aoe.target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """One edited copy of a model.
+
+    Attributes:
+        action: Name of the action, of the rule for an equal way to write the model.
+        what: What becomes what, one sentence without a full stop.
+        op_names: Nodes it is about.
+        edited: The copy.
+        needs_retraining: True if it computes something else.
+    """
+
+    action: str
+    what: str
+    op_names: tuple[str, ...]
+    edited: onnx.ModelProto
+    needs_retraining: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceAction:
+    """A way to make a model faster.
+
+    Attributes:
+        name: In words with hyphens.
+        propose: Yields edited copies; nothing where it does not apply.
+    """
+
+    name: str
+    propose: Callable[[ModelGraph, Target], Iterator[Proposal]]
+
+
+def copied(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy without what is claimed about shapes, which an edit may change."""
+    model = onnx.ModelProto()
+    model.CopyFrom(proto)
+    del model.graph.value_info[:]
+    for value in model.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    return model

@@ -1,0 +1,183 @@
+"""`advise_file`: a model in, what loses time and what was found to help out.
+
+profile -> low performers and their causes -> proposals, each an edited copy -> those that touch
+enough lost time are tried, those about most of it first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoe.advice.actions.protocol import Proposal
+from aoe.advice.actions.registry import ACTIONS
+from aoe.advice.causes import (
+    LEAST_SHARE,
+    LowPerformer,
+    find_channels,
+    find_low_performers,
+    find_without_kernel,
+    room_of,
+)
+from aoe.advice.trying import ActionTrials, TriedAction, thread_policy, try_threads
+from aoe.device.toolchain import Toolchain
+from aoe.entry.input_shapes import parse_input_shape
+from aoe.entry.protocol import ModelSource
+from aoe.execute.quiet import QuietPairs
+from aoe.execute.runner import Runner
+from aoe.folders.scratch import ScratchFolder
+from aoe.folders.turns import Turns
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrites.preparation import prepared
+from aoe.ort.inputs import ModelInputs
+from aoe.ort.static_shapes import infer_tensors
+from aoe.profiling.figures import ProfiledModel
+from aoe.profiling.run import ProfileSettings, profile_subject
+from aoe.profiling.subject import ProfileSubject, open_subject
+from aoe.settings import accept_busy, lock_path
+from aoe.target import Target
+from aoe.tuning.policies import final_policy
+from aoebank import plural
+
+MOST_TRIED = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAdvice:
+    """What was found about a model.
+
+    Attributes:
+        profile: Where its time goes.
+        low: Operators that lose time, those that lose most first.
+        tried: Actions, in the order in which they were tried.
+        not_tried: Names of actions that match and were not asked for.
+        of_untuned: True if actions were tried on the untuned model an `.om` holds.
+    """
+
+    profile: ProfiledModel
+    low: tuple[LowPerformer, ...]
+    tried: tuple[TriedAction, ...]
+    not_tried: tuple[str, ...]
+    of_untuned: bool = False
+
+    @property
+    def worth_tuning(self) -> tuple[str, ...]:
+        """Nodes of the user's model in low performers AOE has kernels for, most lost time first."""
+        names = (name for one in self.low if one.has_kernel for name in one.operator.op_names)
+        return tuple(dict.fromkeys(names))
+
+
+def advise_file(
+    settings: ProfileSettings,
+    *,
+    most: int = MOST_TRIED,
+    tell: Callable[[str], None] = lambda text: None,
+) -> ModelAdvice:
+    """Return what loses time in a model, and which actions were shown to help on this machine.
+
+    Args:
+        settings: Of the profile; fusions are asked for in any case.
+        most: Actions that are tried at most, those about most lost time first.
+        tell: Is told what makes figures doubtful, and what is tried.
+
+    Raises:
+        AoeError: the model cannot be read, or not be run.
+    """
+    source = ModelSource(
+        path=settings.model,
+        shapes=parse_input_shape(settings.input_shape),
+        given=next(iter(settings.inputs), None),
+        weight=settings.weight,
+        env=settings.env,
+    )
+    with ScratchFolder("advise") as scratch:
+        opened, trials = scratch / "model", scratch / "trials"
+        opened.mkdir()
+        trials.mkdir()
+        subject = open_subject(
+            source,
+            settings.framework,
+            opened,
+            threads=settings.threads,
+            operators=settings.operators,
+        )
+        profile = profile_subject(subject, settings, opened, tell)
+        target = subject.device.describe(profile.threads)
+        low = find_low_performers(
+            profile,
+            target,
+            block=subject.device.channel_block(),
+            without_kernel=find_without_kernel(subject.graph, subject.inlined),
+            channels=find_channels(subject.imported),
+        )
+        tried, left = _try_all(subject, settings, profile, target, trials, most, tell)
+    return ModelAdvice(
+        profile=profile,
+        low=low,
+        tried=tried,
+        not_tried=left,
+        of_untuned=subject.core_num is not None,
+    )
+
+
+def _try_all(
+    subject: ProfileSubject,
+    settings: ProfileSettings,
+    profile: ProfiledModel,
+    target: Target,
+    directory: Path,
+    most: int,
+    tell: Callable[[str], None],
+) -> tuple[tuple[TriedAction, ...], tuple[str, ...]]:
+    model = prepared(subject.imported)
+    tensors = infer_tensors(model, subject.device.open_session)
+    graph = ModelGraph(model, tensors, block=subject.device.channel_block())
+    ranked = rank_proposals(
+        [found for action in ACTIONS for found in action.propose(graph, target)], profile
+    )
+    inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
+    is_busy_accepted = accept_busy(settings.env)
+    policy = final_policy(target.core_num, accept_busy=is_busy_accepted)
+    turns = Turns(lock_path(settings.env), subject.device.cores(), tell)
+    tried: list[TriedAction] = []
+    best = profile.best_threads
+    if most and best is not None and best < profile.threads:
+        tell(f"trying {plural(best, 'thread')}")
+        with turns.measuring():
+            tried.append(
+                try_threads(
+                    lambda threads: subject.bound_run(inputs, threads=threads),
+                    QuietPairs(usage=subject.device.usage),
+                    thread_policy(profile.threads, accept_busy=is_busy_accepted),
+                    fewer=best,
+                    room_us=profile.lost_us,
+                )
+            )
+    if ranked[:most]:
+        with Runner(subject.device, target, Toolchain(command=()), turns) as runner:
+            trials = ActionTrials(model, runner, policy, inputs, directory)
+            for proposal, room_us in ranked[:most]:
+                tell(f"trying {proposal.action}")
+                tried.append(trials.try_proposal(proposal, room_us))
+            trials.close()
+    return tuple(tried), tuple(proposal.action for proposal, _ in ranked[most:])
+
+
+def rank_proposals(
+    proposals: Sequence[Proposal], profile: ProfiledModel
+) -> list[tuple[Proposal, float]]:
+    """Return proposals with the lost time of the operators they are about, in us, most first.
+
+    Those about less than a percent of the time of all operators are left out.
+    """
+    owners = {name: operator for operator in profile.operators for name in operator.op_names}
+    least_us = LEAST_SHARE * profile.operators_us
+    found = []
+    for proposal in proposals:
+        about = {owners[name].name: owners[name] for name in proposal.op_names if name in owners}
+        room_us = sum(room_of(operator) for operator in about.values())
+        if room_us >= least_us and room_us > 0:
+            found.append((proposal, room_us))
+    found.sort(key=lambda item: -item[1])
+    return found

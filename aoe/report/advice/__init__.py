@@ -1,0 +1,1 @@
+"""Advice as text and as a document."""

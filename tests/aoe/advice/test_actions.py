@@ -1,0 +1,167 @@
+"""Each action on a small model it is for, and on one it is not for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from aoe.advice.actions import registry
+from aoe.advice.actions.protocol import Proposal
+from aoe.device.registry import default_device
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrites.preparation import prepared
+from aoe.ort.inputs import ModelInputs
+from aoe.ort.static_shapes import infer_tensors
+from aoe.testing.fakes import make_target
+from aoe.testing.small_models import SmallModel
+
+Array = np.ndarray[Any, Any]
+_BLOCK = 16
+
+
+def _proposals(model: onnx.ModelProto, **target: Any) -> dict[str, Proposal]:
+    proto = prepared(model)
+    graph = ModelGraph(proto, infer_tensors(proto, default_device().open_session), block=_BLOCK)
+    machine = make_target(**target)
+    found = [one for action in registry.ACTIONS for one in action.propose(graph, machine)]
+    return {one.action: one for one in found}
+
+
+def _results(model: onnx.ModelProto) -> list[Array]:
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return [np.asarray(item) for item in session.run(None, ModelInputs(seed=3).first(session))]
+
+
+def _types(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+def _widths(model: onnx.ModelProto) -> list[tuple[int, ...]]:
+    weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    return [weights[node.input[1]][:2] for node in model.graph.node if node.op_type == "Conv"]
+
+
+# ---- channels ----
+
+
+def test_channels_are_filled_with_zeros_and_results_stay() -> None:
+    small = SmallModel()
+    x = small.conv(small.input(1, 16, 8, 8), 16, 28, 3)
+    x = small.silu(small.batch_norm(x, 28))
+    x = small.conv(x, 28, 28, 3, group=28)
+    model = small.model(small.conv(x, 28, 16))
+    proposal = _proposals(model)["channels-to-a-block"]
+    assert proposal.needs_retraining
+    assert proposal.op_names == ("Conv_0",)
+    assert _widths(proposal.edited) == [(32, 16), (32, 1), (16, 32)]
+    np.testing.assert_allclose(_results(proposal.edited)[0], _results(model)[0], atol=1e-5)
+
+
+def test_channels_near_the_block_below_are_cut() -> None:
+    small = SmallModel()
+    x = small.op("Relu", small.conv(small.input(1, 16, 8, 8), 16, 20))
+    model = small.model(small.conv(x, 20, 16))
+    proposal = _proposals(model)["channels-to-a-block"]
+    assert _widths(proposal.edited) == [(16, 16), (16, 16)]
+    assert _results(proposal.edited)[0].shape == (1, 16, 8, 8)
+
+
+def test_convolutions_behind_each_other_change_together() -> None:
+    small = SmallModel()
+    x = small.conv(small.input(1, 16, 8, 8), 16, 30)
+    x = small.conv(small.op("Relu", x), 30, 30)
+    model = small.model(small.conv(small.op("Relu", x), 30, 16))
+    proposal = _proposals(model)["channels-to-a-block"]
+    assert _widths(proposal.edited) == [(32, 16), (32, 32), (16, 32)]
+    np.testing.assert_allclose(_results(proposal.edited)[0], _results(model)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("reader", ["result", "softmax", "other"])
+def test_channels_somebody_else_counts_on_stay(reader: str) -> None:
+    small = SmallModel()
+    x = small.input(1, 16, 8, 8)
+    made = small.conv(x, 16, 28)
+    if reader == "softmax":
+        made = small.conv(small.op("Softmax", made, axis=1), 28, 16)
+    if reader == "other":
+        made = small.conv(small.op("Add", made, small.positive(1, 28, 1, 1)), 28, 16)
+    assert "channels-to-a-block" not in _proposals(small.model(made))
+
+
+# ---- activations, resizing, powers ----
+
+
+def test_smooth_activations_become_cheap_ones() -> None:
+    small = SmallModel()
+    x = small.silu(small.input(1, 16, 8, 8))
+    model = small.model(small.op("Mul", x, small.op("Tanh", small.op("Softplus", x))))
+    found = _proposals(model)
+    assert _types(found["activation-relu"].edited) == ["Relu", "Relu"]
+    assert _types(found["activation-hard-swish"].edited) == ["HardSigmoid", "Mul"] * 2
+    assert found["activation-relu"].needs_retraining
+    assert np.all(_results(found["activation-relu"].edited)[0] >= 0)
+
+
+def _resized(scale: float) -> onnx.ModelProto:
+    small = SmallModel()
+    scales = small.constant(np.array([1, 1, scale, scale], np.float32))
+    return small.model(small.op("Resize", small.input(1, 16, 8, 8), "", scales, mode="linear"))
+
+
+def test_resizing_by_almost_two_becomes_resizing_by_two() -> None:
+    proposal = _proposals(_resized(1.95))["integer-resize"]
+    assert proposal.needs_retraining
+    assert _results(proposal.edited)[0].shape == (1, 16, 16, 16)
+
+
+def test_sizes_are_rounded_as_ratios_are() -> None:
+    small = SmallModel()
+    sizes = small.constant([1, 16, 31, 31])
+    model = small.model(small.op("Resize", small.input(1, 16, 16, 16), "", "", sizes))
+    assert _results(_proposals(model)["integer-resize"].edited)[0].shape == (1, 16, 32, 32)
+
+
+@pytest.mark.parametrize("scale", [2.0, 1.5])
+def test_other_ratios_stay(scale: float) -> None:
+    assert "integer-resize" not in _proposals(_resized(scale))
+
+
+def test_powers_become_products_and_nothing_is_retrained() -> None:
+    small = SmallModel()
+    model = small.model(small.op("Pow", small.input(4, 64), small.constant(3.0)))
+    proposal = _proposals(model)["power-as-product"]
+    assert not proposal.needs_retraining
+    assert set(_types(proposal.edited)) == {"Mul"}
+    np.testing.assert_allclose(_results(proposal.edited)[0], _results(model)[0], rtol=1e-5)
+
+
+# ---- batches ----
+
+
+def test_batch_is_split_until_its_tensors_fit() -> None:
+    small = SmallModel()
+    x = small.conv(small.input(4, 16, 16, 16), 16, 16, 3)
+    model = small.model(small.op("Relu", x))
+    size = 4 * 16 * 16 * 16 * 4
+    proposal = _proposals(model, l2_bytes=size // 2, core_num=1)["batch-split"]
+    assert _types(proposal.edited).count("Conv") == 2
+    np.testing.assert_allclose(_results(proposal.edited)[0], _results(model)[0], atol=1e-6)
+    assert "batch-split" not in _proposals(model, l2_bytes=size, core_num=1)
+    apart = _proposals(model, l2_bytes=1024, core_num=1)["batch-split"]
+    assert _types(apart.edited).count("Conv") == 4
+
+
+def test_without_a_common_batch_nothing_is_split() -> None:
+    small = SmallModel()
+    x = small.op("ReduceSum", small.input(4, 64), small.constant([0]), keepdims=1)
+    assert "batch-split" not in _proposals(small.model(x), l2_bytes=16, core_num=1)
+
+
+def test_sound_model_has_no_proposal() -> None:
+    small = SmallModel()
+    x = small.op("Relu", small.conv(small.input(1, 16, 8, 8), 16, 32, 3))
+    assert _proposals(small.model(small.conv(x, 32, 16, 3))) == {}

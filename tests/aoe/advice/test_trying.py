@@ -1,0 +1,110 @@
+"""What is claimed of scripted comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from aoe.advice.actions.protocol import Proposal
+from aoe.advice.trying import (
+    ActionTrials,
+    TrialVerdict,
+    TriedAction,
+    thread_policy,
+    try_threads,
+)
+from aoe.errors import RunError
+from aoe.execute.messages import ModelPart
+from aoe.execute.quiet import QuietPairs
+from aoe.execute.runner import Runner
+from aoe.measurement import CpuUse, MeasurePolicy, Outcome
+from aoe.ort.inputs import ModelInputs
+from aoe.testing.fakes import ScriptedRunner
+from aoe.testing.small_models import SmallModel
+
+Script = Callable[[ModelPart, ModelPart], float | Outcome | RunError]
+
+
+def _try(
+    script: Script, folder: Path, *, retraining: bool = False, given_share: float = 1.0
+) -> tuple[TriedAction, int]:
+    small = SmallModel()
+    model = small.model(small.op("Relu", small.input(4, 4)))
+    runner = ScriptedRunner(model=script, drift=0.0, given_share=given_share)
+    policy = MeasurePolicy(pairs_min=12, pairs_max=24, threads=2)
+    trials = ActionTrials(model, cast(Runner, runner), policy, ModelInputs(), folder)
+    proposal = Proposal(
+        action="a", what="b", op_names=("Relu_0",), edited=model, needs_retraining=retraining
+    )
+    tried = trials.try_proposal(proposal, 5.0)
+    trials.close()
+    assert runner.restarts == len(runner.asked("compare_models"))
+    return tried, runner.restarts
+
+
+def test_gain_is_claimed_when_two_processes_show_it(tmp_path: Path) -> None:
+    tried, processes = _try(lambda *_: 1.5, tmp_path)
+    assert tried.verdict is TrialVerdict.GAIN
+    assert tried.estimate is not None
+    assert tried.estimate.low == pytest.approx(1.5, rel=0.05)
+    assert processes == 2
+
+
+def test_gain_one_process_shows_alone_is_not_claimed(tmp_path: Path) -> None:
+    speeds = iter([1.2, 0.98])
+    tried, processes = _try(lambda *_: next(speeds), tmp_path)
+    assert (tried.verdict, processes) == (TrialVerdict.NO_GAIN, 2)
+    assert tried.estimate is not None
+    assert tried.estimate.median < 1.0
+
+
+@pytest.mark.parametrize("speed", [0.7, 0.99])
+def test_what_is_not_faster_is_tried_once_and_not_claimed(speed: float, tmp_path: Path) -> None:
+    tried, processes = _try(lambda *_: speed, tmp_path)
+    assert (tried.verdict, processes) == (TrialVerdict.NO_GAIN, 1)
+
+
+def test_busy_machine_claims_nothing(tmp_path: Path) -> None:
+    tried, processes = _try(lambda *_: 1.5, tmp_path, given_share=0.5)
+    assert (tried.verdict, processes) == (TrialVerdict.BUSY, 1)
+
+
+def test_other_results_are_a_failure_unless_retraining_is_needed(tmp_path: Path) -> None:
+    tried, _ = _try(lambda *_: Outcome.CORRECTNESS, tmp_path)
+    assert (tried.verdict, tried.estimate) == (TrialVerdict.FAILED, None)
+    assert "2 instead of 1" in tried.reason
+    marked, _ = _try(lambda *_: Outcome.CORRECTNESS, tmp_path, retraining=True)
+    assert (marked.verdict, marked.needs_retraining) == (TrialVerdict.NO_GAIN, True)
+
+
+def test_copy_that_does_not_run_is_a_failure(tmp_path: Path) -> None:
+    tried, _ = _try(lambda *_: RunError("m", "cannot load"), tmp_path)
+    assert (tried.verdict, tried.reason) == (TrialVerdict.FAILED, "m: cannot load")
+
+
+@pytest.mark.parametrize(
+    ("fewer_us", "verdict"), [(50, TrialVerdict.GAIN), (100, TrialVerdict.NO_GAIN)]
+)
+def test_fewer_threads_are_claimed_when_they_are_faster(
+    fewer_us: int, verdict: TrialVerdict
+) -> None:
+    now_s = [0.0]
+    opened: list[int] = []
+
+    def open_run(threads: int) -> Callable[[], object]:
+        opened.append(threads)
+
+        def run() -> None:
+            now_s[0] += (fewer_us if threads == 1 else 100) / 1e6
+
+        return run
+
+    pairs = QuietPairs(usage=lambda: CpuUse(wall_s=0.0, cpu_s=0.0, waited_s=0.0))
+    policy = thread_policy(2, accept_busy=True)
+    tried = try_threads(open_run, pairs, policy, fewer=1, room_us=1.0, clock=lambda: now_s[0])
+    assert tried.verdict is verdict
+    assert set(opened) == {1, 2}
+    assert "--aicore_num=1" in tried.what
