@@ -15,7 +15,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "advise",
         "inspect",
     ),
-    "Before tuning": ("doctor",),
+    "Before tuning": ("doctor", "plan"),
 }
 OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
     "Model": (
