@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout, suppress
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _OPTION = "--script"
 _PASSED = "--script_argument"
 _WORLD = 2
+_STDOUT, _STDERR = 1, 2
 
 
 def split_script(arguments: Sequence[str]) -> list[str]:
@@ -155,7 +157,7 @@ def _tune_program(
     from aoe.tuning.run import tune_with
 
     settings = configured(TuneSettings(model=program, output=output), configuration)
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+    with _printing_to_stderr() if as_json else nullcontext():
         found = tune_with(
             settings,
             env=environment(),
@@ -168,6 +170,19 @@ def _tune_program(
         finish(TuningReport(modes=(report_of(tuned),)), as_json=as_json)
     if tuned.exit_code:
         raise typer.Exit(tuned.exit_code)
+
+
+@contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """Send all that is printed to standard error, also by libraries: gloo greets on torch 2.9."""
+    with ExitStack() as held:
+        with suppress(OSError):  # standard output is closed
+            saved = os.dup(_STDOUT)
+            held.callback(os.close, saved)
+            held.callback(os.dup2, saved, _STDOUT)
+            os.dup2(_STDERR, _STDOUT)
+        held.enter_context(redirect_stdout(sys.stderr))
+        yield
 
 
 def _checked(script: Path | None, job_types: Sequence[JobType], model: Path | None) -> Path:
