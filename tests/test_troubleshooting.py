@@ -49,7 +49,7 @@ def _tuning(runs: Runs, line: str) -> str:
 
 def _busy_report(runs: Runs, work: Path) -> str:
     """Report a run as if no machine were quiet enough: busy ones cannot be ordered."""
-    code = "import aoe.report.tuning as report; report.QUIET_SHARE = 2"
+    code = "import aoe.report.whole_model as report; report.QUIET_SHARE = 2"
     return _program(code, "--model=plain.onnx", f"--output={work / 'out'}", cwd=runs.root)
 
 

@@ -142,7 +142,7 @@ def fmt(paths: Paths, *, check: bool = False) -> tuple[FixOutcome, ...]:
 
     Marks and line ends that only disturb go, records are sorted by key where their order means
     nothing, and their text is the writer's. Every answer stays what it was: a file of which that
-    is not sure (broken, or with a key twice) is left alone, and `validate` tells.
+    is not sure (broken, or with a key twice) keeps its order and text, and `validate` tells.
 
     Args:
         paths: A bank file or tree, or several.

@@ -19,7 +19,7 @@ def command(
             help="Logs (plog), results of tuning, kernel documents, or folders of them.",
         ),
     ],
-    banks: Annotated[
+    bank: Annotated[
         list[str] | None,
         typer.Option(
             "--bank",
@@ -34,5 +34,5 @@ def command(
     from aoebank.api.reading import hits
     from aoebank.report.reading.hits import HitsReport
 
-    report = HitsReport(result=hits(logs, bank=banks or ()))
+    report = HitsReport(result=hits(logs, bank=bank or ()))
     return finish(context, report, as_json=as_json)

@@ -25,6 +25,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
 # how to print, and when to exit with 1
 TELLING = {
     "diff": {"output", "stat", "has_all", "fail_on_regression", "skip_broken"},
+    "fmt": {"diff"},
     "git verify-merge": {"output"},
     "log": {"verify"},  # a function of its own
     "merge": {"verbose"},

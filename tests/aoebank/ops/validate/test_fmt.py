@@ -9,6 +9,7 @@ from support import version_banks as banks
 
 import aoebank
 from aoebank.errors import BankNotFoundError
+from aoebank.model.codes import FixClass
 from aoebank.testing.factories import make_record
 
 
@@ -39,10 +40,11 @@ def test_check_writes_nothing(file: Path, tmp_path: Path) -> None:
     assert file.read_bytes() == before
 
 
-def test_file_of_which_nobody_is_sure_is_left_alone(file: Path, tmp_path: Path) -> None:
+def test_broken_file_keeps_its_order_and_text(file: Path, tmp_path: Path) -> None:
     file.write_bytes(before := file.read_bytes()[:-30])
-    assert aoebank.fmt(tmp_path) == ()
-    assert file.read_bytes() == before
+    (done,) = aoebank.fmt(tmp_path)
+    assert done.fix.classes == (FixClass.CRLF,)
+    assert file.read_bytes() == before.replace(b"\r\n", b"\n")
 
 
 def test_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
