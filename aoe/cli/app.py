@@ -12,7 +12,12 @@ import typer
 from aoe.cli.cann import ascend_target, hand_over
 from aoe.cli.elsewhere import warnings_of, without_elsewhere
 from aoe.cli.errors import run_app
-from aoe.cli.gdat_command import run_model, run_script, split_script
+from aoe.cli.gdat_command import (
+    refuse_inference_options,
+    run_model,
+    run_script,
+    split_script,
+)
 from aoe.cli.help import EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.options import (
     AccuracyOption,
@@ -231,16 +236,21 @@ def tune(
     )
     chosen = _one_of({"--model": model, "--model_path": model_path, "--om": om})
     if script is not None or JobType.GDAT in jobs:
-        if om is not None:
-            raise OptionError("--om", "gradients are no part of a tuned model", got=om)
+        refuse_inference_options(
+            {
+                "--om": om,
+                "--base_result": base_result,
+                "--input": inputs,
+                "--inputs": input_sets,
+                "--shapes_from": shapes_from,
+                "--dynamic_batch_size": dynamic_batch_size,
+                "--dynamic_image_size": dynamic_image_size,
+                "--dynamic_dims": dynamic_dims,
+                "--out_nodes": out_nodes,
+                "--custom_ops_library": custom_ops_library,
+            }
+        )
         refuse_precision(precision)
-        if base_result is not None:
-            raise OptionError(
-                "--base_result",
-                "gradient tuning has no earlier result but its bank",
-                got=base_result,
-                hint="leave it out: what the bank has is used",
-            )
         if model is not None and script is None:
             run_model(
                 model,

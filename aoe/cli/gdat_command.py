@@ -49,6 +49,26 @@ def split_script(arguments: Sequence[str]) -> list[str]:
     return list(arguments)
 
 
+def refuse_inference_options(given: Mapping[str, object]) -> None:
+    """Refuse options of models that are run, not trained; passed over they would mislead.
+
+    Args:
+        given: What was given for each, None or nothing for those left out.
+
+    Raises:
+        OptionError: one of them is given.
+    """
+    for option, value in given.items():
+        if value:
+            got = value[0] if isinstance(value, list) else value
+            raise OptionError(
+                option,
+                "no option of gradient tuning, which goes by the parameters of a training",
+                got=got,
+                hint="leave it out; what the bank has is used in any case",
+            )
+
+
 def run_script(
     script: Path | None,
     arguments: Sequence[str],
