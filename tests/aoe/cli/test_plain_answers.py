@@ -26,7 +26,7 @@ def _run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     [
         (("--progress_bar=maybe", "--model=m.onnx"), 2, "on or off", "True or False"),
         (("--om=net.om", "--model=m.onnx"), 2, "--om: given together with --model", "--json"),
-        (("--om=net.om", "--job_type=4"), 2, "no part of a tuned model", "--script"),
+        (("--om=net.om", "--job_type=4"), 2, "no option of gradient tuning", "--script"),
         (("--model=net.om",), 2, "--om=net.om tunes the model in it again", "ONNX"),
         (("benchmark", "m.onnx"), 2, "--vs", "1.00x"),
         (("--framework=0", "--model=m.prototxt", "--weight=w"), 3, "no such file", "only Caffe"),
