@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from support.engine.untuned import UntunedEngine
 
-import aoe.torch
-from aoe.errors import OptionError
-from aoe.torch.modules.optimization import make_options, optimize_call
-from aoe.tuning.mode import CacheMode, TuneSettings
-from aoe.tuning.progress import SilentProgress
+torch = pytest.importorskip("torch")
+
+from support.engine.untuned import UntunedEngine  # noqa: E402
+
+import aoe.torch  # noqa: E402
+from aoe.errors import OptionError  # noqa: E402
+from aoe.torch.modules.optimization import make_options, optimize_call  # noqa: E402
+from aoe.tuning.mode import CacheMode, TuneSettings  # noqa: E402
+from aoe.tuning.progress import SilentProgress  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
