@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from aoebank.api.surroundings import (
     AnyPath,
     Names,
+    Paths,
     bank_in_use,
     current_day,
     default_root,
     make_filter,
     names,
+    open_bank,
+    paths_of,
 )
 from aoebank.errors import BankNotFoundError, UsageError
 from aoebank.model.codes import FixClass
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
-
-Paths: TypeAlias = AnyPath | Iterable[AnyPath]
 
 
 def validate(
@@ -72,7 +73,7 @@ def validate(
     def check(asked: list[Path]) -> ValidateResult:
         return run.validate(asked, selection=selection, built_in=tier, today=today, reader=judge)
 
-    asked = _paths(paths)
+    asked = paths_of(paths)
     if any(is_stored(str(path)) for path in asked):
         return _validate_stored([*map(str, asked)], check, baseline)
     result = check(asked)
@@ -123,12 +124,12 @@ def fix(
     from aoebank.ops.validate.selection import parse_selection
     from aoebank.storage.sides.open import is_stored
 
-    for path in _paths(paths):
+    for path in paths_of(paths):
         if is_stored(str(path)):
             raise UsageError("what is stored cannot be mended", where="--fix", got=str(path))
     classes = (fix_class,) if isinstance(fix_class, str) else tuple(fix_class)
     planned = plan_fixes(
-        _paths(paths),
+        paths_of(paths),
         selection=parse_selection(names(select), names(ignore)),
         classes=tuple(map(FixClass, classes)) or None,
     )
@@ -151,7 +152,7 @@ def fmt(paths: Paths, *, check: bool = False) -> tuple[FixOutcome, ...]:
     Raises:
         BankNotFoundError: a path is not there.
     """
-    for path in _paths(paths):
+    for path in paths_of(paths):
         if not path.exists():
             raise BankNotFoundError("no such file or directory", path=path)
     form = (FixClass.BOM, FixClass.CRLF, FixClass.BLANK, FixClass.ORDER, FixClass.TEXT)
@@ -199,10 +200,6 @@ def _reader(text: str) -> Release:
     return get_release(text, cwd=Path.cwd())
 
 
-def _paths(paths: Paths) -> list[Path]:
-    return [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
-
-
 def stale(path: AnyPath | None = None, *, soc: Names = (), op: Names = ()) -> StaleResult:
     """Return the records that were measured in another environment than the present one.
 
@@ -224,10 +221,8 @@ def stale(path: AnyPath | None = None, *, soc: Names = (), op: Names = ()) -> St
     """
     from aoebank.ops.stale import find_stale
     from aoebank.storage.machine import kernel_source_of, present_facts
-    from aoebank.storage.sides.open import open_side
 
-    place = path if path is not None else default_root()
-    side = open_side(str(place), cwd=Path(), default_root=partial(bank_in_use, None))
+    side = open_bank(path if path is not None else default_root())
     return find_stale(
         side, now=present_facts(), source_of=kernel_source_of(), wanted=make_filter(soc, op)
     )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, Names, bank_in_use, make_filter, make_ratio
+from aoebank.api.surroundings import AnyPath, Names, make_filter, make_ratio, open_bank
 
 if TYPE_CHECKING:
     from aoebank.ops.diff import DiffResult
@@ -45,7 +44,6 @@ def diff(
     """
     from aoebank.ops import diff as verb
     from aoebank.ops.diff.weights import load_weights
-    from aoebank.storage.sides.open import open_side
 
     options = verb.DiffOptions(
         noise_ratio=make_ratio(noise, "--noise"),
@@ -54,10 +52,7 @@ def diff(
         has_renames=not no_renames,
         has_fields=fields,
     )
-    here = Path()  # messages then name paths as they were given
-    left = open_side(str(a), beside=str(b), cwd=here, default_root=partial(bank_in_use, None))
-    right = open_side(str(b), beside=str(a), cwd=here, default_root=partial(bank_in_use, None))
-    return verb.diff(left, right, options)
+    return verb.diff(open_bank(a, beside=b), open_bank(b, beside=a), options)
 
 
 def textconv(file: AnyPath) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, Names, current_day, names
+from aoebank.api.surroundings import AnyPath, Names, Paths, current_day, names, open_bank, paths_of
 from aoebank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from aoebank.ops.edit.run import EditResult
     from aoebank.ops.prune.reasons import RecordJudge
     from aoebank.ops.prune.run import PruneResult
-    from aoebank.storage.sides.side import Side
 
 
 def edit(
-    paths: AnyPath | Iterable[AnyPath],
+    paths: Paths,
     *,
     op: str,
     assign: Mapping[str, JsonValue] | Names = (),
@@ -53,7 +52,7 @@ def edit(
     from aoebank.ops.schema import get_release
 
     request = EditRequest(
-        paths=tuple(_paths(paths)),
+        paths=tuple(paths_of(paths)),
         op=op,
         assign=assign if isinstance(assign, Mapping) else parse_values(names(assign), "--set"),
         unset=names(unset),
@@ -67,12 +66,12 @@ def edit(
 
 
 def prune(
-    paths: AnyPath | Iterable[AnyPath],
+    paths: Paths,
     *,
     shadowed: bool = False,
     slower: bool = False,
     quarantined: bool = False,
-    unused: AnyPath | Iterable[AnyPath] = (),
+    unused: Paths = (),
     built_in: AnyPath | None = None,
     dry_run: bool = False,
 ) -> PruneResult:
@@ -98,7 +97,7 @@ def prune(
     from aoebank.ops.validate.built_in import find_built_in
     from aoebank.storage.readers.environment import current_environment
 
-    banks, logs = _paths(paths), _paths(unused)
+    banks, logs = paths_of(paths), paths_of(unused)
     is_default = not (shadowed or slower or quarantined or logs)
     judges: list[RecordJudge] = []
     if shadowed or is_default:
@@ -115,15 +114,5 @@ def prune(
     if quarantined:
         judges.append(reasons.QuarantinedJudge(banks, current_day()))
     if logs:
-        judges.append(reasons.UnusedJudge(hits(logs, [_side(bank) for bank in banks])))
+        judges.append(reasons.UnusedJudge(hits(logs, [open_bank(bank) for bank in banks])))
     return run.prune(banks, judges, is_dry_run=dry_run)
-
-
-def _side(path: Path) -> Side:
-    from aoebank.storage.sides.open import open_side
-
-    return open_side(str(path), cwd=Path(), default_root=Path)
-
-
-def _paths(paths: AnyPath | Iterable[AnyPath]) -> list[Path]:
-    return [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import (
-    AnyPath,
-    Names,
-    bank_in_use,
-    current_day,
-    make_ratio,
-    names,
-)
+from aoebank.api.surroundings import AnyPath, Names, current_day, make_ratio, names, open_bank
 from aoebank.errors import UsageError, shell_word
 from aoebank.model.timing import Times
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy, parse_override
@@ -22,7 +14,6 @@ if TYPE_CHECKING:
     from aoebank.ops.merge.plan import Source
     from aoebank.ops.merge.run import MergeResult
     from aoebank.ops.merge.settle import Settlement
-    from aoebank.storage.sides.side import Side
 
 _HERE = Path()  # messages then name paths as they were given
 
@@ -105,11 +96,11 @@ def merge(
     _demand_sides(texts, output, writes=not dry_run)
     if output is not None and not dry_run and not is_stored(str(output)):
         put_back_merge(Path(output))
-    opened = tuple(_open(text, texts[1 if number == 0 else 0]) for number, text in enumerate(texts))
+    opened = tuple(open_bank(side, beside=texts[at == 0]) for at, side in enumerate(texts))
     place = find_destination(str(output), opened, cwd=_HERE) if output is not None else None
     request = run.MergeRequest(
         sides=opened,
-        base=_open(str(base), texts[0]) if base is not None else None,
+        base=open_bank(str(base), beside=texts[0]) if base is not None else None,
         rules=rules,
         destination=None if dry_run else place,
         says_all=says_all or dry_run or decisions is not None,
@@ -144,12 +135,6 @@ def _demand_sides(texts: list[str], output: AnyPath | None, *, writes: bool) -> 
             where="merge",
             hint=f"-o DST, -o {shell_word(texts[0])} for in place, or --dry-run",
         )
-
-
-def _open(text: str, beside: str) -> Side:
-    from aoebank.storage.sides.open import open_side
-
-    return open_side(text, beside=beside, cwd=_HERE, default_root=partial(bank_in_use, None))
 
 
 def _path(path: AnyPath | None) -> Path | None:

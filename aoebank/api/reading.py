@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, Names, bank_in_use, current_day, default_root, names
+from aoebank.api.surroundings import (
+    AnyPath,
+    Names,
+    Paths,
+    current_day,
+    default_root,
+    names,
+    open_bank,
+    paths_of,
+)
 from aoebank.errors import BankNotFoundError, UsageError
 from aoebank.model.resolution import Query, Reader
 from aoebank.storage.readers.environment import current_environment, surroundings
@@ -20,7 +28,6 @@ if TYPE_CHECKING:
     from aoebank.ops.resolve.records import WantedWorkload
     from aoebank.ops.resolve.run import ResolveResult
     from aoebank.ops.show import ShowResult
-    from aoebank.storage.sides.side import Side
 
 
 def resolve(
@@ -116,7 +123,7 @@ def list_bank(path: AnyPath | None = None) -> ListResult:
             path=Path(place),
             hint="aoebank resolve --explain shows where banks are",
         )
-    return ls.list_bank(_open(place))
+    return ls.list_bank(open_bank(place))
 
 
 def show(*targets: AnyPath) -> ShowResult:
@@ -134,7 +141,7 @@ def show(*targets: AnyPath) -> ShowResult:
     from aoebank.storage.sides.open import is_stored
 
     texts = [str(target) for target in targets]
-    sides = {text: _open(text) for text in texts if is_stored(text) or Path(text).is_dir()}
+    sides = {text: open_bank(text) for text in texts if is_stored(text) or Path(text).is_dir()}
     trees = [*sides.values()]
     selectors = [text for text in texts if text not in sides]
     if not selectors and all(side.is_tree for side in trees):
@@ -144,7 +151,7 @@ def show(*targets: AnyPath) -> ShowResult:
     needs_tree = not trees and any(
         ":" not in selector and not Path(selector).is_file() for selector in selectors
     )
-    return verb.show(selectors, trees or ([_open(_tree_in_use())] if needs_tree else []))
+    return verb.show(selectors, trees or ([open_bank(_tree_in_use())] if needs_tree else []))
 
 
 def _tree_in_use() -> Path:
@@ -153,12 +160,6 @@ def _tree_in_use() -> Path:
 
     root = default_root()
     return Path() if not root.exists() and is_tracked(Path()) else root
-
-
-def _open(path: AnyPath) -> Side:
-    from aoebank.storage.sides.open import open_side
-
-    return open_side(str(path), cwd=Path(), default_root=partial(bank_in_use, None))
 
 
 def query(sql: str | None = None, *banks: AnyPath) -> QueryResult:
@@ -178,7 +179,9 @@ def query(sql: str | None = None, *banks: AnyPath) -> QueryResult:
 
     if sql is None:
         return run.describe_tables()
-    return run.query(sql, [_open(bank) for bank in banks or (default_root(),)], today=current_day())
+    return run.query(
+        sql, [open_bank(bank) for bank in banks or (default_root(),)], today=current_day()
+    )
 
 
 def stats(*banks: AnyPath, by: Names = ()) -> QueryResult:
@@ -196,11 +199,11 @@ def stats(*banks: AnyPath, by: Names = ()) -> QueryResult:
     """
     from aoebank.ops.query import stats as verb
 
-    sides = [_open(bank) for bank in banks or (default_root(),)]
+    sides = [open_bank(bank) for bank in banks or (default_root(),)]
     return verb.stats(sides, names(by), today=current_day())
 
 
-def hits(logs: AnyPath | Iterable[AnyPath], *, bank: Names = ()) -> HitsResult:
+def hits(logs: Paths, *, bank: Names = ()) -> HitsResult:
     """Return which look-ups found a record, as `aoebank hits` tells it.
 
     Args:
@@ -213,8 +216,7 @@ def hits(logs: AnyPath | Iterable[AnyPath], *, bank: Names = ()) -> HitsResult:
     """
     from aoebank.ops.hits import run
 
-    asked = (logs,) if isinstance(logs, str | Path) else tuple(logs)
-    return run.hits([*map(Path, asked)], [_open(one) for one in names(bank)])
+    return run.hits(paths_of(logs), [open_bank(one) for one in names(bank)])
 
 
 def overview(*banks: AnyPath) -> OverviewResult:
@@ -233,4 +235,6 @@ def overview(*banks: AnyPath) -> OverviewResult:
     """
     from aoebank.ops.overview import run
 
-    return run.overview([_open(bank) for bank in banks or (default_root(),)], today=current_day())
+    return run.overview(
+        [open_bank(bank) for bank in banks or (default_root(),)], today=current_day()
+    )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, Names, bank_in_use, default_root, make_filter
+from aoebank.api.surroundings import AnyPath, Names, default_root, make_filter, open_bank
 from aoebank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,10 +48,8 @@ def pack(
     """
     from aoebank import __version__
     from aoebank.ops.pack import run
-    from aoebank.storage.sides.open import open_side
 
-    place = bank if bank is not None else default_root()
-    side = open_side(str(place), cwd=Path(), default_root=partial(bank_in_use, None))
+    side = open_bank(bank if bank is not None else default_root())
     request = run.PackRequest(
         output=Path(output),
         wanted=make_filter(soc, ()),
@@ -114,9 +111,8 @@ def convert(source: AnyPath, *, output: AnyPath, force: bool = False) -> Convert
     """
     from aoebank.ops.convert import run
     from aoebank.ops.convert.containers import find_container
-    from aoebank.storage.sides.open import is_stored, open_side
+    from aoebank.storage.sides.open import is_stored
 
     if not is_stored(str(source)) and find_container(Path(source)) is not None:
         return run.convert_rows(Path(source), Path(output))
-    side = open_side(str(source), cwd=Path(), default_root=partial(bank_in_use, None))
-    return run.convert_bank(side, Path(output), force=force)
+    return run.convert_bank(open_bank(source), Path(output), force=force)

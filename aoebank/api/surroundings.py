@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,8 +16,10 @@ from aoebank.storage.readers.environment import current_environment, resolve_ban
 if TYPE_CHECKING:
     from aoebank.ops.history.snapshot import Author
     from aoebank.ops.selection import RecordFilter
+    from aoebank.storage.sides.side import Side
 
 AnyPath: TypeAlias = str | Path
+Paths: TypeAlias = AnyPath | Iterable[AnyPath]
 Names: TypeAlias = str | Iterable[str]
 
 
@@ -48,6 +51,32 @@ def names(texts: Names) -> tuple[str, ...]:
     (('Ascend*',), ('a', 'b'))
     """
     return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
+def paths_of(given: Paths) -> list[Path]:
+    """Return paths as a list; a single one is one of them.
+
+    >>> paths_of("bank"), paths_of(["a", "b"])
+    ([PosixPath('bank')], [PosixPath('a'), PosixPath('b')])
+    """
+    return [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
+
+
+def open_bank(given: AnyPath, *, beside: AnyPath = "") -> Side:
+    """Return the side a person wrote; messages name paths as they were given.
+
+    Args:
+        given: A path, `git:REV` or `snapshot:REF`.
+        beside: How the other side of a comparison was written.
+
+    Raises:
+        BankNotFoundError: there is no such path.
+        HistoryError: there is no such revision or snapshot.
+    """
+    from aoebank.storage.sides.open import open_side
+
+    root = partial(bank_in_use, None)
+    return open_side(str(given), beside=str(beside), cwd=Path(), default_root=root)
 
 
 def make_filter(soc: Names, op: Names, key: Names = ()) -> RecordFilter:

@@ -100,6 +100,17 @@ class Text:
             self.line((line, "bold" if is_title else ""))
 
 
+def write_rest(text: Text, number: int, shown: int) -> None:
+    """Write how many of a part were left out, if any were; the document has all of them.
+
+    Args:
+        number: How many there are.
+        shown: The most that are written.
+    """
+    if number > shown:
+        text.line(f"and {number - shown} more; --json has them all")
+
+
 class Report(Protocol):
     """A result ready to be told.
 

@@ -10,10 +10,7 @@ from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, sh
 from aoebank.ops.convert.containers import demand_container, find_container
 from aoebank.ops.convert.rows import files_of, rows_of
 from aoebank.storage.sides.side import Side
-from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
-from aoebank.storage.writing.staged import staged_changes, update_file
-
-_MOST_CHARACTERS = 200  # of a name; file systems take 255 bytes
+from aoebank.storage.writing.staged import update_file, write_new_tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +84,8 @@ def convert_rows(source: Path, root: Path) -> ConvertResult:
     if os.path.lexists(root):
         raise BankPathError("is there already, and rows become a bank of their own", path=root)
     rows = [*container.parse(source)]
-    journal = root.with_name(f".{root.name[:_MOST_CHARACTERS]}.convert{TEMPORARY_SUFFIX}")
     files = files_of(rows, source)
-    with staged_changes(journal, root=root, is_new_tree=True) as changes:
-        for name, data in files.items():
-            changes.write(root / name, data, old_sha256=None)
-        changes.commit()
+    write_new_tree(root, files.items(), verb="convert")
     return ConvertResult(
         source=str(source),
         output=root,

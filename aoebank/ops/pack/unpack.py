@@ -10,10 +10,7 @@ from aoebank.errors import BankFormatError, BankPathError, shell_word
 from aoebank.storage.packs.archive import Pack, open_pack
 from aoebank.storage.packs.manifest import PackManifest
 from aoebank.storage.packs.signing import demand_signers, verify
-from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
-from aoebank.storage.writing.staged import staged_changes
-
-_MOST_CHARACTERS = 200  # of a name; file systems take 255 bytes
+from aoebank.storage.writing.staged import write_new_tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +56,8 @@ def unpack(pack: Path, root: Path | None, *, allowed: Path | None = None) -> Unp
             for _ in opened.iter_files():
                 pass
         else:
-            _write(opened, root)
+            contents = ((file.name, data) for file, data in opened.iter_files())
+            write_new_tree(root, contents, verb="unpack")
         return UnpackResult(
             pack=pack,
             root=root,
@@ -81,11 +79,3 @@ def _signer(opened: Pack, pack: Path, allowed: Path | None) -> str:
             hint="ask for a signed pack, or leave out --allowed-signers",
         )
     return verify(opened.signed, opened.signature, allowed, pack)
-
-
-def _write(opened: Pack, root: Path) -> None:
-    journal = root.with_name(f".{root.name[:_MOST_CHARACTERS]}.unpack{TEMPORARY_SUFFIX}")
-    with staged_changes(journal, root=root, is_new_tree=True) as changes:
-        for file, data in opened.iter_files():
-            changes.write(root / file.name, data, old_sha256=None)
-        changes.commit()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
 from aoebank.ops.prune.run import PruneResult
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Text, plural, write_rest
 
 MOST_ROWS = 50
 """Records listed on a terminal; the document has all of them."""
@@ -53,8 +53,7 @@ class PruneReport:
         result = self.result
         for record in result.records[:MOST_ROWS]:
             text.line((f"{record.reason} ", "bold"), f"{record.path}:{record.key}  {record.detail}")
-        if len(result.records) > MOST_ROWS:
-            text.line(f"and {len(result.records) - MOST_ROWS} more; --json has them all")
+        write_rest(text, len(result.records), MOST_ROWS)
         for path in result.broken:
             text.line(f"left alone: {path} is broken; aoebank validate tells why")
         counts = Counter(record.reason for record in result.records)

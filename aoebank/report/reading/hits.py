@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from aoebank.ops.hits.result import BankLookup, HitsResult, LookupKind, count_hits
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Text, plural, write_rest
 from aoebank.report.reading.closed import ReadingReport, closed_document, write_closed
 
 MOST_ROWS = 20
@@ -57,7 +57,7 @@ class HitsReport(ReadingReport[HitsResult]):
             text.line(
                 f"missed: {lookup.name or lookup.key}{why}  ", (f"{lookup.source}{line}", "dim")
             )
-        _write_rest(text, len(missed))
+        write_rest(text, len(missed), MOST_ROWS)
         if result.records:
             self._write_records(text)
 
@@ -68,14 +68,9 @@ class HitsReport(ReadingReport[HitsResult]):
             return
         for record in result.unused[:MOST_ROWS]:
             text.line(f"not used: {record.file}:{record.key}")
-        _write_rest(text, len(result.unused))
+        write_rest(text, len(result.unused), MOST_ROWS)
         used = len(result.records) - len(result.unused)
         text.line(f"{used} of {plural(len(result.records), 'record')} used")
-
-
-def _write_rest(text: Text, number: int) -> None:
-    if number > MOST_ROWS:
-        text.line(f"and {number - MOST_ROWS} more; --json has them all")
 
 
 def _counts(result: HitsResult) -> dict[LookupKind, tuple[int, int, int]]:

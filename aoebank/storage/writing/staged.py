@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from aoebank.errors import BankNotFoundError, BankPathError
 from aoebank.model.digest import sha256_of
 from aoebank.storage.writing.atomic import (
     FILE_MODE,
+    TEMPORARY_SUFFIX,
     create,
     give_to_owner_of,
     make_directories,
@@ -38,6 +39,8 @@ from aoebank.storage.writing.journal import Journal, NotedChange, open_journal
 from aoebank.storage.writing.lock import hold_lock
 from aoebank.storage.writing.new_tree import NewTree
 from aoebank.storage.writing.places import real_place
+
+_MOST_CHARACTERS = 200  # of a name; file systems take 255 bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +206,24 @@ def staged_changes(
             assert root is not None
             tree = NewTree(Path(os.path.realpath(root)), noted)
         yield StagedChanges(stack, noted, root, tree)
+
+
+def write_new_tree(root: Path, files: Iterable[tuple[str, bytes]], *, verb: str) -> None:
+    """Write a tree that is not there yet: it appears by one rename, or not at all.
+
+    Args:
+        root: The folder.
+        files: Names below it, with their bytes.
+        verb: What it is made by; names what a kill leaves beside it for the next one to put away.
+
+    Raises:
+        BankPathError: something else has that name by now, or it cannot be written.
+    """
+    journal = root.with_name(f".{root.name[:_MOST_CHARACTERS]}.{verb}{TEMPORARY_SUFFIX}")
+    with staged_changes(journal, root=root, is_new_tree=True) as changes:
+        for name, data in files:
+            changes.write(root / name, data, old_sha256=None)
+        changes.commit()
 
 
 def update_file(
