@@ -22,8 +22,6 @@ from aoe.advice.causes import (
 )
 from aoe.advice.trying import ActionTrials, TriedAction, thread_policy, try_threads
 from aoe.device.toolchain import Toolchain
-from aoe.entry.input_shapes import parse_input_shape
-from aoe.entry.protocol import ModelSource
 from aoe.execute.quiet import QuietPairs
 from aoe.execute.runner import Runner
 from aoe.folders.scratch import ScratchFolder
@@ -33,8 +31,8 @@ from aoe.graph.rewrites.preparation import prepared
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
 from aoe.profiling.figures import ProfiledModel
-from aoe.profiling.run import ProfileSettings, profile_subject
-from aoe.profiling.subject import ProfileSubject, open_subject
+from aoe.profiling.run import ProfileSettings, open_model, profile_subject
+from aoe.profiling.subject import ProfileSubject
 from aoe.settings import accept_busy, lock_path
 from aoe.target import Target
 from aoe.tuning.policies import final_policy
@@ -84,24 +82,11 @@ def advise_file(
     Raises:
         AoeError: the model cannot be read, or not be run.
     """
-    source = ModelSource(
-        path=settings.model,
-        shapes=parse_input_shape(settings.input_shape),
-        given=next(iter(settings.inputs), None),
-        weight=settings.weight,
-        env=settings.env,
-    )
     with ScratchFolder("advise") as scratch:
         opened, trials = scratch / "model", scratch / "trials"
         opened.mkdir()
         trials.mkdir()
-        subject = open_subject(
-            source,
-            settings.framework,
-            opened,
-            threads=settings.threads,
-            operators=settings.operators,
-        )
+        subject = open_model(settings, opened)
         profile = profile_subject(subject, settings, opened, tell)
         target = subject.device.describe(profile.threads)
         low = find_low_performers(

@@ -49,6 +49,7 @@ from aoe.cli.options import (
     SocVersionOption,
     StageOption,
     StrictOption,
+    TrialsOption,
     WeightOption,
     WorkersOption,
     WorldOption,
@@ -168,9 +169,7 @@ def tune(
             help="Seconds for searching and judging; default is no limit.",
         ),
     ] = None,
-    trials: Annotated[
-        int, typer.Option("--trials", min=1, metavar="N", help="Most candidates for one operator.")
-    ] = 24,
+    trials: TrialsOption = 24,
     search: Annotated[
         str,
         typer.Option(

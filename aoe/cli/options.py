@@ -52,6 +52,17 @@ CoresOption = Annotated[
         help="Cores, a thread each; default is what an .om was tuned for, else all usable ones.",
     ),
 ]
+TrialsOption = Annotated[
+    int, typer.Option("--trials", min=1, metavar="N", help="Most candidates for one operator.")
+]
+OneShapeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--input_shape",
+        metavar="SHAPES",
+        help="Shapes of inputs that leave them open, or one of those an .om holds.",
+    ),
+]
 WeightOption = Annotated[
     Path | None,
     typer.Option("--weight", "-w", metavar="FILE", help="Weights of a Caffe model (caffemodel)."),

@@ -10,10 +10,12 @@ import typer
 
 from aoe.cli.options import (
     BaseResultOption,
+    FrameworkOption,
     InputShapeOption,
     JsonFlag,
     QuietFlag,
     SocVersionOption,
+    TrialsOption,
     WeightOption,
     finish,
 )
@@ -25,15 +27,7 @@ from aoe.tuning.mode import TuneContext, TuneSettings
 def command(
     model: Annotated[Path, typer.Argument(help="Model file.")],
     base_result: BaseResultOption = None,
-    framework: Annotated[
-        int,
-        typer.Option(
-            "--framework",
-            "-f",
-            help="Kind of the model: 0 = Caffe, 3 = TensorFlow, 5 = ONNX.",
-            metavar="N",
-        ),
-    ] = 5,
+    framework: FrameworkOption = 5,
     weight: WeightOption = None,
     input_shape: InputShapeOption = None,
     soc_version: SocVersionOption = None,
@@ -46,9 +40,7 @@ def command(
             help="Cores to tune for; default is all usable ones.",
         ),
     ] = None,
-    trials: Annotated[
-        int, typer.Option("--trials", min=1, metavar="N", help="Most candidates for one operator.")
-    ] = 24,
+    trials: TrialsOption = 24,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
 ) -> None:

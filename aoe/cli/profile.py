@@ -13,6 +13,7 @@ from aoe.cli.options import (
     InputFiles,
     InputSets,
     JsonFlag,
+    OneShapeOption,
     OperatorsOption,
     SeedOption,
     WeightOption,
@@ -41,14 +42,7 @@ def command(
     ] = None,
     framework: FrameworkOption = 5,
     weight: WeightOption = None,
-    input_shape: Annotated[
-        str | None,
-        typer.Option(
-            "--input_shape",
-            metavar="SHAPES",
-            help="Shapes of inputs that leave them open, or one of those an .om holds.",
-        ),
-    ] = None,
+    input_shape: OneShapeOption = None,
     custom_ops_library: OperatorsOption = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,

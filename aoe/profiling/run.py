@@ -77,6 +77,20 @@ def profile_file(
     Raises:
         AoeError: the model cannot be read, or not be run.
     """
+    with ScratchFolder("profile") as scratch:
+        return profile_subject(open_model(settings, scratch), settings, scratch, tell)
+
+
+def open_model(settings: ProfileSettings, scratch: Path) -> ProfileSubject:
+    """Return the model of a profile, ready to run.
+
+    Args:
+        settings: What is asked for.
+        scratch: Folder for its files.
+
+    Raises:
+        AoeError: the model cannot be read, or not be run.
+    """
     source = ModelSource(
         path=settings.model,
         shapes=parse_input_shape(settings.input_shape),
@@ -84,15 +98,13 @@ def profile_file(
         weight=settings.weight,
         env=settings.env,
     )
-    with ScratchFolder("profile") as scratch:
-        subject = open_subject(
-            source,
-            settings.framework,
-            scratch,
-            threads=settings.threads,
-            operators=settings.operators,
-        )
-        return profile_subject(subject, settings, scratch, tell)
+    return open_subject(
+        source,
+        settings.framework,
+        scratch,
+        threads=settings.threads,
+        operators=settings.operators,
+    )
 
 
 def profile_subject(
