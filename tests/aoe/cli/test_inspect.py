@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from support import golden_harness
 from support.engine.gradients import make_gdat_report
+from support.engine.offline import make_manifest
 
 from aoe.cli import app as app_module
 from aoe.cli.errors import run_app
 from aoe.cli.inspect import command as inspect
 from aoe.gradients.timeline import SegmentTime, Timeline
-from aoe.om.file import KernelUse, Manifest, SubgraphUse, read_manifest, write_offline_model
+from aoe.om.file import KernelUse, SubgraphUse, read_manifest, write_offline_model
 from aoe.report.quantities import time_text
 from aoe.report.timelines.drawing import draw_timeline
 from aoe.report.timelines.page import render_page
@@ -296,20 +297,7 @@ def test_page_of_the_manual_shows_the_real_output() -> None:
 def _om(folder: Path, **facts: Any) -> Path:
     for name in ("model.onnx", "fallback.onnx", "weights.bin"):
         (folder / name).write_bytes(b"")
-    manifest = Manifest(
-        **{
-            "name": "net",
-            "model_sha256": "0" * 64,
-            "soc_version": "x86-64-zen4",
-            "core_num": 2,
-            "cpu_features": (),
-            "nchwc_block": 16,
-            "versions": {"aoe": "1"},
-            "kernels": (),
-            "parts": {},
-            **facts,
-        }
-    )
+    manifest = make_manifest(**{"soc_version": "x86-64-zen4", "versions": {"aoe": "1"}, **facts})
     write_offline_model(folder / "net.om", folder, manifest)
     return folder / "net.om"
 

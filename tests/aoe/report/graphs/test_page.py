@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import onnx
 import pytest
 from onnx import helper
+from support.engine.offline import make_manifest
 from support.engine.subgraphs import c2f_network, graph_of, random_network, vocoder_network
 
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.forms import form_of
 from aoe.graph.subgraphs.splicing import Splice, splice
-from aoe.om.file import KernelUse, Manifest, SubgraphUse
+from aoe.om.file import KernelUse, SubgraphUse
 from aoe.report.graphs.alignment import AlignedNodes, Change, aligned
 from aoe.report.graphs.page import render_graphs
 from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import find_subgraphs
-
-
-def _manifest(**facts: Any) -> Manifest:
-    return Manifest(
-        **{
-            "name": "net",
-            "model_sha256": "0" * 64,
-            "soc_version": "x86-64-zen4",
-            "core_num": 2,
-            "cpu_features": (),
-            "nchwc_block": 16,
-            "versions": {"aoe": "1"},
-            "kernels": (),
-            "parts": {},
-            **facts,
-        }
-    )
 
 
 def _tuned(imported: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[SubgraphUse, ...]]:
@@ -74,7 +57,7 @@ def test_every_node_is_in_one_group_and_in_order(imported: onnx.ModelProto) -> N
     groups = aligned(imported.graph.node, tuned.graph.node, is_optimized=False, formed=formed)
     assert _names(groups, "before") == [node.output[0] for node in imported.graph.node]
     assert _names(groups, "after") == [node.output[0] for node in tuned.graph.node]
-    page = render_graphs(_manifest(subgraphs=uses), imported, tuned)
+    page = render_graphs(make_manifest(subgraphs=uses), imported, tuned)
     assert page.count("<rect") == sum(
         len(group.before) + len(group.after) for group in groups if group.change is not Change.SAME
     )
@@ -88,7 +71,7 @@ def test_form_stands_beside_what_it_replaces_and_is_named() -> None:
     assert changed
     gone = {node.op_type for group in changed for node in group.before}
     assert "Split" in gone
-    page = render_graphs(_manifest(subgraphs=uses), imported, tuned)
+    page = render_graphs(make_manifest(subgraphs=uses), imported, tuned)
     assert "<p>convolution-split</p>" in page
     assert "as they are" in page
 
@@ -108,7 +91,7 @@ def test_kernel_stands_beside_the_nodes_it_computes() -> None:
     assert same.change is Change.SAME
     assert (kernel.change, len(kernel.before)) == (Change.KERNEL, 2)
     use = KernelUse(name="k_1", op_type="chain", key="k", bank_file="b", op_names=("n_c",))
-    page = render_graphs(_manifest(kernels=(use,)), imported, tuned)
+    page = render_graphs(make_manifest(kernels=(use,)), imported, tuned)
     assert "<p>kernel k_1</p>" in page and 'class="kernel"' in page
 
 
@@ -123,6 +106,6 @@ def test_page_needs_nothing_from_outside_and_names_stay_text() -> None:
     hostile = "\"><script>alert(1)</script>&amp;'<!--]]>"
     imported = _chain(("Relu", "x", hostile), ("Exp", hostile, "b"))
     tuned = _chain(("Relu", "x", f"{hostile}2"), ("Neg", f"{hostile}2", "b"))
-    page = render_graphs(_manifest(name=hostile), imported, tuned)
+    page = render_graphs(make_manifest(name=hostile), imported, tuned)
     assert not re.findall(r"url\(|@import|https?://|<script|<!--", page)
     assert "prefers-color-scheme: dark" in page
