@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Self
 
 from aoe.device.feature_check import TILES_FEATURE, feature_check
 from aoe.device.toolchain import INSTALL_HINT, Toolchain, halide_include
@@ -39,6 +40,12 @@ class KernelSource:
     name: str
     workload: Workload
     schedule: Schedule
+
+    @classmethod
+    def of(cls, workload: Workload, schedule: Schedule) -> Self:
+        """Return the kernel of a schedule, under the name that is its own."""
+        name = kernel_name(workload, schedule)
+        return cls(name=name, workload=workload, schedule=schedule)
 
 
 def kernel_name(workload: Workload, schedule: Schedule) -> str:

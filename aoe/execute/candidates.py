@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from aoe.device.compiler import KernelSource, kernel_name
+from aoe.device.compiler import KernelSource
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError, BuildError, ScheduleError
@@ -100,10 +100,7 @@ class CandidateMeasurer:
             compiled: Their object files, where they have been compiled before.
         """
         baseline = self._baseline_of(workload, seed, bytes_around)
-        sources = [
-            KernelSource(name=kernel_name(workload, s), workload=workload, schedule=s)
-            for s in schedules
-        ]
+        sources = [KernelSource.of(workload, schedule) for schedule in schedules]
         distinct = {source.name: source for source in sources}  # configurations may coincide
         objects: dict[str, Path] = {}
         found: dict[str, Measurement] = {}

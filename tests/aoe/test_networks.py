@@ -13,7 +13,7 @@ from support.engine.assembling import assembling
 from support.engine.cpu import CPU, open_session
 
 from aoe.bank.operators import key_of
-from aoe.device.compiler import KernelSource, kernel_name
+from aoe.device.compiler import KernelSource
 from aoe.device.toolchain import find_toolchain
 from aoe.execute.accuracy import compare_model_results
 from aoe.execute.runner import Runner
@@ -96,9 +96,7 @@ def _kernels(proto: onnx.ModelProto, directory: Path) -> tuple[ModelGraph, list[
         family = get_family(workload.op_type)
         guess = Configuration(family.space(workload, seen).first_guesses[0])
         schedule = family.schedule(workload, guess, seen)
-        source = KernelSource(
-            name=kernel_name(workload, schedule), workload=workload, schedule=schedule
-        )
+        source = KernelSource.of(workload, schedule)
         kernels.append(
             ChosenKernel(
                 source=source,

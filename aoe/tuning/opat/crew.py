@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from aoe.device.compiler import KernelSource, kernel_name
+from aoe.device.compiler import KernelSource
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.farm import Farm, FarmClosed
@@ -179,8 +179,6 @@ def _keep_winner(tuned: TunedOperator, compilers: KernelCompilers) -> None:
     if tuned.schedule is None:
         return
     workload, schedule = tuned.operator.workload, tuned.schedule
-    source = KernelSource(
-        name=kernel_name(workload, schedule), workload=workload, schedule=schedule
-    )
+    source = KernelSource.of(workload, schedule)
     with ScratchFolder("winner") as folder:
         compilers.compile([source], folder)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from aoe.device.compiler import KernelSource, kernel_name
+from aoe.device.compiler import KernelSource
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import CompiledKernels, TaskRunner
@@ -310,11 +310,8 @@ def _compiled(task: SearchTask, schedules: Sequence[Schedule]) -> CompiledKernel
 
 def _sources(task: SearchTask, schedules: Sequence[Schedule]) -> tuple[KernelSource, ...]:
     """Return the kernels of schedules, of which some may coincide."""
-    sources = {
-        name: KernelSource(name=name, workload=task.workload, schedule=schedule)
-        for schedule in schedules
-        for name in (kernel_name(task.workload, schedule),)
-    }
+    every = (KernelSource.of(task.workload, schedule) for schedule in schedules)
+    sources = {source.name: source for source in every}
     return tuple(sources.values())
 
 

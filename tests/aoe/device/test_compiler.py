@@ -36,7 +36,7 @@ _EXP = chain_workload(("Exp",))
 
 def _source(workload: Workload, schedule: Schedule | None = None) -> KernelSource:
     chosen = schedule or Schedule()
-    return KernelSource(name=kernel_name(workload, chosen), workload=workload, schedule=chosen)
+    return KernelSource.of(workload, chosen)
 
 
 def _run(workload: Workload, source: KernelSource, library: Path) -> tuple[object, object]:

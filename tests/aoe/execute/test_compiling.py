@@ -14,7 +14,7 @@ import pytest
 from support.engine.cpu import CPU
 from support.engine.families import chain_workload, schedules_of
 
-from aoe.device.compiler import KernelSource, kernel_name, objects_of
+from aoe.device.compiler import KernelSource, objects_of
 from aoe.device.object_cache import ObjectCache
 from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError
@@ -31,10 +31,7 @@ def _sources(*names: str) -> list[KernelSource]:
 
 
 def _real_sources() -> list[KernelSource]:
-    return [
-        KernelSource(name=kernel_name(_EXP, schedule), workload=_EXP, schedule=schedule)
-        for schedule in _SCHEDULES
-    ]
+    return [KernelSource.of(_EXP, schedule) for schedule in _SCHEDULES]
 
 
 @contextmanager

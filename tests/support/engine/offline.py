@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from aoe.device.compiler import KernelSource, build_library, compile_kernel, kernel_name
+from aoe.device.compiler import KernelSource, build_library, compile_kernel
 from aoe.device.toolchain import Toolchain
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region, partition
@@ -29,8 +29,7 @@ def first_guess(region: Region, target: Target) -> KernelSource:
     family = get_family(workload.op_type)
     guess = Configuration(family.space(workload, facts).first_guesses[0])
     schedule = family.schedule(workload, guess, facts)
-    name = kernel_name(workload, schedule)
-    return KernelSource(name=name, workload=workload, schedule=schedule)
+    return KernelSource.of(workload, schedule)
 
 
 def regions_of(graph: ModelGraph) -> tuple[Region, ...]:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import halide as hl
 
-from aoe.device.compiler import KernelSource, build_library, compile_kernel, kernel_name
+from aoe.device.compiler import KernelSource, build_library, compile_kernel
 from aoe.device.registry import default_device
 from aoe.device.toolchain import Toolchain, find_toolchain
 from aoe.execute.candidates import candidate_model
@@ -105,8 +105,7 @@ def _run(workload: Workload, target: Target, toolchain: Toolchain) -> None:
     device, facts = default_device(), KernelTarget.of(target)
     family = registry.get_family(workload.op_type)
     schedule = family.schedule(workload, family.space(workload, facts).first_guesses[0], facts)
-    name = kernel_name(workload, schedule)
-    source = KernelSource(name=name, workload=workload, schedule=schedule)
+    source = KernelSource.of(workload, schedule)
     with ScratchFolder("sanitized") as folder:
         library = build_library(
             [source],

@@ -11,7 +11,7 @@ from typing import Any
 from aoe.bank.journal import BankJournal
 from aoe.bank.operators import OperatorBank, key_of
 from aoe.bank.verdicts import OperatorVerdict
-from aoe.device.compiler import KernelSource, kernel_name
+from aoe.device.compiler import KernelSource
 from aoe.execute.accuracy import Deviation
 from aoe.execute.tasks import ModelComparison
 from aoe.graph.regions import Refusal, Region
@@ -150,9 +150,7 @@ def make_kernel(number: int, *, gain_us: float = 100.0) -> ChosenKernel:
     schedule, _ = guess_of(workload)
     operator = make_operator(workload, op_names=(f"n{number}",))
     return ChosenKernel(
-        source=KernelSource(
-            name=kernel_name(workload, schedule), workload=workload, schedule=schedule
-        ),
+        source=KernelSource.of(workload, schedule),
         key=operator.key,
         regions=operator.regions,
         op_names=operator.op_names,

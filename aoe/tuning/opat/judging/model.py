@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.verdicts import OperatorVerdict
-from aoe.device.compiler import KernelSource, kernel_name
+from aoe.device.compiler import KernelSource
 from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.judging.comparing import ModelComparer, TimeIsUpError
 from aoe.tuning.judging.judge import Judge, Judgement
@@ -222,9 +222,7 @@ def _chosen(tuned: TunedOperator) -> ChosenKernel:
     workload = tuned.operator.workload
     saved = (tuned.before_us or 0.0) * (1 - 1 / (tuned.proven_speedup or 1.0))
     return ChosenKernel(
-        source=KernelSource(
-            name=kernel_name(workload, tuned.schedule), workload=workload, schedule=tuned.schedule
-        ),
+        source=KernelSource.of(workload, tuned.schedule),
         key=tuned.operator.key,
         regions=tuned.operator.regions,
         op_names=tuned.operator.op_names,

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.engine.cpu import open_session
 
-from aoe.device.compiler import KernelSource, build_library, compile_kernel, kernel_name
+from aoe.device.compiler import KernelSource, build_library, compile_kernel
 from aoe.device.toolchain import Toolchain
 from aoe.execute.candidates import candidate_model
 from aoe.graph.workload_model import random_inputs, workload_model
@@ -207,8 +207,7 @@ def test_library_packs_levels_and_what_makes_numbers_of_them(
         pytest.skip("this CPU has no int8")
     workload = CASES["bias, GELU and residual"]
     schedule = _first_guess(workload)
-    name = kernel_name(workload, schedule)
-    source = KernelSource(name=name, workload=workload, schedule=schedule)
+    source = KernelSource.of(workload, schedule)
     library = build_library(
         [source],
         [compile_kernel(source, target, tmp_path)],
