@@ -50,6 +50,7 @@ from aoe.cli.options import (
     StageOption,
     StrictOption,
     TrialsOption,
+    TuneOpsOption,
     WeightOption,
     WorkersOption,
     WorldOption,
@@ -179,6 +180,7 @@ def tune(
         ),
     ] = "bayesian",
     base_result: BaseResultOption = None,
+    tune_ops_file: TuneOpsOption = None,
     lookup_only: LookupOnlyOption = False,
     precision_mode: PrecisionModeOption = None,
     modify_mixlist: MixListOption = None,
@@ -247,6 +249,7 @@ def tune(
                 "--dynamic_dims": dynamic_dims,
                 "--out_nodes": out_nodes,
                 "--custom_ops_library": custom_ops_library,
+                "--tune_ops_file": tune_ops_file,
             }
         )
         refuse_precision(precision)
@@ -283,6 +286,7 @@ def tune(
     from aoe.cli.tune_command import run_folder, run_tuning
     from aoe.entry.outputs import parse_out_nodes
     from aoe.tuning.cases.given import given_cases
+    from aoe.tuning.operator_choice import given_operators
 
     settings = TuneSettings(
         model=chosen,
@@ -300,6 +304,7 @@ def tune(
         inputs=given_inputs(inputs, input_sets),
         output=output,
         base_result=base_result,
+        tune_ops=given_operators(tune_ops_file),
         lookup_only=lookup_only,
         precision=precision,
         nonhomo_split=nonhomo_split,

@@ -77,10 +77,6 @@ OPTIONS: Mapping[str, NotHere] = {
     "--singleop": NotHere(
         why="a model is what is tuned", instead="make an ONNX model of the operator"
     ),
-    "--tune_ops_file": NotHere(
-        why="all operators are tuned, the most promising first",
-        instead="bound the run with --tuning_time_limit",
-    ),
     "--tune_optimization_level": _ignored("time goes where gains are expected"),
     "--virtual_type": NotHere(
         why="there is no virtual processor", instead="leave it out", harmless=frozenset({"0"})
@@ -95,7 +91,7 @@ VARIABLES: Mapping[str, NotHere] = {
     "ENABLE_TUNE_DUMP": _ignored("models are dumped from PyTorch", "aoe.torch.set_aoe"),
     "TUNE_DUMP_PATH": _ignored("models are dumped from PyTorch", "aoe.torch.set_aoe"),
     "TUNING_PARALLEL_NUM": _ignored("it is a key of aoe.ini", "write it there, below [COMMON]"),
-    "TUNE_OPS_NAME": _ignored("all operators are tuned, the most promising first"),
+    "TUNE_OPS_NAME": _ignored("operators are chosen in a file", "--tune_ops_file=FILE"),
 }
 
 

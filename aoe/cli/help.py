@@ -51,6 +51,7 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--search",
         "--seed",
         "--base_result",
+        "--tune_ops_file",
         "--lookup_only",
         "--workers",
         "--config",

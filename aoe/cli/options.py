@@ -169,6 +169,15 @@ StageOption = Annotated[
         "--job_type and --tuning_time_limit.",
     ),
 ]
+TuneOpsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tune_ops_file",
+        metavar="FILE",
+        help="JSON file of the operators to tune, by name or type, as for AOE; the others have "
+        "what the bank has.",
+    ),
+]
 LookupOnlyOption = Annotated[
     bool,
     typer.Option(

@@ -36,6 +36,7 @@ class FolderTuning:
         bank: Root of the bank, made if it is missing; None for what the variables say.
         tuning_time_limit: Seconds; None for no limit.
         trials: Most candidates for one operator; None for the default.
+        nonhomo_split: True if subgraph tuning may cut batches unevenly.
 
     Raises:
         OptionError: a limit that is no number of seconds, or no number of trials.
@@ -46,6 +47,7 @@ class FolderTuning:
     bank: str | Path | None = None
     tuning_time_limit: float | None = None
     trials: int | None = None
+    nonhomo_split: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what the command would refuse after the script has run."""
@@ -65,6 +67,7 @@ class FolderTuning:
             "--trials": self.trials,
         }
         options = [f"{name}={value}" for name, value in given.items() if value is not None]
+        options += ["--Fnonhomo_split"] * self.nonhomo_split
         return [f"--model_path={folder}", f"--job_type={self.job_type}", *options]
 
     def environment(self) -> Mapping[str, str]:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from aoe.errors import OptionError
+from aoe.tuning.operator_choice import NAMES, TYPES, OperatorChoice, operator_choice
 
 MODES = {"1": "subgraph", "2": "operator"}
 _DEFAULT_MODE = "2"
-_KEYS = ("tune_ops_name", "tune_ops_type", "tune_optimization_level", "feature")
+_LEVEL, _FEATURE = "tune_optimization_level", "feature"
+_LEVELS = ("O1", "O2")
+_UNEVEN = "nonhomo_split"
+_FEATURES = {"deeper_opat": 2, _UNEVEN: 1}
+"""By name, the mode it is for."""
+_KEYS = (NAMES, TYPES, _LEVEL, _FEATURE)
 """Source: CANN, `aoe_config_file` of TensorFlow's adapter."""
 
 
@@ -25,10 +31,14 @@ class ScriptOptions:
     Attributes:
         job_type: AOE's number of the mode.
         work_path: Directory for the results; it exists.
+        tune_ops: The operators that are tuned; None for all.
+        nonhomo_split: True if subgraph tuning may cut batches unevenly.
     """
 
     job_type: int
     work_path: Path
+    tune_ops: OperatorChoice | None = None
+    nonhomo_split: bool = False
 
 
 def script_options(
@@ -70,13 +80,14 @@ def script_options(
         raise OptionError(
             "work_path", "not a directory that can be read and written", got=str(work_path or cwd)
         )
-    if aoe_config_file is not None:
-        _follow(cwd / aoe_config_file, warn)
-    return ScriptOptions(job_type=int(mode), work_path=folder)
+    options = ScriptOptions(job_type=int(mode), work_path=folder)
+    if aoe_config_file is None:
+        return options
+    return _following(cwd / aoe_config_file, options, warn)
 
 
-def _follow(file: Path, warn: Callable[[str], None]) -> None:
-    """Check a file; what it selects is refused, what makes no difference is passed over."""
+def _following(file: Path, options: ScriptOptions, warn: Callable[[str], None]) -> ScriptOptions:
+    """Return options with what a file says; what makes no difference is told."""
     where = f"aoe_config_file={file}"
     try:
         value: Any = json.loads(file.read_text("utf-8"))
@@ -84,24 +95,46 @@ def _follow(file: Path, warn: Callable[[str], None]) -> None:
         raise OptionError(where, f"cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise OptionError(where, "not a JSON object", got=type(value).__name__)
-    for name, found in value.items():
+    for name in value:
         if name not in _KEYS:
             near = get_close_matches(name, _KEYS, n=1)
             expected = f"did you mean {near[0]}?" if near else ", ".join(_KEYS)
             raise OptionError(where, "unknown key", got=name, expected=expected)
-        if name.startswith("tune_ops"):
-            _refuse_selection(where, name, found)
-        else:
-            warn(f"{where}: {name} is passed over: there is one level, and all is on")
-
-
-def _refuse_selection(where: str, name: str, found: Any) -> None:
-    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise OptionError(f"{where}, {name}", "not a list of names", got=repr(found))
-    if found:
+    tune_ops = operator_choice(where, value)
+    if tune_ops is not None and MODES[str(options.job_type)] != "operator":
         raise OptionError(
-            f"{where}, {name}",
-            "operators cannot be selected; all that are worth it are tuned",
-            got=", ".join(found),
-            hint=f"leave {name} out, or bound the time: enable(tuning_time_limit=...)",
+            where,
+            "operators are chosen for operator tuning only",
+            got=f"aoe_mode={options.job_type}",
         )
+    _check_level(where, value.get(_LEVEL), warn)
+    features = _features(where, value.get(_FEATURE, []), options.job_type, warn)
+    return replace(options, tune_ops=tune_ops, nonhomo_split=_UNEVEN in features)
+
+
+def _check_level(where: str, level: Any, warn: Callable[[str], None]) -> None:
+    if level not in (None, *_LEVELS):
+        raise OptionError(
+            f"{where}, {_LEVEL}", "no level", got=repr(level), expected=" or ".join(_LEVELS)
+        )
+    if level is not None:
+        warn(f"{where}: {_LEVEL} is passed over: time goes where gains are expected")
+
+
+def _features(
+    where: str, features: Any, job_type: int, warn: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Return the features a file asks for; one that changes nothing in a mode is told."""
+    if not isinstance(features, list) or not all(one in _FEATURES for one in features):
+        raise OptionError(
+            f"{where}, {_FEATURE}",
+            "no list of features",
+            got=repr(features),
+            expected=" or ".join(_FEATURES),
+        )
+    for one in features:
+        if _FEATURES[one] != job_type:
+            warn(f"{where}: {one} is passed over: it is for aoe_mode={_FEATURES[one]}")
+        elif one != _UNEVEN:
+            warn(f"{where}: {one} is passed over: searches are as deep as trials= says")
+    return tuple(one for one in features if _FEATURES[one] == job_type)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -25,6 +26,7 @@ from aoe.tensorflow.graphs import (
     model_call,
 )
 from aoe.tensorflow.options import MODES, script_options
+from aoe.tuning.operator_choice import OPTION, OperatorChoice, choice_to_json
 from aoebank import say
 
 _MOST_GRAPHS = 16
@@ -68,10 +70,19 @@ def enable(
         aoe_mode, work_path, aoe_config_file, env=environment(), cwd=Path.cwd(), warn=_warn
     )
     tuning = FolderTuning(
-        job_type=options.job_type, bank=bank, tuning_time_limit=tuning_time_limit, trials=trials
+        job_type=options.job_type,
+        bank=bank,
+        tuning_time_limit=tuning_time_limit,
+        trials=trials,
+        nonhomo_split=options.nonhomo_split,
     )
     tuning.environment()  # a bank that cannot be is found out before the first step
-    tuner = GraphTuner(tuning, options.work_path, says_where=work_path is not None)
+    tuner = GraphTuner(
+        tuning,
+        options.work_path,
+        says_where=work_path is not None,
+        tune_ops=options.tune_ops,
+    )
     watcher = Watcher(_tensorflow(), tuner)
     watcher.start()
     say(f"aoe: {MODES[str(options.job_type)]} tuning of this script, in {options.work_path}")
@@ -85,12 +96,21 @@ class GraphTuner:
         tuning: How they are tuned.
         work_path: Where the results go.
         says_where: True if the script names that place, which then counts more than a variable.
+        tune_ops: The operators that are tuned; None for all.
     """
 
-    def __init__(self, tuning: FolderTuning, work_path: Path, *, says_where: bool) -> None:
+    def __init__(
+        self,
+        tuning: FolderTuning,
+        work_path: Path,
+        *,
+        says_where: bool,
+        tune_ops: OperatorChoice | None = None,
+    ) -> None:
         self._tuning = tuning
         self._work_path = work_path
         self._says_where = says_where
+        self._tune_ops = tune_ops
 
     def __call__(self, graphs: Sequence[FrozenGraph]) -> None:
         """Tune graphs; what fails is a warning, and the script goes on."""
@@ -100,13 +120,23 @@ class GraphTuner:
             env.pop("ASCEND_WORK_PATH", None)
         say("in tune mode, training graph handled by tools")
         with tempfile.TemporaryDirectory(prefix="aoe_graphs_") as folder:
-            for number, graph in enumerate(graphs):
-                stem = re.sub(r"\W+", "_", graph.name).strip("_") or "graph"
-                (Path(folder) / f"graph_{number + 1:02}_{stem}.pb").write_bytes(graph.content)
-                say("Aoe tuning graph.")
-            code = run_aoe(self._tuning.arguments(Path(folder)), env, self._work_path)
+            arguments = self._tuning.arguments(self._written(graphs, Path(folder) / "graphs"))
+            if self._tune_ops is not None:
+                choice = Path(folder) / "tune_ops.json"
+                choice.write_text(json.dumps(choice_to_json(self._tune_ops)), "utf-8")
+                arguments.append(f"{OPTION}={choice}")
+            code = run_aoe(arguments, env, self._work_path)
         if code:
             _warn(f"tuning ended with code {code}; the script goes on untuned")
+
+    def _written(self, graphs: Sequence[FrozenGraph], folder: Path) -> Path:
+        """Return a folder with a file for each graph."""
+        folder.mkdir()
+        for number, graph in enumerate(graphs):
+            stem = re.sub(r"\W+", "_", graph.name).strip("_") or "graph"
+            (folder / f"graph_{number + 1:02}_{stem}.pb").write_bytes(graph.content)
+            say("Aoe tuning graph.")
+        return folder
 
 
 class Watcher:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aoe.entry.shape_log import ShapeLog
     from aoe.gradients.training import TrainingProgram
     from aoe.ort.inputs import InputSet
+    from aoe.tuning.operator_choice import OperatorChoice
     from aoe.tuning.progress import Progress
 
 
@@ -116,6 +117,7 @@ class TuneSettings:
         workers: A number of worker processes, or the address of a Dask scheduler, operators are
             tuned on; None for this process alone.
         base_result: An earlier result; only what changed since is tuned. None without one.
+        tune_ops: The operators that are tuned, the others are looked up; None for all.
     """
 
     model: Path | TrainingProgram
@@ -152,6 +154,7 @@ class TuneSettings:
     cache_dir: Path | None = None
     workers: str | None = None
     base_result: Path | None = None
+    tune_ops: OperatorChoice | None = None
 
 
 def limits_of_part(

@@ -25,6 +25,7 @@ from aoe.tuning.mode import (
     limits_of_part,
     parse_cache_mode,
 )
+from aoe.tuning.operator_choice import OPTION, given_operators
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.progress import Progress, TellProgress, progress_of
 from aoe.tuning.registry import get_mode
@@ -155,6 +156,7 @@ def tune(
     run_loop: int | None = None,
     config: str | os.PathLike[str] | None = None,
     base_result: str | os.PathLike[str] | None = None,
+    tune_ops_file: str | os.PathLike[str] | None = None,
     lookup_only: bool = False,
     cache_mode: str = "enable",
     cache_dir: str | os.PathLike[str] | None = None,
@@ -213,6 +215,8 @@ def tune(
         config: File of settings, `sgat_config.json` or an `aoe.ini`; arguments count more.
         base_result: Earlier `output`, tuned model or root of a bank: what it knows of this model is
             taken over, and only what changed since is tuned.
+        tune_ops_file: JSON file that names the operators to tune, as AOE's; the others have what
+            the bank has for them. None for all.
         lookup_only: Whether only what the bank has is taken, and nothing tried or measured.
         cache_mode: What becomes of compiled kernels: enable, disable or force.
         cache_dir: Where they are kept; None for the cache of the user.
@@ -259,6 +263,7 @@ def tune(
             inputs=_input_sets(inputs, scratch),
             output=_path(output),
             base_result=_path(base_result),
+            tune_ops=given_operators(_path(tune_ops_file)),
             lookup_only=lookup_only,
             cache_mode=parse_cache_mode(cache_mode),
             cache_dir=_path(cache_dir),
@@ -350,6 +355,13 @@ def _tune_shape(context: TuneContext) -> TuneResult:
             "only operators and subgraphs are looked up",
             got=",".join(settings.job_types),
             expected=" or ".join((JobType.OPAT, JobType.SGAT)),
+        )
+    if settings.tune_ops is not None and JobType.OPAT not in settings.job_types:
+        raise OptionError(
+            OPTION,
+            "operators are chosen for operator tuning only",
+            got=",".join(settings.job_types),
+            hint="--job_type=2, or --job_type=1,2",
         )
     modes = [get_mode(job) for job in settings.job_types]
     device, number = device_of(settings.soc_version or ""), settings.device_id

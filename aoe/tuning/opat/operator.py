@@ -29,6 +29,7 @@ from aoe.tuning.opat.loop import (
     measure_schedules,
 )
 from aoe.tuning.opat.operators import Operator
+from aoe.tuning.operator_choice import NOT_CHOSEN
 from aoe.tuning.policies import final_policy, glance_policy, screen_policy
 from aoe.tuning.progress import Progress
 from aoe.workload import workload_to_json
@@ -87,6 +88,7 @@ class OperatorTools:
         compilers: Compile candidates; without them the measuring worker does.
         trials_left: Candidates the run may still measure.
         tell_lookup: Is told what the banks say of each operator.
+        is_chosen: Says whether an operator is to be tuned; others are looked up.
     """
 
     settings: TuneSettings
@@ -98,6 +100,7 @@ class OperatorTools:
     compilers: KernelCompilers | None = None
     trials_left: float = math.inf
     tell_lookup: Callable[[Operator, Lookup], None] = lambda operator, lookup: None
+    is_chosen: Callable[[Operator], bool] = lambda operator: True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -207,11 +210,11 @@ def begin_operator(
     Raises:
         BankFormatError: the bank file is corrupt.
     """
-    settings = tools.settings
+    settings, is_chosen = tools.settings, tools.is_chosen(operator)
     lookup = look_up(
         tools.bank,
         operator.workload,
-        repeat_tune=settings.repeat_tune and not settings.lookup_only,
+        repeat_tune=settings.repeat_tune and is_chosen and not settings.lookup_only,
         trials=settings.trials,
         flaw_of=partial(_flaw_of, operator, tools.runner),
     )
@@ -224,6 +227,8 @@ def begin_operator(
         return _from_bank(operator, lookup.stored, lookup.reason)
     if settings.lookup_only:
         return _from_bank(operator, lookup.stored, f"{lookup.reason}, and only looked up")
+    if not is_chosen:
+        return _from_bank(operator, lookup.stored, f"{lookup.reason}, and {NOT_CHOSEN}")
     task = _search_task(operator, tools, budget)
     return OperatorSearch(operator=operator, stored=lookup.stored, search=WorkloadSearch(task))
 

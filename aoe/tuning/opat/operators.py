@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import onnx
+
 from aoe.bank.operators import key_of
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.origins import Origins
 from aoe.graph.regions import Partition, Refusal, Region, partition, take_apart
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.kernels.roofline import touched_elements
 from aoe.ort.profile import ModelProfile
+from aoe.tuning.operator_choice import OperatorChoice
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.workload import Workload
 
@@ -155,6 +159,46 @@ def _operator(
         share=default_us / total_us,
         default_us=default_us,
     )
+
+
+class ChosenOperators:
+    """Which operators of a model are chosen to be tuned.
+
+    Args:
+        choice: What the user names.
+        graph: The graph the operators are of.
+        imported: The model before it was optimised: the user's names are its.
+    """
+
+    def __init__(
+        self, choice: OperatorChoice, graph: ModelGraph, imported: onnx.ModelProto
+    ) -> None:
+        self._choice = choice
+        self._graph = graph
+        self._imported = imported
+        self._origins = Origins(imported, graph.proto)
+
+    def __call__(self, operator: Operator) -> bool:
+        """Return whether a node at any of its places has one of the names or types."""
+        nodes = [
+            node for region in operator.regions for at in region.nodes for node in self._at(at)
+        ]
+        return self._choice.takes(*_names_and_types(nodes))
+
+    def strangers(self) -> tuple[str, ...]:
+        """Return what fits no node of the model, see `OperatorChoice.strangers`."""
+        nodes = [*self._imported.graph.node, *self._graph.nodes]
+        return self._choice.strangers(*_names_and_types(nodes))
+
+    def _at(self, index: int) -> tuple[onnx.NodeProto, ...]:
+        """Return a node of the optimised graph and those it was made from."""
+        node = self._graph.nodes[index]
+        return (node, *self._origins.fused(node))
+
+
+def _names_and_types(nodes: Iterable[onnx.NodeProto]) -> tuple[list[str], list[str]]:
+    known = list(nodes)
+    return [node.name for node in known if node.name], [node.op_type for node in known]
 
 
 def _op_name(graph: ModelGraph, region: Region) -> str:

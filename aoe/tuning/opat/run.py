@@ -47,10 +47,16 @@ from aoe.tuning.opat.crew import Crew, FarmCrew, OneAfterAnother
 from aoe.tuning.opat.gains import operator_result
 from aoe.tuning.opat.judging.model import check_accuracy, judge_model
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator
-from aoe.tuning.opat.operators import find_operators, part_operators
+from aoe.tuning.opat.operators import (
+    ChosenOperators,
+    Operator,
+    find_operators,
+    part_operators,
+)
 from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.opat.reuse import ReuseBook
 from aoe.tuning.opat.rounds import tune_found
+from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.progress import Progress
 from aoe.tuning.reuse.earlier import EarlierResult
@@ -201,7 +207,19 @@ def _tools(
         left_s=searching.left_s,
         bytes_touched=graph.bytes_touched(),
         compilers=compilers,
+        is_chosen=_chosen(bench, graph),
     )
+
+
+def _chosen(bench: Workbench, graph: ModelGraph) -> Callable[[Operator], bool]:
+    """Return what says which operators are tuned; names the model does not have are told."""
+    choice = bench.settings.tune_ops
+    if choice is None:
+        return lambda operator: True
+    chosen = ChosenOperators(choice, graph, bench.start)
+    for stranger in chosen.strangers():
+        bench.progress.warn(f"{OPTION}: no node of this model has this name or type: {stranger}")
+    return chosen
 
 
 def _rates(bench: Workbench) -> MachineRates | None:

@@ -205,7 +205,9 @@ def test_bank_that_cannot_be_is_found_out_at_once(tf: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"tune_ops_type": ["MatMul"]}', r"operators cannot be selected.* \(got MatMul"),
+        ('{"tune_optimization_level": "O3"}', "no level .*got 'O3', expected O1 or O2"),
+        ('{"feature": ["deeper"]}', "no list of features .*expected deeper_opat or nonhomo_split"),
+        ('{"feature": "deeper_opat"}', "no list of features"),
         ('{"tune_ops_name": "MatMul"}', "not a list of names"),
         ('{"tune_op_type": []}', r"unknown key \(got tune_op_type, expected did you mean tune_ops"),
         ("[]", "not a JSON object"),
@@ -226,6 +228,52 @@ def test_settings_without_a_difference_are_passed_over(tf: Any, tmp_path: Path) 
     with pytest.warns(UserWarning, match="passed over") as told:
         aoe.tensorflow.enable(aoe_config_file=tmp_path / "aoe.json").close()
     assert len(told) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"tune_ops_name": ["dense/*"]}, {"tune_ops_name": ["dense/*"], "tune_ops_type": []}),
+        ({"tune_ops_type": ["MatMul"]}, {"tune_ops_name": [], "tune_ops_type": ["MatMul"]}),
+        ({"tune_ops_name": [], "tune_ops_type": []}, None),
+    ],
+)
+def test_operators_a_file_names_are_those_that_are_tuned(
+    tf: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, Any],
+    option: dict[str, Any] | None,
+) -> None:
+    seen: list[Any] = []
+
+    def run(arguments: Sequence[str], env: Any, cwd: Any) -> int:
+        files = [one.partition("=")[2] for one in arguments if one.startswith("--tune_ops_file=")]
+        seen.append(json.loads(Path(files[0]).read_text()) if files else None)
+        return 0
+
+    monkeypatch.setattr(watching, "run_aoe", run)
+    (tmp_path / "aoe.json").write_text(json.dumps(given))
+    with aoe.tensorflow.enable(aoe_config_file=tmp_path / "aoe.json", work_path=tmp_path):
+        stand_in.Model()(_rows(2))
+    assert seen == [option]
+
+
+def test_features_are_followed_in_the_mode_they_are_for(
+    tf: Any, runs: Runs, tmp_path: Path
+) -> None:
+    (tmp_path / "aoe.json").write_text('{"feature": ["nonhomo_split"]}')
+    with aoe.tensorflow.enable(1, aoe_config_file=tmp_path / "aoe.json", work_path=tmp_path):
+        stand_in.Model()(_rows(2))
+    assert "--Fnonhomo_split" in runs[0][0]
+    with pytest.warns(UserWarning, match="it is for aoe_mode=1"):
+        aoe.tensorflow.enable(2, aoe_config_file=tmp_path / "aoe.json").close()
+
+
+def test_operators_are_chosen_for_operator_tuning_only(tf: Any, tmp_path: Path) -> None:
+    (tmp_path / "aoe.json").write_text('{"tune_ops_type": ["MatMul"]}')
+    with pytest.raises(OptionError, match=r"operator tuning only \(got aoe_mode=1"):
+        aoe.tensorflow.enable(1, aoe_config_file=tmp_path / "aoe.json")
 
 
 def test_missing_tensorflow_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

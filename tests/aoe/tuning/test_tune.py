@@ -68,10 +68,24 @@ def test_every_setting_of_a_run_is_a_parameter() -> None:
         "stage_limits_s": "stages",
         "operators": "custom_ops_library",
         "shape_log": "shapes_from",
+        "tune_ops": "tune_ops_file",
     }
     own = {"bank", "config", "progress", *renamed.values()} | precision
     others = {"precision", "work_path", "shape_cases", *renamed}
     assert parameters == (settings - others) | own
+
+
+def test_chosen_operators_reach_operator_tuning(
+    log: list[tuple[str, TuneContext]], tmp_path: Path
+) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"")
+    (tmp_path / "ops.json").write_text('{"tune_ops_type": ["Conv"]}')
+    given: dict[str, Any] = {"tune_ops_file": tmp_path / "ops.json", "bank": tmp_path}
+    aoe.tune(tmp_path / "net.onnx", job_type="1,2", **given)
+    choice = log[-1][1].settings.tune_ops
+    assert choice is not None and choice.types == ("Conv",)
+    with pytest.raises(OptionError, match=r"operator tuning only \(got sgat"):
+        aoe.tune(tmp_path / "net.onnx", job_type=1, **given)
 
 
 def test_options_of_precision_reach_the_mode(

@@ -33,6 +33,7 @@ def _tuned(
     left_s: Callable[[], float] = lambda: math.inf,
     model: str = "net",
     budget: int | None = None,
+    is_chosen: bool = True,
     **settings: Any,
 ) -> TunedOperator:
     facts: dict[str, Any] = {"model": Path("net.onnx"), "trials": 8, "search": "random"}
@@ -42,6 +43,7 @@ def _tuned(
         bank=make_bank(root, model=model),
         progress=progress or RecordingProgress(),
         left_s=left_s,
+        is_chosen=lambda one: is_chosen,
     )
     return tune_operator(operator or make_operator(_EXP), tools, budget or tools.settings.trials)
 
@@ -105,6 +107,18 @@ def test_hit_is_reserved_without_measuring(tmp_path: Path) -> None:
     assert again.before_us is not None and first.before_us is not None
     assert again.before_us == pytest.approx(first.before_us, rel=0.2)
     assert again.search is None
+
+
+def test_operator_that_is_not_chosen_is_only_looked_up(tmp_path: Path) -> None:
+    runner = _always(9.0)
+    missed = _tuned(tmp_path, runner, is_chosen=False)
+    assert missed.outcome is RepoOutcome.UNSATISFIED and not runner.calls
+    assert missed.reason == "not in the bank, and not among the operators to tune"
+    first = _tuned(tmp_path, _always(2.0))
+    assert first.outcome is RepoOutcome.ADD  # nothing was remembered of it
+    hit = _tuned(tmp_path, runner, is_chosen=False, repeat_tune=True)
+    assert hit.schedule == first.schedule
+    assert {call.task for call in runner.calls} == {"check_schedule"}
 
 
 def _stored_first(root: Path) -> Schedule:

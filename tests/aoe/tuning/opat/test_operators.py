@@ -16,7 +16,13 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.ort.profile import ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.target import Target
-from aoe.tuning.opat.operators import FoundOperators, find_operators, part_operators
+from aoe.tuning.opat.operators import (
+    ChosenOperators,
+    FoundOperators,
+    find_operators,
+    part_operators,
+)
+from aoe.tuning.operator_choice import OperatorChoice
 
 
 def _profiled(
@@ -129,3 +135,36 @@ def test_same_model_gives_the_same_operators_whatever_its_times(
         found, _ = _found(conv_net(extent=48), tmp_path / name, target)
         keys.append({operator.key for operator in found.operators})
     assert keys[0] == keys[1]
+
+
+@pytest.mark.parametrize(
+    ("choice", "some_are_left"),
+    [
+        (OperatorChoice(types=("Conv",)), True),
+        (OperatorChoice(names=("*",)), False),
+    ],
+)
+def test_operators_are_chosen_by_the_nodes_they_were_made_from(
+    tmp_path: Path, target: Target, choice: OperatorChoice, some_are_left: bool
+) -> None:
+    model = conv_net(extent=48)
+    graph, profile = _profiled(model, tmp_path, target)
+    found = find_operators(graph, profile)
+    chosen = ChosenOperators(choice, graph, model)
+    operators = (*found.fused, *found.operators)
+    taken = [one for one in operators if chosen(one)]
+    assert taken and (len(taken) < len(operators)) is some_are_left
+    assert chosen.strangers() == ()
+
+
+def test_choice_knows_the_names_of_the_user_s_nodes(tmp_path: Path, target: Target) -> None:
+    model = conv_net(extent=48)
+    for number, node in enumerate(model.graph.node):
+        node.name = f"mine/{number}"
+    graph, profile = _profiled(model, tmp_path, target)
+    found = find_operators(graph, profile)
+    convolution = next(node.name for node in model.graph.node if node.op_type == "Conv")
+    chosen = ChosenOperators(OperatorChoice(names=(convolution, "mine/x")), graph, model)
+    taken = [one for one in (*found.fused, *found.operators) if chosen(one)]
+    assert len(taken) == 1
+    assert [text.split()[0] for text in chosen.strangers()] == ["mine/x"]
