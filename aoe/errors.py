@@ -142,3 +142,13 @@ class MeasurementError(AoeError):
     """Samples are too few or too odd to conclude anything from them."""
 
     code = "AOE090"
+
+
+ERRORS_OF_A_MODEL = (
+    ModelImportError,
+    OfflineModelError,
+    RunError,
+    AccuracyError,
+    MeasurementError,
+)
+"""They say something about one model; of a directory, all others would meet the next one too."""

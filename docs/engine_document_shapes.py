@@ -91,6 +91,43 @@ _PROFILE: Mapping[str, object] = {
     ),
 }
 
+_ADVICE: Mapping[str, object] = {
+    "model": "text",
+    "soc_version": "text",
+    "cpu_model": "text",
+    "threads": "count",
+    "model_us": "number",
+    "operators_us": "number",
+    "lost_us": "number",
+    "low_performers": [
+        {
+            "name": "text",
+            "op_names": ["text"],
+            "kind": "text",
+            "median_us": "number",
+            "lost_us": ("number", None),
+            "causes": [{"cause": "text", "detail": "text"}],
+        }
+    ],
+    "actions": [
+        {
+            "action": "text",
+            "what": "text",
+            "op_names": ["text"],
+            "needs_retraining": "flag",
+            "about_us": "number",
+            "verdict": "text",
+            "speedup": ("number", None),
+            "speedup_low": ("number", None),
+            "speedup_high": ("number", None),
+            "pairs": "count",
+            "reason": "text",
+        }
+    ],
+    "not_tried": ["text"],
+    "of_untuned": "flag",
+    "worth_tuning": ["text"],
+}
 DOCUMENTS: Mapping[str, Mapping[str, object]] = {
     "aoe.doctor/1": {
         "ready": "flag",
@@ -137,42 +174,22 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         ],
         "passed_over": [{"file": "text", "key": "text", "reason": "text"}],
     },
-    "aoe.advise/1": {
-        "model": "text",
-        "soc_version": "text",
-        "cpu_model": "text",
-        "threads": "count",
-        "model_us": "number",
-        "operators_us": "number",
-        "lost_us": "number",
-        "low_performers": [
-            {
-                "name": "text",
-                "op_names": ["text"],
-                "kind": "text",
-                "median_us": "number",
-                "lost_us": ("number", None),
-                "causes": [{"cause": "text", "detail": "text"}],
-            }
+    "aoe.advise/1": {**_ADVICE, "written": ["text"]},
+    "aoe.advise-folder/1": {
+        "folder": "text",
+        "models": [
+            {"file": "text", "advice?": _ADVICE, "error?": {"code": "text", "message": "text"}}
         ],
+        "causes": [{"cause": "text", "models": "count", "operators": "count", "lost_us": "number"}],
         "actions": [
             {
                 "action": "text",
-                "what": "text",
-                "op_names": ["text"],
                 "needs_retraining": "flag",
-                "about_us": "number",
-                "verdict": "text",
-                "speedup": ("number", None),
-                "speedup_low": ("number", None),
-                "speedup_high": ("number", None),
-                "pairs": "count",
-                "reason": "text",
+                "tried": "count",
+                "gains": ["text"],
+                "best": "number",
             }
         ],
-        "not_tried": ["text"],
-        "of_untuned": "flag",
-        "worth_tuning": ["text"],
         "written": ["text"],
     },
     "aoe.profile/1": {

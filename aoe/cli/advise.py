@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,12 +22,25 @@ from aoe.cli.options import (
     finish,
     given_inputs,
 )
+from aoe.errors import OptionError
 from aoe.settings import environment
 from aoebank import say
 
+if TYPE_CHECKING:
+    from aoe.entry.folder import FoundModel
+    from aoe.profiling.run import ProfileSettings
+    from aoebank import Report
+
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A model file, or an .om.", show_default=False)],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A model file, an .om, or a directory of models.",
+            metavar="MODEL|X.om|DIR",
+            show_default=False,
+        ),
+    ],
     most: Annotated[
         int,
         typer.Option(
@@ -40,6 +55,10 @@ def command(
             help="Write the operators worth tuning, as AOE reads them.",
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page here."),
+    ] = None,
     framework: FrameworkOption = 5,
     weight: WeightOption = None,
     input_shape: OneShapeOption = None,
@@ -52,16 +71,13 @@ def command(
     ] = 10,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="With --tune_ops_file: write nothing, say what would be."),
+        typer.Option("--dry-run", help="Write no file, say which would be."),
     ] = False,
     seed: SeedOption = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Say what loses time in a model, why, and which actions help: each is tried first."""
-    from aoe.advice.run import advise_file
     from aoe.profiling.run import ProfileSettings
-    from aoe.report.advice.text import AdviceReport
-    from aoe.results.files import write_json
 
     settings = ProfileSettings(
         model=model,
@@ -77,8 +93,76 @@ def command(
         fusion=True,
         env=environment(),
     )
+    written = _Written(tune_ops=tune_ops_file, html=html, is_dry_run=dry_run)
+    found = _models_in(settings, written) if model.is_dir() else ()
+    if found and found[0].path != model:
+        code = finish(_on_folder(settings, found, most, written), as_json=as_json)
+        if code:
+            raise typer.Exit(code)
+        return
+    if found:
+        settings = replace(settings, framework=found[0].framework)
+    finish(_on_model(settings, most, written), as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """Files that were asked for."""
+
+    tune_ops: Path | None
+    html: Path | None
+    is_dry_run: bool
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(file for file in (self.tune_ops, self.html) if file is not None)
+
+
+def _models_in(settings: ProfileSettings, written: _Written) -> tuple[FoundModel, ...]:
+    """Return the models of a directory.
+
+    Raises:
+        ModelNotFoundError: there is none.
+        OptionError: an option is of one model.
+    """
+    from aoe.entry.folder import find_models
+    from aoe.profiling.subject import OM_SUFFIX
+
+    models = find_models(settings.model, where=str(settings.model), besides=(OM_SUFFIX,))
+    if models[0].path == settings.model:
+        return models
+    for option, value in (("--weight", settings.weight), ("--tune_ops_file", written.tune_ops)):
+        if value is not None:
+            raise OptionError(
+                option, "is of one model, not of a directory of them", got=value, expected="a file"
+            )
+    return models
+
+
+def _on_model(settings: ProfileSettings, most: int, written: _Written) -> Report:
+    from aoe.advice.run import advise_file
+    from aoe.report.advice.page import render_advice
+    from aoe.report.advice.text import AdviceReport
+    from aoe.results.files import write_json, write_text
+
     advice = advise_file(settings, most=most, tell=say)
-    if tune_ops_file is not None and not dry_run:
-        write_json(tune_ops_file, {"tune_ops_name": list(advice.worth_tuning)})
-    written = () if tune_ops_file is None else (tune_ops_file,)
-    finish(AdviceReport(advice=advice, written=written, is_dry_run=dry_run), as_json=as_json)
+    if written.tune_ops is not None and not written.is_dry_run:
+        write_json(written.tune_ops, {"tune_ops_name": list(advice.worth_tuning)})
+    if written.html is not None and not written.is_dry_run:
+        write_text(written.html, render_advice(advice))
+    return AdviceReport(advice=advice, written=written.files, is_dry_run=written.is_dry_run)
+
+
+def _on_folder(
+    settings: ProfileSettings, models: Sequence[FoundModel], most: int, written: _Written
+) -> Report:
+    from aoe.advice.folder import FolderAdvice, advise_folder
+    from aoe.report.advice.folder import FolderAdviceReport
+    from aoe.report.advice.page import render_folder_advice
+    from aoe.results.files import write_text
+
+    advised = tuple(advise_folder(settings, models, most=most, tell=say))
+    advice = FolderAdvice(folder=settings.model, models=advised)
+    if written.html is not None and not written.is_dry_run:
+        write_text(written.html, render_folder_advice(advice))
+    return FolderAdviceReport(advice=advice, written=written.files, is_dry_run=written.is_dry_run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,21 +26,29 @@ class FoundModel:
     weight: Path | None = None
 
 
-def find_models(folder: Path) -> tuple[FoundModel, ...]:
+def find_models(
+    folder: Path, *, where: str = "", besides: Sequence[str] = ()
+) -> tuple[FoundModel, ...]:
     """Return the models of a directory, sorted by name: files, and directories that are models.
 
     A directory that is a model itself, a dump of `aoe.torch.set_aoe` or a SavedModel, is one.
 
+    Args:
+        folder: The directory.
+        where: What errors call it; AOE's option if empty.
+        besides: Suffixes of files that are taken as well, such as `.om`; of no framework.
+
     Raises:
         ModelNotFoundError: no such directory, or no model in it.
     """
-    where = f"--model_path={folder}"
+    where = where or f"--model_path={folder}"
     if not folder.is_dir():
         missing = "not a directory" if folder.exists() else "no such directory"
         raise ModelNotFoundError(where, missing)
-    found = tuple(_folder_model(folder)) or tuple(_models_of(folder))
+    found = tuple(_folder_model(folder)) or tuple(_models_of(folder, besides))
     if not found:
-        files = [f"*{suffix}" for entry in ENTRIES.values() for suffix in entry.suffixes]
+        suffixes = [suffix for entry in ENTRIES.values() for suffix in entry.suffixes]
+        files = [f"*{suffix}" for suffix in (*suffixes, *besides)]
         folders = [entry.folder_file for entry in ENTRIES.values() if entry.folder_file]
         raise ModelNotFoundError(
             where,
@@ -50,13 +58,15 @@ def find_models(folder: Path) -> tuple[FoundModel, ...]:
     return found
 
 
-def _models_of(folder: Path) -> Iterator[FoundModel]:
+def _models_of(folder: Path, besides: Sequence[str]) -> Iterator[FoundModel]:
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
         if path.is_dir():
             yield from _folder_model(path)
             continue
+        if path.suffix.lower() in besides:
+            yield FoundModel(path=path, framework=None)
         for framework, entry in ENTRIES.items():
             if path.suffix.lower() in entry.suffixes:
                 yield FoundModel(path=path, framework=framework, weight=_weight(path, entry))

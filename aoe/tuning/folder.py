@@ -11,14 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from aoe.entry.folder import FoundModel
-from aoe.errors import (
-    AccuracyError,
-    AoeError,
-    MeasurementError,
-    ModelImportError,
-    OptionError,
-    RunError,
-)
+from aoe.errors import ERRORS_OF_A_MODEL, AoeError, OptionError
 from aoe.results.files import (
     TuningResult,
     basic_section,
@@ -33,8 +26,6 @@ from aoe.tuning.progress import Progress
 from aoe.tuning.run import TuneResult, tune_with
 
 OpenProgress = Callable[[], AbstractContextManager[Progress]]
-_OF_A_MODEL = (ModelImportError, RunError, AccuracyError, MeasurementError)
-"""Errors that say something about one model; all others would meet the next one too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +100,7 @@ def tune_folder(
                 result = tune_with(
                     own, env=env, cwd=cwd, progress=shown, now=now, one_of_many=among
                 )
-            except _OF_A_MODEL as failure:
+            except ERRORS_OF_A_MODEL as failure:
                 error = failure
                 shown.warn(f"{model.path.name} is not tuned: {failure}")
         seconds = clock() - begun

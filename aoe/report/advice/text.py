@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,31 +46,56 @@ class AdviceReport:
 
     def document(self) -> Mapping[str, object]:
         """Return every low performer and every action; see `docs/advise.md`."""
-        advice = self.advice
-        profile = advice.profile
-        return {
-            "model": profile.model,
-            "soc_version": profile.soc_version,
-            "cpu_model": profile.cpu_model,
-            "threads": profile.threads,
-            "model_us": round(profile.model_us, _DIGITS),
-            "operators_us": round(profile.operators_us, _DIGITS),
-            "lost_us": round(profile.lost_us, _DIGITS),
-            "low_performers": [_low(one) for one in advice.low],
-            "actions": [_action(one) for one in advice.tried],
-            "not_tried": list(advice.not_tried),
-            "of_untuned": advice.of_untuned,
-            "worth_tuning": list(advice.worth_tuning),
-            "written": [] if self.is_dry_run else [str(file) for file in self.written],
-        }
+        written = [] if self.is_dry_run else [str(file) for file in self.written]
+        return {**advice_to_json(self.advice), "written": written}
 
     def write(self, text: Text) -> None:
         """Write the low performers, then the actions, those that gain first."""
-        for line in _head(self.advice):
-            text.line(line)
-        _write_low(text, self.advice)
-        _write_actions(text, self.advice)
+        write_advice(text, self.advice)
         write_files(text, self.written, is_dry_run=self.is_dry_run)
+
+
+def advice_to_json(advice: ModelAdvice) -> dict[str, object]:
+    """Return the members of a document that are about one model."""
+    profile = advice.profile
+    return {
+        "model": profile.model,
+        "soc_version": profile.soc_version,
+        "cpu_model": profile.cpu_model,
+        "threads": profile.threads,
+        "model_us": round(profile.model_us, _DIGITS),
+        "operators_us": round(profile.operators_us, _DIGITS),
+        "lost_us": round(profile.lost_us, _DIGITS),
+        "low_performers": [_low(one) for one in advice.low],
+        "actions": [_action(one) for one in advice.tried],
+        "not_tried": list(advice.not_tried),
+        "of_untuned": advice.of_untuned,
+        "worth_tuning": list(advice.worth_tuning),
+    }
+
+
+def write_advice(text: Text, advice: ModelAdvice) -> None:
+    """Write what was found about one model."""
+    for line in _head(advice):
+        text.line(line)
+    _write_low(text, advice)
+    _write_actions(text, advice)
+
+
+def verdict_text(one: TriedAction) -> str:
+    """Return what trying an action has shown, and whether the model has to be trained again."""
+    verdict = _VERDICTS[one.verdict]
+    return f"{verdict}, needs retraining" if one.needs_retraining else verdict
+
+
+def by_gain(tried: Sequence[TriedAction]) -> list[TriedAction]:
+    """Return actions in the order for people: those that gain first, by their speed-up."""
+    return sorted(tried, key=_order)
+
+
+def causes_text(one: LowPerformer) -> str:
+    """Return the causes with what says so."""
+    return "; ".join(f"{found.cause.value}: {found.detail}" for found in one.causes)
 
 
 def _head(advice: ModelAdvice) -> Iterator[str]:
@@ -97,7 +122,7 @@ def _write_low(text: Text, advice: ModelAdvice) -> None:
                 one.operator.kind,
                 f"{one.operator.median_us:.1f}",
                 "-" if one.operator.lost_us is None else f"{one.room_us:.1f}",
-                "; ".join(f"{found.cause.value}: {found.detail}" for found in one.causes) or "-",
+                causes_text(one) or "-",
             ]
             for one in advice.low[:_MOST_ROWS]
         ],
@@ -114,10 +139,9 @@ def _write_actions(text: Text, advice: ModelAdvice) -> None:
     else:
         on = " on the untuned model inside" if advice.of_untuned else ""
         text.line(f"actions, each tried in pairs{on}:")
-        rows = sorted(advice.tried, key=_order)
         text.table(
             ["action", "speed-up", "interval", "verdict", "what"],
-            [_cells(one) for one in rows],
+            [_cells(one) for one in by_gain(advice.tried)],
             "-rr--",
         )
     if advice.not_tried:
@@ -131,14 +155,11 @@ def _order(one: TriedAction) -> tuple[bool, float]:
 
 def _cells(one: TriedAction) -> list[str]:
     estimate = one.estimate
-    verdict = _VERDICTS[one.verdict]
-    if one.needs_retraining:
-        verdict += ", needs retraining"
     return [
         one.action,
         "-" if estimate is None else f"{estimate.median:.3f}x",
         "-" if estimate is None else f"{estimate.low:.3f} to {estimate.high:.3f}",
-        verdict,
+        verdict_text(one),
         f"{one.what} ({one.reason})" if one.reason else one.what,
     ]
 

@@ -11,12 +11,13 @@ import typer
 from support.documents import find_faults
 from support.engine.profiles import make_operator_profile, make_profile
 
-from aoe.advice import run
+from aoe.advice import folder, run
 from aoe.advice.causes import Cause, FoundCause, LowPerformer
 from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.cli.advise import command
 from aoe.cli.errors import run_app
+from aoe.errors import RunError
 from aoe.measurement import SpeedupEstimate
 from aoe.profiling.run import ProfileSettings
 
@@ -70,9 +71,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ProfileSettings, int]]:
 
     def advise_file(settings: ProfileSettings, *, most: int, tell: Any) -> ModelAdvice:
         found.append((settings, most))
+        if "broken" in settings.model.name:
+            raise RunError(settings.model.name, "does not run")
         return _ADVICE
 
     monkeypatch.setattr(run, "advise_file", advise_file)
+    monkeypatch.setattr(folder, "advise_file", advise_file)
     return found
 
 
@@ -116,3 +120,76 @@ def test_operators_worth_tuning_are_written_as_aoe_reads_them(
     assert _run("net.onnx", "--tune_ops_file", file) == 0
     assert json.loads(file.read_text()) == {"tune_ops_name": ["conv"]}
     assert f"wrote {file}" in capsys.readouterr().out
+
+
+def test_page_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "advice.html"
+    assert _run("net.onnx", "--html", file, "--dry-run") == 0
+    assert not file.exists()
+    assert _run("net.onnx", "--html", file) == 0
+    assert file.read_text().startswith("<!doctype html>")
+
+
+# ---- directories ----
+
+
+def _models(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).write_bytes(b"")
+    return root
+
+
+def test_directory_has_a_section_for_each_model_and_a_summary(
+    tmp_path: Path,
+    asked: list[tuple[ProfileSettings, int]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        _run(_models(tmp_path, "b.onnx", "a.onnx", "tuned.om"), "--html", tmp_path / "p.html") == 0
+    )
+    assert [settings.model.name for settings, _ in asked] == ["a.onnx", "b.onnx", "tuned.om"]
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line.startswith("==")][:2] == ["== a.onnx ==", "== b.onnx =="]
+    assert "small-channels 3 3 180.0 us" in lines
+    assert "wide 3 3 1.200x yes" in lines
+    assert "slow 3 0 - no" in lines
+    assert "a.onnx 210.0 us 60% 2 - 1.200x wide" in lines
+    assert "3 of 3 models profiled" in lines
+    assert "model-2" in (tmp_path / "p.html").read_text()
+
+
+def test_model_that_cannot_be_profiled_stops_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(_models(tmp_path, "a.onnx", "broken.onnx"), "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    assert find_faults(document) == []
+    good, bad = document["models"]
+    assert good["advice"]["worth_tuning"] == ["conv"]
+    assert "does not run" in bad["error"]["message"]
+    assert {one["action"]: one["gains"] for one in document["actions"]}["wide"] == ["a.onnx"]
+
+
+def test_directory_of_broken_models_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(_models(tmp_path, "broken.onnx")) == 3
+    assert "does not run" in capsys.readouterr().err
+
+
+def test_directory_that_is_a_model_is_one(
+    tmp_path: Path, asked: list[tuple[ProfileSettings, int]]
+) -> None:
+    assert _run(_models(tmp_path, "saved_model.pb", "a.onnx")) == 0
+    ((settings, _),) = asked
+    assert (settings.model, settings.framework) == (tmp_path, 3)
+
+
+def test_options_of_one_model_are_refused_for_a_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(_models(tmp_path, "a.onnx"), "--tune_ops_file", "ops.json") == 2
+    assert "--tune_ops_file: is of one model" in capsys.readouterr().err
+    (tmp_path / "none").mkdir()
+    assert _run(tmp_path / "none") == 3
+    assert f"{tmp_path / 'none'}: no model in it" in capsys.readouterr().err

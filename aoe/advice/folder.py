@@ -1,0 +1,153 @@
+"""Advice on every model of a directory, and what their causes and actions have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aoe.advice.run import ModelAdvice, advise_file
+from aoe.advice.trying import TrialVerdict
+from aoe.errors import ERRORS_OF_A_MODEL, AoeError
+
+if TYPE_CHECKING:
+    from aoe.advice.causes import Cause
+    from aoe.entry.folder import FoundModel
+    from aoe.profiling.run import ProfileSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvisedModel:
+    """A model of a directory.
+
+    Attributes:
+        path: Its file.
+        advice: None if there is an error.
+        error: Why it could not be profiled.
+    """
+
+    path: Path
+    advice: ModelAdvice | None = None
+    error: AoeError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseSummary:
+    """One cause in all models.
+
+    Attributes:
+        cause: The cause.
+        models: How many have it.
+        operators: Low performers with it.
+        room_us: What these lose; an operator of two causes counts for both.
+    """
+
+    cause: Cause
+    models: int
+    operators: int
+    room_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionSummary:
+    """One action in all models.
+
+    Attributes:
+        action: Its name.
+        needs_retraining: True if models compute something else with it.
+        tried: Models it was tried on.
+        gains: Names of the models it gains on.
+        best: The largest speed-up among these, 1 if there is none.
+    """
+
+    action: str
+    needs_retraining: bool
+    tried: int
+    gains: tuple[str, ...]
+    best: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderAdvice:
+    """What was found about the models of a directory.
+
+    Attributes:
+        folder: The directory.
+        models: Sorted by name.
+    """
+
+    folder: Path
+    models: tuple[AdvisedModel, ...]
+
+    @property
+    def advised(self) -> tuple[tuple[Path, ModelAdvice], ...]:
+        """Models that could be profiled."""
+        return tuple((one.path, one.advice) for one in self.models if one.advice is not None)
+
+    def causes(self) -> tuple[CauseSummary, ...]:
+        """Return each cause that was found, the one that loses most first."""
+        found: dict[Cause, list[tuple[Path, float]]] = {}
+        for path, advice in self.advised:
+            for low in advice.low:
+                for cause in dict.fromkeys(one.cause for one in low.causes):
+                    found.setdefault(cause, []).append((path, low.room_us))
+        summaries = [
+            CauseSummary(
+                cause=cause,
+                models=len({path for path, _ in places}),
+                operators=len(places),
+                room_us=sum(room_us for _, room_us in places),
+            )
+            for cause, places in found.items()
+        ]
+        return tuple(sorted(summaries, key=lambda one: (-one.room_us, one.cause)))
+
+    def actions(self) -> tuple[ActionSummary, ...]:
+        """Return each action that was tried, the one that gains on most models first."""
+        names = dict.fromkeys(one.action for _, advice in self.advised for one in advice.tried)
+        summaries = [self._action(name) for name in names]
+        return tuple(sorted(summaries, key=lambda one: (-len(one.gains), -one.best, one.action)))
+
+    def _action(self, name: str) -> ActionSummary:
+        tried = [
+            (path, one)
+            for path, advice in self.advised
+            for one in advice.tried
+            if one.action == name
+        ]
+        gained = [(path, one) for path, one in tried if one.verdict is TrialVerdict.GAIN]
+        return ActionSummary(
+            action=name,
+            needs_retraining=any(one.needs_retraining for _, one in tried),
+            tried=len({path for path, _ in tried}),
+            gains=tuple(dict.fromkeys(path.name for path, _ in gained)),
+            best=max((one.estimate.median for _, one in gained if one.estimate), default=1.0),
+        )
+
+
+def advise_folder(
+    settings: ProfileSettings,
+    models: Sequence[FoundModel],
+    *,
+    most: int,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[AdvisedModel]:
+    """Advise on models one after another, and yield each when it is done.
+
+    Args:
+        settings: Of the profiles; model, framework and weights are replaced.
+        models: In this order.
+        most: Actions that are tried at most on each.
+        tell: Is told which model comes next, and what `advise_file` tells.
+
+    Raises:
+        AoeError: about more than one model.
+    """
+    for number, model in enumerate(models, start=1):
+        tell(f"model {number} of {len(models)}: {model.path.name}")
+        own = replace(settings, model=model.path, framework=model.framework, weight=model.weight)
+        try:
+            yield AdvisedModel(path=model.path, advice=advise_file(own, most=most, tell=tell))
+        except ERRORS_OF_A_MODEL as error:
+            yield AdvisedModel(path=model.path, error=error)
