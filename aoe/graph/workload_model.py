@@ -27,11 +27,19 @@ _SPECIAL_SHARE = 0.4
 """Share of special values among the elements of an input."""
 _SPARSE_SPECIALS = 24
 """Special values in an input whose elements influence each other."""
+_MOST_DRAWN = 4_194_301
+"""Elements of an input that are drawn; larger ones repeat them. To draw 100 million, the weights of
+a large matrix product, takes seconds. A prime, so that no two rows are the same."""
 _MODERATE_MAX = 50.0
 """Largest special value of operators that are compared on moderate ones."""
 
 
-def workload_model(workload: Workload, *, seed: int) -> onnx.ModelProto:
+def workload_model(
+    workload: Workload,
+    *,
+    seed: int,
+    store: Callable[[Array, str], onnx.TensorProto] = numpy_helper.from_array,
+) -> onnx.ModelProto:
     """Return the model ONNX Runtime runs as the baseline of `workload`.
 
     Inputs are `x0`, `x1`, ..., the result is `y`. Constant inputs are initializers with seeded
@@ -40,13 +48,15 @@ def workload_model(workload: Workload, *, seed: int) -> onnx.ModelProto:
     Args:
         workload: What is computed.
         seed: Of the values of constants.
+        store: Makes an initializer of the values of a constant and its name; large ones may go
+            into a file.
     """
-    values = _values(workload, seed)
+    values = _values(workload, seed, constant=True)
     inputs, initializers = [], []
     for number, spec in enumerate(workload.inputs):
         name = f"x{number}"
         if spec.constant:
-            initializers.append(numpy_helper.from_array(values[name], name))
+            initializers.append(store(values[name], name))
         else:
             inputs.append(_info(name, spec))
     shaped = _read_as(workload, lambda facts: facts.per_channel)  # one value for each channel
@@ -83,8 +93,7 @@ def random_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
     scaled, so that sums are standard normal too, as they are in networks: a chain behind larger
     ones would be timed on exponentials that underflow.
     """
-    values = _values(workload, seed)
-    return {name: values[name] for name in _variable_inputs(workload)}
+    return _values(workload, seed, constant=False)
 
 
 def special_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
@@ -120,29 +129,28 @@ def _specials(workload: Workload) -> tuple[tuple[float, ...], bool]:
     return _NON_FINITE + _FINITE_SPECIALS + _LARGE_SPECIALS, Specials.FEW in wanted
 
 
-def _variable_inputs(workload: Workload) -> list[str]:
-    return [f"x{i}" for i, spec in enumerate(workload.inputs) if not spec.constant]
-
-
-def _values(workload: Workload, seed: int) -> dict[str, Array]:
-    """Return values of all inputs, constants included."""
+def _values(workload: Workload, seed: int, *, constant: bool) -> dict[str, Array]:
+    """Return values of the inputs that are constant, or of those that are not."""
     positive = _read_as(workload, lambda facts: facts.positive)
     nonzero = _read_as(workload, lambda facts: facts.nonzero)
     scales, indexed = _scales(workload), indexed_extents(workload)
     values = {}
     for number, spec in enumerate(workload.inputs):
+        if spec.constant is not constant:
+            continue
         name = f"x{number}"
         rng = np.random.default_rng([seed, number])
         if name in indexed:
             drawn = rng.integers(-indexed[name], indexed[name], spec.shape)
             values[name] = drawn.astype(spec.dtype)
             continue
-        array = rng.standard_normal(spec.shape)
+        array = rng.standard_normal(min(spec.size, _MOST_DRAWN))
         if name in positive:
             array = np.abs(array) + 0.1
         elif name in nonzero:
             array += np.copysign(0.5, array)
-        values[name] = np.asarray(array * scales.get(name, 1.0), dtype=np.float32)
+        drawn = np.asarray(array * scales.get(name, 1.0), dtype=np.float32)
+        values[name] = np.resize(drawn, spec.shape)
     return values
 
 

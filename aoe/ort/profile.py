@@ -8,7 +8,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class ModelProfile:
         node_min_us: Shortest time of each node.
         model_min_us: Shortest time of a whole run; 0 where there was no time to profile.
         timeline: The nodes of the run whose time is the median, in the order they began.
+        load_s: Seconds it took until a session of the model had run once.
     """
 
     node_us: Mapping[str, float]
@@ -55,6 +56,7 @@ class ModelProfile:
     node_min_us: Mapping[str, float] = field(default_factory=dict)
     model_min_us: float = 0.0
     timeline: tuple[NodeRun, ...] = ()
+    load_s: float = 0.0
 
 
 def profile_runs(runs: int) -> int:
@@ -92,6 +94,7 @@ def profile_model(
     options.enable_profiling = True
     options.profile_file_prefix = str(directory / "ort_profile")
     source = model if isinstance(model, Path) else model.SerializeToString()
+    opening_s = time.monotonic()
     session = open_session(source, options)
     feed = inputs.first(session)
     _try(session, feed, inputs)
@@ -103,7 +106,7 @@ def profile_model(
     events = json.loads(trace.read_text())
     trace.unlink()
     proto = onnx.load(str(model), load_external_data=False) if isinstance(model, Path) else model
-    return _read_trace(events, proto, done)
+    return replace(_read_trace(events, proto, done), load_s=began_s - opening_s)
 
 
 def _try(session: ort.InferenceSession, feed: Mapping[str, Any], inputs: ModelInputs) -> None:

@@ -27,6 +27,7 @@ from aoe.ort.inputs import ModelInputs
 from aoe.tuning.judging.candidates import P, VariantWriter
 from aoe.tuning.judging.reserve import (
     HURRIED_PROCESSES,
+    LEAST_PROCESSES,
     NO_COSTS,
     PROCESSES,
     ModelCosts,
@@ -43,7 +44,6 @@ _QUANTILES = {
 }
 """Of Student's t, both tails, by the number of processes: with one degree of freedom less.
 Source: W. S. Gosset 1908."""
-_LEAST_PROCESSES = min(_QUANTILES[_PRINTED])
 _PLACING, _EXPLAINED = 0.05, 1.5
 """Standard deviation of a process, order of loading and place of its memory together, that is not
 exceeded, and how far beyond it two processes may scatter. Source: a model against itself read 0.96
@@ -119,7 +119,7 @@ class ModelComparer(Generic[P]):
     @property
     def least_s(self) -> float:
         """Seconds without which nothing can be proven."""
-        return (_LEAST_PROCESSES + 1) * self._costs.comparison_s(hurried(self._final))
+        return (LEAST_PROCESSES + 1) * self._costs.comparison_s(hurried(self._final))
 
     def unmeasured(self, kept: Sequence[P]) -> ModelGain:
         """Write the model with `kept` and return what is known of it without a comparison."""
@@ -239,7 +239,7 @@ class ModelComparer(Generic[P]):
                 break
             if math.isfinite(began_s):
                 needed_s = began_s - self.left_s()
-        if len(found) < _LEAST_PROCESSES:
+        if len(found) < LEAST_PROCESSES:
             raise TimeIsUpError
         return found
 
@@ -286,7 +286,7 @@ def _half_width(logs: Sequence[float], level: float, *, in_turns: bool) -> float
     count = len(logs)
     if not in_turns:
         return _QUANTILES[level][count] * stdev(logs) / math.sqrt(count)
-    if count >= 2 * _LEAST_PROCESSES:
+    if count >= 2 * LEAST_PROCESSES:
         squares = sum((log - fmean(same)) ** 2 for same in (logs[::2], logs[1::2]) for log in same)
         return _QUANTILES[level][count - 1] * math.sqrt(squares / (count - 2) / count)
     scatter = stdev(logs)

@@ -17,20 +17,19 @@ from aoe.tuning.policies import final_policy, variant_policy
 
 PROCESSES = 5
 """Worker processes the final comparison is spread over."""
-HURRIED_PROCESSES = 4
+HURRIED_PROCESSES, LEAST_PROCESSES = 4, 2
 """The same where time is short, each loading both models once, every other one the tuned one first:
-as many of one order as of the other."""
-_PROCESS_S = 2.0
+as many of one order as of the other. With two, a gain of 10 % can be proven, with one none."""
+_PROCESS_S = 1.0
 """A worker ends, and another one starts."""
-_LINK_S = 2.0
+_LINK_S = 1.0
 _RUNS_BEFORE = 5
 """Of each session, before the first pair: results, calibration of the samples."""
 _PAIRS_KNOWN = 6
 """Pairs an interval needs; a measurement that takes long ends with them."""
-_SHARE = 0.25
-"""Most of a time limit that is kept for a thorough judgement."""
-_LEAST_SHARE = 0.5
-"""Most that is kept for the least one: what is not judged is not used, and was found in vain."""
+_SHARE, _HURRIED_SHARE, _LEAST_SHARE = 0.25, 0.5, 0.75
+"""Most of the time left that is kept for a thorough judgement, for a hurried one, and for one by
+the least processes: what is not judged is not used, and was found in vain."""
 _GROUP_TESTS = 10
 
 
@@ -49,11 +48,10 @@ class ModelCosts:
     write_s: float = 0.0
 
     @classmethod
-    def of(cls, profile: ModelProfile, *, profiling_s: float, write_s: float) -> ModelCosts:
+    def of(cls, profile: ModelProfile, *, write_s: float) -> ModelCosts:
         """Return what the first profile says about what follows."""
         run_s = profile.model_us / 1e6
-        load_s = max(0.0, profiling_s - profile_runs(profile.runs) * run_s)
-        return cls(load_s=load_s, run_s=run_s, write_s=write_s)
+        return cls(load_s=max(0.0, profile.load_s - run_s), run_s=run_s, write_s=write_s)
 
     @classmethod
     def of_comparison(cls, seconds: float, model_us: float) -> ModelCosts:
@@ -77,18 +75,23 @@ class ModelCosts:
         """Return what a profile of so many runs that count takes."""
         return self.load_s + profile_runs(runs) * self.run_s
 
-    def judging_s(self, limit_s: float, screen: MeasurePolicy, final: MeasurePolicy) -> float:
-        """Return the seconds of a time limit that are kept for all that follows the search.
+    def judging_s(self, left_s: float, screen: MeasurePolicy, final: MeasurePolicy) -> float:
+        """Return the seconds that are kept for all that follows the search.
 
         Args:
-            limit_s: The time limit.
+            left_s: Seconds until the time limit.
             screen: Policy of a comparison while kernels are chosen.
             final: Policy of one process of the final comparison.
         """
-        wanted_s = 6 * self.comparison_s(final) + _GROUP_TESTS * self.comparison_s(screen)
-        least_s = _LINK_S + HURRIED_PROCESSES * self.comparison_s(hurried(final))
-        kept_s = max(min(_SHARE * limit_s, wanted_s), min(_LEAST_SHARE * limit_s, least_s))
-        return min(limit_s, self.finishing_s + kept_s)
+        free_s = max(0.0, left_s - self.finishing_s)
+        wanted_s = PROCESSES * self.comparison_s(final) + _GROUP_TESTS * self.comparison_s(screen)
+        one_s = self.comparison_s(hurried(final))
+        kept_s = max(
+            min(_SHARE * free_s, _LINK_S + wanted_s),
+            min(_HURRIED_SHARE * free_s, _LINK_S + HURRIED_PROCESSES * one_s),
+            min(_LEAST_SHARE * free_s, _LINK_S + LEAST_PROCESSES * one_s),
+        )
+        return min(left_s, self.finishing_s + kept_s)
 
 
 NO_COSTS = ModelCosts()
@@ -120,4 +123,4 @@ def searching_time(stopwatch: Stopwatch, costs: ModelCosts, threads: int) -> Sto
         return stopwatch
     left_s = stopwatch.left_s()
     screen, final = variant_policy(threads, left_s=left_s), final_policy(threads, left_s=left_s)
-    return stopwatch.keeping(costs.judging_s(stopwatch.limit_s, screen, one_process_of(final)))
+    return stopwatch.keeping(costs.judging_s(left_s, screen, one_process_of(final)))

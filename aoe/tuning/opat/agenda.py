@@ -123,11 +123,14 @@ class Agenda:
     def glances(self, operators: Sequence[Operator]) -> list[Operator]:
         """Return operators by what a glance at them should bring for each second of it."""
         gains = {
-            operator.key: self._expected_us(operator)
-            / self._glances[operator.workload.op_type].trial_s
+            operator.key: self._expected_us(operator) / self._glance_s(operator)
             for operator in operators
         }
         return sorted(operators, key=lambda operator: -gains[operator.key])
+
+    def _glance_s(self, operator: Operator) -> float:
+        """Return the seconds a glance at an operator should take."""
+        return operator.setting_up_s + self._glances[operator.workload.op_type].trial_s
 
     def next(self, operators: Sequence[Operator]) -> tuple[Operator, int]:
         """Return the operator to tune next, of equals the first, and how many trials it gets.
@@ -155,7 +158,7 @@ class Agenda:
         pace = self._paces[operator.workload.op_type]
         return _Plan(
             trials=trials,
-            seconds=pace.trial_s * (trials + _OVERHEAD_TRIALS),
+            seconds=operator.setting_up_s + pace.trial_s * (trials + _OVERHEAD_TRIALS),
             expected_us=expected_us,
         )
 
@@ -191,7 +194,7 @@ class Agenda:
         self, operator: Operator, trials: int, seconds: float, *, is_glance: bool
     ) -> None:
         pace = (self._glances if is_glance else self._paces)[operator.workload.op_type]
-        pace.seconds += seconds
+        pace.seconds += max(0.0, seconds - operator.setting_up_s)
         pace.trials += 1 if is_glance else trials + _OVERHEAD_TRIALS
 
     def _saved_us(self, tuned: TunedOperator) -> float:

@@ -125,7 +125,7 @@ class OperatorSearch:
         Nothing is chosen by its pairs, so they prove what they show; where the gain is large, a
         few do. Where it is too small for them, the search goes on later, if there is time.
         """
-        if tools.left_s() <= 0 or tools.trials_left < 1:
+        if not self._may_begin(tools):
             return self._not_tried(tools)
         policy = glance_policy(tools.runner.target.core_num, accept_busy=tools.settings.accept_busy)
         self._go_on(1, tools, policy)
@@ -134,7 +134,7 @@ class OperatorSearch:
 
     def finish(self, tools: OperatorTools, trials: int) -> TunedOperator:
         """Return what so many more trials bring, at least what a glance has brought."""
-        if tools.left_s() <= 0 or tools.trials_left < 1:
+        if not self._may_begin(tools):
             return self.seen or self._not_tried(tools)
         tried = len(self.search.trials)
         self._go_on(int(min(trials, tools.trials_left)), tools)
@@ -153,6 +153,10 @@ class OperatorSearch:
             return replace(before, search=result)
         found = self._settled(result, tools, final)
         return found if found.outcome in _WON else replace(before, search=result)
+
+    def _may_begin(self, tools: OperatorTools) -> bool:
+        """Return False if a limit is reached, or would be before anything is measured."""
+        return tools.left_s() > self.operator.setting_up_s and tools.trials_left >= 1
 
     def _go_on(self, most: int, tools: OperatorTools, policy: MeasurePolicy | None = None) -> None:
         budget = min(self.search.task.settings.budget, len(self.search.trials) + most)
@@ -193,7 +197,7 @@ class OperatorSearch:
         return not self.search.is_over or tools.left_s() <= 0 or tools.trials_left < 1
 
     def _not_tried(self, tools: OperatorTools) -> TunedOperator:
-        reason = OUT_OF_TIME if tools.left_s() <= 0 else "max_tuning_count was reached"
+        reason = OUT_OF_TIME if tools.trials_left >= 1 else "max_tuning_count was reached"
         return _from_bank(self.operator, self.stored, reason)
 
 

@@ -70,7 +70,7 @@ def _planned(bench: Workbench) -> TuningPlan:
     own = bench.journal.bank
     base = bench.base or EarlierResult(name=str(own.root), bank=own)
     bank = open_bank(bench, base)
-    graph, profile, _ = profile_default(bench)
+    graph, profile = profile_default(bench)
     plan = precision_plan(bench)
     found = find_operators(graph, profile, plan)
     look = partial(_looked_up, bank, bench)

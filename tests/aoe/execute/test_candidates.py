@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from support.engine.families import Substituted, chain_workload, schedules_of
+from support.engine.tuning import matrix_product
 
+from aoe.device.compiler import KernelSource
 from aoe.device.cpu.device import Cpu
 from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, RunError
@@ -223,15 +226,38 @@ def test_baseline_is_built_once_for_a_workload(
     built = []
     original = candidates.workload_model
 
-    def counted(workload: Workload, *, seed: int) -> object:
+    def counted(workload: Workload, **how: Any) -> object:
         built.append(workload)
-        return original(workload, seed=seed)
+        return original(workload, **how)
 
     monkeypatch.setattr(candidates, "workload_model", counted)
     other = chain_workload(("Tanh",))
     for workload in (_EXP, _EXP, other, other):
         _measure(measurer, workload, [Schedule()])
     assert built == [_EXP, other]
+
+
+def test_large_constants_lie_in_a_file_as_long_as_they_are_measured_with(
+    measurer: CandidateMeasurer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    product = matrix_product(columns=64)
+    seen: list[int] = []
+    constant_bytes = 4 * product.inputs[1].size
+    assert product.inputs[1].constant
+    monkeypatch.setattr(candidates, "_OUTSIDE_BYTES", constant_bytes)
+    original = candidates.candidate_model
+
+    def watched(model: onnx.ModelProto, source: KernelSource) -> onnx.ModelProto:
+        seen.append(model.ByteSize())
+        return original(model, source)
+
+    monkeypatch.setattr(candidates, "candidate_model", watched)
+    found = _measure(measurer, product, [Schedule()])
+    assert found[0].outcome is Outcome.CORRECT, found[0].detail
+    assert seen[0] < constant_bytes
+    assert [file.stat().st_size for file in tmp_path.glob("*.bin")] == [constant_bytes]
+    _measure(measurer, _EXP, [Schedule()])
+    assert not list(tmp_path.glob("*.bin"))
 
 
 def test_clear_loser_is_dropped_after_the_race(measurer: CandidateMeasurer) -> None:

@@ -54,6 +54,26 @@ def test_constants_are_initializers_and_the_rest_are_inputs() -> None:
     assert list(random_inputs(NORMALISED, 1)) == ["x0"]
 
 
+def test_large_inputs_repeat_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = random_inputs(NORMALISED, 1)["x0"]
+    monkeypatch.setattr("aoe.graph.workload_model._MOST_DRAWN", 7)
+    repeated = random_inputs(NORMALISED, 1)["x0"]
+    assert repeated.shape == plain.shape
+    np.testing.assert_array_equal(repeated.flat[:7], plain.flat[:7])
+    np.testing.assert_array_equal(repeated.flat[7:14], plain.flat[:7])
+
+
+def test_constants_go_where_the_caller_says() -> None:
+    stored: dict[str, np.ndarray] = {}  # type: ignore[type-arg]
+
+    def store(array: np.ndarray, name: str) -> onnx.TensorProto:  # type: ignore[type-arg]
+        stored[name] = array
+        return onnx.numpy_helper.from_array(array, name)
+
+    workload_model(NORMALISED, seed=1, store=store)
+    assert set(stored) == {"x1", "x2", "x3", "x4"}
+
+
 def test_model_is_valid_and_runs() -> None:
     onnx.checker.check_model(workload_model(NORMALISED, seed=1), full_check=True)
     result = run(NORMALISED)

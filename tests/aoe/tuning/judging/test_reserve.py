@@ -8,6 +8,7 @@ from aoe.measurement import MeasurePolicy
 from aoe.ort.profile import ModelProfile
 from aoe.tuning.judging.reserve import (
     HURRIED_PROCESSES,
+    LEAST_PROCESSES,
     ModelCosts,
     hurried,
     one_process_of,
@@ -18,8 +19,8 @@ _SCREEN, _FINAL = variant_policy(2), one_process_of(final_policy(2))
 
 
 def test_costs_follow_from_the_first_profile() -> None:
-    profile = ModelProfile(node_us={}, model_us=100_000.0, runs=10)
-    costs = ModelCosts.of(profile, profiling_s=3.3, write_s=0.5)
+    profile = ModelProfile(node_us={}, model_us=100_000.0, runs=10, load_s=2.1)
+    costs = ModelCosts.of(profile, write_s=0.5)
     assert costs.run_s == 0.1
     assert costs.load_s == pytest.approx(2.0)
     assert costs.profiling_s(10) == pytest.approx(3.3)
@@ -34,9 +35,24 @@ def test_large_model_keeps_more_than_a_small_one_and_never_more_than_the_limit()
 
 def test_little_time_goes_to_the_least_proof_much_to_a_thorough_one() -> None:
     costs = ModelCosts(load_s=2.0, run_s=0.1, write_s=0.5)
-    least_s = HURRIED_PROCESSES * costs.comparison_s(hurried(_FINAL))
-    assert costs.judging_s(120.0, _SCREEN, _FINAL) > least_s
-    assert costs.judging_s(40.0, _SCREEN, _FINAL) == pytest.approx(20.0 + costs.finishing_s)
+    one_s = costs.comparison_s(hurried(_FINAL))
+    kept = {left_s: _kept_s(costs, left_s) for left_s in (16.0, 30.0, 120.0, 600.0, 3600.0)}
+    assert kept[16.0] == pytest.approx(0.75 * (16.0 - costs.finishing_s))
+    assert LEAST_PROCESSES * one_s < kept[30.0] < HURRIED_PROCESSES * one_s
+    assert HURRIED_PROCESSES * one_s < kept[120.0] < kept[600.0]
+    assert kept[600.0] < 600.0 / 4
+    assert kept[3600.0] == _kept_s(costs, 7200.0)
+
+
+def test_large_model_is_left_time_to_search_what_a_minute_has_left() -> None:
+    # VGG-19 of the onnx package on 2 cores: 20 s until its operators are known
+    costs = ModelCosts(load_s=0.35, run_s=0.11, write_s=0.85)
+    assert 25.0 - costs.judging_s(25.0, _SCREEN, _FINAL) > 8.0
+
+
+def _kept_s(costs: ModelCosts, left_s: float) -> float:
+    """Return what is kept for judging alone."""
+    return costs.judging_s(left_s, _SCREEN, _FINAL) - costs.finishing_s
 
 
 def test_hurried_policy_takes_fewer_pairs_and_one_try() -> None:

@@ -68,6 +68,26 @@ def test_distance_from_the_roofline_counts_not_time() -> None:
     assert _first(_agenda(), product, chain) is chain
 
 
+def test_large_weights_take_time_until_anything_is_measured() -> None:
+    # 512 x 200,000 elements are 410 MB: four seconds, of a gain that is twice the other's
+    small, large = matrix_product(), matrix_product(columns=200_000)
+    agenda, chain = _agenda(model_us=1e6), placed_operator(_chain("Tanh"), 15_000)
+    heavy = placed_operator(large, 292_000)  # 262,144 us at the roofline
+    assert heavy.setting_up_s == pytest.approx(4.1, abs=0.1)
+    assert placed_operator(small, 1400).setting_up_s < 0.02
+    assert agenda.glances([heavy, chain]) == [chain, heavy]
+
+
+def test_time_to_set_up_is_not_taken_for_the_pace_of_others() -> None:
+    agenda = _agenda()
+    large, other = (
+        placed_operator(matrix_product(columns=columns), 30_000) for columns in (200_000, 512)
+    )
+    before = agenda.seconds(other)
+    agenda.learn(_tuned(large, 1.5), seconds=large.setting_up_s + 4.2)
+    assert agenda.seconds(other) == pytest.approx(before)
+
+
 def test_lower_precision_has_more_room() -> None:
     target = KernelTarget.of(make_target())
     agenda = replace(_agenda(), target=replace(target, vector_lanes=16, bf16_dot=True))

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 from support.engine.families import chain_workload
-from support.engine.tuning import guess_of, make_bank, make_operator, make_verdict
+from support.engine.tuning import (
+    guess_of,
+    make_bank,
+    make_operator,
+    make_verdict,
+    matrix_product,
+)
 
 from aoe.errors import RunError
 from aoe.measurement import Outcome
@@ -190,6 +196,15 @@ def test_no_time_left_leaves_a_miss_to_onnxruntime_and_proves_nothing(tmp_path: 
     assert found.outcome is RepoOutcome.UNSATISFIED
     assert found.reason == "the time limit was reached"
     assert _tuned(tmp_path, _always(2.0)).outcome is RepoOutcome.ADD
+
+
+def test_what_cannot_be_set_up_in_the_time_left_is_not_begun(tmp_path: Path) -> None:
+    large = make_operator(matrix_product(columns=100_000))
+    assert 2.0 < large.setting_up_s < 2.1
+    found = _tuned(tmp_path, runner := _always(9.0), large, left_s=lambda: 2.0)
+    assert found.reason == "the time limit was reached"
+    assert not runner.calls
+    assert _tuned(tmp_path, _always(9.0), large, left_s=lambda: 2.2).outcome is RepoOutcome.ADD
 
 
 @pytest.mark.parametrize(
