@@ -87,6 +87,14 @@ class BankJournal:
         self.engine = f"{ENGINE} {engine_version}"
         self.clock = clock
 
+    def is_of_this_model(self, entry: Provenance) -> bool:
+        """Return whether a line is about the model of this run, judged as this run judges it.
+
+        What helps one stream that has all caches may not help several beside each other.
+        """
+        known = ("sha256", "streams")
+        return all(entry.model.get(name) == self.model.get(name) for name in known)
+
     def quarantine_reason(self, record: Record, soc_version: str | None = None) -> str | None:
         """Return why nobody should use a record, None if everybody may.
 

@@ -400,7 +400,7 @@ class OperatorBank:
         return {name: self._journal.fingerprint.get(name) for name in _COMPARED}
 
     def _is_own(self, entry: Provenance) -> bool:
-        return entry.model.get("sha256") == self._journal.model["sha256"]
+        return self._journal.is_of_this_model(entry)
 
     def _record_at(self, file: Path, key: str) -> Record | None:
         """Return the record of a key, None if there is none anybody can read."""

@@ -276,7 +276,7 @@ class SubgraphBank:
         return {name: self._journal.fingerprint.get(name) for name in _COMPARED}
 
     def _is_this_model(self, entry: Provenance) -> bool:
-        return entry.model.get("sha256") == self._journal.model["sha256"]
+        return self._journal.is_of_this_model(entry)
 
 
 def _source_of(strategy: SubgraphStrategy) -> str | None:

@@ -24,6 +24,7 @@ from aoe.execute.samplers import paired_samplers
 from aoe.kernels.roofline import MachineRates
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, joined_loads
 from aoe.measurement.memory import MemoryUse, ModelMemory, mean_memory
+from aoe.measurement.streams import LEAST_SAMPLE_US, FreeRun, streams_of
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import (
     bound_run,
@@ -67,11 +68,14 @@ class ComparisonTerms:
             would; 0 for a whole model.
         tuned_first: Which model is loaded first, in one round; None for either, where there are
             pairs enough for two rounds.
+        streams: Callers that run each model at the same time; times are those of the whole machine
+            then, see `Streams.timer`, and nothing passes around.
     """
 
     tolerance: float = MODEL_TOLERANCE
     bytes_around: int = 0
     tuned_first: bool | None = None
+    streams: int = 1
 
 
 WHOLE_MODELS = ComparisonTerms()
@@ -259,7 +263,8 @@ def _compare_once(
     first = inputs.first(reference)
     expected, found = run_session(reference, first), run_session(actual, first)
     runs = [
-        bound_run(session, first, found if session is actual else expected) for session in sessions
+        _run_of(session, first, found if session is actual else expected, terms.streams)
+        for session in sessions
     ]
 
     def compared(left: Sequence[Any], right: Sequence[Any]) -> Deviation:
@@ -269,9 +274,10 @@ def _compare_once(
     for feed in islice(inputs.feeds(reference), 1, None):
         worse = compared(run_session(reference, feed), run_session(actual, feed))
         deviation = worse_of(deviation, worse)
-    samplers = paired_samplers(
-        setup.device.timer, runs[0], runs[1], policy.sample_min_us, **_surroundings(setup, terms)
-    )
+    timer, least_us = setup.device.timer, policy.sample_min_us
+    if terms.streams > 1:
+        timer, least_us = streams_of(terms.streams).timer, max(least_us, LEAST_SAMPLE_US)
+    samplers = paired_samplers(timer, runs[0], runs[1], least_us, **_surroundings(setup, terms))
     samples, load = pairs.take(*samplers, policy)
     if tuned_first:
         samples = samples.swapped()
@@ -287,6 +293,15 @@ def _compare_once(
     if len(uses) == len(opened):
         memory = ModelMemory(baseline=uses[tuned_first], tuned=uses[not tuned_first])
     return ModelComparison(measurement=measurement, deviation=deviation, memory=memory)
+
+
+def _run_of(
+    session: ort.InferenceSession, feed: Mapping[str, Any], results: Sequence[Any], streams: int
+) -> Callable[[], object]:
+    """Return a run of a session on fixed inputs; of several streams, each has its own memory."""
+    if streams == 1:
+        return bound_run(session, feed, results)
+    return FreeRun([bound_run(session, feed, results) for _ in range(streams)])
 
 
 def _surroundings(setup: WorkerSetup, terms: ComparisonTerms) -> dict[str, Any]:

@@ -89,6 +89,7 @@ _MANIFEST_TYPES = _object(
         **_TUNED_MEMBERS,
         "cases": {"type": "array", "items": _CASE_TYPES},
         "operators": {"type": "array", "items": _object({}, {"path": _TEXT, "sha256": _TEXT})},
+        "streams": {"type": "integer", "minimum": 1, "maximum": 1 << 16},
     },
     {
         "name": _TEXT,
@@ -184,6 +185,8 @@ class Manifest:
         cases: What there is for each of several shapes; then there are no kernels and subgraphs
             of the file itself, and its digest is that of the model with open shapes.
         operators: Libraries of operators the model needs, which are not in the file.
+        streams: Callers it was tuned for, each with the threads of `core_num`; 1 where the latency
+            of one run was tuned.
     """
 
     name: str
@@ -200,6 +203,7 @@ class Manifest:
     subgraphs: tuple[SubgraphUse, ...] = ()
     cases: tuple[ShapeCase, ...] = ()
     operators: tuple[OperatorLibrary, ...] = ()
+    streams: int = 1
 
     @property
     def kernel_count(self) -> int:
@@ -227,6 +231,8 @@ def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None
     for name in ("cases", "operators"):
         if not members[name]:
             del members[name]
+    if manifest.streams == 1:
+        del members["streams"]
     schema = CASES_SCHEMA if manifest.cases else SCHEMA
     text = json.dumps({"schema": schema, **members}, indent=1)
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.report.tuning import report_of
+from aoe.report.whole_model import whole_model_figure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from aoe.tuning.opat.result import OpatResult
     from aoebank import AoebankError, Text
 
-_COLUMNS = ("model", "before ms", "after ms", "speed-up", "added", "from bank", "result")
+_COLUMNS = ("model", "before", "after", "speed-up", "added", "from bank", "result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +87,8 @@ def _row(model: ModelOfFolder) -> Sequence[str]:
     else:
         counts = [tuned.outcome for tuned in found.operators]
         figures = [
-            f"{found.baseline_ms:.3f}",
-            f"{found.tuned_ms:.3f}",
+            whole_model_figure(found),
+            whole_model_figure(found, found.speedup),
             f"{found.speedup:.3f}x",
             str(sum(outcome.value == "add" for outcome in counts)),
             str(sum(outcome.value in ("reserved", "update") for outcome in counts)),

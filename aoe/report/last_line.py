@@ -17,8 +17,10 @@ def finished_line(result: ModeResult, reason: str = "") -> str:
     """
     from aoe.results.files import improvement_text
 
-    name = result.tuning_name
+    name, metric = result.tuning_name, getattr(result, "metric", "latency")
+    of_what = "" if metric == "latency" else f" ({metric})"
     if result.speedup == 1.0:
         why = f": {reason}" if reason else ""
         return f"{name} process finished. Performance not improved{why}"
-    return f"{name} process finished. Performance improved by {improvement_text(result.speedup)}"
+    gain = improvement_text(result.speedup)
+    return f"{name} process finished. Performance improved by {gain}{of_what}"

@@ -52,7 +52,7 @@ class TunedModelReport:
         manifest = self.manifest
         versions = ", ".join(f"{name} {number}" for name, number in manifest.versions.items())
         text.line(f"{self.file}: {manifest.name}, tuned for {manifest.soc_version}")
-        text.line(f"{manifest.core_num} threads, {manifest.precision.value}, {versions}")
+        text.line(f"{threads_text(manifest)}, {manifest.precision.value}, {versions}")
         for number, case in enumerate(manifest.cases):
             _write_tuned(text, case_manifest(manifest, number), shapes_text(case.shapes))
         if manifest.cases:
@@ -61,6 +61,13 @@ class TunedModelReport:
             _write_tuned(text, manifest)
         if self.html is not None:
             text.line(f"{'would write' if self.is_dry_run else 'wrote'} {self.html}")
+
+
+def threads_text(manifest: Manifest) -> str:
+    """Return what threads a model was tuned for, in words."""
+    if manifest.streams > 1:
+        return f"throughput of {manifest.streams} streams of one thread"
+    return f"{manifest.core_num} threads"
 
 
 def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:

@@ -31,8 +31,9 @@ def places_document(
 def gain_line(result: ModelTuning[Any], precision: str = "") -> str:
     """Return how fast the tuned model is."""
     estimate = result.judgement.estimate
+    before, after = whole_model_figure(result), whole_model_figure(result, result.speedup)
     return (
-        f"whole model{precision}: {result.baseline_ms:.3f} ms -> {result.tuned_ms:.3f} ms, "
+        f"whole model{precision}: {before} -> {after}, "
         f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
         f"{estimate.pairs} pairs, {_conditions(result)}, "
         "against ONNX Runtime with all optimisations)"
@@ -52,7 +53,7 @@ def looked_up_line(parts: str, precision: str = "") -> str:
 def unchanged_line(result: ModelTuning[Any], why: str) -> str:
     """Return how fast a model is that is left as it is: a ratio would only be noise."""
     return (
-        f"whole model: unchanged, {why} ({result.baseline_ms:.3f} ms, "
+        f"whole model: unchanged, {why} ({whole_model_figure(result)}, "
         f"{_conditions(result)}, ONNX Runtime with all optimisations)"
     )
 
@@ -71,4 +72,19 @@ def write_dropped(text: Text, result: ModelTuning[Any]) -> None:
 
 
 def _conditions(result: ModelTuning[Any]) -> str:
+    if result.streams > 1:
+        return f"{result.streams} streams of one thread at the same time"
     return f"{result.target.core_num} threads"
+
+
+def whole_model_figure(result: ModelTuning[Any], speedup: float = 1.0) -> str:
+    """Return the time of a model so many times as fast as the untuned one, or its throughput."""
+    from aoe.results.files import runs_per_s
+    from aoe.tuning.model_mode import whole_model_ms
+
+    if result.streams == 1:
+        return f"{result.baseline_ms / speedup:.3f} ms"
+    before_ms = whole_model_ms(result.judgement, result.streams)
+    if before_ms is None:
+        return "throughput not measured"
+    return f"{runs_per_s(before_ms / speedup):.3f} runs/s"

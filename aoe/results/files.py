@@ -122,15 +122,42 @@ def basic_section(tuning_name: str, tuning_time_s: float, result: TuningResult) 
     return {"basic": basic}
 
 
-def performance_members(baseline_ms: float, speedup: float, result: TuningResult) -> dict[str, Any]:
-    """Return AOE's figures about the whole model: only the first until the run has succeeded."""
-    baseline = {"model_baseline_performance(ms)": round(baseline_ms, 6)}
+def runs_per_s(ms: float) -> float:
+    """Return how many runs there are in a second, where one comes after so many ms."""
+    return 1e3 / ms
+
+
+def metric_members(streams: int) -> dict[str, Any]:
+    """Return what figures of the whole model are of: one run, or the runs of several streams."""
+    if streams == 1:
+        return {"target_metric": "latency"}
+    return {"target_metric": "throughput", "streams": streams}
+
+
+def performance_members(
+    baseline_ms: float, speedup: float, result: TuningResult, streams: int = 1
+) -> dict[str, Any]:
+    """Return AOE's figures about the whole model: only the first until the run has succeeded.
+
+    Args:
+        baseline_ms: Time of the untuned model; of several streams, from one run to the next.
+        speedup: Untuned time over tuned time.
+        result: State of the run.
+        streams: Callers at the same time; of several, runs in a second stand in place of times.
+    """
+    unit, members = "ms", {}
+    before, after = baseline_ms, baseline_ms / speedup
+    if streams > 1:
+        unit, members = "runs/s", metric_members(streams)
+        before, after = runs_per_s(before), runs_per_s(after)
+    baseline = {f"model_baseline_performance({unit})": round(before, 6)}
     if result is not TuningResult.SUCCESSFUL:
-        return baseline
+        return {**members, **baseline}
     return {
+        **members,
         **baseline,
         "model_performance_improvement": improvement_text(speedup),
-        "model_result_performance(ms)": round(baseline_ms / speedup, 6),
+        f"model_result_performance({unit})": round(after, 6),
     }
 
 

@@ -71,12 +71,14 @@ class OpatReport:
     Attributes:
         tuning_name: Name of the tuning task.
         tuning_time_s: Seconds so far.
-        baseline_ms: Whole untuned model, None until it is measured.
+        baseline_ms: Whole untuned model, None until it is measured; of several streams, from one
+            run to the next.
         speedup: Whole model, untuned time over tuned time.
         result: State of the run.
         operators: Every operator that is done.
         precision: The lowest the tuned model computes in: what `speedup` is of.
         memory: What sessions of both models take, None where that is not known.
+        streams: Callers the whole model is judged with at the same time.
     """
 
     tuning_name: str
@@ -87,6 +89,7 @@ class OpatReport:
     operators: tuple[OperatorResult, ...] = ()
     precision: Precision = Precision.FLOAT32
     memory: ModelMemory | None = None
+    streams: int = 1
 
     def count(self, outcome: RepoOutcome) -> int:
         """Return how many operators ended so."""
@@ -106,7 +109,9 @@ def opat_report_to_json(report: OpatReport) -> list[dict[str, Any]]:
         return [basic]
     body: dict[str, Any] = {}
     if report.baseline_ms is not None:
-        body |= performance_members(report.baseline_ms, report.speedup, report.result)
+        body |= performance_members(
+            report.baseline_ms, report.speedup, report.result, report.streams
+        )
     if report.memory is not None:
         body["session_memory"] = memory_to_json(report.memory)
     body["opat_tuning_result"] = report.result.value

@@ -47,10 +47,12 @@ class SgatReport:
     Attributes:
         tuning_name: Name of the tuning task.
         tuning_time_s: Seconds so far.
-        baseline_ms: Whole untuned model, None until it is measured.
+        baseline_ms: Whole untuned model, None until it is measured; of several streams, from one
+            run to the next.
         speedup: Whole model, untuned time over tuned time.
         result: State of the run.
         subgraphs: Every subgraph that is done.
+        streams: Callers the whole model is judged with at the same time.
     """
 
     tuning_name: str
@@ -59,6 +61,7 @@ class SgatReport:
     speedup: float = 1.0
     result: TuningResult = TuningResult.INCOMPLETE
     subgraphs: tuple[SubgraphResult, ...] = ()
+    streams: int = 1
 
 
 def sgat_report_to_json(report: SgatReport) -> list[dict[str, Any]]:
@@ -73,7 +76,9 @@ def sgat_report_to_json(report: SgatReport) -> list[dict[str, Any]]:
         return [basic]
     body: dict[str, Any] = {}
     if report.baseline_ms is not None:
-        body |= performance_members(report.baseline_ms, report.speedup, report.result)
+        body |= performance_members(
+            report.baseline_ms, report.speedup, report.result, report.streams
+        )
     body["sgat_tuning_result"] = report.result.value
     body["repo_modified_subgraphs"] = {
         f"{outcome.value}_repo_subgraphs": [

@@ -73,6 +73,15 @@ class JobType(StrEnum):
         return f"{self.subject} tuning ({self.name})"
 
 
+class TargetMetric(StrEnum):
+    """What is made better. Source: AOE, `target_metric` of `sgat_config.json`."""
+
+    LATENCY = "latency"
+    """Time of one run that has every core."""
+    THROUGHPUT = "throughput"
+    """Runs of the whole machine in a second, with one stream of one thread on each core."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneSettings:
     """One tuning run.
@@ -118,6 +127,7 @@ class TuneSettings:
             tuned on; None for this process alone.
         base_result: An earlier result; only what changed since is tuned. None without one.
         tune_ops: The operators that are tuned, the others are looked up; None for all.
+        metric: What is made better.
     """
 
     model: Path | TrainingProgram
@@ -155,6 +165,7 @@ class TuneSettings:
     workers: str | None = None
     base_result: Path | None = None
     tune_ops: OperatorChoice | None = None
+    metric: TargetMetric = TargetMetric.LATENCY
 
 
 def limits_of_part(

@@ -9,13 +9,13 @@ from typing import Any, Generic, TypeVar
 
 from aoe.errors import OptionError
 from aoe.measurement import Measurement
-from aoe.results.files import TuningResult, write_report
+from aoe.results.files import TuningResult, metric_members, runs_per_s, write_report
 from aoe.settings import LARGEST_SEED
 from aoe.target import Target
 from aoe.tuning.judging.candidates import JudgedPart
 from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.live_report import LiveReport
-from aoe.tuning.mode import JobType, TuneContext
+from aoe.tuning.mode import JobType, TargetMetric, TuneContext
 from aoe.tuning.search.registry import SEARCHES
 from aoe.tuning.workbench import ResultPlaces, Workbench, open_workbench
 
@@ -36,6 +36,7 @@ class ModelTuning(Generic[P]):
         places: Where everything was written.
         judgement: What held up in the whole model, and its measured speed-up.
         seconds: Duration of the run.
+        streams: Callers the whole model was judged with at the same time.
     """
 
     model: Mapping[str, str]
@@ -45,6 +46,12 @@ class ModelTuning(Generic[P]):
     places: ResultPlaces
     judgement: Judgement[P]
     seconds: float
+    streams: int = 1
+
+    @property
+    def metric(self) -> TargetMetric:
+        """What the figures of the whole model are of."""
+        return TargetMetric.LATENCY if self.streams == 1 else TargetMetric.THROUGHPUT
 
     @property
     def tuning_name(self) -> str:
@@ -68,7 +75,7 @@ class ModelTuning(Generic[P]):
 
     @property
     def baseline_ms(self) -> float:
-        """Median time of the untuned model."""
+        """Median time of the untuned model; of several streams, from one run to the next."""
         return self.judgement.comparison.measurement.baseline_latency_us / 1e3
 
     @property
@@ -94,7 +101,7 @@ def run_reported(
     context: TuneContext,
     job: JobType,
     *,
-    empty: Callable[[str], R],
+    empty: Callable[[Workbench], R],
     to_json: Callable[[R], Sequence[Any]],
     tune: Callable[[Workbench, LiveReport[R]], T],
 ) -> T:
@@ -103,7 +110,7 @@ def run_reported(
     Args:
         context: What the mode is given.
         job: The mode.
-        empty: Makes the report of a run that has found nothing, of its name.
+        empty: Makes the report of a run that has found nothing.
         to_json: Gives a report as its file has it.
         tune: Does it; where it fails, so says the report.
 
@@ -113,7 +120,7 @@ def run_reported(
     with open_workbench(context, job) as bench:
         places = bench.places
         report = LiveReport(
-            empty(places.tuning_name),
+            empty(bench),
             lambda report: write_report(places.result_file, to_json(report), places.report),
             bench.stopwatch,
         )
@@ -131,13 +138,38 @@ def model_facts(bench: Workbench) -> dict[str, str]:
     return {"name": model.name, "path": str(model.path), "sha256": model.sha256}
 
 
-def speed_members(result: ModelTuning[Any]) -> dict[str, float | bool]:
+def whole_model_ms(judgement: Judgement[Any], streams: int) -> float | None:
+    """Return the time of the untuned model as result files have it, in ms.
+
+    Of several streams it is the time from one run to the next, and None where they were not
+    measured: what one stream takes alone is another figure.
+    """
+    if streams > 1 and not judgement.is_measured:
+        return None
+    return judgement.comparison.measurement.baseline_latency_us / 1e3
+
+
+def _whole_model_members(result: ModelTuning[Any]) -> dict[str, float | None]:
+    """Return the times of both models, or how often they run in a second."""
+    if result.streams == 1:
+        return {
+            "baseline_ms": round(result.baseline_ms, 4),
+            "tuned_ms": round(result.tuned_ms, 4),
+        }
+    before_ms = whole_model_ms(result.judgement, result.streams)
+    return {
+        "baseline_runs_per_s": rounded(before_ms and runs_per_s(before_ms)),
+        "tuned_runs_per_s": rounded(before_ms and runs_per_s(before_ms / result.speedup)),
+    }
+
+
+def speed_members(result: ModelTuning[Any]) -> dict[str, Any]:
     """Return the figures of the whole model; one that keeps nothing is the one it was."""
     estimate, unchanged = result.judgement.estimate, not result.judgement.is_changed
     return {
+        **metric_members(result.streams),
         "unchanged": unchanged,
-        "baseline_ms": round(result.baseline_ms, 4),
-        "tuned_ms": round(result.tuned_ms, 4),
+        **_whole_model_members(result),
         "speedup": round(result.speedup, 4),
         "speedup_low": 1.0 if unchanged else round(estimate.low, 4),
         "speedup_high": 1.0 if unchanged else round(estimate.high, 4),

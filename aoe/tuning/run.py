@@ -141,6 +141,7 @@ def tune(
     trials: int | None = None,
     max_tuning_count: int | None = None,
     search: str | None = None,
+    target_metric: str | None = None,
     seed: int | None = None,
     tuning_time_limit_s: float | None = None,
     stages: str | Sequence[str] | None = None,
@@ -194,6 +195,8 @@ def tune(
         trials: Most candidates measured for one operator; 24 if nothing says otherwise.
         max_tuning_count: Most candidates measured in the whole run.
         search: Name of the search algorithm: bayesian, genetic, random or exhaustive.
+        target_metric: latency, of one run with every core, or throughput, the runs of a second
+            with one stream of one thread on each core.
         seed: Of inputs and of the search; 0 if nothing says otherwise.
         tuning_time_limit_s: Seconds for searching and judging; None for no limit.
         stages: Modes with a time limit for each, `["sgat:28800", "opat:3600"]`, in the place of
@@ -248,6 +251,7 @@ def tune(
         "tuning_parallel_num": batch,
         "run_loop": run_loop,
         "search": search,
+        "target_metric": target_metric,
         "seed": seed,
         "tuning_time_limit": tuning_time_limit_s,
         "workers": workers,

@@ -36,11 +36,11 @@ from aoe.settings import cache_limit, cache_path, lock_path, work_path
 from aoe.target import Target, unmet_cores
 from aoe.tuning.chosen_graph import ChosenGraph, chosen_before
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
-from aoe.tuning.mode import CacheMode, JobType, TuneContext, TuneSettings
+from aoe.tuning.mode import CacheMode, JobType, TargetMetric, TuneContext, TuneSettings
 from aoe.tuning.policies import final_policy
 from aoe.tuning.progress import Progress
 from aoe.tuning.reuse.earlier import EarlierResult, open_earlier
-from aoebank import Bank, present_facts
+from aoebank import Bank, plural, present_facts
 
 _OTHER_FILES = (
     *(".bin", ".csv", ".gz", ".html", ".json", ".log", ".md", ".npy", ".npz", ".onnx", ".pb"),
@@ -87,6 +87,8 @@ class Workbench:
         scratch: Empty directory that goes with the workbench.
         progress: Is told what happens.
         stopwatch: Of the run.
+        streams: Callers the whole model is judged with at the same time, each with the threads of
+            the target; 1 where its latency is tuned.
         chosen: The graph an earlier mode of the run has chosen, None if none did.
         farm: Workers operators are tuned on, None for this machine alone.
         objects: Compiled kernels of earlier runs, None where none are kept.
@@ -106,11 +108,17 @@ class Workbench:
     scratch: Path
     progress: Progress
     stopwatch: Stopwatch
+    streams: int = 1
     objects: ObjectCache | None = None
     base: EarlierResult | None = None
     chosen: ChosenGraph | None = None
     operators: tuple[OperatorLibrary, ...] = ()
     farm: Farm | None = None
+
+    @property
+    def threads_judged(self) -> int:
+        """Threads the whole model is judged with, those of all streams."""
+        return self.streams * self.runner.target.core_num
 
     @property
     def start(self) -> onnx.ModelProto:
@@ -147,7 +155,8 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     stopwatch = start_stopwatch(context.clock, settings.tuning_time_limit_s)
     source = _source(context, job)
     entry = find_entry(settings.framework, source)
-    device, target = resolve_target(settings.soc_version, settings.core_num)
+    device, whole = resolve_target(settings.soc_version, settings.core_num)
+    target, streams = _of_a_stream(whole, settings.metric)
     device = device.with_operators([cwd / library for library in settings.operators])
     operators = _operators(settings, cwd)
     settings.precision.check(target)
@@ -161,7 +170,9 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
         given.check(model.proto)
     places = _places(context, model.name, job)
     context.progress.step(f"{job.words} of {source.path.name}")
-    _tell_doubts(context, target, model)
+    _tell_doubts(context, whole, model)
+    if settings.metric is TargetMetric.THROUGHPUT:
+        context.progress.step(f"for throughput: {plural(streams, 'stream')} of one thread")
     turns = Turns(lock_path(env), device.cores(), context.progress.warn)
     versions = library_versions()
     for folder in sweep_scratch():
@@ -178,19 +189,30 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             inputs=inputs,
             calibration=calibration,
             runner=runner,
-            journal=_journal(root, target, model, versions),
+            journal=_journal(root, target, model, versions, streams),
             built_in=built_in,
             versions=versions,
             places=places,
             scratch=scratch,
             progress=context.progress,
             stopwatch=stopwatch,
+            streams=streams,
             objects=object_cache(settings, env, cwd, target),
             base=_earlier(settings, cwd, earlier),
             chosen=chosen_before(context.earlier),
             operators=operators,
             farm=farm,
         )
+
+
+def _of_a_stream(whole: Target, metric: TargetMetric) -> tuple[Target, int]:
+    """Return what kernels are tuned for, and how many of it run at the same time.
+
+    For throughput each core has a stream of its own, of one thread.
+    """
+    if metric is TargetMetric.LATENCY:  # of one core, both are the same
+        return whole, 1
+    return replace(whole, core_num=1), whole.core_num
 
 
 def _tell_doubts(context: TuneContext, target: Target, model: ImportedModel) -> None:
@@ -296,13 +318,14 @@ def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | 
 
 
 def _journal(
-    root: Path, target: Target, model: ImportedModel, versions: Mapping[str, str]
+    root: Path, target: Target, model: ImportedModel, versions: Mapping[str, str], streams: int
 ) -> BankJournal:
+    beside = {"streams": str(streams)} if streams > 1 else {}
     return BankJournal(
         root,
         target.soc_version,
         fingerprint=fingerprint(target, versions),
-        model={"name": model.name, "sha256": model.sha256},
+        model={"name": model.name, "sha256": model.sha256, **beside},
         engine_version=versions["aoe"],
     )
 

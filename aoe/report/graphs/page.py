@@ -14,6 +14,7 @@ from aoe.report.graphs.alignment import AlignedNodes, Change, aligned, runs
 from aoe.report.graphs.drawing import draw_nodes
 from aoe.report.graphs.style import GRAPH_STYLE
 from aoe.report.timelines.style import STYLE
+from aoe.report.tuned_model import threads_text
 
 _RULE = re.compile(r"([A-Za-z0-9_.-]+)@[0-9]+")
 
@@ -52,7 +53,7 @@ def render_graphs(manifest: Manifest, before: onnx.ModelProto, after: onnx.Model
 
 def _subtitle(manifest: Manifest) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in manifest.versions.items())
-    return f"Tuned for {manifest.soc_version}, {manifest.core_num} threads; {versions}"
+    return f"Tuned for {manifest.soc_version}, {threads_text(manifest)}; {versions}"
 
 
 def _cards(

@@ -11,7 +11,7 @@ from typing import TypeVar
 from aoe.errors import OptionError
 from aoe.tuning.configuration.files import SettingsFile, find_ini, read_config
 from aoe.tuning.configuration.rows import SETTINGS, Setting
-from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.mode import JobType, TargetMetric, TuneSettings
 
 T = TypeVar("T")
 
@@ -150,6 +150,7 @@ def configured(base: TuneSettings, found: RunConfiguration) -> TuneSettings:
         batch=found.get("tuning_parallel_num", int),
         run_loop=found.find("run_loop", int),
         work_path=Path(found.get("work_path", str)) if is_of_file else None,
+        metric=found.get("target_metric", TargetMetric),
     )
 
 

@@ -43,7 +43,7 @@ from aoe.tuning.gdat.measuring import GdatSearch, search, show_timelines
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
 from aoe.tuning.gdat.settings import GdatSettings, checked_loops
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
-from aoe.tuning.mode import TuneContext
+from aoe.tuning.mode import TargetMetric, TuneContext
 from aoe.tuning.progress import Progress
 from aoebank import Event
 
@@ -54,6 +54,14 @@ def check(context: TuneContext) -> None:
     """Refuse a model file, and too few loops; see `Mode.check`."""
     _program(context)
     checked_loops(context.settings.run_loop)
+    if context.settings.metric is not TargetMetric.LATENCY:
+        raise OptionError(
+            "target_metric",
+            "gradient tuning makes a training step shorter, and nothing runs beside it",
+            got=context.settings.metric.value,
+            expected=TargetMetric.LATENCY.value,
+            hint="leave it out: a shorter step is more steps in a second, too",
+        )
 
 
 def run(context: TuneContext) -> TunedGradients:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from statistics import NormalDist, fmean, stdev
 from typing import Generic
@@ -82,6 +82,7 @@ class ModelComparer(Generic[P]):
         inputs: What models are run on; results are compared on every set.
         left_s: Seconds until comparing has to end.
         costs: What things take with this model.
+        streams: Callers that run models at the same time, see `ComparisonTerms`.
 
     Attributes:
         left_s: As given.
@@ -97,6 +98,7 @@ class ModelComparer(Generic[P]):
         inputs: ModelInputs,
         left_s: Callable[[], float] = lambda: math.inf,
         costs: ModelCosts = NO_COSTS,
+        streams: int = 1,
     ) -> None:
         self._assembly = assembly
         self._runner = runner
@@ -105,6 +107,7 @@ class ModelComparer(Generic[P]):
         self._inputs = inputs
         self.left_s = left_s
         self._costs = costs
+        self._streams = streams
 
     @property
     def screening_s(self) -> float:
@@ -262,7 +265,7 @@ class ModelComparer(Generic[P]):
                     tuned=tuned,
                     policy=policy,
                     inputs=self._inputs,
-                    terms=terms,
+                    terms=replace(terms, streams=self._streams),
                 )
             except RunTimeoutError as error:
                 if left_s < _TIMEOUT_S:

@@ -43,7 +43,7 @@ from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.judging.reserve import ModelCosts, searching_time
 from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
-from aoe.tuning.model_mode import check_search, model_facts, run_reported
+from aoe.tuning.model_mode import check_search, model_facts, run_reported, whole_model_ms
 from aoe.tuning.opat.agenda import Agenda
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.crew import Crew, FarmCrew, OneAfterAnother
@@ -87,7 +87,7 @@ def run(context: TuneContext) -> OpatResult:
     return run_reported(
         context,
         JobType.OPAT,
-        empty=lambda name: OpatReport(tuning_name=name),
+        empty=lambda bench: OpatReport(tuning_name=bench.places.tuning_name, streams=bench.streams),
         to_json=opat_report_to_json,
         tune=_tune_model,
     )
@@ -98,7 +98,8 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     graph, profile = profile_default(bench)
     plan, rates = precision_plan(bench), _rates(bench)
     found = find_operators(graph, profile, plan)
-    report.update(baseline_ms=profile.model_us / 1e3)
+    if bench.streams == 1:  # of one stream alone is another figure than of several
+        report.update(baseline_ms=profile.model_us / 1e3)
     with (
         closing(_compilers(bench)) as compilers,
         closing(_assembly(bench, graph, compilers)) as assembly,
@@ -139,6 +140,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         tuned_profile=tuned_profile,
         report=_finished(report, judgement),
         seconds=bench.stopwatch.elapsed_s(),
+        streams=bench.streams,
         allowed=bench.settings.precision,
         figures=figures,
     )
@@ -280,7 +282,7 @@ def _compilers(bench: Workbench, runner: TaskRunner | None = None) -> KernelComp
         runner or bench.runner,
         bench.objects,
         processes=bench.settings.compile_processes,
-        apart=bench.runner.apart() if runner is None else None,
+        apart=bench.runner.apart() if runner is None and bench.streams == 1 else None,
     )
 
 
@@ -321,7 +323,9 @@ def _profile_tuned(
     if left_s < costs.profiling_s(LEAST_RUNS):
         bench.progress.step("the time limit leaves no time to profile the tuned model")
         return ModelProfile(
-            node_us={}, model_us=judgement.comparison.measurement.latency_us, runs=0
+            node_us={},
+            model_us=judgement.comparison.measurement.latency_us * bench.streams,
+            runs=0,
         )
     part = assembly.write_model(judgement.kept)
     with bench.runner.turns.measuring():
@@ -391,6 +395,7 @@ def _write_model(
         precision=lowest_precision(judgement.kept),
         subgraphs=bench.chosen.uses if bench.chosen is not None else (),
         accuracy=str(judgement.accuracy or ""),
+        streams=bench.streams,
     )
     bench.progress.step(f"writing {om_file}")
     write_offline_model(om_file, assembly.directory, manifest)
@@ -416,7 +421,7 @@ def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:
 
 def _finished(report: LiveReport[OpatReport], judgement: Judgement[ChosenKernel]) -> OpatReport:
     report.update(
-        baseline_ms=judgement.comparison.measurement.baseline_latency_us / 1e3,
+        baseline_ms=whole_model_ms(judgement, report.value.streams),
         speedup=judgement.estimate.median if judgement.is_changed else 1.0,
         result=TuningResult.SUCCESSFUL,
         precision=lowest_precision(judgement.kept),

@@ -33,7 +33,7 @@ from aoe.tuning.judging.judge import Judge, Judgement
 from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts, hurried, searching_time
 from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
-from aoe.tuning.model_mode import check_search, model_facts, run_reported
+from aoe.tuning.model_mode import check_search, model_facts, run_reported, whole_model_ms
 from aoe.tuning.policies import (
     final_policy,
     screen_policy,
@@ -85,7 +85,7 @@ def run(context: TuneContext) -> SgatResult:
     return run_reported(
         context,
         JobType.SGAT,
-        empty=lambda name: SgatReport(tuning_name=name),
+        empty=lambda bench: SgatReport(tuning_name=bench.places.tuning_name, streams=bench.streams),
         to_json=sgat_report_to_json,
         tune=_tune_model,
     )
@@ -103,7 +103,7 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
     with closing(_assembly(bench, graph)) as assembly:
         costs = _costs(bench, assembly)
         comparer = _comparer(bench, assembly, costs)
-        report.update(baseline_ms=costs.run_s * 1e3)
+        report.update(baseline_ms=costs.run_s * 1e3 / bench.streams)
         searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
         tools = _tools(bench, bank, graph, searching)
         tuned = tuple(_tuned(bench, report, found, tools))
@@ -111,7 +111,7 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         chosen = _chosen_graph(bank, assembly, judgement)
     _write_model(bench, bank, chosen)
     report.update(
-        baseline_ms=judgement.comparison.measurement.baseline_latency_us / 1e3,
+        baseline_ms=whole_model_ms(judgement, bench.streams),
         speedup=judgement.estimate.median if judgement.kept else 1.0,
         result=TuningResult.SUCCESSFUL,
     )
@@ -130,6 +130,7 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         chosen=chosen,
         report=report.value,
         seconds=bench.stopwatch.elapsed_s(),
+        streams=bench.streams,
     )
     write_subgraph_details(result)
     return result
@@ -159,7 +160,7 @@ def _costs(bench: Workbench, assembly: SubgraphAssembly) -> ModelCosts:
     began_s = bench.stopwatch.elapsed_s()
     measured = _comparer(bench, assembly).once(()).comparison.measurement
     seconds = bench.stopwatch.elapsed_s() - began_s
-    return ModelCosts.of_comparison(seconds, measured.baseline_latency_us)
+    return ModelCosts.of_comparison(seconds, measured.baseline_latency_us * bench.streams)
 
 
 def _found(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
@@ -244,7 +245,7 @@ def _comparer(
     bench: Workbench, assembly: SubgraphAssembly, costs: ModelCosts | None = None
 ) -> ModelComparer[ChosenForm]:
     """Return what compares; without costs whatever the time limit, in a hurry if there is one."""
-    threads, accept_busy = bench.runner.target.core_num, bench.settings.accept_busy
+    threads, accept_busy = bench.threads_judged, bench.settings.accept_busy
     screen = variant_policy(threads, accept_busy=accept_busy)
     if bench.settings.lookup_only:
         screen = single_run_policy(threads)
@@ -261,6 +262,7 @@ def _comparer(
         inputs=bench.inputs,
         left_s=stopwatch.left_s,
         costs=costs or NO_COSTS,
+        streams=bench.streams,
     )
 
 
@@ -369,6 +371,7 @@ def _write_model(bench: Workbench, bank: SubgraphBank, chosen: ChosenGraph | Non
         kernels=(),
         parts={},
         subgraphs=uses,
+        streams=bench.streams,
     )
     write_offline_model(om_file, parts, manifest)
     if bench.places.bank is not None:

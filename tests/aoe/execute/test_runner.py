@@ -20,7 +20,7 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
-from aoe.execute.tasks import ComparisonTerms, ModelComparison
+from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms, ModelComparison
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP, ModelInputs, save_input_sets
 from aoe.target import Target
@@ -50,6 +50,7 @@ def _compare(
     tuned: ModelPart,
     timeout_s: float = _LONG_S,
     inputs: ModelInputs = MADE_UP,
+    terms: ComparisonTerms = WHOLE_MODELS,
 ) -> Any:
     return runner.call(
         "compare_models",
@@ -58,6 +59,7 @@ def _compare(
         tuned=tuned,
         policy=_POLICY,
         inputs=inputs,
+        terms=terms,
     )
 
 
@@ -96,6 +98,13 @@ def test_comparison_tells_the_memory_of_both_sessions(runner: Runner, plain_mode
     for use in (memory.baseline, memory.tuned):
         assert 0 <= use.resident_bytes < 64 << 20
         assert use.peak_bytes is None or use.peak_bytes >= use.resident_bytes
+
+
+def test_models_are_compared_in_streams_at_the_same_time(runner: Runner, plain_model: Path) -> None:
+    terms = ComparisonTerms(streams=2)
+    found = _compare(runner, plain_model, ModelPart(model=plain_model), terms=terms)
+    assert found.measurement.outcome is Outcome.CORRECT
+    assert len(found.measurement.tuned_us) == 1
 
 
 def test_calls_share_one_worker(runner: Runner, plain_model: Path) -> None:

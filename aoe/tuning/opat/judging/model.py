@@ -171,7 +171,7 @@ def _still_accurate(
 def _comparer(
     bench: Workbench, assembly: Assembly, left_s: Callable[[], float], costs: ModelCosts
 ) -> ModelComparer[ChosenKernel]:
-    threads, settings = bench.runner.target.core_num, bench.settings
+    threads, settings = bench.threads_judged, bench.settings
     return ModelComparer(
         assembly,
         bench.runner,
@@ -185,6 +185,7 @@ def _comparer(
         inputs=bench.inputs,
         left_s=left_s,
         costs=costs,
+        streams=bench.streams,
     )
 
 

@@ -29,7 +29,7 @@ from aoe.tuning.gdat.result import GdatResult, TunedGradients
 from aoe.tuning.gdat.run import group_gradients
 from aoe.tuning.gdat.settings import GdatSettings
 from aoe.tuning.live_report import LiveReport, start_stopwatch
-from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.mode import JobType, TargetMetric, TuneSettings
 from aoe.tuning.progress import SilentProgress
 from aoe.tuning.run import tune_with
 from aoebank import Event
@@ -487,9 +487,14 @@ def test_model_file_has_no_gradients_to_tune(tmp_path: Path) -> None:
         _tuned_program(tmp_path / "net.onnx", tmp_path)
 
 
-def _tuned_program(program: Path | FakeProgram, folder: Path) -> TunedGradients:
+def test_throughput_is_no_metric_of_a_training_step(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"target_metric: .*expected latency"):
+        _tuned_program(FakeProgram(), tmp_path, metric=TargetMetric.THROUGHPUT)
+
+
+def _tuned_program(program: Path | FakeProgram, folder: Path, **settings: Any) -> TunedGradients:
     tuned = tune_with(
-        TuneSettings(model=program, job_types=(JobType.GDAT,), output=folder / "out"),
+        TuneSettings(model=program, job_types=(JobType.GDAT,), output=folder / "out", **settings),
         env={"TUNE_BANK_PATH": str(folder)},
         cwd=folder,
         progress=SilentProgress(),
