@@ -127,7 +127,7 @@ class TuneSettings:
             tuned on; None for this process alone.
         base_result: An earlier result; only what changed since is tuned. None without one.
         tune_ops: The operators that are tuned, the others are looked up; None for all.
-        metric: What is made better.
+        target_metric: What is made better.
     """
 
     model: Path | TrainingProgram
@@ -165,7 +165,7 @@ class TuneSettings:
     workers: str | None = None
     base_result: Path | None = None
     tune_ops: OperatorChoice | None = None
-    metric: TargetMetric = TargetMetric.LATENCY
+    target_metric: TargetMetric = TargetMetric.LATENCY
 
 
 def limits_of_part(

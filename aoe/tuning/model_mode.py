@@ -132,10 +132,18 @@ def run_reported(
             raise
 
 
-def model_facts(bench: Workbench) -> dict[str, str]:
-    """Return name, path and sha256 of the model on a workbench."""
+def run_facts(bench: Workbench) -> dict[str, Any]:
+    """Return the members of `ModelTuning` a workbench knows; its run ends now."""
     model = bench.model
-    return {"name": model.name, "path": str(model.path), "sha256": model.sha256}
+    return {
+        "model": {"name": model.name, "path": str(model.path), "sha256": model.sha256},
+        "target": bench.runner.target,
+        "versions": bench.versions,
+        "bank": bench.journal.bank.root,
+        "places": bench.places,
+        "seconds": bench.stopwatch.elapsed_s(),
+        "streams": bench.streams,
+    }
 
 
 def whole_model_ms(judgement: Judgement[Any], streams: int) -> float | None:

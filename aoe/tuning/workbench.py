@@ -156,7 +156,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     source = _source(context, job)
     entry = find_entry(settings.framework, source)
     device, whole = resolve_target(settings.soc_version, settings.core_num)
-    target, streams = _of_a_stream(whole, settings.metric)
+    target, streams = _of_a_stream(whole, settings.target_metric)
     device = device.with_operators([cwd / library for library in settings.operators])
     operators = _operators(settings, cwd)
     settings.precision.check(target)
@@ -171,8 +171,6 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     places = _places(context, model.name, job)
     context.progress.step(f"{job.words} of {source.path.name}")
     _tell_doubts(context, whole, model)
-    if settings.metric is TargetMetric.THROUGHPUT:
-        context.progress.step(f"for throughput: {plural(streams, 'stream')} of one thread")
     turns = Turns(lock_path(env), device.cores(), context.progress.warn)
     versions = library_versions()
     for folder in sweep_scratch():
@@ -216,6 +214,8 @@ def _of_a_stream(whole: Target, metric: TargetMetric) -> tuple[Target, int]:
 
 
 def _tell_doubts(context: TuneContext, target: Target, model: ImportedModel) -> None:
+    if context.settings.target_metric is TargetMetric.THROUGHPUT:
+        context.progress.step(f"for throughput: {plural(target.core_num, 'stream')} of one thread")
     if unmet := unmet_cores(context.settings.core_num, target.core_num):
         context.progress.warn(unmet)
     if target.doubt:

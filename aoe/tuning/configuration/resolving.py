@@ -150,7 +150,7 @@ def configured(base: TuneSettings, found: RunConfiguration) -> TuneSettings:
         batch=found.get("tuning_parallel_num", int),
         run_loop=found.find("run_loop", int),
         work_path=Path(found.get("work_path", str)) if is_of_file else None,
-        metric=found.get("target_metric", TargetMetric),
+        target_metric=found.get("target_metric", TargetMetric),
     )
 
 

@@ -54,11 +54,11 @@ def check(context: TuneContext) -> None:
     """Refuse a model file, and too few loops; see `Mode.check`."""
     _program(context)
     checked_loops(context.settings.run_loop)
-    if context.settings.metric is not TargetMetric.LATENCY:
+    if context.settings.target_metric is not TargetMetric.LATENCY:
         raise OptionError(
             "target_metric",
             "gradient tuning makes a training step shorter, and nothing runs beside it",
-            got=context.settings.metric.value,
+            got=context.settings.target_metric.value,
             expected=TargetMetric.LATENCY.value,
             hint="leave it out: a shorter step is more steps in a second, too",
         )

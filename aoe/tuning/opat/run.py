@@ -43,7 +43,7 @@ from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.judging.reserve import ModelCosts, searching_time
 from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
-from aoe.tuning.model_mode import check_search, model_facts, run_reported, whole_model_ms
+from aoe.tuning.model_mode import check_search, run_facts, run_reported, whole_model_ms
 from aoe.tuning.opat.agenda import Agenda
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.crew import Crew, FarmCrew, OneAfterAnother
@@ -98,8 +98,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     graph, profile = profile_default(bench)
     plan, rates = precision_plan(bench), _rates(bench)
     found = find_operators(graph, profile, plan)
-    if bench.streams == 1:  # of one stream alone is another figure than of several
-        report.update(baseline_ms=profile.model_us / 1e3)
+    report.update(baseline_ms=_first_ms(bench, profile))
     with (
         closing(_compilers(bench)) as compilers,
         closing(_assembly(bench, graph, compilers)) as assembly,
@@ -124,11 +123,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         figures = _both_figures(bench, graph, assembly, judgement, (profile, tuned_profile), rates)
     _write_model(bench, bank, assembly, judgement)
     result = OpatResult(
-        model=model_facts(bench),
-        target=bench.runner.target,
-        versions=bench.versions,
-        bank=bench.journal.bank.root,
-        places=bench.places,
+        **run_facts(bench),
         operators=tuned.operators,
         reuse=reuse.summary(),
         remembered={
@@ -139,8 +134,6 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         profile=profile,
         tuned_profile=tuned_profile,
         report=_finished(report, judgement),
-        seconds=bench.stopwatch.elapsed_s(),
-        streams=bench.streams,
         allowed=bench.settings.precision,
         figures=figures,
     )
@@ -192,6 +185,11 @@ def _beside_its_weights(proto: onnx.ModelProto, folder: Path) -> Path:
     with WeightStore(folder / WEIGHTS) as store:
         file.write_bytes(store.externalize(proto).SerializeToString())
     return file
+
+
+def _first_ms(bench: Workbench, profile: ModelProfile) -> float | None:
+    """Return the time of the model, None for several streams: of one alone it is another figure."""
+    return profile.model_us / 1e3 if bench.streams == 1 else None
 
 
 def precision_plan(bench: Workbench) -> PrecisionPlan:

@@ -33,7 +33,7 @@ from aoe.tuning.judging.judge import Judge, Judgement
 from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts, hurried, searching_time
 from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
-from aoe.tuning.model_mode import check_search, model_facts, run_reported, whole_model_ms
+from aoe.tuning.model_mode import check_search, run_facts, run_reported, whole_model_ms
 from aoe.tuning.policies import (
     final_policy,
     screen_policy,
@@ -116,12 +116,8 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         result=TuningResult.SUCCESSFUL,
     )
     result = SgatResult(
-        model=model_facts(bench),
-        target=bench.runner.target,
-        versions=bench.versions,
-        bank=bench.journal.bank.root,
+        **run_facts(bench),
         bank_file=bank.file,
-        places=bench.places,
         subgraphs=tuned,
         reuse=subgraph_reuse(base.name, tuned) if base is not None else None,
         without_options=found.without_options,
@@ -129,8 +125,6 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         judgement=judgement,
         chosen=chosen,
         report=report.value,
-        seconds=bench.stopwatch.elapsed_s(),
-        streams=bench.streams,
     )
     write_subgraph_details(result)
     return result

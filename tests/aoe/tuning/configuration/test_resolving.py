@@ -152,7 +152,7 @@ def test_settings_of_a_run_are_those_of_its_configuration(tmp_path: Path) -> Non
         "tuning_time_limit_s": 60.0,
         "max_tuning_count": 9,
         "search": "random",
-        "metric": "throughput",
+        "target_metric": "throughput",
         "trials": 24,
         "seed": 5,
         "batch": 6,

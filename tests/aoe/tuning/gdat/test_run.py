@@ -489,7 +489,7 @@ def test_model_file_has_no_gradients_to_tune(tmp_path: Path) -> None:
 
 def test_throughput_is_no_metric_of_a_training_step(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"target_metric: .*expected latency"):
-        _tuned_program(FakeProgram(), tmp_path, metric=TargetMetric.THROUGHPUT)
+        _tuned_program(FakeProgram(), tmp_path, target_metric=TargetMetric.THROUGHPUT)
 
 
 def _tuned_program(program: Path | FakeProgram, folder: Path, **settings: Any) -> TunedGradients:
