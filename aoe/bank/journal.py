@@ -143,6 +143,16 @@ class BankJournal:
                 last = entry
         return last
 
+    def lines_that_count(self, file: Path, key: str) -> tuple[Provenance, ...]:
+        """Return the newest line of each kind about the present state of a record, in order."""
+        last: dict[Event, Provenance] = {}
+        for line in self.entries(file, key):
+            if line.event in CHANGES:
+                last.clear()
+            last.pop(line.event, None)
+            last[line.event] = line
+        return tuple(last.values())
+
     def drift(self, file: Path, key: str, source: str | None) -> Drift:
         """Return what has changed since a record was last measured.
 

@@ -194,17 +194,11 @@ class OperatorBank:
         """Return what the bank knows of a workload: its record, and the lines that count."""
         file = self.file_of(workload)
         record = self._record_at(file, key_of(workload))
-        last: dict[Event, Provenance] = {}
-        for line in self._journal.entries(file, key_of(workload)):
-            if line.event in CHANGES:
-                last.clear()
-            last.pop(line.event, None)  # the newest of a kind, in their order
-            last[line.event] = line
         strategy = record.strategy if record is not None else None
         return RememberedOperator(
             strategy=strategy if isinstance(strategy, Mapping) else None,
             cost_us=record.cost_us if record is not None else None,
-            lines=tuple(last.values()),
+            lines=self._journal.lines_that_count(file, key_of(workload)),
         )
 
     def _find_built_in(self, workload: Workload) -> StoredAnswer | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,12 @@ from aoe.bank.records.subgraph import (
     SubgraphStrategy,
     cost_us_of,
     feature_to_json,
+    features_from_json,
     group_to_json,
     nanoseconds,
     strategy_of,
 )
+from aoe.bank.remembered import RememberedOperator
 from aoe.bank.sources import rule_source
 from aoe.bank.verdicts import SETTLED_HALF_WIDTH
 from aoe.measurement import Measurement, SpeedupEstimate
@@ -51,6 +53,21 @@ class StoredSubgraph:
     speedup_low: float | None = None
     doubts: tuple[str, ...] = ()
     is_base: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikeSubgraph:
+    """A record of the same operators in the same order, of other shapes or attributes.
+
+    Attributes:
+        graph_id: Its identity.
+        nodes: What its record tells of them.
+        strategy: What is done with it.
+    """
+
+    graph_id: str
+    nodes: tuple[NodeFeature, ...]
+    strategy: SubgraphStrategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +107,17 @@ class SubgraphBank:
         self._journal = journal
         self._anonymous = anonymous
         self._base = base
+        self._alike: dict[tuple[str, ...], list[LikeSubgraph]] | None = None
+
+    @property
+    def soc_version(self) -> str:
+        """Target whose records are used."""
+        return self._journal.soc_version
+
+    @property
+    def core_num(self) -> int:
+        """Threads of this run."""
+        return int(self._journal.fingerprint.get("core_num", 0))
 
     def find(self, graph_id: str) -> StoredSubgraph | None:
         """Return what the bank knows about a subgraph, None on a miss.
@@ -125,6 +153,51 @@ class SubgraphBank:
         known = [*self._journal.entries(self.file, graph_id)]
         lines = [line for line in self._journal.entries(file, graph_id) if line not in known]
         self._journal.bank.append_provenance(self.file, lines)
+
+    def base_change(self, graph_id: str) -> str | None:
+        """Return what has changed since the earlier result, None if it knows no such subgraph.
+
+        The empty string if nothing has that anybody noted.
+        """
+        if self._base is None:
+            return None
+        file = self._base_file(self._base)
+        stored = self._find_at(self._base, file, graph_id) if file.exists() else None
+        if stored is not None:
+            return stored.flaw
+        lines = [*self._journal.entries(file, graph_id)]
+        return str(self._journal.drift_of(lines[-1], None)) if lines else None
+
+    def alike(self, nodes: Sequence[NodeFeature]) -> list[LikeSubgraph]:
+        """Return records of the same operators that hold: of the earlier result, then the own.
+
+        What this run itself has found is not among them.
+        """
+        if self._alike is None:
+            self._alike = {}
+            for one in self._usable():
+                key = tuple(node.op_type for node in one.nodes)
+                self._alike.setdefault(key, []).append(one)
+        return self._alike.get(tuple(node.op_type for node in nodes), [])
+
+    def _usable(self) -> Iterator[LikeSubgraph]:
+        places = [(self._base, self._base_file(self._base))] if self._base is not None else []
+        for bank, file in (*places, (self._journal.bank, self.file)):
+            for record in [*bank.iter_records(file)] if file.exists() else ():
+                stored = self._find_at(bank, file, record.key)
+                nodes = features_from_json(record.workload)
+                if stored is not None and stored.strategy is not None and nodes:
+                    yield LikeSubgraph(graph_id=record.key, nodes=nodes, strategy=stored.strategy)
+
+    def remembered(self, graph_id: str) -> RememberedOperator:
+        """Return what the bank knows of a subgraph: its record, and the lines that count."""
+        record = self._journal.bank.find(self.file, graph_id) if self.file.exists() else None
+        strategy = record.strategy if record is not None else None
+        return RememberedOperator(
+            strategy=strategy if isinstance(strategy, Mapping) else None,
+            cost_us=cost_us_of(record) if record is not None else None,
+            lines=self._journal.lines_that_count(self.file, graph_id),
+        )
 
     def _find_at(self, bank: Bank, file: Path, graph_id: str) -> StoredSubgraph | None:
         try:

@@ -64,7 +64,8 @@ _KERNEL_TYPES = _object(
     {"name": _TEXT, "op_type": _TEXT, "key": _TEXT, "bank_file": _TEXT, "op_names": _TEXTS},
 )
 _SUBGRAPH_TYPES = _object(
-    {}, {"graph_id": _TEXT, "strategy": _TEXT, "bank_file": _TEXT, "op_names": _TEXTS}
+    {"record": {"type": "object"}},
+    {"graph_id": _TEXT, "strategy": _TEXT, "bank_file": _TEXT, "op_names": _TEXTS},
 )
 _SHAPES = {
     "type": "object",
@@ -126,12 +127,21 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphUse:
-    """A subgraph in another form: identity, what was done, bank record, the nodes at its ends."""
+    """A subgraph in another form.
+
+    Attributes:
+        graph_id: Its identity.
+        strategy: What was done, in words.
+        bank_file: Name of the bank file its record is in.
+        op_names: The nodes at its ends.
+        record: What the bank knows of it, as `subgraph_tuning/` has it; older files have none.
+    """
 
     graph_id: str
     strategy: str
     bank_file: str
     op_names: tuple[str, ...]
+    record: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from aoe.report.whole_model import (
 from aoebank import plural
 
 if TYPE_CHECKING:
-    from aoe.tuning.sgat.loop import TunedSubgraph
+    from aoe.tuning.sgat.lookup import TunedSubgraph
     from aoe.tuning.sgat.result import SgatResult
     from aoebank import AoebankError, Text
 

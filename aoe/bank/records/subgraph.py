@@ -98,6 +98,25 @@ def feature_to_json(nodes: Sequence[NodeFeature]) -> list[JsonObject]:
     return [{"struct": struct}]
 
 
+def features_from_json(workload: Any) -> tuple[NodeFeature, ...]:
+    """Return what a record tells of its nodes; nothing where it is none of ours."""
+    parts = workload.get("feature") if isinstance(workload, Mapping) else None
+    if not isinstance(parts, list) or len(parts) != 1 or not isinstance(parts[0], Mapping):
+        return ()
+    struct = parts[0].get("struct")
+    try:
+        return tuple(
+            NodeFeature(
+                op_type=str(node["op"]),
+                shapes=tuple(() if shape == [-1] else tuple(shape) for shape in node["in"]),
+                item_bytes=tuple(node["dsize"]),
+            )
+            for node in (struct if isinstance(struct, list) else ())
+        )
+    except (KeyError, TypeError):
+        return ()
+
+
 def group_to_json(strategy: SubgraphStrategy, count: int) -> JsonObject:
     """Return the group of a subgraph with so many nodes."""
     scopes = list(range(-1, -count - 1, -1))

@@ -8,7 +8,7 @@ from aoe.bank.operators import OperatorBank
 from aoe.tuning.opat.lookup import Lookup
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.reuse.earlier import EarlierResult
-from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary, nearest_change
+from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary, dropped, nearest_change
 
 
 class ReuseBook:
@@ -66,23 +66,13 @@ def _kind_of(
     if known is not None:
         return ReuseKind.RETUNED, str(known) or "searched less, or noise decided then"
     if operator.key in base.operators:
-        return ReuseKind.RETUNED, _other_target(bank, base)
+        return ReuseKind.RETUNED, base.why_not_looked_up(bank.soc_version, bank.core_num)
     others = [*bank.base_workloads(workload.op_type)]
     others += [known.workload for known in base.operators.values()]
     change = nearest_change(workload, others)
     if change:
         return ReuseKind.RETUNED, change
     return ReuseKind.NEW, f"nothing like it in {base.name}"
-
-
-def _other_target(bank: OperatorBank, base: EarlierResult) -> str:
-    """Return why an operator of the earlier model is not even looked up."""
-    here = bank.soc_version
-    if base.soc_version not in ("", here):
-        return f"target {base.soc_version} -> {here}: made for another one"
-    if base.core_num not in (0, bank.core_num):
-        return f"core_num {base.core_num} -> {bank.core_num}: made for another number of threads"
-    return "not tuned then"
 
 
 def summary_of(
@@ -101,13 +91,7 @@ def summary_of(
 
 def _dropped(base: EarlierResult, still: Collection[str]) -> list[Reuse]:
     return [
-        Reuse(
-            key=known.key,
-            op_type=known.workload.op_type,
-            op_names=known.op_names,
-            kind=ReuseKind.DROPPED,
-            reason="not in the model any more",
-        )
+        dropped(known.key, known.workload.op_type, known.op_names)
         for known in base.operators.values()
         if known.key not in still
     ]

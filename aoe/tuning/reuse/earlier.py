@@ -13,14 +13,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from aoe.bank.records.subgraph import NodeFeature, features_from_json
 from aoe.bank.remembered import RememberedOperator, remembered_from_json
 from aoe.errors import OptionError
 from aoe.om.file import read_manifest
 from aoe.results.files import bank_of_results
 from aoe.workload import Workload, workload_from_json, workload_to_json
-from aoebank import Bank, Event, Provenance, make_unified_record, workload_key
+from aoebank import (
+    Bank,
+    Event,
+    Provenance,
+    make_graph_record,
+    make_unified_record,
+    workload_key,
+)
 
-_DETAILS, _SUMMARY = "op_tuning", "summary.json"
+_DETAILS, _SUBGRAPHS, _SUMMARY = "op_tuning", "subgraph_tuning", "summary.json"
 _LONG_AGO = "1970-01-01T00:00:00Z"
 
 
@@ -34,6 +42,15 @@ class EarlierOperator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierSubgraph:
+    """A subgraph of the earlier model; its nodes may not be known."""
+
+    graph_id: str
+    op_names: tuple[str, ...]
+    nodes: tuple[NodeFeature, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierResult:
     """What an earlier run has left.
 
@@ -41,6 +58,7 @@ class EarlierResult:
         name: How a person wrote where it is.
         bank: What it has learned.
         operators: Of its model, by record key; none where it is a bank of any models.
+        subgraphs: Of its model, by identity, likewise.
         soc_version: What it was tuned for, empty for a bank.
         core_num: Threads it was tuned for, 0 for a bank.
     """
@@ -48,18 +66,29 @@ class EarlierResult:
     name: str
     bank: Bank
     operators: Mapping[str, EarlierOperator] = field(default_factory=dict)
+    subgraphs: Mapping[str, EarlierSubgraph] = field(default_factory=dict)
     soc_version: str = ""
     core_num: int = 0
 
-    @property
-    def is_of_one_model(self) -> bool:
-        """True if what is not in a model now has been in it then."""
-        return bool(self.operators)
+    def why_not_looked_up(self, soc_version: str, core_num: int) -> str:
+        """Return why a part of the earlier model is of no use for this target."""
+        if self.soc_version not in ("", soc_version):
+            return f"target {self.soc_version} -> {soc_version}: made for another one"
+        if self.core_num not in (0, core_num):
+            return f"core_num {self.core_num} -> {core_num}: made for another number of threads"
+        return "not tuned then"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Remembered:
     operator: EarlierOperator
+    memory: RememberedOperator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RememberedSubgraph:
+    subgraph: EarlierSubgraph
+    feature: Any
     memory: RememberedOperator
 
 
@@ -93,7 +122,8 @@ def open_earlier(place: Path, scratch: Path) -> EarlierResult:
 
 
 def _has_results(folder: Path) -> bool:
-    return (folder / _DETAILS).is_dir() or bank_of_results(folder) is not None
+    has_details = any((folder / name).is_dir() for name in (_DETAILS, _SUBGRAPHS))
+    return has_details or bank_of_results(folder) is not None
 
 
 def _of_results(folder: Path, scratch: Path) -> EarlierResult:
@@ -112,13 +142,17 @@ def _of_results(folder: Path, scratch: Path) -> EarlierResult:
     }
     soc_version, core_num = str(target.get("soc_version", "")), _whole(target.get("core_num"))
     known = [*_details(folder / _DETAILS, facts)]
+    subgraphs = [*_subgraph_details(folder / _SUBGRAPHS)]
     bank = Bank(scratch)
     if soc_version and core_num:
         _fill(bank, known, soc_version, core_num)
+    if soc_version:
+        _fill_subgraphs(bank, subgraphs, soc_version)
     return EarlierResult(
         name=str(folder),
         bank=bank,
         operators={one.operator.key: one.operator for one in known},
+        subgraphs={one.subgraph.graph_id: one.subgraph for one in subgraphs},
         soc_version=soc_version,
         core_num=core_num,
     )
@@ -131,12 +165,15 @@ def _of_model(file: Path, scratch: Path) -> EarlierResult:
         operator = _operator(kernel.record.get("workload"), kernel.op_names)
         if operator is not None:
             known.append(_Remembered(operator=operator, memory=remembered_from_json(kernel.record)))
+    subgraphs = [_subgraph(use.graph_id, use.op_names, use.record) for use in manifest.subgraphs]
     bank = Bank(scratch)
     _fill(bank, known, manifest.soc_version, manifest.core_num)
+    _fill_subgraphs(bank, subgraphs, manifest.soc_version)
     return EarlierResult(
         name=str(file),
         bank=bank,
         operators={one.operator.key: one.operator for one in known},
+        subgraphs={one.subgraph.graph_id: one.subgraph for one in subgraphs},
         soc_version=manifest.soc_version,
         core_num=manifest.core_num,
     )
@@ -157,6 +194,28 @@ def _details(folder: Path, facts: Mapping[str, Any]) -> Iterator[_Remembered]:
             if "provenance" not in item:  # written before details had it
                 memory = _of_old_details(item, operator, facts)
             yield _Remembered(operator=operator, memory=memory)
+
+
+def _subgraph_details(folder: Path) -> Iterator[_RememberedSubgraph]:
+    """Yield what the details of a run tell of its subgraphs; what makes no sense is left out."""
+    for file in sorted(folder.glob("*.json")):
+        item = _read_json(file)
+        graph_id, names = item.get("graph_id"), item.get("nodes")
+        if isinstance(graph_id, str) and isinstance(names, list) and names:
+            yield _subgraph(graph_id, (str(names[-1]),), item)
+
+
+def _subgraph(
+    graph_id: str, op_names: tuple[str, ...], members: Mapping[str, Any]
+) -> _RememberedSubgraph:
+    feature = members.get("feature")
+    return _RememberedSubgraph(
+        subgraph=EarlierSubgraph(
+            graph_id=graph_id, op_names=op_names, nodes=features_from_json(feature)
+        ),
+        feature=feature,
+        memory=remembered_from_json(members),
+    )
 
 
 def _operator(workload: Any, op_names: Iterable[str]) -> EarlierOperator | None:
@@ -220,6 +279,32 @@ def _fill(bank: Bank, known: Iterable[_Remembered], soc_version: str, core_num: 
         lines = [line for line in memory.lines if line.key == operator.key]
         old = [*bank.iter_provenance(file, operator.key)]
         news = [line for line in lines if line not in old]
+        if news:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            bank.append_provenance(file, news)
+
+
+def _fill_subgraphs(bank: Bank, known: Iterable[_RememberedSubgraph], soc_version: str) -> None:
+    """Put into a bank what it does not have of subgraphs."""
+    file = bank.graph_file(soc_version)
+    for one in known:
+        graph_id, strategy = one.subgraph.graph_id, one.memory.strategy
+        is_there = file.exists() and bank.find(file, graph_id) is not None
+        if strategy is not None and not is_there:
+            try:
+                record = make_graph_record(
+                    graph_id=graph_id,
+                    feature=one.feature["feature"],
+                    groups=strategy["group"],
+                    end_to_end_ns=strategy["end2EndTime"],
+                    model_name=strategy.get("modelName"),
+                )
+            except (ValueError, TypeError, KeyError):
+                continue  # somebody has edited it
+            file.parent.mkdir(parents=True, exist_ok=True)
+            bank.put(file, [replace(record, soc_version=soc_version)])
+        old = [*bank.iter_provenance(file, graph_id)]
+        news = [line for line in one.memory.lines if line.key == graph_id and line not in old]
         if news:
             file.parent.mkdir(parents=True, exist_ok=True)
             bank.append_provenance(file, news)

@@ -62,6 +62,17 @@ class ReuseSummary:
         return ", ".join(f"{self.count(kind)} {kind}" for kind in ReuseKind)
 
 
+def dropped(key: str, op_type: str, op_names: tuple[str, ...]) -> Reuse:
+    """Return what becomes of a part the model has no more."""
+    return Reuse(
+        key=key,
+        op_type=op_type,
+        op_names=op_names,
+        kind=ReuseKind.DROPPED,
+        reason="not in the model any more",
+    )
+
+
 def reuse_to_json(summary: ReuseSummary | None) -> dict[str, Any] | None:
     """Return the member of a summary, None for a run without an earlier result."""
     if summary is None:
@@ -125,7 +136,7 @@ def _change(then: Workload, now: Workload) -> str:
     shapes = [(a.shape, b.shape) for a, b in zip(_tensors(then), _tensors(now), strict=False)]
     changed = [(a, b) for a, b in shapes if a != b]
     if changed:
-        return f"shape changed {_shape_change(changed)}"
+        return f"shape changed {shape_change(changed)}"
     attributes = dict(_attribute_changes(then, now))
     if attributes:
         name, (before, after) = next(iter(attributes.items()))
@@ -133,8 +144,12 @@ def _change(then: Workload, now: Workload) -> str:
     return "another form of the same operators"
 
 
-def _shape_change(changed: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> str:
-    """Return the extents that differ where that says it all, else the first shape that does."""
+def shape_change(changed: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> str:
+    """Return the extents that differ where that says it all, else the first shape that does.
+
+    Args:
+        changed: Shapes then and now, one pair at least, none of equal ones.
+    """
     if all(len(a) == len(b) for a, b in changed):
         pairs = {(x, y) for a, b in changed for x, y in zip(a, b, strict=True) if x != y}
         if len(pairs) == 1:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank, SubgraphNote
 from aoe.graph.rewrites.protocol import RewriteRule
-from aoe.graph.subgraphs.forms import form_of
 from aoe.measurement import (
     Measurement,
     MeasurePolicy,
@@ -21,6 +21,13 @@ from aoe.results.files import OUT_OF_TIME, RepoOutcome
 from aoe.tuning.search.protocol import Trial
 from aoe.tuning.search.registry import make_search
 from aoe.tuning.sgat.experience import Experience
+from aoe.tuning.sgat.lookup import (
+    StrategyTrial,
+    SubgraphLookup,
+    TunedSubgraph,
+    from_bank,
+    look_up_subgraph,
+)
 from aoe.tuning.sgat.measuring import FormMeasurer
 from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import DEFAULT, Subgraph, features_of
@@ -29,51 +36,9 @@ from aoebank import Event
 ACCEPT_SPEEDUP = 1.01
 """Lower bound of the speed-up a subgraph needs: it is larger than an operator, and what changes is
 a part of it."""
+SEEDED_SHARE = 0.5
+"""Of the trials, where the answer for the same operators of another shape is known."""
 _DEFAULT_TRIAL = Trial(outcome=Outcome.CORRECT, speedup=1.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StrategyTrial:
-    """A strategy and what measuring it gave."""
-
-    strategy: SubgraphStrategy
-    measurement: Measurement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TunedSubgraph:
-    """What became of a subgraph.
-
-    Attributes:
-        subgraph: The subgraph.
-        outcome: What a run did about it in the bank.
-        reason: Why, in words.
-        strategy: What is done with it, None for the default.
-        before_us: Time of the default in this run, None if it was not measured.
-        speedup: Of the strategy, measured now or when its record was written.
-        proven_speedup: What of it is beyond noise, 1 if unknown.
-        trials: Everything measured on the way.
-        is_untried: True if a limit has left it as it is, without a trial.
-        doubts: Why its record is to be measured again, a sentence each.
-    """
-
-    subgraph: Subgraph
-    outcome: RepoOutcome
-    reason: str
-    strategy: SubgraphStrategy | None = None
-    before_us: float | None = None
-    speedup: float | None = None
-    proven_speedup: float = 1.0
-    trials: tuple[StrategyTrial, ...] = ()
-    is_untried: bool = False
-    doubts: tuple[str, ...] = ()
-
-    @property
-    def after_us(self) -> float | None:
-        """Time of the strategy, None if it was not measured in this run."""
-        if self.before_us is None or self.speedup is None:
-            return None
-        return self.before_us / self.speedup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +58,7 @@ class SubgraphTools:
         lookup_only: True to take what the bank has, and try nothing.
         out_of_time: True when no more is to be searched.
         experience: Orders what is tried.
+        tell_lookup: Is told what the banks say of a subgraph.
         tell_trial: Is told the subgraph, trials done, how many there may be, the best speed-up.
     """
 
@@ -108,6 +74,7 @@ class SubgraphTools:
     lookup_only: bool = False
     out_of_time: Callable[[], bool] = lambda: False
     experience: Experience = field(default_factory=Experience)
+    tell_lookup: Callable[[Subgraph, SubgraphLookup], None] = lambda subgraph, lookup: None
     tell_trial: Callable[[Subgraph, int, int, float | None], None] = field(
         default=lambda subgraph, done, budget, best: None
     )
@@ -130,50 +97,47 @@ def tune_subgraph(subgraph: Subgraph, tools: SubgraphTools) -> TunedSubgraph:
     Raises:
         AoebankError: the bank cannot be used.
     """
-    stored = tools.bank.find(subgraph.graph_id)
-    flaw = _flaw(subgraph, stored, tools)
-    usable = stored if stored is not None and not flaw else None
-    if usable is not None and not tools.lookup_only:
-        tools.bank.adopt(subgraph.graph_id)
-    if usable is not None and not tools.repeat_tune:
-        return _from_bank(subgraph, usable)
-    if not tools.repeat_tune and tools.bank.is_hopeless(
-        subgraph.graph_id, subgraph.options, threshold=ACCEPT_SPEEDUP
-    ):
-        if not tools.lookup_only:
-            tools.bank.adopt(subgraph.graph_id)
-        reason = "default was best in an earlier search"
-        return TunedSubgraph(subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason=reason)
-    why = f"its record is stale: {flaw}" if flaw else "not in the bank"
-    if tools.lookup_only:
-        reason = f"{why}, and only looked up"
-        return TunedSubgraph(subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason=reason)
-    found = _search(subgraph, tools, usable)
-    return _settled(subgraph, tools, stored, usable, found, "REPEAT_TUNE" if usable else why)
+    lookup = looked_up(subgraph, tools)
+    return lookup.known or search_subgraph(subgraph, lookup, tools)
 
 
-def _flaw(subgraph: Subgraph, stored: StoredSubgraph | None, tools: SubgraphTools) -> str:
-    """Return why a record cannot be used, the empty string if it can or there is none."""
-    if stored is None:
-        return ""
-    if stored.strategy is None:
-        return stored.flaw
-    form = form_of(subgraph.piece, stored.strategy, tools.rules)
-    return form if isinstance(form, str) else ""
+def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
+    """Return what the banks say; what was of use in an earlier result is in the own one then.
 
+    Where only what is known counts, that is what becomes of the subgraph.
 
-def _from_bank(subgraph: Subgraph, stored: StoredSubgraph) -> TunedSubgraph:
-    speedup = stored.speedup
-    return TunedSubgraph(
-        subgraph=subgraph,
-        outcome=RepoOutcome.RESERVED,
-        reason="in the earlier result" if stored.is_base else "in the bank",
-        doubts=stored.doubts,
-        strategy=stored.strategy,
-        speedup=speedup,
-        before_us=stored.cost_us * speedup if stored.cost_us and speedup else None,
-        proven_speedup=stored.speedup_low or 1.0,
+    Raises:
+        AoebankError: the bank cannot be used.
+    """
+    lookup = look_up_subgraph(
+        subgraph,
+        tools.bank,
+        tools.rules,
+        repeat_tune=tools.repeat_tune,
+        threshold=ACCEPT_SPEEDUP,
     )
+    tools.tell_lookup(subgraph, lookup)
+    if not tools.lookup_only:
+        if lookup.known is not None or lookup.usable is not None:
+            tools.bank.adopt(subgraph.graph_id)
+        return lookup
+    if lookup.known is not None:
+        return lookup
+    reason = f"{lookup.why}, and only looked up"
+    known = TunedSubgraph(subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason=reason)
+    return replace(lookup, known=known)
+
+
+def search_subgraph(
+    subgraph: Subgraph, lookup: SubgraphLookup, tools: SubgraphTools
+) -> TunedSubgraph:
+    """Return what becomes of a subgraph that is to be tuned; what is learned is in the bank then.
+
+    Raises:
+        AoebankError: the bank cannot be used.
+    """
+    found = _search(subgraph, tools, lookup.usable)
+    return _settled(subgraph, tools, lookup, found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +156,12 @@ def _search(subgraph: Subgraph, tools: SubgraphTools, usable: StoredSubgraph | N
     if tools.budget < 1:
         return _Found(trials=(), is_cut=True)
     choices = tools.experience.ordered(strategy_space(subgraph))
+    alike = tools.bank.alike(features_of(subgraph.piece))
+    seeds = [one.strategy for one in alike if one.graph_id != subgraph.graph_id]
+    choices, is_seeded = choices.seeded(seeds)
+    budget = math.ceil(tools.budget * SEEDED_SHARE) if is_seeded else tools.budget
     measurer = tools.measurer(subgraph)
-    search = make_search(tools.method, choices.space, budget=tools.budget, seed=tools.seed)
+    search = make_search(tools.method, choices.space, budget=budget, seed=tools.seed)
     known: dict[SubgraphStrategy, Measurement] = {}
     is_cut = False
     while not (is_cut := tools.out_of_time()):
@@ -203,7 +171,7 @@ def _search(subgraph: Subgraph, tools: SubgraphTools, usable: StoredSubgraph | N
         strategy = choices.strategy(asked[0])
         if not strategy.is_default and strategy not in known:
             known[strategy] = measurer.measure(strategy, tools.screen)
-            tools.tell_trial(subgraph, len(known), tools.budget, _best_speedup(known))
+            tools.tell_trial(subgraph, len(known), budget, _best_speedup(known))
         measured = known.get(strategy)
         search.tell(asked[0], Trial.of(measured) if measured else _DEFAULT_TRIAL)
     trials = tuple(StrategyTrial(strategy=s, measurement=m) for s, m in known.items())
@@ -231,17 +199,13 @@ def _best_speedup(known: Mapping[SubgraphStrategy, Measurement]) -> float | None
 
 
 def _settled(
-    subgraph: Subgraph,
-    tools: SubgraphTools,
-    stored: StoredSubgraph | None,
-    usable: StoredSubgraph | None,
-    found: _Found,
-    why: str,
+    subgraph: Subgraph, tools: SubgraphTools, lookup: SubgraphLookup, found: _Found
 ) -> TunedSubgraph:
+    usable, why = lookup.usable, lookup.why
     busy = found.measurement is not None and not found.measurement.is_quiet
     good = not busy and found.estimate is not None and accepts(found.estimate, ACCEPT_SPEEDUP)
     if usable is not None and not (good and _beats(found, usable)):
-        return replace(_from_bank(subgraph, usable), trials=found.trials)
+        return replace(from_bank(subgraph, usable), trials=found.trials)
     if found.is_cut and not found.trials:
         limit = OUT_OF_TIME if tools.out_of_time() else "max_tuning_count was reached"
         return TunedSubgraph(
@@ -261,7 +225,7 @@ def _settled(
         if not busy and not found.is_cut:  # else a later run has to decide
             tools.bank.note([(subgraph.graph_id, _note(subgraph, tools, found))])
         return result
-    outcome = RepoOutcome.ADD if stored is None else RepoOutcome.UPDATE
+    outcome = RepoOutcome.ADD if lookup.stored is None else RepoOutcome.UPDATE
     refusal = tools.bank.save(
         subgraph.graph_id,
         features_of(subgraph.piece),

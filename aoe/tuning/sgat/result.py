@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aoe.bank.records.subgraph import feature_to_json
+from aoe.bank.remembered import RememberedOperator, remembered_to_json
 from aoe.results.files import (
     RepoOutcome,
     finite_or_none,
@@ -19,9 +21,10 @@ from aoe.results.files import (
 from aoe.results.sgat import SgatReport, SubgraphResult
 from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.model_mode import ModelTuning, rounded, speed_members, trial_members
-from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary, reuse_to_json
+from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
 from aoe.tuning.sgat.assembly import ChosenForm
-from aoe.tuning.sgat.loop import TunedSubgraph
+from aoe.tuning.sgat.lookup import TunedSubgraph
+from aoe.tuning.sgat.subgraphs import Subgraph, features_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,7 @@ class SgatResult(ModelTuning[ChosenForm]):
         chosen: The graph for the modes that follow; None if the imported one stays.
         report: Contents of AOE's result file.
         reuse: What was taken from an earlier result, None without one.
+        remembered: What the bank knows of each subgraph now, by its identity.
     """
 
     bank_file: Path
@@ -45,29 +49,12 @@ class SgatResult(ModelTuning[ChosenForm]):
     chosen: ChosenGraph | None
     report: SgatReport
     reuse: ReuseSummary | None = None
+    remembered: Mapping[str, RememberedOperator] = field(default_factory=dict)
 
     @property
     def used_ids(self) -> frozenset[str]:
         """Identities of the subgraphs that are in another form in the tuned model."""
         return frozenset(form.subgraph.graph_id for form in self.judgement.kept)
-
-
-def subgraph_reuse(base: str, subgraphs: Iterable[TunedSubgraph]) -> ReuseSummary:
-    """Return what became of the subgraphs of a model, against an earlier result."""
-    return ReuseSummary(base=base, parts=tuple(map(_reuse, subgraphs)))
-
-
-def _reuse(tuned: TunedSubgraph) -> Reuse:
-    kind = ReuseKind.RETUNED if "its record is stale" in tuned.reason else ReuseKind.NEW
-    if not tuned.trials and (tuned.strategy is not None or "earlier search" in tuned.reason):
-        kind = ReuseKind.REUSED
-    return Reuse(
-        key=tuned.subgraph.graph_id,
-        op_type="subgraph",
-        op_names=tuple(piece.op_names[-1] for piece in tuned.subgraph.places),
-        kind=kind,
-        reason="; ".join((tuned.reason, *tuned.doubts)),
-    )
 
 
 def subgraph_result(tuned: TunedSubgraph) -> SubgraphResult:
@@ -92,7 +79,7 @@ def write_subgraph_details(result: SgatResult) -> None:
     folder = result.places.results
     for tuned in result.subgraphs:
         file = folder / "subgraph_tuning" / f"{tuned.subgraph.graph_id}.json"
-        write_json(file, _detail(tuned))
+        write_json(file, _detail(tuned, result))
     write_json(folder / "summary.json", sgat_summary(result))
 
 
@@ -155,7 +142,7 @@ def _row(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
     }
 
 
-def _detail(tuned: TunedSubgraph) -> dict[str, Any]:
+def _detail(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
     subgraph = tuned.subgraph
     return {
         "schema": "aoe.subgraph_tuning/1",
@@ -176,4 +163,13 @@ def _detail(tuned: TunedSubgraph) -> dict[str, Any]:
             }
             for trial in tuned.trials
         ],
+        **subgraph_memory(
+            tuned.subgraph, result.remembered.get(subgraph.graph_id, RememberedOperator())
+        ),
     }
+
+
+def subgraph_memory(subgraph: Subgraph, remembered: RememberedOperator) -> dict[str, Any]:
+    """Return what a bank knows of a subgraph, with the nodes its record would tell of."""
+    feature = {"feature": feature_to_json(features_of(subgraph.piece))}
+    return {"feature": feature, **remembered_to_json(remembered)}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from aoe.bank.records.subgraph import SubgraphStrategy
@@ -42,14 +43,16 @@ from aoe.tuning.policies import (
 )
 from aoe.tuning.sgat.assembly import ChosenForm, SubgraphAssembly, write_parts
 from aoe.tuning.sgat.experience import Experience
-from aoe.tuning.sgat.loop import SubgraphTools, TunedSubgraph, tune_subgraph
+from aoe.tuning.sgat.lookup import TunedSubgraph
+from aoe.tuning.sgat.loop import SubgraphTools, tune_subgraph
 from aoe.tuning.sgat.measuring import FormMeasurer
 from aoe.tuning.sgat.result import (
     SgatResult,
+    subgraph_memory,
     subgraph_result,
-    subgraph_reuse,
     write_subgraph_details,
 )
+from aoe.tuning.sgat.reuse import SubgraphReuseBook
 from aoe.tuning.sgat.subgraphs import (
     FoundSubgraphs,
     Subgraph,
@@ -98,14 +101,14 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         anonymous=bench.settings.anonymous,
         base=base.bank if base is not None else None,
     )
-    graph = _graph(bench)
+    graph, reuse = _graph(bench), SubgraphReuseBook(base)
     found = _found(bench, graph)
     with closing(_assembly(bench, graph)) as assembly:
         costs = _costs(bench, assembly)
         comparer = _comparer(bench, assembly, costs)
         report.update(baseline_ms=costs.run_s * 1e3 / bench.streams)
         searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
-        tools = _tools(bench, bank, graph, searching)
+        tools = replace(_tools(bench, bank, graph, searching), tell_lookup=partial(reuse.add, bank))
         tuned = tuple(_tuned(bench, report, found, tools))
         judgement = _judged(bench, bank, comparer, tuned)
         chosen = _chosen_graph(bank, assembly, judgement)
@@ -119,7 +122,8 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         **run_facts(bench),
         bank_file=bank.file,
         subgraphs=tuned,
-        reuse=subgraph_reuse(base.name, tuned) if base is not None else None,
+        reuse=reuse.summary(),
+        remembered={one.subgraph.graph_id: bank.remembered(one.subgraph.graph_id) for one in tuned},
         without_options=found.without_options,
         refused=found.refused,
         judgement=judgement,
@@ -339,6 +343,9 @@ def _chosen_graph(
             strategy=str(form.strategy),
             bank_file=bank.file.name,
             op_names=tuple(one.piece.op_names[-1] for one in form.splices),
+            record=subgraph_memory(
+                form.subgraph, bank.remembered(form.subgraph.graph_id).without_samples()
+            ),
         )
         for form in judgement.kept
     )

@@ -7,8 +7,8 @@ rules that are chosen want the same node, the one that stands first in the table
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from aoe.bank.records.subgraph import AppliedRule, SubgraphStrategy
 from aoe.schedule import Choice, Knob, Space
@@ -48,6 +48,33 @@ class StrategySpace:
             blocked=configuration.get(_LAYOUT, _BLOCKED) == _BLOCKED,
             chunks=self.chunks_of.get(str(configuration.get(_BATCH, _WHOLE)), ()),
         )
+
+    def configuration(self, strategy: SubgraphStrategy) -> dict[str, Choice] | None:
+        """Return a configuration that stands for a strategy of another subgraph, None for none.
+
+        What there is no knob for is left out.
+        """
+        values: dict[str, Choice] = {knob.name: knob.choices[0] for knob in self.space.knobs}
+        for applied in strategy.rewrites:
+            if applied in self.knob_of:
+                values[self.knob_of[applied]] = _ON
+        if not strategy.blocked and _LAYOUT in values:
+            values[_LAYOUT] = _PLAIN
+        chunks = "+".join(map(str, strategy.chunks))
+        if chunks in self.chunks_of:
+            values[_BATCH] = chunks
+        return None if self.strategy(values).is_default else values
+
+    def seeded(self, strategies: Iterable[SubgraphStrategy]) -> tuple[StrategySpace, bool]:
+        """Return the same space where what was best for the likes of it is tried first.
+
+        The flag is True if there was anything to begin with.
+        """
+        found = [values for one in strategies if (values := self.configuration(one)) is not None]
+        guesses = [*found, *self.space.first_guesses]
+        unique = [guess for at, guess in enumerate(guesses) if guess not in guesses[:at]]
+        space = replace(self.space, first_guesses=tuple(unique))
+        return replace(self, space=space), bool(found)
 
 
 def strategy_space(subgraph: Subgraph) -> StrategySpace:

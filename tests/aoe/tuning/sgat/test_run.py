@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.engine.subgraph_runs import Run, by_splits, splits
 from support.engine.subgraphs import NetworkBuilder, c2f_network
 
 import aoe
@@ -26,11 +27,9 @@ from aoe.bank.journal import BankJournal
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.errors import OptionError, RunError
 from aoe.execute.messages import ModelPart
-from aoe.graph.rewrites.registry import RULES
 from aoe.measurement import Outcome
 from aoe.om.file import read_manifest
 from aoe.report.tuning import report_of
-from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
@@ -41,70 +40,6 @@ from aoe.tuning.sgat.subgraphs import work_of
 from aoebank import emit, validate
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-
-
-_RULES = ("convolution-split", "mean-to-global-pool")
-
-
-def _by_splits(rate: float) -> Callable[[ModelPart, ModelPart], float]:
-    """Script: every Split that is gone saves time; other forms change nothing."""
-
-    def speedup(baseline: ModelPart, tuned: ModelPart) -> float:
-        return float(rate ** (_splits(baseline.model) - _splits(tuned.model)))
-
-    return speedup
-
-
-def _splits(file: Path) -> int:
-    nodes = onnx.load(file, load_external_data=False).graph.node
-    return sum(node.op_type == "Split" for node in nodes)
-
-
-class Run:
-    """A model, a bank, and a machine on which rewrites pay off as scripted."""
-
-    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.place = place
-        self.script: Callable[[ModelPart, ModelPart], Any] = _by_splits(1.2)
-        self.runners: list[ScriptedRunner] = []
-        self.progress = RecordingProgress()
-        onnx.save(c2f_network(3), place / "net.onnx")
-        (place / "bank").mkdir()
-        monkeypatch.setattr("aoe.tuning.workbench.Runner", self._runner)
-        monkeypatch.setattr("aoe.tuning.sgat.run.RULES", {name: RULES[name] for name in _RULES})
-
-    def _runner(self, *_: object) -> ScriptedRunner:
-        self.runners.append(ScriptedRunner(model=self.script, target=make_target()))
-        return self.runners[-1]
-
-    def tune(self, env: dict[str, str] | None = None, **settings: Any) -> SgatResult:
-        """Tune once more."""
-        facts: dict[str, Any] = {
-            "model": self.place / "net.onnx",
-            "output": self.place / "out",
-            "job_types": (JobType.SGAT,),
-        }
-        base = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(self.place / "bank")}
-        self.progress = RecordingProgress()
-        result = tune_with(
-            TuneSettings(**(facts | settings)),
-            env=base | (env or {}),
-            cwd=self.place,
-            progress=self.progress,
-            now=_NOW,
-        )
-        return result.get(SgatResult)
-
-    @property
-    def comparisons(self) -> int:
-        """How many comparisons the last run took."""
-        return len(self.runners[-1].asked("compare_models"))
-
-    def section(self) -> dict[str, Any]:
-        """Return the section of the result file."""
-        (file,) = (self.place / "out").glob("aoe_result_sgat_*.json")
-        found: dict[str, Any] = json.loads(file.read_text())[1]["SGAT"]
-        return found
 
 
 @pytest.fixture
@@ -186,7 +121,7 @@ def test_look_up_leaves_out_a_form_with_which_the_model_computes_something_else(
     first = run.tune()
 
     def wrong(baseline: ModelPart, tuned: ModelPart) -> Any:
-        return Outcome.CORRECTNESS if _splits(tuned.model) < _splits(baseline.model) else 1.0
+        return Outcome.CORRECTNESS if splits(tuned.model) < splits(baseline.model) else 1.0
 
     run.script = wrong
     second = run.tune(lookup_only=True)
@@ -220,7 +155,7 @@ def test_stale_record_nothing_better_is_found_for_is_told_and_left(run: Run) -> 
     first = run.tune()
     text = first.bank_file.read_text()
     first.bank_file.write_text(text.replace("convolution-split@1", "gone-rule@1"))
-    run.script = _by_splits(1.0)
+    run.script = by_splits(1.0)
     again = run.tune()
     reasons = [tuned.reason for tuned in again.subgraphs]
     assert any("stale: this version has no rule gone-rule" in reason for reason in reasons)
@@ -230,7 +165,7 @@ def test_stale_record_nothing_better_is_found_for_is_told_and_left(run: Run) -> 
 
 def test_form_that_wins_alone_and_loses_in_the_model_is_dropped_for_good(run: Run) -> None:
     def loses_in_the_whole(baseline: ModelPart, tuned: ModelPart) -> float:
-        alone = _by_splits(1.2)(baseline, tuned)
+        alone = by_splits(1.2)(baseline, tuned)
         return alone if baseline.model.name == "subgraph.onnx" else 1 / alone
 
     run.script = loses_in_the_whole
@@ -246,7 +181,7 @@ def test_form_that_wins_alone_and_loses_in_the_model_is_dropped_for_good(run: Ru
 @pytest.mark.parametrize("failure", [Outcome.CORRECTNESS, RunError("worker", "died")])
 def test_form_that_fails_costs_itself_only(run: Run, failure: Any) -> None:
     def fails(baseline: ModelPart, tuned: ModelPart) -> Any:
-        return failure if _by_splits(1.2)(baseline, tuned) > 1 else 1.0
+        return failure if by_splits(1.2)(baseline, tuned) > 1 else 1.0
 
     run.script = fails
     result = run.tune()
@@ -275,7 +210,7 @@ def _dying_at(number: int) -> Callable[[ModelPart, ModelPart], float]:
         asked += 1
         if asked == number:
             raise _Killed
-        return _by_splits(1.2)(baseline, tuned)
+        return by_splits(1.2)(baseline, tuned)
 
     return speedup
 
@@ -290,7 +225,7 @@ def test_run_that_is_killed_goes_on_where_it_was(run: Run, number: int) -> None:
         assert set(basic) == {"basic"} and len(section) <= 1
     assert list(validate(run.place / "bank").findings) == []
     stored = {file: file.read_bytes() for file in (run.place / "bank").rglob("*.json")}
-    run.script = _by_splits(1.2)
+    run.script = by_splits(1.2)
     again = run.tune()
     assert again.speedup == pytest.approx(1.2**3, rel=0.02)
     assert list(validate(run.place / "bank").findings) == []
@@ -484,7 +419,7 @@ def test_screen_tells_forms_figures_and_where_things_are(
 
 
 def test_screen_says_why_nothing_was_gained(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    run.script = _by_splits(1.0)
+    run.script = by_splits(1.0)
     emit(report_of(run.tune()), as_json=False, no_color=True)
     text = " ".join(capsys.readouterr().out.split())
     assert "whole model: unchanged, no other form is kept" in text
