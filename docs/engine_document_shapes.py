@@ -7,6 +7,13 @@ from collections.abc import Mapping
 from document_shapes import Each
 
 _BY_THREADS = [{"threads": "count", "median_us": "number"}]
+_PLANNED: Mapping[str, object] = {
+    "key": "text",
+    "op_type": "text",
+    "op_names": ["text"],
+    "kind": "text",
+    "reason": "text",
+}
 _PROFILE: Mapping[str, object] = {
     "model": "text",
     "soc_version": "text",
@@ -144,6 +151,16 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
             }
         ],
         "checks": [{"name": "text", "verdict": "text", "found": "text", "advice": "text"}],
+    },
+    "aoe.plan/1": {
+        "model": "text",
+        "soc_version": "text",
+        "core_num": "count",
+        "base": "text",
+        "counts": dict.fromkeys(("reused", "retuned", "new", "dropped"), "count"),
+        "most_s": "number",
+        "subgraphs": [_PLANNED],
+        "operators": [{**_PLANNED, "share": "number"}],
     },
     "aoe.verify/1": {
         "bank": "text",

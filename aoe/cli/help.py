@@ -89,7 +89,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "verify": ("aoe verify --sample 10", "aoe verify bank --stale-only --json"),
     "plan": (
         "aoe plan net.onnx --base_result=out          # what has changed since?",
-        "aoe plan net.onnx --json",
+        "aoe plan net.onnx --job_type=sgat,opat --json",
     ),
     "run": ("aoe run out/net_tune.om --input random", "aoe run out/net_tune.om --input x:x.npy"),
     "benchmark": (

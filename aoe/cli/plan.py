@@ -27,6 +27,15 @@ from aoe.tuning.mode import TuneContext, TuneSettings
 def command(
     model: Annotated[Path, typer.Argument(help="Model file.")],
     base_result: BaseResultOption = None,
+    job_type: Annotated[
+        str,
+        typer.Option(
+            "--job_type",
+            "-j",
+            metavar="MODE",
+            help="1 (or sgat) = subgraphs, 2 (or opat) = operators, or both: sgat,opat.",
+        ),
+    ] = "2",
     framework: FrameworkOption = 5,
     weight: WeightOption = None,
     input_shape: InputShapeOption = None,
@@ -48,7 +57,8 @@ def command(
     from aoe.cli.progress import shown_progress
     from aoe.report.reuse.plan import PlanReport
     from aoe.tuning.cases.given import given_cases
-    from aoe.tuning.planning.operators import plan_model
+    from aoe.tuning.planning.model import plan_model
+    from aoe.tuning.registry import parse_job_types
 
     given = given_cases(input_shape or ())
     if given["shape_cases"]:
@@ -59,6 +69,7 @@ def command(
         model=model,
         framework=framework,
         weight=weight,
+        job_types=parse_job_types(job_type),
         **given,
         soc_version=soc_version,
         core_num=aicore_num,

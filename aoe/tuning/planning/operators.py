@@ -1,17 +1,15 @@
-"""What a run would tune, without tuning: the model is looked at, and the banks."""
+"""What operator tuning would tune, without tuning: the model is looked at, and the banks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from aoe.bank.operators import OperatorBank
-from aoe.folders.scratch import ScratchFolder
 from aoe.graph.regions import Region
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.roofline import MachineRates
-from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.opat.agenda import Agenda
 from aoe.tuning.opat.lookup import Lookup, look_up
 from aoe.tuning.opat.operators import FoundOperators, Operator, find_operators, part_operators
@@ -19,54 +17,38 @@ from aoe.tuning.opat.reuse import reuse_of, summary_of
 from aoe.tuning.opat.run import open_bank, precision_plan, profile_default
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
-from aoe.tuning.workbench import Workbench, open_workbench
+from aoe.tuning.workbench import Workbench
 
 _ANY_RATE = 1e12
 """Of a machine nothing is limited by: all of an operator's time could be saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningPlan:
+class PlannedOperators:
     """What a run of operator tuning would do.
 
     Attributes:
-        model: Name of the model.
-        soc_version: Target.
-        core_num: Threads.
         reuse: What would become of each operator.
         shares: Part of the model's time by record key, between 0 and 1.
         most_s: Seconds searching takes at most, where compiling and measuring are as quick as
             they usually are.
     """
 
-    model: str
-    soc_version: str
-    core_num: int
     reuse: ReuseSummary
     shares: Mapping[str, float]
     most_s: float
 
 
-def plan_model(context: TuneContext) -> TuningPlan:
-    """Return what operator tuning of a model file would reuse, tune again, tune and drop.
+def plan_operators(bench: Workbench) -> PlannedOperators:
+    """Return what operator tuning of a model would reuse, tune again, tune and drop.
 
     The model is optimised and profiled once, as a run does; no candidate is compiled or measured,
     and nothing is written.
 
-    Args:
-        context: As a mode is given; without an earlier result the bank stands for one.
-
     Raises:
-        AoeError: bad input; see the subclasses.
+        AoeError: the model cannot be run.
         AoebankError: a bank cannot be read.
     """
-    with ScratchFolder("plan") as nowhere:
-        settings = replace(context.settings, output=nowhere, lookup_only=True)
-        with open_workbench(replace(context, settings=settings), JobType.OPAT) as bench:
-            return _planned(bench)
-
-
-def _planned(bench: Workbench) -> TuningPlan:
     own = bench.journal.bank
     base = bench.base or EarlierResult(name=str(own.root), bank=own)
     bank = open_bank(bench, base)
@@ -84,10 +66,7 @@ def _planned(bench: Workbench) -> TuningPlan:
     every = apart(found, [region for one in found.fused for region in one.regions])
     maybe = {one.key for one in every.operators}
     tuned = [one for one in operators if lookups[one.key].tune]
-    return TuningPlan(
-        model=bench.model.name,
-        soc_version=bench.runner.target.soc_version,
-        core_num=bench.runner.target.core_num,
+    return PlannedOperators(
         reuse=summary_of(base, parts, maybe=maybe),
         shares={one.key: one.share for one in operators},
         most_s=_most_s(bench, tuned, sum(profile.node_us.values())),

@@ -82,10 +82,7 @@ class SubgraphAssembly:
 
     def proto_with(self, forms: Sequence[ChosenForm]) -> onnx.ModelProto:
         """Return the model with these forms; without any it is the imported one."""
-        if not forms:
-            return self._original
-        made = splice(self._graph, [one for form in forms for one in form.splices])
-        return join_seams(made, self._graph.proto, self._infer)
+        return model_with(self._original, self._graph, self._infer, forms)
 
     def write_model(self, kernels: Sequence[ChosenForm], name: str = MODEL) -> ModelPart:
         """Write the model with these forms; its weights join those that are there."""
@@ -94,6 +91,26 @@ class SubgraphAssembly:
         else:
             shutil.copyfile(self.directory / FALLBACK, self.directory / name)
         return ModelPart(model=self.directory / name, optimize=True)
+
+
+def model_with(
+    original: onnx.ModelProto,
+    graph: ModelGraph,
+    infer: InferTensors,
+    forms: Sequence[ChosenForm],
+) -> onnx.ModelProto:
+    """Return a model with other forms of its subgraphs.
+
+    Args:
+        original: The model as it was imported, which it is without any form.
+        graph: The same in the form rules read.
+        infer: Tells shapes, where forms meet that undo each other.
+        forms: What is put in.
+    """
+    if not forms:
+        return original
+    made = splice(graph, [one for form in forms for one in form.splices])
+    return join_seams(made, graph.proto, infer)
 
 
 def write_parts(directory: Path, original: onnx.ModelProto, form: onnx.ModelProto | None) -> None:

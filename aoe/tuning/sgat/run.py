@@ -101,8 +101,8 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         anonymous=bench.settings.anonymous,
         base=base.bank if base is not None else None,
     )
-    graph, reuse = _graph(bench), SubgraphReuseBook(base)
-    found = _found(bench, graph)
+    graph, reuse = imported_graph(bench), SubgraphReuseBook(base)
+    found = found_subgraphs(bench, graph)
     with closing(_assembly(bench, graph)) as assembly:
         costs = _costs(bench, assembly)
         comparer = _comparer(bench, assembly, costs)
@@ -137,17 +137,18 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
 # ---- before tuning ----
 
 
-def _graph(bench: Workbench) -> ModelGraph:
+def imported_graph(bench: Workbench) -> ModelGraph:
     """Return the imported model in the form rules read, with the shapes that are proven."""
     proto = prepared(bench.model.proto)
-    return ModelGraph(proto, _infer(bench)(proto), block=0)
+    return ModelGraph(proto, inference(bench)(proto), block=0)
 
 
 def _assembly(bench: Workbench, graph: ModelGraph) -> SubgraphAssembly:
-    return SubgraphAssembly(bench.scratch / "parts", bench.model.proto, graph, _infer(bench))
+    return SubgraphAssembly(bench.scratch / "parts", bench.model.proto, graph, inference(bench))
 
 
-def _infer(bench: Workbench) -> InferTensors:
+def inference(bench: Workbench) -> InferTensors:
+    """Return what tells the shapes of a graph."""
     return lambda proto: infer_tensors(proto, bench.runner.device.open_session)
 
 
@@ -161,7 +162,8 @@ def _costs(bench: Workbench, assembly: SubgraphAssembly) -> ModelCosts:
     return ModelCosts.of_comparison(seconds, measured.baseline_latency_us * bench.streams)
 
 
-def _found(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
+def found_subgraphs(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
+    """Return the subgraphs of a model, and tell how many there are."""
     bench.progress.step("cutting the model into subgraphs")
     found = find_subgraphs(graph, RULES, uneven=bench.settings.nonhomo_split, blocked=False)
     log_rules(found, bench.progress.detail)
@@ -192,7 +194,7 @@ def _tools(
             directory=folder,
             seed=settings.seed,
             bytes_around=around,
-            infer=_infer(bench),
+            infer=inference(bench),
         )
 
     def tell(subgraph: Subgraph, done: int, budget: int, best: float | None) -> None:
@@ -277,7 +279,7 @@ def _judged(
         else bank.model_verdict(one.subgraph.graph_id)
         for one in tuned
     }
-    forms = [_chosen_form(bench, one, one.strategy) for one in tuned if one.strategy is not None]
+    forms = [chosen_form(bench, one, one.strategy) for one in tuned if one.strategy is not None]
     forms = [form for form in forms if verdicts[form.subgraph.graph_id] is not Event.DROPPED]
     known = all(verdicts[form.subgraph.graph_id] is Event.KEPT for form in forms)
     lookup_only = bench.settings.lookup_only
@@ -299,7 +301,7 @@ def _judged(
     return judgement
 
 
-def _chosen_form(bench: Workbench, tuned: TunedSubgraph, strategy: SubgraphStrategy) -> ChosenForm:
+def chosen_form(bench: Workbench, tuned: TunedSubgraph, strategy: SubgraphStrategy) -> ChosenForm:
     """Return a form at every place it fits; weights of another place may not be as rules need."""
     splices = []
     for piece in tuned.subgraph.places:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.documents import find_faults
 from support.engine.models import save_model
 from support.engine.scripted_runs import blocks_net, script_runs
 
@@ -22,6 +23,7 @@ def _plan(
         main()
     assert stop.value.code == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)
+    assert find_faults(found) == []
     return found
 
 

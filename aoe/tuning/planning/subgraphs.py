@@ -1,0 +1,85 @@
+"""What subgraph tuning would tune, without tuning, and the graph it would leave as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aoe.bank.subgraphs import SubgraphBank
+from aoe.graph.rewrites.registry import RULES
+from aoe.tuning.chosen_graph import ChosenGraph
+from aoe.tuning.reuse.earlier import EarlierResult
+from aoe.tuning.reuse.kinds import ReuseSummary
+from aoe.tuning.sgat.assembly import ChosenForm, model_with
+from aoe.tuning.sgat.lookup import SubgraphLookup, look_up_subgraph
+from aoe.tuning.sgat.loop import ACCEPT_SPEEDUP
+from aoe.tuning.sgat.reuse import subgraph_reuse, subgraph_summary
+from aoe.tuning.sgat.run import chosen_form, found_subgraphs, imported_graph, inference
+from aoe.tuning.sgat.space import strategy_space
+from aoe.tuning.sgat.subgraphs import Subgraph
+from aoe.tuning.workbench import Workbench
+from aoebank import Event
+
+_FORM_S = 2.0
+"""Seconds a form takes as a rule: two sessions, two processes' worth of pairs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSubgraphs:
+    """What a run of subgraph tuning would do.
+
+    Attributes:
+        reuse: What would become of each subgraph.
+        chosen: The graph with the forms that are known, for operators; None for the imported one.
+        most_s: Seconds searching takes at most, where a form takes as long as it usually does.
+    """
+
+    reuse: ReuseSummary
+    chosen: ChosenGraph | None
+    most_s: float
+
+
+def plan_subgraphs(bench: Workbench) -> PlannedSubgraphs:
+    """Return what subgraph tuning of a model would reuse, tune again, tune and drop.
+
+    Nothing is measured or written.
+
+    Raises:
+        AoeError: the model cannot be read.
+        AoebankError: a bank cannot be read.
+    """
+    own = bench.journal.bank
+    base = bench.base or EarlierResult(name=str(own.root), bank=own)
+    bank = SubgraphBank(bench.journal, base=base.bank)
+    graph = imported_graph(bench)
+    subgraphs = found_subgraphs(bench, graph).subgraphs
+    repeat_tune = bench.settings.repeat_tune
+    lookups = [
+        look_up_subgraph(one, bank, RULES, repeat_tune=repeat_tune, threshold=ACCEPT_SPEEDUP)
+        for one in subgraphs
+    ]
+    known = list(zip(subgraphs, lookups, strict=True))
+    forms = [form for one, found in known if (form := _form(bench, bank, one, found))]
+    proto = model_with(bench.model.proto, graph, inference(bench), forms)
+    trials = [
+        min(bench.settings.trials, strategy_space(one).space.size)
+        for one, found in known
+        if found.known is None
+    ]
+    parts = [subgraph_reuse(one, found, bank, base) for one, found in known]
+    return PlannedSubgraphs(
+        reuse=subgraph_summary(base, parts),
+        chosen=ChosenGraph(proto=proto, uses=()) if forms else None,
+        most_s=_FORM_S * sum(trials),
+    )
+
+
+def _form(
+    bench: Workbench, bank: SubgraphBank, subgraph: Subgraph, lookup: SubgraphLookup
+) -> ChosenForm | None:
+    """Return the form a run begins with, None where it begins with the default."""
+    known = lookup.known
+    if known is None or known.strategy is None:
+        return None
+    if bank.model_verdict(subgraph.graph_id) is Event.DROPPED:
+        return None
+    return chosen_form(bench, known, known.strategy)

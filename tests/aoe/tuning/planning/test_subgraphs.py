@@ -1,0 +1,98 @@
+"""`aoe plan` of subgraphs: what a run then does, told before it is done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from support.documents import find_faults
+from support.engine.scripted_runs import script_runs
+from support.engine.subgraph_runs import Run, by_splits
+from support.engine.subgraphs import c2f_network
+
+from aoe.cli.app import main
+from aoe.tuning.planning.operators import PlannedOperators, plan_operators
+from aoe.tuning.workbench import Workbench
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    script_runs(monkeypatch)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "bank"))
+    monkeypatch.chdir(tmp_path)
+    return Run(tmp_path, monkeypatch)
+
+
+def _plan(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    monkeypatch.setattr("sys.argv", ["aoe", "plan", "net.onnx", *words, "--json"])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main()
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert stop.value.code == 0, found
+    assert find_faults(found) == []
+    return found
+
+
+def _kinds(plan: dict[str, Any]) -> list[str]:
+    return [part["kind"] for part in plan["subgraphs"]]
+
+
+def test_plan_tells_what_the_run_then_does(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.tune()
+    (run.place / "out").rename(run.place / "base")
+    (run.place / "bank").rename(run.place / "base.bank")
+    (run.place / "bank").mkdir()
+    model = c2f_network(3)
+    model.graph.node[-1].op_type = "ReduceMax"
+    onnx.save(model, run.place / "net.onnx")
+    before = sorted(run.place.rglob("*"))
+    words = ["--job_type=sgat", f"--base_result={run.place / 'base'}"]
+    planned = _plan(words, capsys, monkeypatch)
+    assert sorted(run.place.rglob("*")) == before
+    assert not run.runners[-1].asked("compare_models")
+    assert planned["operators"] == []
+    assert {"reused", "dropped"} <= {*_kinds(planned)}
+    run.tune(base_result=run.place / "base")
+    reuse = json.loads((run.place / "out/summary.json").read_text())["reuse"]
+    assert planned["counts"] == reuse["counts"]
+    told = {part["key"]: (part["kind"], part["reason"]) for part in planned["subgraphs"]}
+    assert told == {part["key"]: (part["kind"], part["reason"]) for part in reuse["parts"]}
+
+
+def test_operators_are_those_of_the_graph_the_known_forms_leave(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.script = by_splits(1.3)
+    starts: list[int] = []
+
+    def watched(bench: Workbench) -> PlannedOperators:
+        starts.append(sum(node.op_type == "Split" for node in bench.start.graph.node))
+        return plan_operators(bench)
+
+    monkeypatch.setattr("aoe.tuning.planning.model.plan_operators", watched)
+    both = ["--job_type=sgat,opat"]
+    anew = _plan(both, capsys, monkeypatch)
+    assert {*_kinds(anew)} == {"new"} and anew["most_s"] > 0
+    run.tune()
+    known = _plan(both, capsys, monkeypatch)
+    assert {*_kinds(known)} == {"reused"}
+    assert starts == [3, 0]
+
+
+def test_gradients_are_not_planned(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["aoe", "plan", "net.onnx", "--job_type=gdat", "--json"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "AOE001"
