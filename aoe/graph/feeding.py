@@ -1,9 +1,11 @@
-"""The chain in front of a blocked convolution: what makes its image and is read by nothing else.
+"""What stands in front of a dense operator, is read by nothing else, and may become one with it.
 
-It is computed where the kernel copies the image anyway. Only nodes of the image's own size join,
-but for the padding of its last block of channels: what is smaller, a gate for each channel, would
-be computed again for every pixel. Nothing joins that could stand behind a product, where a chain
-costs less.
+The chain in front of a blocked convolution is computed where the kernel copies the image anyway.
+Only nodes of the image's own size join, but for the padding of its last block of channels: what is
+smaller, a gate for each channel, would be computed again for every pixel. Nothing joins that could
+stand behind a product, where a chain costs less.
+
+In front of a matrix product it is a softmax of what another one makes: an attention.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from aoe.operators import (
     is_reorder,
     op_key,
 )
+
+_SOFTMAX: OperatorKey = ("", "Softmax")
 
 
 def grow_front(
@@ -72,6 +76,53 @@ def grow_front(
     return tuple(sorted(front)) if computes and not follows else ()
 
 
+def grow_attention(
+    graph: ModelGraph,
+    sink: int,
+    *,
+    fusible: Container[OperatorKey],
+    free: Collection[int],
+) -> tuple[int, ...]:
+    """Return the nodes of the attention whose last product is `sink`, () if there is none.
+
+    Args:
+        graph: The model.
+        sink: Index of the product with the values.
+        fusible: Operators that chain freely.
+        free: Indices of nodes that belong to no region yet.
+    """
+    softmax = graph.producer.get(graph.nodes[sink].input[0]) if graph.nodes[sink].input else None
+    if softmax is None or not _is_product(graph.nodes[sink]):
+        return ()
+    scores = graph.find_info(graph.nodes[softmax].input[0])
+    members, products = {sink}, set[int]()
+    waiting = [-softmax]
+    while waiting and scores is not None and op_key(graph.nodes[softmax]) == _SOFTMAX:
+        index = -heappop(waiting)  # behind all that read it
+        node = graph.nodes[index]
+        made = graph.find_info(node.output[0])
+        if index not in free or index in members or not _readers(graph, index) <= members:
+            continue
+        if made is None or made.shape != scores.shape or _is_result(graph, node):
+            continue  # a mask that is smaller would be computed again for every score
+        if _is_product(node):
+            products.add(index)
+        elif index == softmax or (op_key(node) in fusible and len(node.output) == 1):
+            members.add(index)
+            for producer in _producers(graph, node.input):
+                heappush(waiting, -producer)
+    return tuple(sorted(members | products)) if len(products) == 1 else ()
+
+
+def _is_product(node: onnx.NodeProto) -> bool:
+    facts = OPERATORS.get(op_key(node))
+    return facts is not None and facts.kind is OperatorKind.PRODUCT
+
+
+def _is_result(graph: ModelGraph, node: onnx.NodeProto) -> bool:
+    return any(name in graph.output_names for name in node.output)
+
+
 def _fills(made: Shape, image: Shape, block: int) -> bool:
     """Return True for the shape of an image, or that without the padding of its last block."""
     if len(made) != len(image) or len(image) < 2:
@@ -82,7 +133,7 @@ def _fills(made: Shape, image: Shape, block: int) -> bool:
 
 def _chains(graph: ModelGraph, node: onnx.NodeProto, fusible: Container[OperatorKey]) -> bool:
     """Return True for nodes with one result that a chain may hold in the blocked layout."""
-    if any(name in graph.output_names for name in node.output) or len(node.output) > 1:
+    if _is_result(graph, node) or len(node.output) > 1:
         return False
     if op_key(node) == REORDER_INPUT:
         return not attributes_of(node).get("channels_last", 0)
@@ -97,10 +148,10 @@ def _chains(graph: ModelGraph, node: onnx.NodeProto, fusible: Container[Operator
 def _is_large_product(graph: ModelGraph, index: int, convolution: int) -> bool:
     """Return True for a sum of products that makes a tensor as large as the image."""
     node = graph.nodes[index]
-    facts, made = OPERATORS.get(op_key(node)), graph.find_info(node.output[0])
+    made = graph.find_info(node.output[0])
     image = graph.find_info(graph.nodes[convolution].input[0])
-    is_product = facts is not None and facts.kind is OperatorKind.PRODUCT
-    if made is None or image is None or not (is_product or op_key(node) == BLOCKED_CONVOLUTION):
+    is_dense = _is_product(node) or op_key(node) == BLOCKED_CONVOLUTION
+    if made is None or image is None or not is_dense:
         return False
     return made.shape == image.shape
 

@@ -6,7 +6,7 @@ Reorder nodes join only where the whole region can stay in the blocked layout. A
 (a dense convolution, a matrix product) takes the chain behind it in; where no kernel for both
 gains, `take_apart` cuts them again, each for itself. An operator that walks an axis before it makes
 any result takes the chain in front of it, too (`OperatorFacts.takes_prologue`), and so may a
-blocked convolution (`feeding.py`).
+blocked convolution; two matrix products with a softmax between them are one (`feeding.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import product
 import onnx
 
 from aoe.graph.extraction import extract_workload
-from aoe.graph.feeding import grow_front
+from aoe.graph.feeding import grow_attention, grow_front
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.moving import grow_moves, grow_resized, is_move, is_read_through
 from aoe.operators import (
@@ -188,6 +188,8 @@ class _Growth:
         alone = (sink,) if is_move(self._graph.nodes[sink]) and moving else ()
         resized = grow_resized(self._graph, sink, free=self._free)
         fed = [self._fed(nodes) for nodes in found if fuse_products]
+        if fuse_products:
+            fed.append(grow_attention(self._graph, sink, fusible=self._fusible, free=self._free))
         yield from filter(None, dict.fromkeys([*fed, *anchored, resized, moving, alone, *found]))
 
     def grow(self, sink: int, *, blocked: bool, takes: _Takes, prologues: bool) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aoe.kernels.arg_extremes import ArgExtremes
+from aoe.kernels.attention.family import AttentionFamily
 from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.cumulative_sum import CumulativeSum
 from aoe.kernels.elementwise import Elementwise
@@ -31,6 +32,7 @@ from aoe.workload import Workload
 FAMILIES: dict[str, KernelFamily] = {
     "convolution": Convolution(),
     "matmul": MatMul(),
+    "attention": AttentionFamily(),
     "plain_convolution": PlainConvolution(),
     "lrn": Lrn(),
     "softmax": Softmax(),

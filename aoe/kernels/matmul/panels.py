@@ -11,7 +11,7 @@ registers reads as many streams from memory, each without a gap.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import halide as hl
 
@@ -23,6 +23,7 @@ from aoe.kernels.matmul.result import (
     PACKED,
     PANEL,
     SUMS,
+    ProductArguments,
     batch_variables,
     finished_pipeline,
     last_panel_at_most,
@@ -33,6 +34,10 @@ from aoe.kernels.matmul.result import (
 )
 from aoe.kernels.matmul.shape import MatrixProduct
 
+DEPTH = "r$x"
+"""Loop over the depth, of the update of the sums."""
+_FLOAT32 = hl.Float(32)
+
 
 def panels_pipeline(product: MatrixProduct) -> Pipeline:
     """Return the algorithm.
@@ -40,7 +45,7 @@ def panels_pipeline(product: MatrixProduct) -> Pipeline:
     Arguments are those of the workload, constant weights replaced by their panels: float32, from
     the innermost (PANEL columns, depth, panels), zeros behind the last column.
     """
-    return _pipeline(product, hl.Float(32))
+    return _pipeline(product, _FLOAT32)
 
 
 def rounded_weights_pipeline(product: MatrixProduct) -> Pipeline:
@@ -49,18 +54,39 @@ def rounded_weights_pipeline(product: MatrixProduct) -> Pipeline:
 
 
 def _pipeline(product: MatrixProduct, kept: hl.Type) -> Pipeline:
+    arguments = panel_arguments(product, kept)
+
+    def left(k: hl.Expr) -> hl.Expr:
+        return arguments.left[left_place(product, arguments.rows, k)]
+
+    sums = panel_sums(product, arguments, left)
+    return finished_pipeline(product, arguments, sums, ((DEPTH, product.depth),))
+
+
+def panel_arguments(product: MatrixProduct, kept: hl.Type = _FLOAT32) -> ProductArguments:
+    """Return the buffers of a kernel whose right matrix lies in panels of elements `kept`."""
     extents = (PANEL, product.depth, panels_of(product))
-    arguments = read_arguments(product, _packing(product, kept), extents)
+    return read_arguments(product, _packing(product, kept), extents)
+
+
+def panel_sums(
+    product: MatrixProduct, arguments: ProductArguments, left: Callable[[hl.Expr], hl.Expr]
+) -> hl.Func:
+    """Return the sums of products over (PANEL columns, panels, rows...), not scheduled.
+
+    Args:
+        product: What is computed.
+        arguments: From `panel_arguments`.
+        left: Element of the left matrix, by its place in the depth.
+    """
     lane, block = hl.Var(LANE), hl.Var(BLOCK)
     r = hl.RDom([(0, product.depth)], "r")
     sums, place = hl.Func(SUMS), (lane, block, *arguments.rows)
     sums[place] = constant(0.0)
     panel = last_panel_at_most(product, block)
     weight = packed_element(product, arguments, (lane, r.x, panel))
-    left = arguments.left[left_place(product, arguments.rows, r.x)]
-    sums[place] += left * hl.cast(hl.Float(32), weight)
-    sums.bound_extent(lane, PANEL).compute_root()  # steps place it closer
-    return finished_pipeline(product, arguments, sums, ((r.x.name(), product.depth),))
+    sums[place] += left(hl.Expr(r.x)) * hl.cast(hl.Float(32), weight)
+    return sums.bound_extent(lane, PANEL).compute_root()  # steps place it closer
 
 
 def _packing(product: MatrixProduct, kept: hl.Type) -> PackedInput:

@@ -86,8 +86,13 @@ class MatrixProduct:
         return tuple(at for at in axes if at != len(self.iteration.axes) - 1)
 
 
-def read_product(workload: Workload) -> MatrixProduct | Support:
-    """Return the parts of a workload that is one matrix product with a chain, or why it is none."""
+def read_product(workload: Workload, *, apart: bool = False) -> MatrixProduct | Support:
+    """Return the parts of a workload that is one matrix product with a chain, or why it is none.
+
+    Args:
+        workload: What to compute.
+        apart: True if every dimension of the result is to be a loop of its own.
+    """
     parts = split_at_anchor(workload, MATRIX_PRODUCTS)
     if isinstance(parts, Support):
         return parts
@@ -106,7 +111,7 @@ def read_product(workload: Workload) -> MatrixProduct | Support:
         return Support(f"the result of {anchor.op_type} is broadcast by what follows")
     names = axis_names(workload)
     left_turned = bool(anchor.attributes.get("transA", 0))
-    keep = names[-2:] if left_turned else names[-1:]
+    keep = names if apart else names[-2:] if left_turned else names[-1:]
     iteration = plan_iteration(chain, keep)
     if isinstance(iteration, Support):
         return iteration

@@ -60,7 +60,7 @@ register of its own first. 4 to 8 read 4096 x 4096 in 320 to 355 us, 2 in 405, 1
 of a Zen 5, 2026-11-23)."""
 _GUESSES = 4
 _TASKS_PER_THREAD = 4
-_BROADCAST = 1.5
+BROADCAST = 1.5
 """What a value broadcast to a register costs, in loads: 6 blocks times 4 rows reach 118 GF/s where
 2 times 12 reach 107. Measured on a Xeon with AVX-512 (model 167), 2026-11-22."""
 _PAGE_BYTES = 4096
@@ -135,15 +135,15 @@ def _vectors(target: KernelTarget) -> int:
 
 def _is_useful(blocks: int, rows: int, product: MatrixProduct, target: KernelTarget) -> bool:
     """Return True if a tile stays in registers and has sums enough, or could not have more."""
-    if not _stays_in_registers(blocks, rows, target):
+    if not stays_in_registers(blocks, rows, target):
         return False
-    wider = 2 * blocks <= panels_of(product) and _stays_in_registers(2 * blocks, rows, target)
-    higher = 2 * rows <= _row_extent(product) and _stays_in_registers(blocks, 2 * rows, target)
+    wider = 2 * blocks <= panels_of(product) and stays_in_registers(2 * blocks, rows, target)
+    higher = 2 * rows <= _row_extent(product) and stays_in_registers(blocks, 2 * rows, target)
     least = _FEW_BITS_BLOCKS // 2 if _is_of_few_bits(product) else _LEAST_SUMS
     return blocks * _vectors(target) * rows >= least or not (wider or higher)
 
 
-def _stays_in_registers(blocks: int, rows: int, target: KernelTarget) -> bool:
+def stays_in_registers(blocks: int, rows: int, target: KernelTarget) -> bool:
     """Return True if sums, weights of all blocks and one broadcast value have registers."""
     wide = blocks * _vectors(target)
     weights = wide if rows > 1 else 0  # of a single row they are read once, from memory
@@ -160,7 +160,7 @@ def _cost(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTa
     panels, row_extent = panels_of(product), _row_extent(product)
     wide = blocks * _vectors(target)
     across, down = -(-panels // blocks), -(-row_extent // rows)
-    loads = 0.5 * (wide + _BROADCAST * rows) / (wide * rows)
+    loads = 0.5 * (wide + BROADCAST * rows) / (wide * rows)
     latency = 0.5 * max(0.0, 1 - wide * rows / 8)
     sums = across * wide * down * rows
     products_cycles = sums * product.depth / 2 * (1 + loads + latency)

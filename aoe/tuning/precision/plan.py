@@ -16,7 +16,7 @@ from aoe.kernels.registry import classify, get_family
 from aoe.operators import OperatorKind, Rounding, Specials, facts_of
 from aoe.tuning.precision.mixlist import Listing, onnx_name
 from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
-from aoe.workload import Precision, Workload
+from aoe.workload import Operation, Precision, Workload
 
 _DENSE = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
 """Operators of ONNX with products whose factors may be rounded."""
@@ -39,10 +39,16 @@ class PrecisionPlan:
     imported: onnx.ModelProto
 
     def classify(self, workload: Workload) -> Workload | str:
-        """Return the workload in the highest precision there is a kernel for, or why none is."""
+        """Return the workload in the highest precision there is a kernel for, or why none is.
+
+        Several products become one only where it is there in every precision their own would be.
+        """
         if self.settings.strict and _spreads_specials(workload):
             return _STRICT_REASON
         found = [self._offered(workload, precision) for precision in self._precisions(workload)]
+        refused = [one for one in found if isinstance(one, str)]
+        if refused and sum(map(_is_product, workload.operations)) > 1:
+            return refused[0]
         return next((one for one in found if isinstance(one, Workload)), found[0])
 
     def variants(
@@ -146,7 +152,11 @@ class _ListedNodes:
 
 
 def _is_dense(workload: Workload) -> bool:
-    return any(facts_of(op).kind is OperatorKind.PRODUCT for op in workload.operations)
+    return any(map(_is_product, workload.operations))
+
+
+def _is_product(operation: Operation) -> bool:
+    return facts_of(operation).kind is OperatorKind.PRODUCT
 
 
 def _spreads_specials(workload: Workload) -> bool:

@@ -95,6 +95,16 @@ def _cases() -> Mapping[str, Workload]:
             operations=(operation("MatMul", "x0 x1"),),
             output=plain(12, 96),
         ),
+        "attention": Workload(
+            op_type="attention",
+            inputs=(plain(2, 12, 8), plain(2, 8, 20), plain(2, 20, 16)),
+            operations=(
+                operation("MatMul", "x0 x1"),
+                operation("Softmax", "t0", "t1", axis=-1),
+                operation("MatMul", "t1 x2", "t2"),
+            ),
+            output=plain(2, 12, 16),
+        ),
     }
 
 

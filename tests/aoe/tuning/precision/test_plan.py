@@ -16,7 +16,7 @@ from aoe.kernels.family import KernelTarget, Support
 from aoe.kernels.registry import FAMILIES
 from aoe.ort.profile import profile_model
 from aoe.ort.static_shapes import infer_tensors
-from aoe.testing.kernels import block_size
+from aoe.testing.kernels import block_size, operation, plain
 from aoe.tuning.opat.operators import FoundOperators, find_operators
 from aoe.tuning.precision.mixlist import NO_LISTS, Listing, MixLists
 from aoe.tuning.precision.plan import PrecisionPlan
@@ -186,3 +186,23 @@ def test_products_by_weights_are_tuned_in_every_precision_there_is(
     counted = [operator.workload.precision for operator in found.operators]
     assert set(counted) == {_FP32, Precision.INT8} | ({_BF16} if rounds else set())
     assert counted == sorted(counted, key=lambda one: -one.rank), "the fastest ones come first"
+
+
+@pytest.mark.parametrize(
+    ("mode", "family"), [(PrecisionMode.KEEP, "attention"), (PrecisionMode.MIXED_INT8, "")]
+)
+def test_products_are_one_kernel_only_where_it_has_all_their_precisions(
+    net: onnx.ModelProto, mode: PrecisionMode, family: str
+) -> None:
+    """Apart, each product of an attention may go to a lower precision."""
+    operations = (
+        operation("MatMul", "x0 x1"),
+        operation("Softmax", "t0", "t1", axis=-1),
+        operation("MatMul", "t1 x2", "t2"),
+    )
+    inputs = (plain(2, 9, 8), plain(2, 8, 12), plain(2, 12, 8))
+    workload = Workload(op_type="", inputs=inputs, operations=operations, output=plain(2, 9, 8))
+    target = KernelTarget(vector_lanes=16, threads=1, bf16_dot=True)
+    plan = PrecisionPlan(settings=PrecisionSettings(mode=mode), target=target, imported=net)
+    found = plan.classify(workload)
+    assert (found.op_type if isinstance(found, Workload) else "") == family

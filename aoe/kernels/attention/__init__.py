@@ -1,0 +1,1 @@
+"""Attention: scores, their softmax over the keys, and the values summed up by it."""

@@ -1,0 +1,41 @@
+"""Attention as one kernel."""
+
+from __future__ import annotations
+
+from aoe.kernels.attention.shape import read_attention
+from aoe.kernels.attention.stages import attention_pipeline
+from aoe.kernels.attention.tiles import attention_space, attention_steps
+from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.matmul.shape import MATRIX_PRODUCTS
+from aoe.schedule import Configuration, Schedule, Space
+from aoe.workload import Workload
+
+
+class AttentionFamily:
+    """y = softmax(chain(queries * keys)) * values.
+
+    ONNX Runtime writes all scores to memory, reads and writes them for the softmax, and reads them
+    again. Here the scores of a few queries stay in the caches until their values are summed up.
+    """
+
+    name = "attention"
+    anchors = MATRIX_PRODUCTS
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is two matrix products with a softmax between them."""
+        return support_of(read_attention(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the only algorithm there is."""
+        return attention_pipeline(supported(workload, read_attention(workload)))
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return register tiles and what a task is."""
+        return attention_space(supported(workload, read_attention(workload)), target)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        attention = supported(workload, read_attention(workload))
+        return Schedule(tuple(attention_steps(configuration, attention, target)))

@@ -1,0 +1,116 @@
+"""What an attention computes: two matrix products with a softmax between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from aoe.kernels.family import Support
+from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.halide.prologue import feeding
+from aoe.kernels.halide.shapes import infer_shapes
+from aoe.kernels.matmul.shape import FEW_ROWS, MATRIX_PRODUCTS, MatrixProduct, read_product
+from aoe.operators import Shape, op_key, softmax_axis
+from aoe.workload import Operation, TensorSpec, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """An attention in terms of its products.
+
+    Both have the same loops but for the last: every dimension is one, batches first, then the
+    queries.
+
+    Attributes:
+        scores: Queries times keys, and the chain behind: scale, mask. Its columns are the keys.
+        values: Weights of the keys times the values; its left matrix is no input of the workload.
+    """
+
+    scores: MatrixProduct
+    values: MatrixProduct
+
+    @property
+    def keys(self) -> Axis:
+        """Loop over the keys."""
+        return self.scores.columns
+
+    @property
+    def queries(self) -> Axis:
+        """Loop over the queries of a batch."""
+        return self.values.rows[-1]
+
+    @property
+    def batch(self) -> tuple[Axis, ...]:
+        """Loops around the queries, outermost first."""
+        return self.values.rows[:-1]
+
+
+def read_attention(workload: Workload) -> Attention | Support:
+    """Return the products of a workload that is one attention, or why it is none."""
+    parts = _parts(workload)
+    if isinstance(parts, Support):
+        return parts
+    chain, softmax, last = parts
+    shapes = infer_shapes(workload)
+    if isinstance(shapes, str):
+        return Support(shapes)
+    scored = shapes[softmax.inputs[0]]
+    refused = _shape_refusal(softmax, scored, workload.output.shape)
+    if refused:
+        return Support(refused)
+    inputs = tuple(replace(spec, constant=False) for spec in workload.inputs)
+    front = replace(
+        workload, inputs=inputs, operations=chain, output=replace(workload.output, shape=scored)
+    )
+    weights = f"x{len(inputs)}"
+    back = replace(
+        workload,
+        inputs=(*inputs, TensorSpec(shape=scored)),
+        operations=(replace(last, inputs=(weights, last.inputs[1])),),
+    )
+    scores = read_product(front, apart=True)
+    if isinstance(scores, Support):
+        return scores
+    values = read_product(back, apart=True)
+    if isinstance(values, Support):
+        return values
+    return _checked(Attention(scores=scores, values=values), chain)
+
+
+def _parts(workload: Workload) -> tuple[tuple[Operation, ...], Operation, Operation] | Support:
+    """Return what makes the scores, the softmax, and the product with the values."""
+    *_, last = operations = workload.operations
+    products = [item for item in operations if op_key(item) in MATRIX_PRODUCTS]
+    found = [item for item in operations if op_key(item) == ("", "Softmax")]
+    if len(products) != 2 or len(found) != 1:
+        return Support("no softmax between two matrix products")
+    softmax = found[0]
+    if last is not products[1] or last.inputs[0] != softmax.output or len(last.inputs) > 2:
+        return Support(f"{last.op_type} is no product of a softmax")
+    if last.attributes.get("transA", 0):
+        return Support(f"{last.op_type} of a softmax by columns")
+    chain = feeding(softmax.inputs[0], operations)
+    if len(chain) != len(operations) - 2 or products[0] not in chain:
+        return Support("the scores are read by more than their softmax")
+    return chain, softmax, last
+
+
+def _shape_refusal(softmax: Operation, scored: Shape, made: Shape) -> str:
+    """Return why scores of a shape are not those of an attention, "" if they are."""
+    rank = len(scored)
+    if softmax_axis(softmax) not in (rank - 1, -1):
+        return "softmax over an axis that is not the last"
+    if rank < 2 or scored[:-1] != made[:-1]:
+        return "the values have a batch of their own"
+    if scored[-2] <= FEW_ROWS:
+        return f"{scored[-2]} queries, which are bound by memory"
+    return "a single key" if scored[-1] == 1 else ""
+
+
+def _checked(found: Attention, chain: tuple[Operation, ...]) -> Attention | Support:
+    """Return an attention if no other part of it reads what a product reads, else why not."""
+    read = [ref for item in chain for ref in item.inputs]
+    numbers = (found.scores.left, found.scores.right, found.values.right)
+    queries, keys, values = (f"x{number}" for number in numbers)
+    if read.count(queries) > 1 or read.count(keys) > 1 or values in read:
+        return Support("queries, keys or values are read twice")
+    return found

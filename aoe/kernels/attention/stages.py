@@ -1,0 +1,161 @@
+"""An attention as stages of a kernel.
+
+    packed keys, packed values   in panels of 16 columns, made for all queries of a batch
+    score sums       products of queries and keys, in registers
+    scores           with the chain behind them: scale, mask
+    peak             largest score of a query
+    grown            e^(score - peak)
+    total            their sum
+    value sums       products of those and the values, in registers
+    y                value sums / total
+
+The softmax of a query is divided by its total at the end, once for all keys. Special values are
+ONNX Runtime's: a query whose scores are all minus infinity makes NaN, and so does one with a NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import add
+from typing import Any
+
+import halide as hl
+
+from aoe.kernels.attention.shape import Attention
+from aoe.kernels.family import UPDATE, Pipeline
+from aoe.kernels.halide.chain import RESULT, build_chain
+from aoe.kernels.halide.folds import Around, Fold, gathered
+from aoe.kernels.math.functions import constant, exp_of_negative, strict
+from aoe.kernels.matmul.panels import DEPTH, panel_arguments, panel_sums
+from aoe.kernels.matmul.result import (
+    LANE,
+    PANEL,
+    ProductArguments,
+    left_extents,
+    left_place,
+)
+from aoe.kernels.matmul.shape import MatrixProduct
+
+SCORES, PEAK, GROWN, TOTAL = "scores", "peak", "grown", "total"
+SCORE_SUMS, VALUE_SUMS = "score_sums", "value_sums"
+KEYS_PACKED, VALUES_PACKED = "keys", "values"
+LOWEST = -3.4028234663852886e38
+
+Loops = tuple[tuple[str, int], ...]
+
+
+def attention_pipeline(attention: Attention) -> Pipeline:
+    """Return the algorithm. Arguments are those of the workload."""
+    of_scores, of_values = panel_arguments(attention.scores), panel_arguments(attention.values)
+
+    def query(k: hl.Expr) -> hl.Expr:
+        return of_scores.left[left_place(attention.scores, of_scores.rows, k)]
+
+    score_sums = panel_sums(attention.scores, of_scores, query)
+    scores = hl.Func(SCORES)
+    scores[of_scores.operands.variables] = _behind(
+        attention.scores, of_scores, _in_panels(score_sums, of_scores)
+    )
+    scores.compute_root()  # steps place it closer
+    grown, total, folds = _softmax(attention, scores, of_scores)
+
+    def weight(k: hl.Expr) -> hl.Expr:
+        return grown[(k, *of_values.rows)]
+
+    value_sums = panel_sums(attention.values, of_values, weight)
+    inverse = hl.Func("inverse")
+    inverse[of_values.rows] = strict(constant(1.0) / total)
+    place = of_values.operands.variables
+    attended = hl.Func("attended")
+    attended[place] = strict(_in_panels(value_sums, of_values) * inverse[of_values.rows])
+    output = hl.Func(RESULT)
+    output[place] = _behind(attention.values, of_values, attended[place])
+    stages, loops = gathered(folds)
+    made: Mapping[str, hl.Func] = {
+        SCORES: scores,
+        GROWN: grown,
+        KEYS_PACKED: of_scores.packing.output,
+        VALUES_PACKED: of_values.packing.output,
+    }
+    stages |= {RESULT: output, **made}
+    loops |= {name: _loops(stage) for name, stage in made.items()}
+    loops[SCORES] = loops[GROWN] = ((attention.keys.name, attention.keys.extent), *loops[GROWN][1:])
+    axes = reversed(attention.values.iteration.axes)
+    loops[RESULT] = tuple((axis.name, axis.extent) for axis in axes)
+    _add_sums(stages, loops, SCORE_SUMS, score_sums, attention.scores.depth)
+    _add_sums(stages, loops, VALUE_SUMS, value_sums, attention.keys.extent)
+    arguments, extents = _buffers(attention, of_scores, of_values)
+    return Pipeline(
+        output=output,
+        stages=stages,
+        arguments=arguments,
+        argument_extents=extents,
+        output_extents=attention.values.iteration.extents,
+        loops=loops,
+        padded=frozenset({SCORE_SUMS, VALUE_SUMS}),
+    )
+
+
+def _add_sums(
+    stages: dict[str, Any], loops: dict[str, Loops], name: str, sums: hl.Func, depth: int
+) -> None:
+    """Add sums in registers, and their update, to stages and loops."""
+    pure: Loops = ((LANE, PANEL), *_loops(sums)[1:])
+    stages |= {name: sums, f"{name}{UPDATE}": sums.update()}
+    loops |= {name: pure, f"{name}{UPDATE}": (*pure, (DEPTH, depth))}
+
+
+def rows_around(attention: Attention) -> Around:
+    """Return the loops of a query, as a reduction over its keys sees them."""
+    rows = tuple(hl.Var(axis.name) for axis in reversed(attention.scores.rows))
+    return Around(columns=(), rows=rows, vector=1, length=attention.keys.extent)
+
+
+def _softmax(
+    attention: Attention, scores: hl.Func, arguments: ProductArguments
+) -> tuple[hl.Func, hl.Expr, list[Fold]]:
+    """Return exponentials and their sum, and the reductions both are made by."""
+    around, rows = rows_around(attention), arguments.rows
+    peak = Fold(PEAK, around, lambda at: scores[(at, *rows)], constant(LOWEST), hl.max)
+    grown, place = hl.Func(GROWN), arguments.operands.variables
+    grown[place] = exp_of_negative(strict(scores[place] - peak.value()))
+    grown.compute_root()  # steps place it closer
+    total = Fold(TOTAL, around, lambda at: grown[(at, *rows)], constant(0.0), add)
+    return grown, total.value(), [peak, total]
+
+
+def _loops(stage: hl.Func) -> Loops:
+    return tuple((v.name(), 0) for v in stage.args())
+
+
+def _in_panels(sums: hl.Func, arguments: ProductArguments) -> hl.Expr:
+    """Return the sum a column of the result is."""
+    column = arguments.operands.variables[0]
+    return sums[(column % PANEL, column // PANEL, *arguments.rows)]
+
+
+def _behind(product: MatrixProduct, arguments: ProductArguments, made: hl.Expr) -> hl.Expr:
+    """Return what the chain behind a product makes of it."""
+    chain, operands = product.chain, arguments.operands
+    values = build_chain(
+        [item for item in chain.operations if item.output != product.product],
+        {**operands.values, product.product: made},
+        chain.scalars,
+        operands.variables,
+    )
+    return values[chain.result]
+
+
+def _buffers(
+    attention: Attention, of_scores: ProductArguments, of_values: ProductArguments
+) -> tuple[tuple[hl.ImageParam, ...], tuple[tuple[int, ...], ...]]:
+    """Return the arguments of the kernel and their extents, innermost first."""
+    scores, values = attention.scores, attention.values
+    count = len(scores.workload.inputs)
+    buffers: list[Any] = list(of_scores.operands.arguments[:count])
+    extents = list(scores.iteration.argument_extents[:count])
+    buffers[scores.left], extents[scores.left] = of_scores.left, left_extents(scores)
+    for arguments, product in ((of_scores, scores), (of_values, values)):
+        buffers[product.right] = arguments.right
+        extents[product.right] = arguments.right_extents
+    return tuple(buffers), tuple(extents)

@@ -1,0 +1,203 @@
+"""How an attention is scheduled: queries of a task, register tiles of both products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product as combinations
+from math import prod
+
+from aoe.kernels.attention.shape import Attention
+from aoe.kernels.attention.stages import (
+    GROWN,
+    KEYS_PACKED,
+    PEAK,
+    SCORE_SUMS,
+    SCORES,
+    TOTAL,
+    VALUE_SUMS,
+    VALUES_PACKED,
+    rows_around,
+)
+from aoe.kernels.family import UPDATE, KernelTarget
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.folds import fold_steps
+from aoe.kernels.halide.tiling import TASK, on_threads
+from aoe.kernels.matmul.panels import DEPTH
+from aoe.kernels.matmul.result import BLOCK, LANE, PANEL, panels_of
+from aoe.kernels.matmul.tiles import BROADCAST, stays_in_registers
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    Knob,
+    Memory,
+    Parallel,
+    Reorder,
+    Space,
+    Split,
+    Step,
+    StoreIn,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+
+BLOCKS, ROWS, TILES = "blocks", "rows", "tiles"
+"""Panels of keys and rows of a register tile of scores; register tiles of rows in a task."""
+_BLOCKS = (1, 2, 3, 4, 6)
+_ROWS = (2, 3, 4, 5, 6, 8, 10, 12)
+_TILES = (1, 2, 3, 4, 6, 8)
+_GUESSES = 4
+_STACK_BYTES_MAX = 96 << 10
+"""Of each stage."""
+_L2_CYCLES, _L3_CYCLES = 1 / 48, 1 / 16
+"""Of a byte of keys or values that is read again, by the cache they fit into."""
+_INNER, _PANEL_LOOP, _BLOCK_LOOP, _ROW = "in_panel", "panel", "block", "row"
+
+
+def attention_space(attention: Attention, target: KernelTarget) -> Space:
+    """Return register tiles and tasks; the best first."""
+    queries = attention.queries.extent
+    knobs = (
+        Knob(BLOCKS, tuple(n for n in _BLOCKS if n <= panels_of(attention.scores))),
+        Knob(ROWS, tuple(n for n in _ROWS if n <= queries)),
+        Knob(TILES, tuple(n for n in _TILES if n == 1 or n * _ROWS[0] <= queries)),
+    )
+
+    def legal(values: Mapping[str, Choice]) -> bool:
+        blocks, rows, tiles = (int(values[name]) for name in (BLOCKS, ROWS, TILES))
+        return rows * tiles <= queries and stays_in_registers(blocks, rows, target)
+
+    names = [knob.name for knob in knobs]
+    offered = [
+        dict(zip(names, choices, strict=True))
+        for choices in combinations(*(knob.choices for knob in knobs))
+    ]
+    ranked = sorted(filter(legal, offered), key=lambda values: _cost(values, attention, target))
+    return Space(knobs=knobs, constraint=legal, first_guesses=tuple(ranked[:_GUESSES]))
+
+
+def _cost(values: Mapping[str, Choice], attention: Attention, target: KernelTarget) -> float:
+    """Return the estimated cycles of a configuration: products, what is read again, idle threads.
+
+    Keys and values are read once for all queries of a task.
+    """
+    blocks, rows, tiles = (int(values[name]) for name in (BLOCKS, ROWS, TILES))
+    queries, keys = attention.queries.extent, attention.keys.extent
+    batches = prod(axis.extent for axis in attention.batch)
+    tasks = batches * -(-queries // (rows * tiles))
+    scores, weighted = attention.scores, attention.values
+    value_blocks = _value_blocks(attention, rows, target)
+    score_sums = -(-panels_of(scores) // blocks) * _tile_cycles(blocks, rows, target)
+    value_sums = -(-panels_of(weighted) // value_blocks) * _tile_cycles(value_blocks, rows, target)
+    products = tiles * (score_sums * scores.depth + value_sums * keys)
+    both = scores.depth + weighted.columns.extent
+    in_use = 4 * keys * (both + rows * tiles)
+    read = 4 * keys * (both + tiles * weighted.columns.extent)
+    per_byte = _L2_CYCLES if in_use <= target.l2_bytes else _L3_CYCLES
+    idle = -(-tasks // target.threads) * target.threads / tasks
+    return (products + read * per_byte) * tasks * idle
+
+
+def _tile_cycles(blocks: int, rows: int, target: KernelTarget) -> float:
+    """Return the cycles in which a register tile adds one product to each of its sums."""
+    wide = blocks * max(1, PANEL // target.vector_lanes)
+    loads = 0.5 * (wide + BROADCAST * rows)
+    return max(4.0, 0.5 * wide * rows) + 0.5 * loads
+
+
+def _value_blocks(attention: Attention, rows: int, target: KernelTarget) -> int:
+    """Return how many panels of values a register tile takes."""
+    panels = panels_of(attention.values)
+    fitting = (n for n in range(panels, 1, -1) if stays_in_registers(n, rows, target))
+    return next(fitting, 1)
+
+
+def attention_steps(
+    values: Mapping[str, Choice], attention: Attention, target: KernelTarget
+) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    blocks, rows, tiles = (int(values[name]) for name in (BLOCKS, ROWS, TILES))
+    steps = (
+        *_result_steps(attention, _value_blocks(attention, rows, target), rows, tiles),
+        *_score_steps(attention, blocks, rows, tiles),
+        *_softmax_steps(attention, rows),
+        *_packing_steps(attention),
+    )
+    yield from on_threads(steps, target)
+
+
+def _memory(elements: int) -> Memory:
+    return Memory.STACK if 4 * elements <= _STACK_BYTES_MAX else Memory.HEAP
+
+
+def _loops(attention: Attention) -> tuple[str, list[str]]:
+    """Return the loop over queries, and those around it, innermost first."""
+    return attention.queries.name, [axis.name for axis in reversed(attention.batch)]
+
+
+def _result_steps(attention: Attention, blocks: int, rows: int, tiles: int) -> Iterator[Step]:
+    (row, batch), column = _loops(attention), attention.values.columns.name
+    yield from _columns_in_panels(RESULT, column, blocks)
+    yield Split(RESULT, row, TASK, row, rows * tiles, Tail.SHIFT_INWARDS)
+    yield Split(RESULT, row, row, _ROW, rows, Tail.GUARD)
+    yield Reorder(RESULT, (LANE, _BLOCK_LOOP, _ROW, _PANEL_LOOP, row, TASK, *batch))
+    yield from _tile_written_out(RESULT, blocks, rows)
+    for name in (TASK, *batch):
+        yield Parallel(RESULT, name)
+    yield from _sum_steps(attention, VALUE_SUMS, RESULT, _PANEL_LOOP, blocks, rows)
+
+
+def _score_steps(attention: Attention, blocks: int, rows: int, tiles: int) -> Iterator[Step]:
+    row, batch = _loops(attention)
+    yield ComputeAt(SCORES, RESULT, TASK)
+    yield StoreIn(SCORES, _memory(rows * tiles * attention.keys.extent))
+    yield from _columns_in_panels(SCORES, attention.keys.name, blocks)
+    yield Split(SCORES, row, row, _ROW, rows, Tail.GUARD)
+    yield Reorder(SCORES, (LANE, _BLOCK_LOOP, _ROW, row, _PANEL_LOOP, *batch))
+    yield from _tile_written_out(SCORES, blocks, rows)
+    yield from _sum_steps(attention, SCORE_SUMS, SCORES, row, blocks, rows)
+
+
+def _columns_in_panels(stage: str, column: str, blocks: int) -> Iterator[Step]:
+    yield Split(stage, column, _PANEL_LOOP, _INNER, PANEL * blocks, Tail.GUARD)
+    yield Split(stage, _INNER, _BLOCK_LOOP, LANE, PANEL, Tail.GUARD)
+
+
+def _tile_written_out(stage: str, blocks: int, rows: int) -> Iterator[Step]:
+    yield Vectorize(stage, LANE, PANEL)
+    yield Unroll(stage, _BLOCK_LOOP, blocks)
+    yield Unroll(stage, _ROW, rows)
+
+
+def _sum_steps(
+    attention: Attention, sums: str, at_stage: str, at: str, blocks: int, rows: int
+) -> Iterator[Step]:
+    """Yield the steps of sums in registers."""
+    (row, batch), summed = _loops(attention), f"{sums}{UPDATE}"
+    yield ComputeAt(sums, at_stage, at)
+    for stage in (sums, summed):
+        yield Split(stage, BLOCK, BLOCK, "in_block", blocks, Tail.ROUND_UP)
+        if stage == summed:
+            yield Reorder(stage, (LANE, "in_block", row, DEPTH, BLOCK, *batch))
+        yield Vectorize(stage, LANE, PANEL)
+        yield Unroll(stage, "in_block", blocks)
+        yield Unroll(stage, row, rows)
+
+
+def _softmax_steps(attention: Attention, rows: int) -> Iterator[Step]:
+    row, _ = _loops(attention)
+    around = rows_around(attention)
+    for name in (PEAK, TOTAL):
+        yield from fold_steps(name, around, RESULT, row)
+    yield ComputeAt(GROWN, RESULT, row)
+    yield StoreIn(GROWN, _memory(rows * attention.keys.extent))
+    yield Split(GROWN, attention.keys.name, attention.keys.name, LANE, PANEL, Tail.GUARD)
+    yield Vectorize(GROWN, LANE, PANEL)
+
+
+def _packing_steps(attention: Attention) -> Iterator[Step]:
+    for stage, product in ((KEYS_PACKED, attention.scores), (VALUES_PACKED, attention.values)):
+        yield Vectorize(stage, "lane", PANEL)
+        axes = product.iteration.axes
+        for at in product.right_axes:
+            yield Parallel(stage, axes[at].name)

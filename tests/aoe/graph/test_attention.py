@@ -1,0 +1,108 @@
+"""Which nodes of a graph are taken together as an attention."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import helper
+from support.engine.models import make_model
+
+from aoe.graph.feeding import grow_attention
+from aoe.graph.model_graph import ModelGraph, TensorInfo
+from aoe.graph.regions import Partition, partition, take_apart
+from aoe.kernels.registry import FUSIBLE, anchors, classify
+from aoe.operators import MICROSOFT_DOMAIN
+
+TOKENS, DEPTH = 12, 16
+SQUARE, MASK = (2, TOKENS, TOKENS), (1, 1, TOKENS)
+SHAPES = {"q": (2, TOKENS, DEPTH), "k": (2, DEPTH, TOKENS), "v": (2, TOKENS, DEPTH), "mask": MASK}
+
+
+def _op(op_type: str, inputs: list[str], result: str, **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs, [result], result, **attributes)
+
+
+def _graph(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> ModelGraph:
+    model = make_model(
+        list(nodes),
+        {name: list(shape) for name, shape in SHAPES.items()},
+        list(outputs),
+        weights={"half": np.float32(0.5).reshape(())},
+        domains={MICROSOFT_DOMAIN: 1},
+    )
+    names = [name for node in nodes for name in node.output]
+    shapes = {"y": SHAPES["v"], "m": MASK, "z": SHAPES["v"]}
+    made = {name: TensorInfo(dtype="float32", shape=shapes.get(name, SQUARE)) for name in names}
+    return ModelGraph(model, made, block=0)
+
+
+def _attention(*, mask: str = "mask") -> tuple[onnx.NodeProto, ...]:
+    return (
+        _op("FusedMatMul", ["q", "k"], "s", domain=MICROSOFT_DOMAIN, alpha=0.25),
+        _op("Add", ["s", mask], "a"),
+        _op("Softmax", ["a"], "p", axis=-1),
+        _op("MatMul", ["p", "v"], "y"),
+    )
+
+
+def _grown(graph: ModelGraph, free: range | None = None) -> list[str]:
+    names = [node.output[0] for node in graph.nodes]
+    everything = range(len(names)) if free is None else free
+    found = grow_attention(graph, names.index("y"), fusible=FUSIBLE, free=everything)
+    return [names[index] for index in found]
+
+
+def _cut(graph: ModelGraph) -> Partition:
+    return partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+
+
+def _nodes_of(graph: ModelGraph, cut: Partition) -> list[tuple[str, list[str]]]:
+    return [
+        (region.workload.op_type, [graph.nodes[at].output[0] for at in region.nodes])
+        for region in cut.regions
+    ]
+
+
+def test_products_with_a_softmax_between_them_are_one_region() -> None:
+    graph = _graph(*_attention())
+    cut = _cut(graph)
+    assert _nodes_of(graph, cut) == [("attention", ["s", "a", "p", "y"])]
+    assert cut.regions[0].is_fused_product
+
+
+def test_attention_is_taken_apart_into_what_it_was_before() -> None:
+    graph = _graph(*_attention())
+    region = _cut(graph).regions[0]
+    parts = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    assert _nodes_of(graph, parts) == [
+        ("matmul", ["s"]),
+        ("softmax_rows", ["a", "p"]),
+        ("matmul", ["y"]),
+    ]
+
+
+def test_what_makes_a_smaller_mask_stays_outside() -> None:
+    graph = _graph(_op("Mul", ["mask", "half"], "m"), *_attention(mask="m"))
+    assert _grown(graph) == ["s", "a", "p", "y"]
+
+
+def test_scores_somebody_else_needs_are_not_hidden() -> None:
+    assert _grown(_graph(*_attention(), outputs=("y", "a"))) == []
+    read_twice = _graph(*_attention(), _op("Tanh", ["p"], "other"), outputs=("y", "other"))
+    assert _grown(read_twice) == []
+
+
+def test_nodes_of_other_regions_are_left_to_them() -> None:
+    graph = _graph(*_attention())
+    assert _grown(graph, free=range(1, len(graph.nodes))) == []
+
+
+def test_scores_of_two_products_are_no_attention() -> None:
+    score, _, *rest = _attention()
+    other = _op("MatMul", ["q", "k"], "b")
+    assert _grown(_graph(score, other, _op("Add", ["s", "b"], "a"), *rest)) == []
+
+
+def test_product_without_a_softmax_is_none() -> None:
+    graph = _graph(_op("MatMul", ["q", "k"], "s"), _op("MatMul", ["s", "v"], "y"))
+    assert _grown(graph) == []

@@ -1,0 +1,267 @@
+"""The family of attention: two matrix products with a softmax between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import classify, get_family
+from aoe.operators import MICROSOFT_DOMAIN
+from aoe.schedule import Configuration
+from aoe.testing.kernels import (
+    SEED,
+    CompiledKernel,
+    KernelFamilyTests,
+    kernel_target,
+    operation,
+    plain,
+    run_baseline,
+)
+from aoe.workload import Operation, TensorSpec, Workload
+
+Array = np.ndarray[Any, Any]
+
+
+def attention(
+    queries: tuple[int, ...],
+    keys: tuple[int, ...],
+    values: tuple[int, ...],
+    *chain: Operation,
+    masks: Sequence[TensorSpec] = (),
+    scalars: tuple[float, ...] = (),
+    turned: bool = False,
+    alpha: float = 0.125,
+    axis: int = -1,
+) -> Workload:
+    """Return an attention of `x0` by `x1`; the values are `x2`, masks what follows.
+
+    Args:
+        queries: Shape, (..., queries, depth).
+        keys: Shape, (..., depth, keys), or (..., keys, depth) where they are `turned`.
+        values: Shape, (..., keys, columns).
+        chain: Between scores, `t0`, and softmax.
+        masks: Read by the chain.
+        scalars: The same.
+        turned: True for keys as the values are stored.
+        alpha: Factor of the scores.
+        axis: Of the softmax.
+    """
+    score = operation(
+        "FusedMatMul", "x0 x1", "t0", domain=MICROSOFT_DOMAIN, alpha=alpha, transB=int(turned)
+    )
+    scores = chain[-1].output if chain else "t0"
+    return Workload(
+        op_type="attention",
+        inputs=(plain(*queries), plain(*keys), plain(*values), *masks),
+        scalars=scalars,
+        operations=(
+            score,
+            *chain,
+            operation("Softmax", scores, "t8", axis=axis),
+            operation("MatMul", "t8 x2", "t9"),
+        ),
+        output=plain(*queries[:-1], values[-1]),
+    )
+
+
+ADDED = operation("Add", "t0 x3", "t1")
+MASKED = attention((1, 2, 9, 8), (1, 2, 8, 12), (1, 2, 12, 16), ADDED, masks=[plain(9, 12)])
+
+
+class TestAttention(KernelFamilyTests):
+    family_name = "attention"
+    cases: Mapping[str, Workload] = {
+        "heads of 64": attention((1, 2, 33, 64), (1, 2, 64, 33), (1, 2, 33, 64)),
+        "keys as the values are, odd": attention(
+            (2, 3, 17, 36), (2, 3, 29, 36), (2, 3, 29, 36), turned=True
+        ),
+        "columns of 80, batch of one axis": attention((3, 11, 80), (3, 80, 50), (3, 50, 80)),
+        "depth and columns of one": attention((2, 7, 1), (2, 1, 19), (2, 19, 1)),
+        "no batch, two keys": attention((5, 17), (17, 2), (2, 3)),
+        "keys of one batch for all": attention((4, 2, 8, 16), (1, 1, 16, 21), (1, 1, 21, 16)),
+        "mask of the scores": MASKED,
+        "mask of the keys, and a chain": attention(
+            (2, 3, 10, 16),
+            (2, 3, 16, 70),
+            (2, 3, 70, 20),
+            operation("Div", "t0 s0", "t1"),
+            operation("Add", "t1 x3", "t2"),
+            masks=[plain(2, 1, 1, 70)],
+            scalars=(8.0,),
+        ),
+        "chosen scores": attention(
+            (2, 12, 16),
+            (2, 16, 40),
+            (2, 40, 16),
+            operation("Greater", "x3 s0", "t1"),
+            operation("Where", "t1 t0 s1", "t2"),
+            masks=[plain(12, 40)],
+            scalars=(0.0, -10000.0),
+        ),
+    }
+
+
+def in_float64(workload: Workload, feed: Mapping[str, Array]) -> Array:
+    """Return the attention of `attention((...), ADDED)` in float64."""
+    queries, keys, values, mask = (feed[f"x{number}"].astype(np.float64) for number in range(4))
+    with np.errstate(invalid="ignore"):
+        scores = 0.125 * (queries @ keys) + mask
+        grown = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        made: Array = grown / grown.sum(axis=-1, keepdims=True) @ values
+    return made
+
+
+def best_kernel(workload: Workload) -> CompiledKernel:
+    """Return the kernel of the first guess."""
+    family, target = get_family("attention"), kernel_target()
+    guess = Configuration(family.space(workload, target).first_guesses[0])
+    return CompiledKernel(workload, family.schedule(workload, guess, target))
+
+
+def test_results_are_those_of_float64() -> None:
+    feed = random_inputs(MASKED, SEED)
+    made, expected = best_kernel(MASKED).run(feed), in_float64(MASKED, feed)
+    assert np.max(np.abs(made - expected)) < 1e-6 * np.max(np.abs(expected))
+
+
+def test_long_sums_keep_their_accuracy() -> None:
+    shapes = ((1, 6, 16), (1, 16, 3000), (1, 3000, 16))
+    workload = attention(*shapes, ADDED, masks=[plain(6, 3000)])
+    feed = random_inputs(workload, SEED)
+    made, expected = best_kernel(workload).run(feed), in_float64(workload, feed)
+    assert np.max(np.abs(made - expected)) < 3e-6 * np.max(np.abs(expected))
+
+
+def test_masked_keys_have_no_part_and_a_query_without_keys_is_nan() -> None:
+    feed = {name: value.copy() for name, value in random_inputs(MASKED, SEED).items()}
+    feed["x3"][:, 3:] = -np.inf  # a causal mask would be another such shape
+    feed["x3"][4] = -np.inf
+    feed["x2"][:, :, 3:] *= 1e30
+    made = best_kernel(MASKED).run(feed)
+    np.testing.assert_array_equal(np.isnan(made[0, 0]).all(axis=-1), np.arange(9) == 4)
+    there = made[:, :, np.arange(9) != 4]
+    assert np.max(np.abs(there)) <= np.max(np.abs(feed["x2"][:, :, :3])) * 1.001
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(run_baseline(MASKED, feed).result))
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["x0", "x1", "x2", "x3"])
+def test_special_values_come_out_where_onnx_runtime_has_them(name: str, special: float) -> None:
+    feed = {key: value.copy() for key, value in random_inputs(MASKED, SEED).items()}
+    feed[name][(0,) * (feed[name].ndim - 2) + (2, 5)] = special
+    made, expected = best_kernel(MASKED).run(feed), run_baseline(MASKED, feed).result
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(expected))
+    np.testing.assert_array_equal(np.isinf(made), np.isinf(expected))
+
+
+def test_large_scores_do_not_overflow() -> None:
+    workload = attention((1, 6, 4), (1, 4, 20), (1, 20, 16), alpha=1.0)
+    feed = {name: value.copy() for name, value in random_inputs(workload, SEED).items()}
+    feed["x0"] *= 1e18
+    feed["x1"] *= 1e18
+    made, expected = best_kernel(workload).run(feed), run_baseline(workload, feed).result
+    np.testing.assert_allclose(made, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_attentions_of_any_shape_are_computed(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    queries, keys = (int(count) for count in rng.integers(5, 60, 2))
+    depth, columns = (int(count) for count in rng.integers(1, 70, 2))
+    batch = tuple(int(count) for count in rng.integers(1, 4, rng.integers(0, 3)))
+    turned = bool(rng.integers(2))
+    masks = [(), (keys,), (queries, 1), (queries, keys), (*batch, queries, keys)]
+    stored = (keys, depth) if turned else (depth, keys)
+    mask = masks[rng.integers(len(masks))]
+    workload = attention(
+        (*batch, queries, depth),
+        (*batch, *stored),
+        (*batch, keys, columns),
+        ADDED,
+        masks=[plain(*mask)],
+        turned=turned,
+        alpha=0.3,
+    )
+    family, target = get_family("attention"), kernel_target()
+    assert family.supports(workload).reason == ""
+    offered = family.space(workload, target).configurations()
+    chosen = offered[rng.integers(len(offered))]
+    feed = random_inputs(workload, seed)
+    kernel = CompiledKernel(workload, family.schedule(workload, chosen, target))
+    expected = run_baseline(workload, feed).result
+    np.testing.assert_allclose(kernel.run(feed), expected, rtol=2e-5, atol=2e-6)
+
+
+def test_the_reference_of_onnx_agrees() -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    factor = operation("Mul", "t0 s0", "t1")
+    workload = replace(
+        attention((2, 3, 9, 8), (2, 3, 8, 30), (2, 3, 30, 12), factor, scalars=(0.35,)),
+    )
+    product = operation("MatMul", "x0 x1", "t0")
+    workload = replace(workload, operations=(product, *workload.operations[1:]))
+    feed = random_inputs(workload, SEED)
+    expected = ReferenceEvaluator(workload_model(workload, seed=SEED)).run(None, dict(feed))[0]
+    np.testing.assert_allclose(best_kernel(workload).run(feed), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_tiles_stay_in_the_registers_of_every_cpu() -> None:
+    workload = TestAttention.cases["heads of 64"]
+    family = get_family("attention")
+    for lanes in (4, 8, 16):
+        target = KernelTarget(vector_lanes=lanes, threads=2)
+        for values in family.space(workload, target).configurations():
+            wide = int(values["blocks"]) * (16 // lanes)
+            assert wide * int(values["rows"]) + wide + 1 <= target.registers
+
+
+def changed(workload: Workload, **changes: Operation | None) -> Workload:
+    """Return a workload whose operations are replaced, by name of their result."""
+    operations = {item.output: item for item in workload.operations} | changes
+    return replace(workload, operations=tuple(filter(None, operations.values())))
+
+
+KEYS_ARE_VALUES = changed(
+    attention((2, 9, 8), (2, 12, 8), (2, 12, 8), turned=True),
+    t9=operation("MatMul", "t8 x1", "t9"),
+)
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        (changed(MASKED, t8=None, t9=operation("MatMul", "t1 x2", "t9")), "no softmax between two"),
+        (
+            attention((2, 9, 8), (2, 8, 9), (2, 9, 8), axis=1),
+            "softmax over an axis that is not the last",
+        ),
+        (
+            changed(
+                MASKED,
+                t9=operation("FusedMatMul", "t8 x2", "t9", domain=MICROSOFT_DOMAIN, transA=1),
+            ),
+            "FusedMatMul of a softmax by columns",
+        ),
+        (attention((2, 4, 8), (2, 8, 9), (2, 9, 8)), "4 queries, which are bound by memory"),
+        (attention((2, 6, 8), (2, 8, 1), (2, 1, 8)), "a single key"),
+        (KEYS_ARE_VALUES, "queries, keys or values are read twice"),
+    ],
+)
+def test_refusal_says_why(workload: Workload, reason: str) -> None:
+    assert get_family("attention").supports(workload).reason.startswith(reason)
+
+
+def test_a_matrix_product_alone_is_not_an_attention() -> None:
+    product = operation("MatMul", "x0 x1", "t0")
+    inputs = (plain(2, 9, 8), plain(2, 8, 16))
+    workload = Workload(op_type="", inputs=inputs, operations=(product,), output=plain(2, 9, 16))
+    found = classify(workload)
+    assert isinstance(found, Workload)
+    assert found.op_type == "matmul"
