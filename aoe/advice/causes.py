@@ -47,6 +47,8 @@ class Cause(StrEnum):
     """A class of fusions has it, and it runs alone."""
     CACHE = "cache"
     """Its tensors do not fit into the cores' own caches."""
+    CONSTANT = "constant"
+    """It computes the same from constants in every run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,7 @@ def find_low_performers(
     block: int,
     without_kernel: Mapping[str, str],
     channels: Mapping[str, tuple[int, int]],
+    recomputed: frozenset[str] = frozenset(),
 ) -> tuple[LowPerformer, ...]:
     """Return the operators that lose time, those that lose most first.
 
@@ -99,6 +102,7 @@ def find_low_performers(
         block: Channels of a block of the blocked layout.
         without_kernel: Operators AOE has no kernel for, with the reason.
         channels: From `find_channels`.
+        recomputed: Operators that read nothing that changes.
     """
     least_us = LEAST_SHARE * profile.operators_us
     by_name = {operator.name: operator for operator in profile.operators}
@@ -109,11 +113,11 @@ def find_low_performers(
         if room_of(operator) < least_us or room_of(operator) <= 0 or is_good:
             continue
         reading = _Reading(operator, profile, by_name, target, block, without_kernel, channels)
-        found.append(
-            LowPerformer(
-                operator=operator, room_us=room_of(operator), causes=tuple(reading.causes())
-            )
-        )
+        causes = tuple(reading.causes())
+        if operator.name in recomputed:
+            detail = "it reads nothing that changes from run to run"
+            causes = (FoundCause(cause=Cause.CONSTANT, detail=detail), *causes)
+        found.append(LowPerformer(operator=operator, room_us=room_of(operator), causes=causes))
     return tuple(found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aoe.advice.run import ModelAdvice, advise_file
 from aoe.advice.trying import TrialVerdict
 from aoe.errors import ERRORS_OF_A_MODEL, AoeError
+from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 
 if TYPE_CHECKING:
     from aoe.advice.causes import Cause
@@ -131,6 +132,8 @@ def advise_folder(
     models: Sequence[FoundModel],
     *,
     most: int,
+    actions: Collection[str] = (),
+    precision: PrecisionSettings = KEEP_FLOAT32,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[AdvisedModel]:
     """Advise on models one after another, and yield each when it is done.
@@ -139,6 +142,8 @@ def advise_folder(
         settings: Of the profiles; model, framework and weights are replaced.
         models: In this order.
         most: Actions that are tried at most on each.
+        actions: See `advise_file`, as for the next one.
+        precision: What the user allows.
         tell: Is told which model comes next, and what `advise_file` tells.
 
     Raises:
@@ -148,6 +153,8 @@ def advise_folder(
         tell(f"model {number} of {len(models)}: {model.path.name}")
         own = replace(settings, model=model.path, framework=model.framework, weight=model.weight)
         try:
-            yield AdvisedModel(path=model.path, advice=advise_file(own, most=most, tell=tell))
+            yield AdvisedModel(
+                path=model.path, advice=advise_file(own, most=most, precision=precision, tell=tell)
+            )
         except ERRORS_OF_A_MODEL as error:
             yield AdvisedModel(path=model.path, error=error)

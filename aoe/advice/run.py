@@ -6,7 +6,7 @@ enough lost time are tried, those about most of it first
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,10 @@ from aoe.advice.causes import (
     find_without_kernel,
     room_of,
 )
-from aoe.advice.trying import ActionTrials, TriedAction, thread_policy, try_threads
+from aoe.advice.constants import find_recomputed
+from aoe.advice.precision import PRECISION_ACTION, try_precision
+from aoe.advice.threads import THREADS_ACTION, thread_policy, try_threads
+from aoe.advice.trying import ActionTrials, TriedAction
 from aoe.device.toolchain import Toolchain
 from aoe.execute.quiet import QuietPairs
 from aoe.execute.runner import Runner
@@ -36,6 +39,7 @@ from aoe.profiling.subject import ProfileSubject
 from aoe.settings import accept_busy, lock_path
 from aoe.target import Target
 from aoe.tuning.policies import final_policy
+from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoebank import plural
 
 MOST_TRIED = 12
@@ -70,6 +74,8 @@ def advise_file(
     settings: ProfileSettings,
     *,
     most: int = MOST_TRIED,
+    actions: Collection[str] = (),
+    precision: PrecisionSettings = KEEP_FLOAT32,
     tell: Callable[[str], None] = lambda text: None,
 ) -> ModelAdvice:
     """Return what loses time in a model, and which actions were shown to help on this machine.
@@ -77,15 +83,17 @@ def advise_file(
     Args:
         settings: Of the profile; fusions are asked for in any case.
         most: Actions that are tried at most, those about most lost time first.
+        actions: Names of those that are tried; none for all.
+        precision: What the user allows: a lower one is tried by operator tuning.
         tell: Is told what makes figures doubtful, and what is tried.
 
     Raises:
         AoeError: the model cannot be read, or not be run.
     """
     with ScratchFolder("advise") as scratch:
-        opened, trials = scratch / "model", scratch / "trials"
-        opened.mkdir()
-        trials.mkdir()
+        opened, trials, tuned = (scratch / name for name in ("model", "trials", "tuned"))
+        for folder in (opened, trials, tuned):
+            folder.mkdir()
         subject = open_model(settings, opened)
         profile = profile_subject(subject, settings, opened, tell)
         target = subject.device.describe(profile.threads)
@@ -95,8 +103,15 @@ def advise_file(
             block=subject.device.channel_block(),
             without_kernel=find_without_kernel(subject.graph, subject.inlined),
             channels=find_channels(subject.imported),
+            recomputed=_recomputed(subject),
         )
-        tried, left = _try_all(subject, settings, profile, target, trials, most, tell)
+        precision.check(target)
+        wanted = _Wanted(most=most, names=frozenset(actions))
+        tried, left = _try_all(subject, settings, profile, target, trials, wanted, tell)
+        if wanted.has(PRECISION_ACTION) and precision.mode.lowered:
+            tell(f"trying --precision_mode={precision.mode.value}")
+            found = try_precision(settings, precision, tuned, room_us=profile.lost_us)
+            tried = (*tried, found)
     return ModelAdvice(
         profile=profile,
         low=low,
@@ -106,28 +121,46 @@ def advise_file(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """Which actions are tried: how many, and of which names."""
+
+    most: int
+    names: frozenset[str]
+
+    def has(self, action: str) -> bool:
+        return self.most > 0 and (not self.names or action in self.names)
+
+
+def _recomputed(subject: ProfileSubject) -> frozenset[str]:
+    """Return the running nodes that compute the same from constants in every run."""
+    indices = set(find_recomputed(subject.graph))
+    parts = subject.inlined.parts.items()
+    return frozenset(name for name, own in parts if own and indices.issuperset(own))
+
+
 def _try_all(
     subject: ProfileSubject,
     settings: ProfileSettings,
     profile: ProfiledModel,
     target: Target,
     directory: Path,
-    most: int,
+    wanted: _Wanted,
     tell: Callable[[str], None],
 ) -> tuple[tuple[TriedAction, ...], tuple[str, ...]]:
     model = prepared(subject.imported)
     tensors = infer_tensors(model, subject.device.open_session)
     graph = ModelGraph(model, tensors, block=subject.device.channel_block())
-    ranked = rank_proposals(
-        [found for action in ACTIONS for found in action.propose(graph, target)], profile
-    )
+    proposals = [found for action in ACTIONS for found in action.propose(graph, target)]
+    ranked = rank_proposals([one for one in proposals if wanted.has(one.action)], profile)
+    most = wanted.most
     inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
     is_busy_accepted = accept_busy(settings.env)
     policy = final_policy(target.core_num, accept_busy=is_busy_accepted)
     turns = Turns(lock_path(settings.env), subject.device.cores(), tell)
     tried: list[TriedAction] = []
     best = profile.best_threads
-    if most and best is not None and best < profile.threads:
+    if wanted.has(THREADS_ACTION) and best is not None and best < profile.threads:
         tell(f"trying {plural(best, 'thread')}")
         with turns.measuring():
             tried.append(

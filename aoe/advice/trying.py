@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from statistics import median
 
 import onnx
 
 from aoe.advice.actions.protocol import Proposal
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
-from aoe.execute.quiet import QuietPairs
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
 from aoe.graph.weights import WeightStore
 from aoe.measurement import (
-    QUIET_SHARE,
     Measurement,
     MeasurePolicy,
     SpeedupEstimate,
@@ -27,15 +22,11 @@ from aoe.measurement import (
     estimate_speedup,
 )
 from aoe.ort.inputs import ModelInputs
-from aoebank import plural
 
 _TIMEOUT_S = 600.0
 _PROCESSES = 2
 """Where the weights of a session come to lie decides a few percent of its speed, and stays the same
 in its process: a gain has to show in each of so many."""
-THREADS_ACTION = "fewer-threads"
-_THREAD_PAIRS = 6
-_THREAD_RUNS = 5
 
 
 class TrialVerdict(StrEnum):
@@ -108,11 +99,15 @@ class ActionTrials:
     def try_proposal(self, proposal: Proposal, room_us: float) -> TriedAction:
         """Return what an action brings; a failure of any kind is an answer, too."""
         edited = self._written(proposal.edited, "edited.onnx")
+        baseline, inputs = self._baseline, self._inputs
+        if proposal.baseline is not None:
+            baseline = self._written(proposal.baseline, "baseline.onnx")
+            inputs = replace(inputs, sets=())  # given ones are of other shapes
         found: list[Measurement] = []
         try:
             while len(found) < _PROCESSES and all(map(_shows_gain, found)):
                 self._runner.restart()
-                comparison = self._compared(edited)
+                comparison = self._compared(baseline, edited, inputs)
                 measurement = comparison.measurement
                 if not measurement.is_correct and not proposal.needs_retraining:
                     return _tried(proposal, room_us, [], comparison.deviation.detail)
@@ -121,14 +116,16 @@ class ActionTrials:
             return _tried(proposal, room_us, [], str(error).splitlines()[0])
         return _tried(proposal, room_us, found, "")
 
-    def _compared(self, edited: ModelPart) -> ModelComparison:
+    def _compared(
+        self, baseline: ModelPart, edited: ModelPart, inputs: ModelInputs
+    ) -> ModelComparison:
         found: ModelComparison = self._runner.call(
             "compare_models",
             timeout_s=_TIMEOUT_S,
-            baseline=self._baseline,
+            baseline=baseline,
             tuned=edited,
             policy=self._policy,
-            inputs=self._inputs,
+            inputs=inputs,
         )
         return found
 
@@ -138,71 +135,8 @@ class ActionTrials:
         return ModelPart(model=file)
 
 
-def try_threads(
-    open_run: Callable[[int], Callable[[], object]],
-    pairs: QuietPairs,
-    policy: MeasurePolicy,
-    *,
-    fewer: int,
-    room_us: float,
-    clock: Callable[[], float] = time.perf_counter,
-) -> TriedAction:
-    """Return what fewer threads bring: sessions one after the other, each with threads of its own.
-
-    Two pools of threads in one process would wait for each other, so each sample opens its session
-    and closes it again.
-
-    Args:
-        open_run: Returns a function that runs the model once with so many threads.
-        pairs: Takes samples, and sees how the machine served them.
-        policy: How many, and the threads of the model now.
-        fewer: To be tried.
-        room_us: What the model loses.
-        clock: Seconds.
-    """
-
-    threads = policy.threads
-
-    def sampler(count: int) -> Callable[[], float]:
-        def sample() -> float:
-            run = open_run(count)
-            run()
-            times = []
-            for _ in range(_THREAD_RUNS):
-                began_s = clock()
-                run()
-                times.append((clock() - began_s) * 1e6)
-            return median(times)
-
-        return sample
-
-    samples, load = pairs.take(sampler(threads), sampler(fewer), policy)
-    estimate = estimate_speedup(samples)
-    return TriedAction(
-        action=THREADS_ACTION,
-        what=f"{plural(fewer, 'thread')} instead of {threads}: --aicore_num={fewer}",
-        op_names=(),
-        needs_retraining=False,
-        room_us=room_us,
-        estimate=estimate,
-        reason="",
-        verdict=_verdict(estimate, is_quiet=load is None or load.is_quiet),
-    )
-
-
 def _shows_gain(measurement: Measurement) -> bool:
     return measurement.is_quiet and accepts(estimate_speedup(measurement), 1.0)
-
-
-def thread_policy(threads: int, *, accept_busy: bool) -> MeasurePolicy:
-    """Return the policy of `try_threads`: each sample opens a session."""
-    return MeasurePolicy(
-        pairs_min=_THREAD_PAIRS,
-        pairs_max=2 * _THREAD_PAIRS,
-        warmup=0,
-        threads=threads,
-        least_quiet=0.0 if accept_busy else QUIET_SHARE,
-    )
 
 
 def _tried(
@@ -220,11 +154,12 @@ def _tried(
         reason=reason,
         verdict=TrialVerdict.FAILED
         if estimate is None
-        else _verdict(estimate, is_quiet=all(one.is_quiet for one in found)),
+        else verdict_of(estimate, is_quiet=all(one.is_quiet for one in found)),
     )
 
 
-def _verdict(estimate: SpeedupEstimate, *, is_quiet: bool) -> TrialVerdict:
+def verdict_of(estimate: SpeedupEstimate, *, is_quiet: bool) -> TrialVerdict:
+    """Return what an estimate means; on a busy machine nothing."""
     if not is_quiet:
         return TrialVerdict.BUSY
     return TrialVerdict.GAIN if accepts(estimate, 1.0) else TrialVerdict.NO_GAIN

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from aoe.cli.options import (
     JsonFlag,
     OneShapeOption,
     OperatorsOption,
+    PrecisionModeOption,
     SeedOption,
     WeightOption,
     finish,
@@ -47,6 +48,10 @@ def command(
             "--most", min=0, metavar="N", help="Edits tried, those about most lost time first."
         ),
     ] = 12,
+    actions: Annotated[
+        list[str] | None,
+        typer.Option("--action", metavar="NAME", help="Try this action only; may be repeated."),
+    ] = None,
     tune_ops_file: Annotated[
         Path | None,
         typer.Option(
@@ -66,6 +71,7 @@ def command(
     inputs: InputFiles = None,
     input_sets: InputSets = None,
     aicore_num: CoresOption = None,
+    precision_mode: PrecisionModeOption = None,
     runs: Annotated[
         int, typer.Option("--runs", min=1, metavar="N", help="Profiled runs per thread count.")
     ] = 10,
@@ -78,7 +84,13 @@ def command(
 ) -> None:
     """Say what loses time in a model, why, and which actions help: each is tried first."""
     from aoe.profiling.run import ProfileSettings
+    from aoe.tuning.precision.settings import parse_precision
 
+    how: dict[str, Any] = {
+        "most": most,
+        "actions": _known(actions or ()),
+        "precision": parse_precision(precision_mode),
+    }
     settings = ProfileSettings(
         model=model,
         framework=framework,
@@ -96,13 +108,28 @@ def command(
     written = _Written(tune_ops=tune_ops_file, html=html, is_dry_run=dry_run)
     found = _models_in(settings, written) if model.is_dir() else ()
     if found and found[0].path != model:
-        code = finish(_on_folder(settings, found, most, written), as_json=as_json)
+        code = finish(_on_folder(settings, found, how, written), as_json=as_json)
         if code:
             raise typer.Exit(code)
         return
     if found:
         settings = replace(settings, framework=found[0].framework)
-    finish(_on_model(settings, most, written), as_json=as_json)
+    finish(_on_model(settings, how, written), as_json=as_json)
+
+
+def _known(actions: Sequence[str]) -> Sequence[str]:
+    """Return names of actions as they were given.
+
+    Raises:
+        OptionError: there is no action of that name.
+    """
+    from aoe.advice.names import ACTION_NAMES
+
+    for name in actions:
+        if name not in ACTION_NAMES:
+            expected = ", ".join(sorted(ACTION_NAMES))
+            raise OptionError("--action", "no such action", got=name, expected=expected)
+    return actions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +166,13 @@ def _models_in(settings: ProfileSettings, written: _Written) -> tuple[FoundModel
     return models
 
 
-def _on_model(settings: ProfileSettings, most: int, written: _Written) -> Report:
+def _on_model(settings: ProfileSettings, how: Mapping[str, Any], written: _Written) -> Report:
     from aoe.advice.run import advise_file
     from aoe.report.advice.page import render_advice
     from aoe.report.advice.text import AdviceReport
     from aoe.results.files import write_json, write_text
 
-    advice = advise_file(settings, most=most, tell=say)
+    advice = advise_file(settings, tell=say, **how)
     if written.tune_ops is not None and not written.is_dry_run:
         write_json(written.tune_ops, {"tune_ops_name": list(advice.worth_tuning)})
     if written.html is not None and not written.is_dry_run:
@@ -154,14 +181,17 @@ def _on_model(settings: ProfileSettings, most: int, written: _Written) -> Report
 
 
 def _on_folder(
-    settings: ProfileSettings, models: Sequence[FoundModel], most: int, written: _Written
+    settings: ProfileSettings,
+    models: Sequence[FoundModel],
+    how: Mapping[str, Any],
+    written: _Written,
 ) -> Report:
     from aoe.advice.folder import FolderAdvice, advise_folder
     from aoe.report.advice.folder import FolderAdviceReport
     from aoe.report.advice.page import render_folder_advice
     from aoe.results.files import write_text
 
-    advised = tuple(advise_folder(settings, models, most=most, tell=say))
+    advised = tuple(advise_folder(settings, models, tell=say, **how))
     advice = FolderAdvice(folder=settings.model, models=advised)
     if written.html is not None and not written.is_dry_run:
         write_text(written.html, render_folder_advice(advice))

@@ -1,4 +1,4 @@
-"""A batch computed in parts, one after the other, so that what is between fits the cache."""
+"""Batches that fit: computed in parts so that what is between fits the cache, or larger ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from aoe.advice.actions.protocol import AdviceAction, Proposal, copied
 from aoe.graph.model_graph import ModelGraph, subgraphs
 from aoe.target import Target
 
-_NAME = "batch-split"
+_NAME, _LARGER = "batch-split", "larger-batch"
+_FACTOR = 4
+"""How many calls the larger batch takes the place of."""
 
 
 def largest_result_bytes(graph: ModelGraph) -> int:
@@ -29,36 +31,72 @@ def propose_batch_split(graph: ModelGraph, target: Target) -> Iterator[Proposal]
 
     Whether rows of a batch depend on each other is for the comparison of results to find.
     """
-    values = [value for value in graph.proto.graph.input if value.name not in graph.initializers]
-    batch = _batch([*values, *graph.proto.graph.output])
+    values = _inputs(graph.proto.graph)
+    batch = _batch(graph.proto.graph)
     cache = target.l2_bytes * target.core_num
     size = largest_result_bytes(graph)
-    if batch is None or size <= cache or any(True for n in graph.nodes for _ in subgraphs(n)):
+    if batch is None or batch < 2 or size <= cache or _has_subgraphs(graph):
         return
     fitting = [n for n in range(2, batch + 1) if batch % n == 0 and size / n <= cache]
     parts = fitting[0] if fitting else batch
     names = [value.name for value in values]
     yield Proposal(
         action=_NAME,
-        what=f"the batch of {batch} is computed in {parts} parts, one after the other",
+        what=f"the batch of {batch} is computed in {parts} parts, one after the other, "
+        f"as calls with {batch // parts} are",
         op_names=tuple(node.name for node in graph.nodes),
-        edited=_split(graph, names, batch, parts),
+        edited=_split(graph.proto, names, batch, parts),
         needs_retraining=False,
     )
 
 
-def _batch(values: Sequence[onnx.ValueInfoProto]) -> int | None:
-    """Return the first extent of all of them, None if there is no one such."""
+def propose_larger_batch(graph: ModelGraph, target: Target) -> Iterator[Proposal]:
+    """Yield the model with a larger batch, to be compared with as many calls of the batch it has.
+
+    Where the graph says its batch in constants, the comparison of results finds that out.
+    """
+    batch = _batch(graph.proto.graph)
+    if batch is None or _has_subgraphs(graph):
+        return
+    wide = copied(graph.proto)
+    for value in _inputs(wide.graph):
+        value.type.tensor_type.shape.dim[0].dim_value = batch * _FACTOR
+    names = [value.name for value in _inputs(wide.graph)]
+    yield Proposal(
+        action=_LARGER,
+        what=f"batches of {batch * _FACTOR} instead of {batch}, where calls can be put together; "
+        "time of a sample",
+        op_names=tuple(node.name for node in graph.nodes),
+        edited=wide,
+        needs_retraining=False,
+        baseline=_split(wide, names, batch * _FACTOR, _FACTOR),
+    )
+
+
+def _has_subgraphs(graph: ModelGraph) -> bool:
+    return any(True for node in graph.nodes for _ in subgraphs(node))
+
+
+def _inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    constants = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in constants]
+
+
+def _batch(graph: onnx.GraphProto) -> int | None:
+    """Return the first extent of all inputs and results, None if there is no one such."""
     firsts = set()
-    for value in values:
+    for value in [*_inputs(graph), *graph.output]:
         shape = value.type.tensor_type.shape.dim
         firsts.add(int(shape[0].dim_value) if len(shape) else 0)
     (first, *others) = firsts or {0}
-    return first if not others and first > 1 else None
+    return first if not others and first > 0 else None
 
 
-def _split(graph: ModelGraph, inputs: Sequence[str], batch: int, parts: int) -> onnx.ModelProto:
-    model = copied(graph.proto)
+def _split(
+    proto: onnx.ModelProto, inputs: Sequence[str], batch: int, parts: int
+) -> onnx.ModelProto:
+    model = copied(proto)
+    nodes = proto.graph.node
     del model.graph.node[:]
     rows = batch // parts
     cuts = []
@@ -69,20 +107,20 @@ def _split(graph: ModelGraph, inputs: Sequence[str], batch: int, parts: int) -> 
         cuts.append(ends)
     axis = f"{_NAME}/axis"
     model.graph.initializer.append(numpy_helper.from_array(np.array([0]), axis))
-    made = {name for node in graph.nodes for name in node.output if name} | set(inputs)
+    made = {name for node in nodes for name in node.output if name} | set(inputs)
     for part, ends in enumerate(cuts):
         own = {name: f"{name}/{_NAME}/{part}" for name in made}
         for name in inputs:
             model.graph.node.append(
                 helper.make_node("Slice", [name, *ends, axis], [own[name]], name=own[name])
             )
-        for node in graph.nodes:
+        for node in nodes:
             copy = onnx.NodeProto.FromString(node.SerializeToString())
             copy.name = f"{node.name}/{_NAME}/{part}"
             copy.input[:] = [own.get(name, name) for name in node.input]
             copy.output[:] = [own.get(name, name) for name in node.output]
             model.graph.node.append(copy)
-    for value in graph.proto.graph.output:
+    for value in proto.graph.output:
         pieces = [f"{value.name}/{_NAME}/{part}" for part in range(parts)]
         model.graph.node.append(
             helper.make_node(
@@ -93,3 +131,4 @@ def _split(graph: ModelGraph, inputs: Sequence[str], batch: int, parts: int) -> 
 
 
 BATCH_SPLIT = AdviceAction(name=_NAME, propose=propose_batch_split)
+LARGER_BATCH = AdviceAction(name=_LARGER, propose=propose_larger_batch)

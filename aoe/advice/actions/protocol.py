@@ -21,6 +21,7 @@ class Proposal:
         op_names: Nodes it is about.
         edited: The copy.
         needs_retraining: True if it computes something else.
+        baseline: What the copy is compared with; None for the model itself.
     """
 
     action: str
@@ -28,6 +29,7 @@ class Proposal:
     op_names: tuple[str, ...]
     edited: onnx.ModelProto
     needs_retraining: bool
+    baseline: onnx.ModelProto | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

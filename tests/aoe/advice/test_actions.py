@@ -17,6 +17,7 @@ from aoe.graph.rewrites.preparation import prepared
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
 from aoe.testing.fakes import make_target
+from aoe.testing.planted_models import PLANTED
 from aoe.testing.small_models import SmallModel
 
 Array = np.ndarray[Any, Any]
@@ -161,7 +162,80 @@ def test_without_a_common_batch_nothing_is_split() -> None:
     assert "batch-split" not in _proposals(small.model(x), l2_bytes=16, core_num=1)
 
 
-def test_sound_model_has_no_proposal() -> None:
+def test_larger_batch_is_compared_with_as_many_calls() -> None:
+    small = SmallModel()
+    model = small.model(small.op("Relu", small.conv(small.input(2, 16, 8, 8), 16, 16, 3)))
+    proposal = _proposals(model)["larger-batch"]
+    assert proposal.baseline is not None
+    assert "batches of 8 instead of 2" in proposal.what
+    assert _types(proposal.edited) == ["Conv", "Relu"]
+    assert _types(proposal.baseline).count("Conv") == 4
+    (edited,), (calls,) = _results(proposal.edited), _results(proposal.baseline)
+    assert edited.shape == (8, 16, 8, 8)
+    np.testing.assert_allclose(edited, calls, atol=1e-6)
+
+
+# ---- constants ----
+
+
+def test_what_never_changes_is_computed_once() -> None:
+    model = PLANTED["constant"].build()
+    proposal = _proposals(model)["constants-once"]
+    assert not proposal.needs_retraining
+    assert _types(proposal.edited) == ["Add", "Relu"]
+    np.testing.assert_array_equal(_results(proposal.edited)[0], _results(model)[0])
+
+
+def test_constant_that_is_a_result_and_what_is_drawn_stay() -> None:
+    small = SmallModel()
+    twice = small.op("Mul", small.constant(2.0), small.constant(3.0))
+    drawn = small.op("RandomNormal", shape=[4])
+    result = small.op("Add", small.input(4), drawn)
+    assert "constants-once" not in _proposals(small.model(result, twice))
+
+
+# ---- normalisations, opsets ----
+
+
+def test_layer_norms_lose_their_mean() -> None:
+    small = SmallModel()
+    x = small.input(4, 64)
+    model = small.model(small.op("LayerNormalization", x, small.positive(64), axis=-1))
+    proposal = _proposals(model)["normalization-rms"]
+    assert proposal.needs_retraining
+    assert _types(proposal.edited) == ["SimplifiedLayerNormalization"]
+    (value,) = (
+        ModelInputs(seed=3)
+        .first(ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]))
+        .values()
+    )
+    scale = onnx.numpy_helper.to_array(model.graph.initializer[0])
+    expected = value / np.sqrt(np.mean(value**2, axis=-1, keepdims=True) + 1e-5) * scale
+    np.testing.assert_allclose(_results(proposal.edited)[0], expected, rtol=1e-4)
+
+
+def test_channels_are_normalised_by_constants() -> None:
+    small = SmallModel()
+    scale, bias = small.positive(16), small.weight(16)
+    x = small.conv(small.input(1, 16, 8, 8), 16, 16)
+    model = small.model(small.op("InstanceNormalization", x, scale, bias))
+    proposal = _proposals(model)["normalization-batch"]
+    assert proposal.needs_retraining
+    assert proposal.op_names == ("InstanceNormalization_1",)
+    assert _types(proposal.edited) == ["Conv", "BatchNormalization"]
+    assert _results(proposal.edited)[0].shape == (1, 16, 8, 8)
+
+
+def test_newer_opset_has_one_operator_for_what_is_spelled_out() -> None:
+    model = PLANTED["old-opset"].build()
+    proposal = _proposals(model)["newer-opset"]
+    assert "opset 17" in proposal.what
+    assert "LayerNormalization" in _types(proposal.edited)
+    assert set(proposal.op_names) <= {node.name for node in model.graph.node}
+    np.testing.assert_allclose(_results(proposal.edited)[0], _results(model)[0], atol=1e-4)
+
+
+def test_sound_model_has_no_proposal_but_a_larger_batch() -> None:
     small = SmallModel()
     x = small.op("Relu", small.conv(small.input(1, 16, 8, 8), 16, 32, 3))
-    assert _proposals(small.model(small.conv(x, 32, 16, 3))) == {}
+    assert set(_proposals(small.model(small.conv(x, 32, 16, 3)))) == {"larger-batch"}

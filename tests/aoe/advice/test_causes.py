@@ -141,3 +141,16 @@ def test_operators_no_family_computes_are_found_in_a_graph() -> None:
     found = find_without_kernel(ModelGraph(inlined.proto, tensors, block=16), inlined)
     assert list(found) == ["NonZero_1"]
     assert found["NonZero_1"]
+
+
+def test_what_reads_constants_alone_is_told_first() -> None:
+    first, second = find_low_performers(
+        make_profile(make_operator_profile("loop"), make_operator_profile("relu")),
+        make_target(),
+        block=16,
+        without_kernel={"loop": "no family"},
+        channels={},
+        recomputed=frozenset({"loop"}),
+    )
+    assert _causes(first) == [Cause.CONSTANT, Cause.NO_KERNEL]
+    assert _causes(second) == []

@@ -119,7 +119,7 @@ def test_copy_is_really_compared_in_another_process(tmp_path: Path) -> None:
     settings = ProfileSettings(
         model=file, runs=1, threads=1, sweeps=False, counts=False, env=os.environ
     )
-    (tried,) = advise_file(settings).tried
+    (tried,) = advise_file(settings, actions=["power-as-product"]).tried
     assert tried.action == "power-as-product"
     assert tried.verdict is not TrialVerdict.FAILED, tried.reason
     assert tried.estimate is not None

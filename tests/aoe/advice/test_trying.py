@@ -6,23 +6,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+import onnx
 import pytest
 
+from aoe.advice.actions.batches import LARGER_BATCH
 from aoe.advice.actions.protocol import Proposal
+from aoe.advice.threads import thread_policy, try_threads
 from aoe.advice.trying import (
     ActionTrials,
     TrialVerdict,
     TriedAction,
-    thread_policy,
-    try_threads,
 )
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.execute.quiet import QuietPairs
 from aoe.execute.runner import Runner
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrites.preparation import prepared
 from aoe.measurement import CpuUse, MeasurePolicy, Outcome
-from aoe.ort.inputs import ModelInputs
-from aoe.testing.fakes import ScriptedRunner
+from aoe.ort.inputs import ModelInputs, parse_inputs
+from aoe.testing.fakes import ScriptedRunner, make_target
 from aoe.testing.small_models import SmallModel
 
 Script = Callable[[ModelPart, ModelPart], float | Outcome | RunError]
@@ -51,6 +54,31 @@ def test_gain_is_claimed_when_two_processes_show_it(tmp_path: Path) -> None:
     assert tried.estimate is not None
     assert tried.estimate.low == pytest.approx(1.5, rel=0.05)
     assert processes == 2
+
+
+def test_baseline_of_its_own_is_what_a_copy_is_compared_with(tmp_path: Path) -> None:
+    def batches(part: ModelPart) -> int:
+        value = onnx.load(str(part.model)).graph.input[0]
+        return int(value.type.tensor_type.shape.dim[0].dim_value)
+
+    small = SmallModel()
+    model = small.model(small.op("Relu", small.input(4, 4)))
+    (proposal,) = LARGER_BATCH.propose(ModelGraph(prepared(model), {}, block=16), make_target())
+    compared: list[tuple[int, int]] = []
+
+    def script(baseline: ModelPart, tuned: ModelPart) -> float:
+        compared.append((batches(baseline), batches(tuned)))
+        return 0.9
+
+    runner = ScriptedRunner(model=script, drift=0.0)
+    policy = MeasurePolicy(pairs_min=12, pairs_max=24, threads=2)
+    given = parse_inputs(["x0:x.npy"])
+    trials = ActionTrials(model, cast(Runner, runner), policy, ModelInputs(sets=given), tmp_path)
+    trials.try_proposal(proposal, 5.0)
+    trials.close()
+    assert compared == [(16, 16)]
+    (asked,) = runner.asked("compare_models")
+    assert asked.arguments["inputs"].sets == ()
 
 
 def test_gain_one_process_shows_alone_is_not_claimed(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from aoe.cli.errors import run_app
 from aoe.errors import RunError
 from aoe.measurement import SpeedupEstimate
 from aoe.profiling.run import ProfileSettings
+from aoe.tuning.precision.settings import PrecisionMode
 
 
 def _tried(action: str, median: float | None, verdict: TrialVerdict, **members: Any) -> TriedAction:
@@ -64,12 +65,21 @@ _ADVICE = ModelAdvice(
 )
 
 
+@pytest.fixture
+def how() -> dict[str, Any]:
+    """Return what was asked for besides."""
+    return {}
+
+
 @pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ProfileSettings, int]]:
+def asked(
+    monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> list[tuple[ProfileSettings, int]]:
     """Script the advice; return what was asked for."""
     found: list[tuple[ProfileSettings, int]] = []
 
-    def advise_file(settings: ProfileSettings, *, most: int, tell: Any) -> ModelAdvice:
+    def advise_file(settings: ProfileSettings, *, most: int, **others: Any) -> ModelAdvice:
+        how.update(others)
         found.append((settings, most))
         if "broken" in settings.model.name:
             raise RunError(settings.model.name, "does not run")
@@ -128,6 +138,22 @@ def test_page_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     assert not file.exists()
     assert _run("net.onnx", "--html", file) == 0
     assert file.read_text().startswith("<!doctype html>")
+
+
+def test_actions_are_chosen_by_their_names(
+    asked: list[tuple[ProfileSettings, int]], how: dict[str, Any], capsys: Any
+) -> None:
+    assert _run("net.onnx", "--action", "batch-split", "--action", "power-as-product") == 0
+    assert how["actions"] == ["batch-split", "power-as-product"]
+    assert _run("net.onnx", "--action", "faster") == 2
+    assert "no such action (got faster, expected activation-hard-swish" in capsys.readouterr().err
+
+
+def test_lower_precision_is_tried_where_it_is_allowed(how: dict[str, Any]) -> None:
+    assert _run("net.onnx") == 0
+    assert how["precision"].mode.lowered == ()
+    assert _run("net.onnx", "--precision_mode", "allow_mix_precision_bf16") == 0
+    assert how["precision"].mode is PrecisionMode.MIXED_BFLOAT16
 
 
 # ---- directories ----

@@ -14,14 +14,16 @@ from aoe.graph.rewrites.reading import STANDARD, attribute, is_op, nodes_of, val
 _IDENTITY = "nothing-done"
 _TWICE = "duplicates-merged"
 _IDLE = ("Identity", "Dropout", "Cast", "Reshape", "Transpose", "Expand", "Squeeze", "Unsqueeze")
-_RANDOM = (
+RANDOM = (
     "RandomNormal",
     "RandomUniform",
     "Multinomial",
     "Bernoulli",
     "Dropout",
     "RandomNormalLike",
+    "RandomUniformLike",
 )
+"""Operators that give something else each time."""
 
 
 def find_idle(graph: ModelGraph) -> Iterator[Finding]:
@@ -55,7 +57,7 @@ def find_duplicates(graph: ModelGraph) -> Iterator[Finding]:
     """Yield operators that compute what an earlier one has computed."""
     first: dict[tuple[object, ...], onnx.NodeProto] = {}
     for index, node in enumerate(graph.nodes):
-        if node.domain not in STANDARD or node.op_type in _RANDOM or any(subgraphs(node)):
+        if node.domain not in STANDARD or node.op_type in RANDOM or any(subgraphs(node)):
             continue
         attributes = [item.SerializeToString() for item in node.attribute]
         key = (node.op_type, tuple(sorted(attributes)), tuple(node.input), len(node.output))

@@ -1,0 +1,104 @@
+"""Lower precision where the user allows it: operator tuning in a scratch folder, judged as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from aoe.advice.trying import TrialVerdict, TriedAction, verdict_of
+from aoe.errors import ERRORS_OF_A_MODEL
+from aoe.profiling.run import ProfileSettings
+from aoe.profiling.subject import OM_SUFFIX
+from aoe.settings import accept_busy, with_bank
+from aoe.tuning.mode import TuneSettings
+from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.precision.settings import PrecisionSettings
+from aoe.tuning.progress import SilentProgress
+from aoe.tuning.run import TuneResult, tune_with
+from aoebank import plural
+
+PRECISION_ACTION = "lower-precision"
+PRECISION_LIMIT_S = 120.0
+"""For tuning; a whole run of `aoe` may find more."""
+
+
+def try_precision(
+    settings: ProfileSettings,
+    precision: PrecisionSettings,
+    scratch: Path,
+    *,
+    room_us: float,
+    limit_s: float = PRECISION_LIMIT_S,
+    tune: Callable[..., TuneResult] = tune_with,
+) -> TriedAction:
+    """Return what operator tuning in a lower precision brings in a short time.
+
+    The model that is compared has kernels in float32 as well, and keeps its accuracy as a tuned one
+    does. The bank and the cache of the user are neither read nor written.
+
+    Args:
+        settings: Of the profile.
+        precision: What the user allows.
+        scratch: Existing folder.
+        room_us: What the model loses.
+        limit_s: Seconds for tuning.
+        tune: Does it.
+    """
+    env = {name: value for name, value in settings.env.items() if name != "ASCEND_WORK_PATH"}
+    is_tuned = settings.model.suffix == OM_SUFFIX
+    asked = TuneSettings(
+        model=settings.model,
+        framework=None if is_tuned else settings.framework,
+        weight=settings.weight,
+        input_shape=settings.input_shape,
+        operators=settings.operators,
+        inputs=settings.inputs,
+        output=scratch,
+        core_num=settings.threads,
+        accept_busy=accept_busy(settings.env),
+        seed=settings.seed,
+        tuning_time_limit_s=limit_s,
+        precision=precision,
+    )
+    try:
+        done = tune(
+            asked,
+            env=with_bank(env, scratch / "bank"),
+            cwd=scratch,
+            progress=SilentProgress(),
+            now=datetime.now(UTC),
+        )
+    except ERRORS_OF_A_MODEL as error:
+        return _tried(precision, room_us, None, str(error).splitlines()[0])
+    return _tried(precision, room_us, done.get(OpatResult), "")
+
+
+def _tried(
+    precision: PrecisionSettings, room_us: float, result: OpatResult | None, reason: str
+) -> TriedAction:
+    what = f"operator tuning with --precision_mode={precision.mode.value}"
+    names: tuple[str, ...] = ()
+    verdict, estimate = TrialVerdict.FAILED, None
+    if result is not None:
+        kept = result.judgement.kept
+        lowered = [kernel for kernel in kept if kernel.source.workload.precision.is_lower]
+        names = tuple(name for kernel in lowered for name in kernel.op_names)
+        what += f": {plural(len(names), 'operator')} in {result.precision.value}"
+        if lowered:
+            estimate = result.judgement.estimate
+            measurement = result.judgement.comparison.measurement
+            verdict = verdict_of(estimate, is_quiet=measurement.is_quiet)
+        else:
+            reason = "no kernel of lower precision was kept"
+            verdict = TrialVerdict.NO_GAIN
+    return TriedAction(
+        action=PRECISION_ACTION,
+        what=what,
+        op_names=names,
+        needs_retraining=False,
+        room_us=room_us,
+        estimate=estimate,
+        reason=reason,
+        verdict=verdict,
+    )
