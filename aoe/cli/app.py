@@ -21,6 +21,7 @@ from aoe.cli.gdat_command import (
 from aoe.cli.help import EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.options import (
     AccuracyOption,
+    AllowCompressionOption,
     AnonymousFlag,
     BaseResultOption,
     BatchSizesOption,
@@ -201,6 +202,7 @@ def tune(
         ),
     ] = None,
     loss_name: LossNameOption = None,
+    allow_compression: AllowCompressionOption = None,
     world: WorldOption = None,
     script_argument: Annotated[
         list[str] | None, typer.Option("--script_argument", hidden=True)
@@ -263,6 +265,7 @@ def tune(
                 framework=framework,
                 weight=weight,
                 seed=seed,
+                allow_compression=allow_compression,
                 output=output,
                 as_json=as_json,
                 shown=shown,
@@ -273,12 +276,13 @@ def tune(
             script_argument or (),
             configuration=found,
             model=model,
+            allow_compression=allow_compression,
             output=output,
             as_json=as_json,
             shown=shown,
         )
         return
-    refuse_gradients(loss_name, world)
+    refuse_gradients(loss_name, world, allow_compression)
     if chosen is None:
         raise OptionError(
             "aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help"

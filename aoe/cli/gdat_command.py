@@ -16,6 +16,7 @@ import typer
 from aoe.cli.options import finish
 from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.errors import EngineNotInstalledError, OptionError
+from aoe.gradients.compression import Compression, parse_compression
 from aoe.settings import environment
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.progress import Progress
@@ -75,6 +76,7 @@ def run_script(
     *,
     configuration: RunConfiguration,
     model: Path | None,
+    allow_compression: str | None,
     output: Path | None,
     as_json: bool,
     shown: bool,
@@ -87,11 +89,13 @@ def run_script(
         typer.Exit: with the script's own exit code, if it is not 0.
     """
     script = _checked(script, configuration.job_types, model)
+    compression = parse_compression(allow_compression)
     from aoe.torch.ddp.script_run import TrainingScript
 
     _tune_program(
         TrainingScript(path=script, arguments=tuple(arguments)),
         configuration,
+        compression=compression,
         output=output,
         progress=_progress(as_json=as_json, shown=shown),
         as_json=as_json,
@@ -108,6 +112,7 @@ def run_model(
     framework: int,
     weight: Path | None,
     seed: int,
+    allow_compression: str | None,
     output: Path | None,
     as_json: bool,
     shown: bool,
@@ -123,6 +128,7 @@ def run_model(
     if len(shapes) > 1:
         raise OptionError("--input_shape", "a model is trained for one shape", got=len(shapes))
     _check_torch()
+    compression = parse_compression(allow_compression)
     env = environment()
     if "RANK" not in env:
         raise typer.Exit(_run_group(world or _WORLD, env))
@@ -143,7 +149,14 @@ def run_model(
         tell=progress.step,
         env=env,
     )
-    _tune_program(program, configuration, output=output, progress=progress, as_json=as_json)
+    _tune_program(
+        program,
+        configuration,
+        compression=compression,
+        output=output,
+        progress=progress,
+        as_json=as_json,
+    )
 
 
 def _run_group(world: int, env: Mapping[str, str]) -> int:
@@ -166,6 +179,7 @@ def _tune_program(
     program: TrainingProgram,
     configuration: RunConfiguration,
     *,
+    compression: Compression | None,
     output: Path | None,
     progress: Progress,
     as_json: bool,
@@ -176,7 +190,8 @@ def _tune_program(
     from aoe.tuning.gdat.result import TunedGradients
     from aoe.tuning.run import tune_with
 
-    settings = configured(TuneSettings(model=program, output=output), configuration)
+    asked = TuneSettings(model=program, output=output, allow_compression=compression)
+    settings = configured(asked, configuration)
     with _printing_to_stderr() if as_json else nullcontext():
         found = tune_with(
             settings,

@@ -44,6 +44,7 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--script",
         "--loss_name",
         "--world",
+        "--allow_compression",
     ),
     "Search": (
         "--tuning_time_limit",

@@ -132,6 +132,14 @@ LossNameOption = Annotated[
         help="Output of the model that is its loss, for gradient tuning of a model file.",
     ),
 ]
+AllowCompressionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--allow_compression",
+        metavar="bf16|fp16",
+        help="Gradient tuning may sum gradients in 16 bits: results differ in rounding.",
+    ),
+]
 WorldOption = Annotated[
     int | None,
     typer.Option(
@@ -325,15 +333,19 @@ def given_precision(
     return parse_precision(mode, lists, strict=strict, accuracy=accuracy, calibration=sets)
 
 
-def refuse_gradients(loss_name: str | None, world: int | None) -> None:
+def refuse_gradients(
+    loss_name: str | None, world: int | None, allow_compression: str | None
+) -> None:
     """Refuse options of gradient tuning in a run of another mode."""
-    for option, value in (("--loss_name", loss_name), ("--world", world)):
+    of_models = "it is for gradient tuning of a model file"
+    for option, value, what in (
+        ("--loss_name", loss_name, of_models),
+        ("--world", world, of_models),
+        ("--allow_compression", allow_compression, "it is for gradient tuning"),
+    ):
         if value is not None:
             raise OptionError(
-                option,
-                "it is for gradient tuning of a model file",
-                got=value,
-                hint="aoe --job_type=4 --model=M.onnx --loss_name=NAME",
+                option, what, got=value, hint="aoe --job_type=4 --model=M.onnx --loss_name=NAME"
             )
 
 

@@ -127,14 +127,15 @@ def make_trace(
     )
 
 
-def model_hash(dtypes: Sequence[str], sizes_bytes: Sequence[int]) -> int:
+def model_hash(dtypes: Sequence[str], sizes_bytes: Sequence[int], *, summed_in: str = "") -> int:
     """Return the identity of a model in a gradient bank, an unsigned 64-bit number.
 
     It is the big-endian number in the first 8 bytes of the sha256 of `dtype:size` of every
     gradient, joined by `,`. The order counts. Hash the parameters in the order the model lists
     them, which is known before anything ran; the bank keeps its lists in the order of readiness.
     CANN's own hash (`std::hash` of the same facts without separators) depends on its C++ library,
-    so it is not imitated; readers only compare the text.
+    so it is not imitated; readers only compare the text. Gradients that are not summed in their own
+    type but in `summed_in` are another model to the bank: `;` and that type are hashed, too.
 
     >>> model_hash(["float32"], [4096])
     10183077375236526435
@@ -144,4 +145,5 @@ def model_hash(dtypes: Sequence[str], sizes_bytes: Sequence[int]) -> int:
             f"a hash needs one size per dtype (got {len(sizes_bytes)} and {len(dtypes)})"
         )
     text = ",".join(f"{dtype}:{size}" for dtype, size in zip(dtypes, sizes_bytes, strict=True))
+    text += f";{summed_in}" if summed_in else ""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
+from aoe.gradients.compression import Compression
 from aoe.gradients.cost import CostSample
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.timeline import Timeline
@@ -21,6 +22,9 @@ class Training(Protocol):
 
     steps: int
     """Training steps run so far."""
+
+    compression: Compression | None
+    """What groupings other than the default are summed in; None for all bits."""
 
     @property
     def model_name(self) -> str:
@@ -110,12 +114,40 @@ class Training(Protocol):
         """Leave the model with a segmentation for good, None for the default."""
         ...
 
+    def compressed(self, compression: Compression, base: Segmentation | None) -> CompressedTraining:
+        """Return the same training in which groupings are tried in 16 bits.
+
+        Args:
+            compression: The type.
+            base: Grouping in full that is its default, None for the framework's own.
+        """
+        ...
+
     def from_first(self, value: T) -> T:
         """Return the value of the first process in all of them."""
         ...
 
     def agree(self, error: Exception | None) -> None:
         """Raise in all processes what the first one brings."""
+        ...
+
+
+class CompressedTraining(Training, Protocol):
+    """A training run in which groupings other than the default are summed in 16 bits."""
+
+    def problem(self) -> str | None:
+        """Return why it cannot be compressed, None if it can; the same in all processes."""
+        ...
+
+    def deviation(self) -> float:
+        """Return how far its sums are from those in full, as a share of their length.
+
+        Steps of the training are run for it, with the full sums.
+        """
+        ...
+
+    def leave_alone(self) -> None:
+        """Give the model its default back, in full and without asking other processes."""
         ...
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aoe.measurement.memory import ModelMemory
-    from aoe.tuning.gdat.result import TunedGradients
+    from aoe.tuning.gdat.result import GdatResult, TunedGradients
     from aoe.tuning.mode import ModeResult
     from aoe.tuning.opat.result import OpatResult
     from aoe.tuning.run import TuneResult
@@ -100,6 +100,7 @@ class GradientTuningReport:
             "speedup_high": estimate.high if estimate else None,
             "stored_speedup": result.stored_speedup,
             "stored_conditions": str(result.stored_conditions or "") or None,
+            "compression": _compression_members(result),
             "steps": result.steps,
             "result_file": str(self.tuned.result_file),
             "bank": str(self.tuned.bank_file),
@@ -126,12 +127,13 @@ class GradientTuningReport:
                     f"{name}: tail {timeline.tail_us / 1e3:.1f} ms, "
                     f"{timeline.overlap_ratio:.0%} of communication hidden ({shown.source.value})"
                 )
+        _write_compression(text, result)
         text.line(f"result: {self.tuned.result_file}")
         text.line(f"bank: {self.tuned.bank_file}")
         if result.stored_speedup is None:
-            text.line(finished_line(self.tuned, result.reason))
+            text.line(finished_line(self.tuned, result.reason) + _differing(result))
         else:  # what this run did not measure is no improvement of this run
-            text.line(_stored_line(self.tuned, result.stored_speedup))
+            text.line(_stored_line(self.tuned, result.stored_speedup) + _differing(result))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +267,57 @@ def report_of(result: ModeResult) -> Report:
     if isinstance(result, TunedGradients):
         return GradientTuningReport(tuned=result)
     return ModeReport(result=result)
+
+
+def _compression_members(result: GdatResult) -> Mapping[str, object] | None:
+    """Return what became of sums in 16 bits, None if they were not allowed."""
+    found, compressed = result.report.compression, result.compressed
+    if found is None:
+        return None
+    estimate = compressed.estimate if compressed is not None else None
+    grouping = compressed.segmentation if compressed is not None else None
+    return {
+        "summed_in": found.compression.value,
+        "in_use": result.is_compressed,
+        "tolerance": found.tolerance,
+        "deviation": found.deviation,
+        "outcome": compressed.outcome.value if compressed is not None else None,
+        "reason": compressed.reason if compressed is not None else found.problem,
+        "segments": list(grouping.ends) if grouping is not None else None,
+        "speedup": estimate.median if estimate else None,
+        "speedup_low": estimate.low if estimate else None,
+        "speedup_high": estimate.high if estimate else None,
+        "stored_speedup": compressed.stored_speedup if compressed is not None else None,
+    }
+
+
+def _write_compression(text: Text, result: GdatResult) -> None:
+    """Write what sums in 16 bits brought on top of the grouping, and what they change."""
+    found, compressed = result.report.compression, result.compressed
+    if found is None:
+        return
+    name = found.compression.type_name
+    if compressed is None:
+        text.line(f"{name} is not used: {found.problem}")
+        return
+    text.line(f"summed in {name}: {compressed.outcome.value}: {compressed.reason}")
+    if compressed.estimate is not None:
+        one = compressed.estimate
+        text.line(
+            f"training step on top of that: {one.median:.3f}x (95 % interval {one.low:.3f} to "
+            f"{one.high:.3f}, {one.pairs} pairs)"
+        )
+    if result.is_compressed:
+        text.line(
+            f"{found.compression.words}, by {found.deviation or 0:.2%} of their length in the "
+            f"steps that were checked (at most {found.tolerance:.0%})"
+        )
+
+
+def _differing(result: GdatResult) -> str:
+    """Return what the last line has to add where results are not those of all bits."""
+    found = result.report.compression
+    return f" ({found.compression.words})" if found is not None and result.is_compressed else ""
 
 
 def _bank(folder: Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aoe.errors import ResultFileError
+from aoe.gradients.compression import Compression
 from aoe.gradients.cost import cost_from_json
 from aoe.gradients.timeline import SegmentTime, Timeline
 from aoe.measurement import SpeedupEstimate
@@ -15,6 +16,7 @@ from aoe.results.files import RepoOutcome, TuningResult
 from aoe.results.gradients import (
     RESULT_SCHEMA,
     CandidateReport,
+    CompressionReport,
     GdatReport,
     GroupingReport,
     TimelineSource,
@@ -90,8 +92,19 @@ _BODY = _object(
         "versions": {"type": "object", "additionalProperties": {"type": "string"}},
     },
 )
+_COMPRESSION = _object(
+    {
+        "summed_in": {"type": "string", "enum": [one.value for one in Compression]},
+        "tolerance": _TIME,
+    },
+    {"deviation": _or_null(_TIME), "problem": _TEXT, "tuning": _or_null(_BODY)},
+)
+_WHOLE_BODY = {
+    **_BODY,
+    "properties": {**_BODY["properties"], "compression": _or_null(_COMPRESSION)},
+}
 GDAT_SCHEMA = _object(
-    {"basic": _object({"tuning_name": _TEXT}, {"tuning_time(s)": _TIME}), "GDAT": _BODY}
+    {"basic": _object({"tuning_name": _TEXT}, {"tuning_time(s)": _TIME}), "GDAT": _WHOLE_BODY}
 )
 
 # ---- reading ----
@@ -130,7 +143,10 @@ def gdat_report_from_json(value: Any) -> GdatReport:
     """
     sections = _sections(value)
     _validate(sections)
-    basic, body = sections["basic"], sections["GDAT"]
+    return _report(sections["basic"], sections["GDAT"])
+
+
+def _report(basic: Mapping[str, Any], body: Mapping[str, Any]) -> GdatReport:
     return GdatReport(
         tuning_name=printable(basic["tuning_name"]),
         tuning_time_s=float(basic.get("tuning_time(s)", 0.0)),
@@ -154,8 +170,24 @@ def gdat_report_from_json(value: Any) -> GdatReport:
             )
             for candidate in body.get("candidates", ())
         ),
+        compression=_compression(basic, body.get("compression")),
         machine=body.get("machine", {}),
         versions={printable(k): printable(v) for k, v in body.get("versions", {}).items()},
+    )
+
+
+def _compression(
+    basic: Mapping[str, Any], value: Mapping[str, Any] | None
+) -> CompressionReport | None:
+    if value is None:
+        return None
+    tuning = value.get("tuning")
+    return CompressionReport(
+        compression=Compression(value["summed_in"]),
+        tolerance=value["tolerance"],
+        deviation=value.get("deviation"),
+        problem=printable(value.get("problem", "")),
+        tuning=_report(basic, tuning) if tuning is not None else None,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from aoe.gradients.compression import Compression
 from aoe.gradients.cost import CostModel, cost_to_json
 from aoe.gradients.timeline import Timeline
 from aoe.measurement import SpeedupEstimate
@@ -56,6 +57,25 @@ class CandidateReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompressionReport:
+    """What became of sums in 16 bits, which were allowed.
+
+    Attributes:
+        compression: The type.
+        tolerance: How far gradients may be from those in full, as a share of their length.
+        deviation: How far they are, None if that was not found out.
+        problem: Why they are not used, or the empty string.
+        tuning: The tuning on top of the grouping in full; None if there was none.
+    """
+
+    compression: Compression
+    tolerance: float
+    deviation: float | None = None
+    problem: str = ""
+    tuning: GdatReport | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GdatReport:
     """Contents of the result file.
 
@@ -74,6 +94,7 @@ class GdatReport:
         after: The grouping in use at the end; the default's if that stays.
         estimate: Speed-up of a step, None if nothing was kept or measured.
         candidates: Everything measured, in order.
+        compression: What became of sums in 16 bits; None if they were not allowed.
         machine: Facts about it, JSON values.
         versions: Of libraries.
     """
@@ -92,6 +113,7 @@ class GdatReport:
     after: GroupingReport | None = None
     estimate: SpeedupEstimate | None = None
     candidates: tuple[CandidateReport, ...] = ()
+    compression: CompressionReport | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -101,6 +123,11 @@ def gdat_report_to_json(report: GdatReport) -> list[dict[str, Any]]:
 
     Source: AOE documentation, result file of operator tuning; that of GDAT is not published.
     """
+    basic = basic_section(report.tuning_name, report.tuning_time_s, report.result)
+    return [basic, {"GDAT": _body(report)}]
+
+
+def _body(report: GdatReport) -> dict[str, Any]:
     body: dict[str, Any] = {"schema": RESULT_SCHEMA}
     before, after = report.before, report.after
     if before is not None and before.step_us:
@@ -127,9 +154,17 @@ def gdat_report_to_json(report: GdatReport) -> list[dict[str, Any]]:
         }
         for candidate in report.candidates
     ]
+    if (found := report.compression) is not None:
+        body["compression"] = {
+            "summed_in": found.compression.value,
+            "note": found.compression.words,
+            "tolerance": found.tolerance,
+            "deviation": found.deviation,
+            "problem": found.problem,
+            "tuning": _body(found.tuning) if found.tuning is not None else None,
+        }
     body["machine"], body["versions"] = dict(report.machine), dict(report.versions)
-    basic = basic_section(report.tuning_name, report.tuning_time_s, report.result)
-    return [basic, {"GDAT": body}]
+    return body
 
 
 def _grouping_to_json(grouping: GroupingReport) -> dict[str, Any]:

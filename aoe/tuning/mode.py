@@ -15,6 +15,7 @@ from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 
 if TYPE_CHECKING:
     from aoe.entry.shape_log import ShapeLog
+    from aoe.gradients.compression import Compression
     from aoe.gradients.training import TrainingProgram
     from aoe.ort.inputs import InputSet
     from aoe.tuning.operator_choice import OperatorChoice
@@ -126,6 +127,7 @@ class TuneSettings:
         workers: A number of worker processes, or the address of a Dask scheduler, operators are
             tuned on; None for this process alone.
         base_result: An earlier result; only what changed since is tuned. None without one.
+        allow_compression: What gradients may be summed in, for gradient tuning; None for all bits.
         tune_ops: The operators that are tuned, the others are looked up; None for all.
         target_metric: What is made better.
     """
@@ -166,6 +168,7 @@ class TuneSettings:
     base_result: Path | None = None
     tune_ops: OperatorChoice | None = None
     target_metric: TargetMetric = TargetMetric.LATENCY
+    allow_compression: Compression | None = None
 
 
 def limits_of_part(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aoe.device.registry import device_of
 from aoe.errors import OptionError
 from aoe.folders.scratch import ScratchFolder
+from aoe.gradients import compression
 from aoe.settings import environment, with_bank
 from aoe.tuning.configuration.resolving import configure, configured
 from aoe.tuning.mode import (
@@ -158,6 +159,7 @@ def tune(
     config: str | os.PathLike[str] | None = None,
     base_result: str | os.PathLike[str] | None = None,
     tune_ops_file: str | os.PathLike[str] | None = None,
+    allow_compression: str | None = None,
     lookup_only: bool = False,
     cache_mode: str = "enable",
     cache_dir: str | os.PathLike[str] | None = None,
@@ -220,6 +222,8 @@ def tune(
             taken over, and only what changed since is tuned.
         tune_ops_file: JSON file that names the operators to tune, as AOE's; the others have what
             the bank has for them. None for all.
+        allow_compression: What gradients may be summed in, bf16 or fp16, so that results differ in
+            rounding; for gradient tuning. None for all bits.
         lookup_only: Whether only what the bank has is taken, and nothing tried or measured.
         cache_mode: What becomes of compiled kernels: enable, disable or force.
         cache_dir: Where they are kept; None for the cache of the user.
@@ -268,6 +272,7 @@ def tune(
             output=_path(output),
             base_result=_path(base_result),
             tune_ops=given_operators(_path(tune_ops_file)),
+            allow_compression=compression.parse_compression(allow_compression, "allow_compression"),
             lookup_only=lookup_only,
             cache_mode=parse_cache_mode(cache_mode),
             cache_dir=_path(cache_dir),
@@ -366,6 +371,13 @@ def _tune_shape(context: TuneContext) -> TuneResult:
             "operators are chosen for operator tuning only",
             got=",".join(settings.job_types),
             hint="--job_type=2, or --job_type=1,2",
+        )
+    if settings.allow_compression is not None and JobType.GDAT not in settings.job_types:
+        raise OptionError(
+            compression.OPTION,
+            "it is for gradient tuning",
+            got=settings.allow_compression,
+            hint="aoe --job_type=4",
         )
     modes = [get_mode(job) for job in settings.job_types]
     device, number = device_of(settings.soc_version or ""), settings.device_id

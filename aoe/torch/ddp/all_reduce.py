@@ -23,7 +23,7 @@ _FEWEST = 3
 
 
 def measure_all_reduce(
-    ranks: Ranks, total_bytes: int, *, repeats: int = _REPEATS
+    ranks: Ranks, total_bytes: int, *, repeats: int = _REPEATS, sent_as: Any = None
 ) -> tuple[CostSample, ...]:
     """Measure all-reduces of several sizes; every process calls this, all get the same.
 
@@ -34,6 +34,8 @@ def measure_all_reduce(
         ranks: The processes; float32 on the device of the group.
         total_bytes: Size of all gradients, the largest one measured (up to 256 MiB).
         repeats: Measured all-reduces per size; fewer, but three, where they take long.
+        sent_as: Type of torch numbers are rounded to before, and widened from after it, both in
+            the time; None sends them as they are.
     """
     sizes = sweep_sizes(total_bytes)
     buffers = [torch.zeros(size // 4, dtype=torch.float32, device=ranks.device) for size in sizes]
@@ -41,7 +43,7 @@ def measure_all_reduce(
     spent_us = 0.0
     for number in range(_WARMUP + repeats):
         # all sizes in turn: what disturbs the machine for a while disturbs them alike
-        slowest_us = tuple(_slowest_us(ranks, buffer) for buffer in buffers)
+        slowest_us = tuple(_slowest_us(ranks, buffer, sent_as) for buffer in buffers)
         spent_us += sum(slowest_us)
         if number >= _WARMUP:
             times_us.append(slowest_us)
@@ -61,11 +63,16 @@ def sweep_sizes(total_bytes: int) -> tuple[int, ...]:
     return tuple(sorted(sizes | {largest // 4 * 4}))
 
 
-def _slowest_us(ranks: Ranks, buffer: Any) -> float:
+def _slowest_us(ranks: Ranks, buffer: Any, sent_as: Any) -> float:
     """Return the time of one all-reduce, that of the slowest process."""
     ranks.barrier()
     start = time.perf_counter_ns()
-    dist.all_reduce(buffer, group=ranks.group)
+    if sent_as is None:
+        dist.all_reduce(buffer, group=ranks.group)
+    else:
+        rounded = buffer.to(sent_as)
+        dist.all_reduce(rounded, group=ranks.group)
+        buffer.copy_(rounded)
     if buffer.device.type != "cpu":
         getattr(torch, buffer.device.type).synchronize(buffer.device)
     (slowest_us,) = ranks.max([(time.perf_counter_ns() - start) / 1e3])

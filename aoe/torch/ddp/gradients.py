@@ -16,10 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 from aoe.bank.gradients import gradient_bank_folder
 from aoe.bank.records.gradient import GradientConditions, StoredGradients
 from aoe.errors import OptionError
+from aoe.gradients.compression import Compression, parse_compression
 from aoe.gradients.cost import choose_cost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
+from aoe.gradients.training import Training
 from aoe.settings import environment, repeat_tune, with_bank
+from aoe.torch.ddp.compressed import CompressedDdpTraining
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.sharding import is_sharded, sharded_model
 from aoe.torch.ddp.training import DdpTraining
@@ -106,7 +109,7 @@ def reduced_training(
             hint="torchrun --nproc-per-node=2 TRAIN.py",
         )
     with ranks.watched():
-        yield DdpTraining(ddp, step, ranks)
+        yield DdpTraining(ddp, step, ranks, compress=CompressedDdpTraining)
 
 
 def apply_gradient_strategy(
@@ -116,6 +119,7 @@ def apply_gradient_strategy(
     trace: GradientTrace | None = None,
     bank: Path | str | None = None,
     process_group: Any | None = None,
+    allow_compression: str | None = None,
     **ddp_options: Any,
 ) -> Any:
     """Group the gradients of a model as the bank says, without running a step.
@@ -134,6 +138,8 @@ def apply_gradient_strategy(
         bank: Folder of the gradient bank, made if it is missing; None for where `TUNE_BANK_PATH`
             says.
         process_group: For a module that is not yet `DistributedDataParallel`.
+        allow_compression: What gradients may be summed in, bf16 or fp16, so that results differ in
+            rounding; used where the bank says that it won in such a cluster. None for all bits.
         **ddp_options: The same.
 
     Returns:
@@ -142,16 +148,19 @@ def apply_gradient_strategy(
     Raises:
         OptionError: DDP is used in a way that cannot be combined, or arguments do not fit.
     """
+    compression = parse_compression(allow_compression, "allow_compression")
     ddp = _wrapped(ddp_or_model, process_group, ddp_options)
     ranks = Ranks(ddp.process_group, ddp.device, timeout_s=None)
     if ranks.world_size < 2 and segmentation is None:
         return ddp  # nothing is reduced
     with ranks.watched():
-        training = DdpTraining(ddp, _no_step, ranks)
+        training = DdpTraining(ddp, _no_step, ranks, compress=CompressedDdpTraining)
         if segmentation is not None:
             _apply_given(training, segmentation, trace)
-        else:
-            _apply_known(training, _bank_env(training, environment(), bank))
+            return ddp
+        env = _bank_env(training, environment(), bank)
+        if compression is None or not _apply_compressed(training, compression, env):
+            _apply_known(training, env)
     return ddp
 
 
@@ -205,6 +214,30 @@ def _apply_known(training: DdpTraining, env: Mapping[str, str]) -> None:
     )
 
 
+def _apply_compressed(
+    training: DdpTraining, compression: Compression, env: Mapping[str, str]
+) -> bool:
+    """Use 16 bits where the bank says that they won in a cluster like this one; else False."""
+    compressed = training.compressed(compression, None)
+
+    def look_up() -> StoredGradients | None:
+        folder = gradient_bank_folder(env, Path.cwd(), compressed.soc_version)
+        bank = open_bank(compressed, folder)
+        return bank.find(compressed.model_hash, compressed.sizes_bytes)
+
+    stored = on_first(training, look_up)
+    if stored is None or stored.segmentation is None or not _is_of(stored, compressed):
+        return False
+    if compressed.problem() is not None or not compressed.order_by(stored.trace):
+        return False
+    grouping, sizes = stored.segmentation, stored.trace.sizes_bytes
+    fits = FitCheck(compressed).misfit(stored.conditions, grouping, sizes, with_steps=False) is None
+    if fits:
+        compressed.apply(grouping)
+        _warn(compression.words)
+    return fits
+
+
 def _default_was_best_here(
     training: DdpTraining, check: FitCheck, failure: GradientConditions
 ) -> bool:
@@ -212,7 +245,7 @@ def _default_was_best_here(
     return check.misfit(failure, training.default, sizes, with_steps=False) is None
 
 
-def _is_of(stored: StoredGradients | None, training: DdpTraining) -> bool:
+def _is_of(stored: StoredGradients | None, training: Training) -> bool:
     """True if the stored grouping was measured in a cluster like this one."""
     if stored is None or stored.segmentation is None:
         return False
@@ -260,7 +293,7 @@ def _wrapped(model: Any, process_group: Any | None, options: Mapping[str, Any]) 
                 "apply_gradient_strategy",
                 "there is no such argument, and DistributedDataParallel has none either",
                 got=", ".join(unknown),
-                expected="segmentation, trace, bank, process_group, or one of "
+                expected="segmentation, trace, bank, process_group, allow_compression, or one of "
                 "DistributedDataParallel's",
             )
         return DistributedDataParallel(model, process_group=process_group, **options)

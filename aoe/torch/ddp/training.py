@@ -11,11 +11,13 @@ import torch
 
 from aoe.bank.journal import machine_fingerprint
 from aoe.device.registry import DEVICES, default_device
-from aoe.errors import RunError
+from aoe.errors import OptionError, RunError
+from aoe.gradients.compression import Compression
 from aoe.gradients.cost import CostSample
 from aoe.gradients.segmentation import Segmentation, from_cap_list
 from aoe.gradients.timeline import Timeline
 from aoe.gradients.trace import GradientTrace, average_loops, model_hash
+from aoe.gradients.training import CompressedTraining
 from aoe.torch.ddp.all_reduce import measure_all_reduce
 from aoe.torch.ddp.bucket_clock import BucketClock, BucketContent
 from aoe.torch.ddp.buckets import (
@@ -32,6 +34,8 @@ from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.recorder import GradientRecorder, stamps_for
 
 T = TypeVar("T")
+Compress = Callable[["DdpTraining", Compression, Segmentation | None], CompressedTraining]
+"""Makes a training in 16 bits of one in full and the grouping that is in use."""
 _MIB = 1 << 20
 _STEPS_PER_UNTIMED = 2
 _TIMELINE_STEPS = 7
@@ -49,16 +53,27 @@ class DdpTraining:
         step: Runs one whole training step: forward, backward with its reduction, and whatever
             else the user wants in it.
         ranks: The processes.
+        compress: Makes the same training in 16 bits; None where nobody asks for that.
 
     Raises:
         OptionError: the module is used in a way that cannot be combined with regrouping.
     """
 
-    def __init__(self, ddp: Any, step: Callable[[], object], ranks: Ranks) -> None:
+    compression: Compression | None = None
+
+    def __init__(
+        self,
+        ddp: Any,
+        step: Callable[[], object],
+        ranks: Ranks,
+        *,
+        compress: Compress | None = None,
+    ) -> None:
         check_supported(ddp)
         self._ddp = ddp
         self._step = step
         self._ranks = ranks
+        self._compress = compress
         self._gradients = reduced_gradients(ddp)
         self._order: tuple[int, ...] = tuple(reversed(range(len(self._gradients))))
         self._installed: list[list[int]] | None = None
@@ -93,7 +108,8 @@ class DdpTraining:
     @property
     def model_hash(self) -> int:
         """Identity of the model in a gradient bank: its parameters as the model lists them."""
-        return model_hash([gradient.dtype for gradient in self._gradients], self.sizes_bytes)
+        dtypes = [gradient.dtype for gradient in self._gradients]
+        return model_hash(dtypes, self.sizes_bytes, summed_in=self.compression or "")
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
@@ -172,10 +188,14 @@ class DdpTraining:
         Args:
             briefly: Up to 4 MiB only, three times each: half a second on a link of 1 Gbit/s.
         """
+        return self._cost_samples(briefly=briefly)
+
+    def _cost_samples(self, *, briefly: bool, sent_as: Any = None) -> tuple[CostSample, ...]:
         total_bytes = sum(self.sizes_bytes)
         if briefly:
-            return measure_all_reduce(self._ranks, min(total_bytes, _BRIEF_BYTES), repeats=3)
-        return measure_all_reduce(self._ranks, total_bytes)
+            most_bytes = min(total_bytes, _BRIEF_BYTES)
+            return measure_all_reduce(self._ranks, most_bytes, repeats=3, sent_as=sent_as)
+        return measure_all_reduce(self._ranks, total_bytes, sent_as=sent_as)
 
     def sample_us(self, segmentation: Segmentation | None, steps: int) -> float:
         """Return the mean time of some steps with a segmentation, None for DDP's own buckets.
@@ -183,7 +203,7 @@ class DdpTraining:
         After an exchange of buckets half as many steps, but one at least, come before them: they
         touch new buffers, and static graphs delay their first one.
         """
-        if self._install(self._buckets(segmentation)):
+        if self._install(self.buckets(segmentation)):
             for _ in range(max(1, steps // _STEPS_PER_UNTIMED)):
                 self._run_step()
         self._ranks.barrier()
@@ -208,7 +228,7 @@ class DdpTraining:
         device = torch.device(self._ddp.device)
         if has_comm_hook(self._ddp) or device.type != "cpu":
             return None
-        buckets = self._buckets(segmentation)
+        buckets = self.buckets(segmentation)
         contents = [
             BucketContent(len(bucket), sum(self._gradients[index].size_bytes for index in bucket))
             for bucket in buckets
@@ -228,7 +248,7 @@ class DdpTraining:
 
     def apply(self, segmentation: Segmentation | None) -> None:
         """Leave the module with these groups for good; None gives DDP its own buckets back."""
-        install_buckets(self._ddp, self._buckets(segmentation))
+        install_buckets(self._ddp, self.buckets(segmentation))
         self._installed = None
 
     def leave_alone(self) -> None:
@@ -237,7 +257,17 @@ class DdpTraining:
         Other processes may be about to answer for this one's steps: nothing may be asked of them.
         """
         if self._installed is not None:
-            install_buckets(self._ddp, self._buckets(None), lasting=False)
+            install_buckets(self._ddp, self.buckets(None), lasting=False)
+
+    def compressed(self, compression: Compression, base: Segmentation | None) -> CompressedTraining:
+        """Return the same training in which groupings are tried in 16 bits.
+
+        Raises:
+            OptionError: this training was not made for that.
+        """
+        if self._compress is None:
+            raise OptionError("training", "it cannot be compressed", got=compression)
+        return self._compress(self, compression, base)
 
     def from_first(self, value: T) -> T:
         """Return the value of the first process in all of them."""
@@ -248,7 +278,8 @@ class DdpTraining:
         """Raise in all processes what the first one brings."""
         self._ranks.agree(error)
 
-    def _buckets(self, segmentation: Segmentation | None) -> list[list[int]]:
+    def buckets(self, segmentation: Segmentation | None) -> list[list[int]]:
+        """Return the gradients of each bucket of a grouping, None for DDP's own."""
         if segmentation is None:
             return default_buckets(self._ddp, self._order)
         ordered = [self._gradients[index] for index in self._order]

@@ -8,6 +8,7 @@ from itertools import chain, zip_longest
 
 from aoe.bank.records.gradient import StoredGradients
 from aoe.gradients.choose import Origin, choose_candidates
+from aoe.gradients.compression import Compression
 from aoe.gradients.cost import CostModel
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
 from aoe.gradients.trace import GradientTrace
@@ -57,6 +58,7 @@ def gdat_candidates(
     *,
     stored: StoredGradients | None,
     grid_mib: Sequence[float],
+    compression: Compression | None = None,
 ) -> tuple[GdatCandidate, ...]:
     """Return everything to be measured, each grouping once, computed ones and sizes in turn.
 
@@ -68,9 +70,12 @@ def gdat_candidates(
         default: What the others are measured against.
         stored: What the bank has; its grouping is tried if it is about this order of gradients.
         grid_mib: Bucket sizes.
+        compression: What groupings other than the default are summed in: its groups are one, then.
     """
-    seen = {default}
     found: list[GdatCandidate] = []
+    if compression is not None:
+        found.append(GdatCandidate(name="the same groups", segmentation=default))
+    seen = {default}
     sizes = sorted(
         _grid(trace, grid_mib), key=lambda size: finish_us(trace, size.segmentation, cost)
     )

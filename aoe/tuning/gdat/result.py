@@ -23,6 +23,8 @@ class GdatResult:
         estimate: Speed-up of a training step this run proves; None if it measured or kept nothing.
         stored_speedup: What the bank says about a grouping that was used as it is.
         stored_conditions: Where that was measured.
+        compressed: What sums in 16 bits brought on top of it; None if they were not allowed, or
+            turned out not to be.
         report: Everything, as the result file has it.
         steps: Training steps that were run.
     """
@@ -35,6 +37,18 @@ class GdatResult:
     steps: int
     stored_speedup: float | None = None
     stored_conditions: GradientConditions | None = None
+    compressed: GdatResult | None = None
+
+    @property
+    def is_compressed(self) -> bool:
+        """True if the model is left with sums in 16 bits."""
+        return self.compressed is not None and self.compressed.segmentation is not None
+
+    @property
+    def measured_speedup(self) -> float:
+        """Of a training step, as far as this run measured it; 1 if it measured or kept nothing."""
+        own = self.estimate.median if self.estimate is not None else 1.0
+        return own * (self.compressed.measured_speedup if self.compressed is not None else 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,4 +90,4 @@ class TunedGradients:
 
         What the bank says about a grouping that was used as it is: `result.stored_speedup`.
         """
-        return self.result.estimate.median if self.result.estimate is not None else 1.0
+        return self.result.measured_speedup

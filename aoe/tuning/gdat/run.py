@@ -22,7 +22,8 @@ from datetime import datetime
 from pathlib import Path
 
 from aoe.bank.records.gradient import GradientConditions, GradientVerdict, StoredGradients
-from aoe.errors import OptionError
+from aoe.errors import AoeError, OptionError
+from aoe.gradients.compression import TOLERANCE
 from aoe.gradients.cost import CostModel, choose_cost, described_cost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
@@ -37,7 +38,8 @@ from aoe.tuning.gdat.bench import (
     on_first,
     open_bench,
 )
-from aoe.tuning.gdat.candidates import gdat_candidates
+from aoe.tuning.gdat.candidates import GdatTrial, gdat_candidates
+from aoe.tuning.gdat.compressing import compressed_bench, compressed_training
 from aoe.tuning.gdat.fitting import FitCheck
 from aoe.tuning.gdat.measuring import GdatSearch, search, show_timelines
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
@@ -70,6 +72,7 @@ def run(context: TuneContext) -> TunedGradients:
         loops=checked_loops(context.settings.run_loop),
         repeat_tune=context.settings.repeat_tune,
         tuning_time_limit_s=context.settings.tuning_time_limit_s,
+        compression=context.settings.allow_compression,
     )
 
     def tune(training: Training) -> TunedGradients:
@@ -118,7 +121,7 @@ def tune_training(
     places = on_first(training, lambda: find_places(training, output, env=env, cwd=cwd, now=now))
     bench = open_bench(training, settings, places, progress=progress, stopwatch=stopwatch)
     with measuring_together(training, lock_path(env), bench.progress.warn):
-        result = group_gradients(bench)
+        result = _compressed_too(bench, group_gradients(bench))
     return TunedGradients(
         result=result,
         bank_file=bench.bank.file,
@@ -150,13 +153,34 @@ def group_gradients(bench: TrainingBench) -> GdatResult:
     trace = _trace(bench, None if afresh else stored)
     cost = _cost(bench)
     candidates = gdat_candidates(
-        trace, cost, training.default, stored=stored, grid_mib=bench.settings.grid_mib
+        trace,
+        cost,
+        training.default,
+        stored=stored,
+        grid_mib=bench.settings.grid_mib,
+        compression=training.compression,
     )
     found = search(bench, candidates, trace, cost)
     outcome = _settle(stored is not None, found.winner is not None)
     if found.winner is not None or found.is_complete:
         on_first(training, lambda: _store(bench, outcome, trace, cost, found))
     return _conclude(bench, outcome, trace, cost, found)
+
+
+def _compressed_too(bench: TrainingBench, plain: GdatResult) -> GdatResult:
+    """Return the result with what 16 bits bring on top of it, where they are allowed."""
+    compression = bench.settings.compression
+    if compression is None:
+        return plain
+    training = compressed_training(bench, compression, plain.segmentation)
+    if training is None:
+        return replace(plain, report=bench.report.value)
+    try:
+        compressed = group_gradients(compressed_bench(bench, training))
+    except AoeError:
+        training.leave_alone()
+        raise
+    return replace(plain, report=bench.report.value, compressed=compressed)
 
 
 def _program(context: TuneContext) -> TrainingProgram:
@@ -284,7 +308,7 @@ def _store(
         tuned_us=winner.measurement.tuned_us if winner else (),
         step_us=winner.measurement.latency_us if winner else found.default_step_us,
         time_limit_s=bench.settings.tuning_time_limit_s if found.is_cut else None,
-        search={"candidate": winner.candidate.name} if winner else None,
+        search=_facts(training, winner),
     )
     if winner is not None:
         bench.bank.save(training.model_hash, trace, verdict)
@@ -292,6 +316,16 @@ def _store(
         # the cluster's own verdict; a record of another cluster stays as it is
         failure = replace(verdict, event=Event.UNSATISFIED)
         bench.bank.note(training.model_hash, failure, trace)
+
+
+def _facts(training: Training, winner: GdatTrial | None) -> dict[str, str | float]:
+    """Return what the side-car says besides."""
+    facts: dict[str, str | float] = {}
+    if winner is not None:
+        facts["candidate"] = winner.candidate.name
+    if training.compression is not None:
+        facts |= {"summed_in": training.compression.type_name, "tolerance": TOLERANCE}
+    return facts
 
 
 def _conclude(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from aoe.errors import OptionError
+from aoe.gradients.compression import Compression
 from aoe.measurement import MeasurePolicy, RacePolicy
 from aoe.tuning.policies import step_final_policy, step_race_policy
 
@@ -46,6 +47,8 @@ class GdatSettings:
         race: Policy for all candidates beside each other.
         final: Policy for the best one.
         least_speedup: What the lower end of its interval has to exceed.
+        compression: What gradients may be summed in, so that results differ in rounding; None for
+            all their bits.
     """
 
     loops: int = DEFAULT_LOOPS
@@ -55,6 +58,7 @@ class GdatSettings:
     race: RacePolicy = field(default_factory=step_race_policy)
     final: MeasurePolicy = field(default_factory=step_final_policy)
     least_speedup: float = ACCEPT_STEP_SPEEDUP
+    compression: Compression | None = None
 
     def __post_init__(self) -> None:
         if self.loops < _FEWEST_LOOPS:

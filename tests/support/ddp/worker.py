@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import compression
 import failures
 import torch
 import torch.distributed as dist
@@ -34,6 +35,9 @@ WITH_FOLDER: dict[str, Callable[[Path], dict[str, Any]]] = {
         tuned.other_link,
         tuned.foreign_record,
         tuned.readable_record,
+        compression.allowed,
+        compression.too_inexact,
+        compression.left_alone,
         failures.failing_step,
         failures.hanging_step,
         failures.dying_step,
