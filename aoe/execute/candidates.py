@@ -23,8 +23,9 @@ from aoe.execute.samplers import paired_samplers
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.weights import point_into
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
+from aoe.kernels.formats import without_moves
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
-from aoe.ort.sessions import run_session, session_options
+from aoe.ort.sessions import input_specs, run_session, session_options
 from aoe.ort.surroundings import CacheSurroundings
 from aoe.schedule import Schedule
 from aoe.target import Target
@@ -130,6 +131,60 @@ class CandidateMeasurer:
                 if found[name].is_correct:
                     best_ratio = max(best_ratio or 0.0, found[name].speedup)
         return [found[source.name] for source in sources]
+
+    def measure_format(
+        self, workload: Workload, *, policy: MeasurePolicy, seed: int, bytes_around: int = 0
+    ) -> Measurement:
+        """Return ONNX Runtime's own code against the same without its changes of layout.
+
+        Args:
+            workload: One with `layout_moves`.
+            policy: How often both run.
+            seed: Of inputs and constants.
+            bytes_around: What one inference of the model reads and writes besides.
+        """
+        baseline = self._baseline_of(workload, seed, bytes_around)
+        model = without_moves(baseline.model, workload)
+        session, surroundings = self._surrounded(model, workload, baseline.feeds[0], bytes_around)
+        samplers = paired_samplers(
+            self._device.timer,
+            baseline.run,
+            surroundings.bind(session),
+            policy.sample_min_us,
+            before=baseline.surroundings.restore,
+            calls_max=baseline.surroundings.calls_max,
+            tuned_before=surroundings.restore,
+        )
+        samples, load = self._pairs.take(*samplers, policy)
+        return Measurement(
+            outcome=Outcome.CORRECT,
+            baseline_us=samples.baseline_us,
+            tuned_us=samples.tuned_us,
+            load=load,
+        )
+
+    def _surrounded(
+        self,
+        model: onnx.ModelProto,
+        workload: Workload,
+        feed: Mapping[str, Array],
+        bytes_around: int,
+    ) -> tuple[ort.InferenceSession, CacheSurroundings]:
+        """Return a session, and its inputs as in the middle of a model, in the shapes it takes."""
+        options = session_options(threads=self._target.core_num, optimize=False, shared_pool=True)
+        session = self._device.open_session(model.SerializeToString(), options)
+        shaped = {
+            spec.name: feed[spec.name].reshape([extent or 0 for extent in spec.shape])
+            for spec in input_specs(session)
+        }
+        surroundings = CacheSurroundings(
+            open_session=lambda proto: self._device.open_session(proto, options),
+            workload=workload,
+            feed=shaped,
+            result=run_session(session, shaped)[0],
+            bytes_around=bytes_around,
+        )
+        return session, surroundings
 
     def _compile(self, source: KernelSource) -> str:
         """Return what is wrong with a kernel, empty if it could be compiled."""

@@ -26,7 +26,7 @@ from aoe.target import Target
 
 _LOG_BYTES = 2000
 MEASURING_TASKS = frozenset(
-    {"measure_candidates", "compare_models", "machine_rates", "compare_itself"}
+    {"measure_candidates", "measure_format", "compare_models", "machine_rates", "compare_itself"}
 )
 COMPILING_TASKS = frozenset({"compile_kernels"})
 _BOOT = (

@@ -37,6 +37,7 @@ def paired_samplers(
     minimum_us: float,
     before: Callable[[], object] | None = None,
     calls_max: int = _MAX_REPEATS,
+    tuned_before: Callable[[], object] | None = None,
 ) -> tuple[Callable[[], float], Callable[[], float]]:
     """Return functions that take a sample of each side, in us of one call.
 
@@ -47,14 +48,15 @@ def paired_samplers(
         minimum_us: Least length of a sample.
         before: Is called before each call, and does not count.
         calls_max: Most calls of a sample: what is called before them takes its time too.
+        tuned_before: The same as `before` for the candidate, where it is another function.
     """
-    sides = (baseline, tuned)
-    calls_us = shortest_calls([timer(run, repeats=1, before=before) for run in sides])
+    sides = ((baseline, before), (tuned, tuned_before or before))
+    calls_us = shortest_calls([timer(run, repeats=1, before=ready) for run, ready in sides])
     counts = sample_repeats(calls_us[0], calls_us[1], minimum_us)
     first, second = (min(count, calls_max) for count in counts)
     return (
         timer(baseline, repeats=first, before=before),
-        timer(tuned, repeats=second, before=before),
+        timer(tuned, repeats=second, before=tuned_before or before),
     )
 
 

@@ -121,6 +121,7 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
 
     measuring: dict[str, Callable[..., Any]] = {
         "measure_candidates": measure_candidates,
+        "measure_format": partial(_measure_format, measurer),
         "compare_models": compare_models,
         "run_model": run_model,
         "machine_rates": machine_rates,
@@ -132,6 +133,12 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         "compile_kernels": partial(_compile_kernels, setup),
         **{name: _with_pool(task, threads) for name, task in measuring.items()},
     }
+
+
+def _measure_format(
+    measurer: CandidateMeasurer, workload: Mapping[str, Any], **how: Any
+) -> Measurement:
+    return measurer.measure_format(workload_from_json(workload), **how)
 
 
 def _compare_itself(setup: WorkerSetup, pairs: QuietPairs, policy: MeasurePolicy) -> Measurement:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from aoe.measurement.memory import ModelMemory
@@ -11,36 +10,12 @@ from aoe.results.files import (
     RepoOutcome,
     TuningResult,
     basic_section,
-    improvement_text,
     memory_to_json,
     performance_members,
     repo_summary,
 )
+from aoe.results.gains import Gain, gains_to_json
 from aoe.workload import Precision
-
-
-class GainKind(StrEnum):
-    """Which choice brought a gain. Source: AOE, keys of `tune_performance`."""
-
-    IMPL = "Impl"
-    """Another way to compute the operator, as its first guess has it."""
-    SCHEDULE = "Schedule"
-    """Tiles, loops and threads of that way."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
-    """What one choice brought, the others staying as they are.
-
-    Attributes:
-        kind: The choice.
-        before_us: Time of the operator without it, us.
-        after_us: Time with it.
-    """
-
-    kind: GainKind
-    before_us: float
-    after_us: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,13 +111,5 @@ def _modified(operator: OperatorResult) -> dict[str, Any]:
         "op_name": operator.op_name,
         "op_type": types[0] if len(types) == 1 else list(types),
         **({"precision": operator.precision.value} if lower else {}),
-        "tune_performance": {
-            gain.kind.value: {
-                "performance_after_tune(us)": round(gain.after_us, 3),
-                "performance_before_tune(us)": round(gain.before_us, 3),
-                "performance_improvement": improvement_text(gain.before_us / gain.after_us),
-                "update_mode": operator.outcome.value,
-            }
-            for gain in operator.gains
-        },
+        "tune_performance": gains_to_json(operator.gains, operator.outcome),
     }

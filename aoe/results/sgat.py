@@ -17,6 +17,7 @@ from aoe.results.files import (
     performance_members,
     repo_summary,
 )
+from aoe.results.gains import Gain, gains_to_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class SubgraphResult:
         before_us: Time of the default, None if not measured in this run.
         after_us: Time of the strategy, likewise.
         failed: True if it was tuned and no form of it could be run, or was right.
+        gains: What single choices brought, where that was measured.
     """
 
     repo_key: str
@@ -38,6 +40,7 @@ class SubgraphResult:
     before_us: float | None = None
     after_us: float | None = None
     failed: bool = False
+    gains: tuple[Gain, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,4 +103,6 @@ def _modified(subgraph: SubgraphResult) -> dict[str, Any]:
         found["performance_before_tune(us)"] = round(before_us, 3)
         found["performance_after_tune(us)"] = round(after_us, 3)
         found["performance_improvement"] = improvement_text(before_us / after_us)
+    if subgraph.gains:
+        found["tune_performance"] = gains_to_json(subgraph.gains, subgraph.outcome)
     return found

@@ -32,6 +32,7 @@ from aoe.ort.inputs import ModelInputs
 from aoe.schedule import Schedule, schedule_from_json
 from aoe.target import Target
 from aoe.testing.fake_runner import FakeRunner
+from aoe.workload import Workload, workload_from_json
 
 BASELINE_US = 1000.0
 RATES = MachineRates(multiply_adds_per_us=1e5, bytes_per_us=1e5)
@@ -87,6 +88,7 @@ class ScriptedRunner:
             error its measuring dies of.
         model: True speed-up of the second model over the first, or the outcome or error.
         results: Outputs of a model for one set of inputs, or the error it dies of.
+        formats: True speed-up of the default without what it reorders, likewise.
         schedule_flaw: What is wrong with a schedule, empty if nothing is, or the error its check
             dies of.
         compile_error: Error text for a kernel name, empty if it compiles.
@@ -107,6 +109,7 @@ class ScriptedRunner:
     candidate: Callable[[Schedule], float | Outcome | RunError] = always_twice_as_fast
     model: Callable[[ModelPart, ModelPart], float | Outcome | RunError] = model_as_before
     results: Callable[[ModelPart], Sequence[Any] | RunError] = lambda part: ()
+    formats: Callable[[Workload], float | Outcome | RunError] = lambda workload: 1.0
     schedule_flaw: Callable[[Schedule], str | RunError] = lambda schedule: ""
     compile_error: Callable[[str], str] = lambda name: ""
     seed: int = 0
@@ -138,6 +141,7 @@ class ScriptedRunner:
         self.calls.append(Call(task=task, timeout_s=timeout_s, arguments=arguments))
         tasks: dict[str, Callable[..., Any]] = {
             "measure_candidates": self._measure_candidates,
+            "measure_format": self._measure_format,
             "compare_models": self._compare_models,
             "run_model": self._run_model,
             "check_schedule": self._check_schedule,
@@ -181,6 +185,14 @@ class ScriptedRunner:
             if isinstance(answer, RunError):
                 raise answer
         return [self._measured(answer, policy, best_ratio) for answer in scripted]
+
+    def _measure_format(
+        self, workload: Mapping[str, Any], policy: MeasurePolicy, seed: int, bytes_around: int = 0
+    ) -> Measurement:
+        scripted = self.formats(workload_from_json(workload))
+        if isinstance(scripted, RunError):
+            raise scripted
+        return self._measured(scripted, policy, None)
 
     def _compare_models(
         self,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from aoe.kernels.algorithms import KNOB
 from aoe.operators.model_types import model_types
 from aoe.results.files import RepoOutcome
-from aoe.results.opat import Gain, GainKind, OperatorResult
+from aoe.results.gains import Gain, GainKind
+from aoe.results.opat import OperatorResult
 from aoe.tuning.opat.loop import SearchResult
 from aoe.tuning.opat.operator import TunedOperator
 
@@ -32,19 +33,22 @@ def has_failed(tuned: TunedOperator) -> bool:
 def gains_of(tuned: TunedOperator) -> tuple[Gain, ...]:
     """Return the gains of an operator that was added or updated.
 
-    The default gives way to another implementation with its first guess of a schedule, then that
-    schedule to the best one. Where the first guess is slower than the default, the implementation
-    alone is no gain, and all of it is the schedule's.
+    Of the default, what changes the layout goes first; what is left gives way to another
+    implementation with its first guess of a schedule, then that schedule to the best one. Where the
+    first guess is slower than what it takes the place of, the implementation alone is no gain, and
+    all of it is the schedule's. No more is the layout's than was gained at all.
     """
     before_us, after_us = tuned.before_us, tuned.after_us
     modified = tuned.outcome in (RepoOutcome.ADD, RepoOutcome.UPDATE)
     if not modified or before_us is None or after_us is None or tuned.search is None:
         return ()
-    guessed_us = after_us / _share_of_first_guess(tuned.search)
-    if guessed_us >= before_us:
-        return (Gain(kind=GainKind.SCHEDULE, before_us=before_us, after_us=after_us),)
+    formatted_us = before_us
+    if tuned.formatted_us is not None:
+        formatted_us = min(before_us, max(tuned.formatted_us, after_us))
+    guessed_us = min(formatted_us, after_us / _share_of_first_guess(tuned.search))
     steps = (
-        Gain(kind=GainKind.IMPL, before_us=before_us, after_us=guessed_us),
+        Gain(kind=GainKind.FORMAT, before_us=before_us, after_us=formatted_us),
+        Gain(kind=GainKind.IMPL, before_us=formatted_us, after_us=guessed_us),
         Gain(kind=GainKind.SCHEDULE, before_us=guessed_us, after_us=after_us),
     )
     return tuple(gain for gain in steps if gain.before_us > gain.after_us)

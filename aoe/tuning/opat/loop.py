@@ -13,6 +13,7 @@ from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import CompiledKernels, TaskRunner
 from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.family import KernelFamily, KernelTarget
+from aoe.kernels.formats import layout_moves
 from aoe.measurement import (
     Measurement,
     MeasurePolicy,
@@ -300,6 +301,27 @@ def measure_schedules(
         timed_out = isinstance(error, RunTimeoutError)
         outcome = Outcome.TIMEOUT if timed_out else Outcome.RUNTIME
         return [Measurement.failure(outcome, str(error))]
+
+
+def format_speedup(task: SearchTask, policy: MeasurePolicy) -> float | None:
+    """Return what the default gains where nothing is reordered in it.
+
+    None where there is no such choice, or it cannot be measured.
+    """
+    if not layout_moves(task.workload):
+        return None
+    try:
+        found: Measurement = task.runner.call(
+            "measure_format",
+            timeout_s=_CALL_TIMEOUT_S,
+            workload=workload_to_json(task.workload),
+            policy=policy,
+            seed=task.settings.seed,
+            bytes_around=task.bytes_around,
+        )
+    except RunError:
+        return None
+    return found.speedup if found.is_correct else None
 
 
 def _compiled(task: SearchTask, schedules: Sequence[Schedule]) -> CompiledKernels | None:

@@ -26,6 +26,7 @@ from aoe.tuning.opat.loop import (
     SearchSettings,
     SearchTask,
     WorkloadSearch,
+    format_speedup,
     measure_schedules,
 )
 from aoe.tuning.opat.operators import Operator
@@ -60,6 +61,8 @@ class TunedOperator:
         before_us: Time of the default for one place, microseconds.
         after_us: Time of the strategy.
         search: What was tried, None if nothing was.
+        formatted_us: Time of the default without what it reorders; None where the
+            strategy chooses no layout, or that was not measured.
     """
 
     operator: Operator
@@ -72,6 +75,7 @@ class TunedOperator:
     before_us: float | None = None
     after_us: float | None = None
     search: SearchResult | None = None
+    formatted_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,10 +191,19 @@ class OperatorSearch:
             bytes_around=self.search.task.bytes_around,
         )
         if outcome in _WON:
-            return _won(self.operator, result, verdict, tools.bank)
+            won = _won(self.operator, result, verdict, tools.bank)
+            return replace(won, formatted_us=self._formatted_us(won, tools))
         if self.seen is None or self.seen.outcome not in _WON:
             tools.bank.note([(self.operator.workload, verdict)])
         return _lost(self.operator, self.stored, result)
+
+    def _formatted_us(self, won: TunedOperator, tools: OperatorTools) -> float | None:
+        """Return what the choice of a layout alone makes of the default."""
+        if won.before_us is None or tools.left_s() <= 0:
+            return None
+        policy = glance_policy(tools.runner.target.core_num, accept_busy=True)
+        gain = format_speedup(self.search.task, policy)
+        return won.before_us / gain if gain is not None else None
 
     def _is_cut(self, tools: OperatorTools) -> bool:
         """Return True if a limit has kept the search from what it is worth."""

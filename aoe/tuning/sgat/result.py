@@ -23,6 +23,7 @@ from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.model_mode import ModelTuning, rounded, speed_members, trial_members
 from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
 from aoe.tuning.sgat.assembly import ChosenForm
+from aoe.tuning.sgat.gains import format_gain
 from aoe.tuning.sgat.lookup import TunedSubgraph
 from aoe.tuning.sgat.subgraphs import Subgraph, features_of
 
@@ -60,6 +61,7 @@ class SgatResult(ModelTuning[ChosenForm]):
 def subgraph_result(tuned: TunedSubgraph) -> SubgraphResult:
     """Return what the result file says of a subgraph."""
     tried = [trial.measurement for trial in tuned.trials]
+    layout = format_gain(tuned)
     return SubgraphResult(
         repo_key=tuned.subgraph.graph_id,
         outcome=tuned.outcome,
@@ -67,6 +69,7 @@ def subgraph_result(tuned: TunedSubgraph) -> SubgraphResult:
         before_us=tuned.before_us,
         after_us=tuned.after_us,
         failed=bool(tried) and not any(found.is_correct for found in tried),
+        gains=(layout,) if layout is not None else (),
     )
 
 

@@ -75,6 +75,23 @@ def test_correct_candidates_are_timed_in_pairs(measurer: CandidateMeasurer, targ
     assert len({m.tuned_us for m in found}) == 3
 
 
+def test_layout_is_measured_by_the_default_without_what_changes_it(
+    measurer: CandidateMeasurer,
+) -> None:
+    workload = Workload(
+        op_type="elementwise",
+        inputs=(plain(1, 6, 4, 5),),
+        operations=(
+            operation("Transpose", "x0", "t0", perm=(0, 2, 3, 1)),
+            operation("Exp", "t0", "t1"),
+        ),
+        output=plain(1, 4, 5, 6),
+    )
+    found = measurer.measure_format(workload, policy=_QUICK, seed=0, bytes_around=1 << 16)
+    assert found.is_correct
+    assert len(found.baseline_us) == len(found.tuned_us) == 5
+
+
 def _with_indices() -> dict[str, Workload]:
     data, index = plain(4, 60, 33), plain(4, 20, 33, dtype="int64")
     narrow, some = plain(4, 20, 33, dtype="int32"), plain(4, 20, 33)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aoe.results.files import RepoOutcome, TuningResult, repo_summary
-from aoe.results.opat import Gain, GainKind, OpatReport, OperatorResult, opat_report_to_json
+from aoe.results.gains import Gain, GainKind
+from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.testing.fakes import MEMORY
 
 _TIMES = st.floats(0.001, 1e9)
@@ -74,7 +75,7 @@ def test_modified_operators_are_those_added_and_updated(report: OpatReport) -> N
     assert len(modified) == repo["repo_add_num"] + repo["repo_update_num"]
     for entry in modified:
         assert set(entry) == {"op_name", "op_type", "tune_performance"}
-        assert set(entry["tune_performance"]) <= {"Impl", "Schedule"}
+        assert set(entry["tune_performance"]) <= {"Format", "Impl", "Schedule"}
         for gain in entry["tune_performance"].values():
             assert set(gain) == {
                 "performance_after_tune(us)",

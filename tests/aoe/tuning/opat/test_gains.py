@@ -10,7 +10,7 @@ from support.engine.tuning import make_measurement, make_tuned
 from aoe.kernels.algorithms import KNOB
 from aoe.measurement import Measurement, Outcome
 from aoe.results.files import RepoOutcome
-from aoe.results.opat import Gain, GainKind
+from aoe.results.gains import Gain, GainKind
 from aoe.schedule import Configuration
 from aoe.tuning.opat.gains import gains_of, has_failed, operator_result
 from aoe.tuning.opat.loop import SearchResult, TrialRecord
@@ -51,6 +51,34 @@ def test_gain_is_that_of_switching_one_choice(
         Gain(kind=kind, before_us=before, after_us=pytest.approx(after))
         for kind, before, after in expected
     )
+
+
+@pytest.mark.parametrize(
+    ("formatted_us", "first", "expected"),
+    [
+        (80.0, 1.25, [(GainKind.FORMAT, 100, 80), (GainKind.SCHEDULE, 80, 50)]),
+        (
+            80.0,
+            1.6,
+            [
+                (GainKind.FORMAT, 100, 80),
+                (GainKind.IMPL, 80, 62.5),
+                (GainKind.SCHEDULE, 62.5, 50),
+            ],
+        ),
+        (90.0, 0.5, [(GainKind.FORMAT, 100, 90), (GainKind.SCHEDULE, 90, 50)]),
+        (30.0, 2.0, [(GainKind.FORMAT, 100, 50)]),
+        (110.0, 2.0, [(GainKind.IMPL, 100, 50)]),
+        (None, 2.0, [(GainKind.IMPL, 100, 50)]),
+    ],
+)
+def test_layout_goes_first_and_no_more_is_its_gain_than_there_is(
+    formatted_us: float | None, first: float, expected: list[tuple[GainKind, float, float]]
+) -> None:
+    trials = [_trial("a", 1, first), _trial("a", 2, 2.0)]
+    tuned = replace(_tuned(*trials, best=-1, after_us=50.0), formatted_us=formatted_us)
+    found = [(gain.kind, gain.before_us, gain.after_us) for gain in gains_of(tuned)]
+    assert found == [(kind, before, pytest.approx(after)) for kind, before, after in expected]
 
 
 @pytest.mark.parametrize("outcome", [RepoOutcome.RESERVED, RepoOutcome.UNSATISFIED])

@@ -22,9 +22,11 @@ from aoe.measurement import Outcome
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
 from aoe.testing.fakes import BASELINE_US, RecordingProgress, ScriptedRunner
+from aoe.testing.kernels import operation, plain
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator, tune_operator
 from aoe.tuning.opat.operators import Operator
+from aoe.workload import Workload
 from aoebank import Event
 
 _EXP = chain_workload(("Exp",), shape=(1, 16, 64, 64))
@@ -69,6 +71,30 @@ def test_better_than_the_default_is_added(tmp_path: Path) -> None:
     assert stored is not None
     assert stored.schedule == found.schedule
     assert stored.cost_us == pytest.approx(BASELINE_US / 2, rel=0.2)
+
+
+def test_layout_is_measured_for_a_winner_that_takes_a_transpose_in(tmp_path: Path) -> None:
+    workload = Workload(
+        op_type="elementwise",
+        inputs=(plain(1, 16, 64, 64),),
+        operations=(
+            operation("Transpose", "x0", "t0", perm=(0, 2, 3, 1)),
+            operation("Exp", "t0", "t1"),
+        ),
+        output=plain(1, 64, 64, 16),
+    )
+    operator, runner = make_operator(workload), _always(2.0)
+    runner.formats = lambda _: 1.25
+    found = _tuned(tmp_path / "a", runner, operator)
+    assert found.before_us is not None and found.formatted_us is not None
+    assert found.before_us / found.formatted_us == pytest.approx(1.25, rel=0.02)
+    dead = _always(2.0)
+    dead.formats = lambda _: RunError("measure_format", "the worker ended")
+    assert _tuned(tmp_path / "b", dead, operator).formatted_us is None
+    lost = _tuned(tmp_path / "c", slow := _always(1.0), operator)
+    assert lost.formatted_us is None and not slow.asked("measure_format")
+    _tuned(tmp_path / "d", plain_one := _always(2.0))
+    assert not plain_one.asked("measure_format")
 
 
 def test_not_better_writes_no_record_and_is_remembered(tmp_path: Path) -> None:
