@@ -9,7 +9,13 @@ from typing import Any, Generic, TypeVar
 
 from aoe.errors import OptionError
 from aoe.measurement import Measurement
-from aoe.results.files import TuningResult, metric_members, runs_per_s, write_report
+from aoe.results.files import (
+    TuningResult,
+    improvement_text,
+    metric_members,
+    runs_per_s,
+    write_report,
+)
 from aoe.settings import LARGEST_SEED
 from aoe.target import Target
 from aoe.tuning.judging.candidates import JudgedPart
@@ -19,6 +25,8 @@ from aoe.tuning.mode import JobType, TargetMetric, TuneContext
 from aoe.tuning.search.registry import SEARCHES
 from aoe.tuning.workbench import ResultPlaces, Workbench, open_workbench
 
+_MOST_IMPROVED = 10
+"""Entries of `top_improved_ops`."""
 P = TypeVar("P", bound=JudgedPart)
 R = TypeVar("R", bound=Any)
 T = TypeVar("T")
@@ -181,6 +189,32 @@ def speed_members(result: ModelTuning[Any]) -> dict[str, Any]:
         "speedup": round(result.speedup, 4),
         "speedup_low": 1.0 if unchanged else round(estimate.low, 4),
         "speedup_high": 1.0 if unchanged else round(estimate.high, 4),
+    }
+
+
+def count_members(rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
+    """Return what other tools read first of a summary.
+
+    Args:
+        rows: Of operators and subgraphs.
+        seconds: Duration.
+
+    Source: AOE documentation, summary of a tuning.
+    """
+    gained = [
+        (row["speedup"] or 1.0, str(row.get("op_names", row.get("places"))[0]))
+        for row in rows
+        if row["in_model"]
+    ]
+    gained.sort(key=lambda item: (-item[0], item[1]))
+    return {
+        "total_ops": len(rows),
+        "tuned_ops": len(gained),
+        "tuning_time": f"{round(seconds)}s",
+        "top_improved_ops": [
+            {"op": name, "improvement": improvement_text(speedup)}
+            for speedup, name in gained[:_MOST_IMPROVED]
+        ],
     }
 
 

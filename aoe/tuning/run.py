@@ -357,6 +357,8 @@ def _tune_cases(context: TuneContext) -> TuneResult:
 
 def _tune_shape(context: TuneContext) -> TuneResult:
     """Run the modes on a model for one shape."""
+    from aoe.tuning.results.whole_run import write_run_summary
+
     settings = context.settings
     if settings.lookup_only and JobType.GDAT in settings.job_types:
         raise OptionError(
@@ -388,6 +390,7 @@ def _tune_shape(context: TuneContext) -> TuneResult:
         for number, mode in enumerate(modes):
             own = _stage(context, number, spent_s=context.clock() - begun)
             context = replace(context, earlier=(*context.earlier, mode.run(own)))
+            write_run_summary(context.earlier)
     return TuneResult(modes=context.earlier)
 
 

@@ -27,7 +27,13 @@ from aoe.results.files import (
 from aoe.results.opat import OpatReport
 from aoe.schedule import schedule_to_json
 from aoe.tuning.judging.accuracy import HeldAccuracy
-from aoe.tuning.model_mode import ModelTuning, rounded, speed_members, trial_members
+from aoe.tuning.model_mode import (
+    ModelTuning,
+    count_members,
+    rounded,
+    speed_members,
+    trial_members,
+)
 from aoe.tuning.opat.assembly import ChosenKernel, lowest_precision
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
@@ -42,8 +48,6 @@ _PROFILE_COLUMNS = (
 )
 _LONGEST_NAME = 80
 """Characters of an operator type in a file name; file systems take 255 bytes."""
-_MOST_IMPROVED = 10
-"""Entries of `top_improved_ops`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +82,13 @@ class OpatResult(ModelTuning[ChosenKernel]):
         return lowest_precision(self.judgement.kept)
 
     @property
-    def used_operators(self) -> tuple[TunedOperator, ...]:
-        """Operators whose kernels are in the tuned model."""
-        return tuple(tuned for tuned in self.operators if tuned.operator.key in self.used_keys)
-
-    @property
     def used_keys(self) -> frozenset[str]:
         """Record keys of the kernels in the tuned model."""
         return frozenset(kernel.key for kernel in self.judgement.kept)
 
 
 def write_details(result: OpatResult) -> None:
-    """Write `summary.json`, `op_tuning/` and `profiling/`.
+    """Write `op_tuning/` and `profiling/`.
 
     Raises:
         OutputError: one of them cannot be written.
@@ -104,12 +103,12 @@ def write_details(result: OpatResult) -> None:
     untuned, tuned = result.figures
     _write_profile(profiling / "before_tuning", result.profile, before, untuned)
     _write_profile(profiling / "after_tuning", result.tuned_profile, after, tuned)
-    write_json(directory / "summary.json", summary(result))
 
 
 def summary(result: OpatResult) -> dict[str, Any]:
-    """Return the whole run in figures, as `summary.json` and `--json` have it."""
+    """Return what operator tuning did in figures, as `--json` has it and `summary.json` begins."""
     judgement, report, target = result.judgement, result.report, result.target
+    rows = [_operator_row(tuned, result) for tuned in result.operators]
     return {
         "schema": "aoe.summary/1",
         "tuning_name": report.tuning_name,
@@ -124,11 +123,8 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "versions": dict(result.versions),
         "seconds": round(result.seconds, 1),
         "baseline": "onnxruntime, all optimisations, same threads",
-        "total_ops": len(result.operators),
-        "tuned_ops": len(result.used_operators),
+        **count_members(rows, result.seconds),
         "performance_improvement": improvement_text(result.speedup),
-        "tuning_time": f"{round(result.seconds)}s",
-        "top_improved_ops": _top_improved(result),
         **speed_members(result),
         "pairs": judgement.estimate.pairs,
         "memory": memory_to_json(judgement.memory),
@@ -140,22 +136,12 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "accuracy": _accuracy(judgement.accuracy) if judgement.accuracy else None,
         "max_abs_err": finite_or_none(judgement.comparison.deviation.max_abs_err),
         "repo": {outcome.value: report.count(outcome) for outcome in RepoOutcome},
-        "operators": [_operator_row(tuned, result) for tuned in result.operators],
+        "operators": rows,
         "reuse": reuse_to_json(result.reuse),
         "left_to_onnxruntime": [
             {"node": r.node, "op_type": r.op_type, "reason": r.reason} for r in result.refusals
         ],
     }
-
-
-def _top_improved(result: OpatResult) -> list[dict[str, str]]:
-    """Return the operators of the tuned model that gained most."""
-    gained = [(tuned.speedup or 1.0, tuned.operator.op_name) for tuned in result.used_operators]
-    gained.sort(key=lambda item: (-item[0], item[1]))
-    return [
-        {"op": name, "improvement": improvement_text(speedup)}
-        for speedup, name in gained[:_MOST_IMPROVED]
-    ]
 
 
 def _accuracy(held: HeldAccuracy[ChosenKernel]) -> dict[str, Any]:

@@ -20,7 +20,13 @@ from aoe.results.files import (
 )
 from aoe.results.sgat import SgatReport, SubgraphResult
 from aoe.tuning.chosen_graph import ChosenGraph
-from aoe.tuning.model_mode import ModelTuning, rounded, speed_members, trial_members
+from aoe.tuning.model_mode import (
+    ModelTuning,
+    count_members,
+    rounded,
+    speed_members,
+    trial_members,
+)
 from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
 from aoe.tuning.sgat.assembly import ChosenForm
 from aoe.tuning.sgat.gains import format_gain
@@ -74,7 +80,7 @@ def subgraph_result(tuned: TunedSubgraph) -> SubgraphResult:
 
 
 def write_subgraph_details(result: SgatResult) -> None:
-    """Write `summary.json` and `subgraph_tuning/`, a file for each subgraph.
+    """Write `subgraph_tuning/`, a file for each subgraph.
 
     Raises:
         OutputError: one of them cannot be written.
@@ -83,12 +89,12 @@ def write_subgraph_details(result: SgatResult) -> None:
     for tuned in result.subgraphs:
         file = folder / "subgraph_tuning" / f"{tuned.subgraph.graph_id}.json"
         write_json(file, _detail(tuned, result))
-    write_json(folder / "summary.json", sgat_summary(result))
 
 
 def sgat_summary(result: SgatResult) -> dict[str, Any]:
-    """Return the whole run in figures, as `summary.json` and `--json` have it."""
+    """Return what subgraph tuning did in figures, as `--json` has it and `summary.json` begins."""
     judgement, target = result.judgement, result.target
+    rows = [_row(tuned, result) for tuned in result.subgraphs]
     return {
         "schema": "aoe.sgat_summary/1",
         "tuning_name": result.tuning_name,
@@ -102,6 +108,7 @@ def sgat_summary(result: SgatResult) -> dict[str, Any]:
         "versions": dict(result.versions),
         "seconds": round(result.seconds, 1),
         "baseline": "onnxruntime, all optimisations, same threads",
+        **count_members(rows, result.seconds),
         **speed_members(result),
         "reuse": reuse_to_json(result.reuse),
         "pairs": judgement.estimate.pairs,
@@ -114,7 +121,7 @@ def sgat_summary(result: SgatResult) -> dict[str, Any]:
             outcome.value: sum(tuned.outcome is outcome for tuned in result.subgraphs)
             for outcome in RepoOutcome
         },
-        "subgraphs": [_row(tuned, result) for tuned in result.subgraphs],
+        "subgraphs": rows,
         "subgraphs_without_options": result.without_options,
         "left_to_onnxruntime": [
             {"node": node, "reason": reason} for node, reason in result.refused

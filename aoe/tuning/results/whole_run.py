@@ -1,0 +1,104 @@
+"""`summary.json`: the whole run in figures, whichever modes it had.
+
+The model is the one the last mode has left, and so are its figures: every mode measures the whole
+model against the imported one. What is counted is counted over all modes, and `modes` has what
+each of them did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from aoe.results.files import write_json
+from aoe.tuning.mode import ModeResult
+from aoe.tuning.model_mode import ModelTuning, count_members, speed_members
+from aoe.tuning.opat.result import OpatResult, summary
+from aoe.tuning.reuse.kinds import ReuseKind
+from aoe.tuning.sgat.result import SgatResult, sgat_summary
+
+_FILE = "summary.json"
+_SCHEMA = "aoe.summary/1"
+_PARTS = ("subgraphs", "operators")
+_Summary = Mapping[str, Any]
+
+
+def write_run_summary(modes: Sequence[ModeResult]) -> None:
+    """Write `summary.json` beside the results of the modes of a run that tune a model file.
+
+    Args:
+        modes: Those that are done, in their order; without one on a model file nothing is written.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    done = [mode for mode in modes if isinstance(mode, OpatResult | SgatResult)]
+    if done:
+        write_json(done[-1].places.results / _FILE, run_summary(done))
+
+
+def run_summary(modes: Sequence[OpatResult | SgatResult]) -> dict[str, Any]:
+    """Return the whole run in figures.
+
+    Args:
+        modes: Those that are done, one at least.
+    """
+    parts = [_summary_of(mode) for mode in modes]
+    last = parts[-1]
+    seconds = sum(mode.seconds for mode in modes)
+    rows = [row for name in _PARTS for part in parts for row in part.get(name, ())]
+    return {
+        **last,
+        "schema": last["schema"] if len(parts) == 1 else _SCHEMA,
+        "seconds": round(seconds, 1),
+        **count_members(rows, seconds),
+        "repo": _added(part["repo"] for part in parts),
+        **{name: found for name in _PARTS if (found := _joined(parts, name)) is not None},
+        "reuse": _reuse([part["reuse"] for part in parts if part["reuse"] is not None]),
+        "left_to_onnxruntime": _joined(parts, "left_to_onnxruntime"),
+        "modes": [_mode_row(mode, part) for mode, part in zip(modes, parts, strict=True)],
+    }
+
+
+def _summary_of(mode: OpatResult | SgatResult) -> _Summary:
+    return summary(mode) if isinstance(mode, OpatResult) else sgat_summary(mode)
+
+
+def _joined(parts: Sequence[_Summary], name: str) -> list[Any] | None:
+    """Return a list of all modes that have it, None if none has."""
+    found = [part[name] for part in parts if name in part]
+    return [item for items in found for item in items] if found else None
+
+
+def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for one in counts:
+        for name, count in one.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def _reuse(found: Sequence[_Summary]) -> dict[str, Any] | None:
+    """Return what was reused in all modes, None for a run without an earlier result."""
+    if not found:
+        return None
+    return {
+        "base": found[0]["base"],
+        "counts": {
+            kind.value: sum(one["counts"][kind.value] for one in found) for kind in ReuseKind
+        },
+        "parts": [part for one in found for part in one["parts"]],
+    }
+
+
+def _mode_row(mode: ModelTuning[Any], part: _Summary) -> dict[str, Any]:
+    """Return what a mode did, and how fast the model was then."""
+    rows = [row for name in _PARTS for row in part.get(name, ())]
+    return {
+        "mode": "opat" if isinstance(mode, OpatResult) else "sgat",
+        "result_file": mode.result_file.name,
+        "seconds": round(mode.seconds, 1),
+        **count_members(rows, mode.seconds),
+        "repo": part["repo"],
+        **speed_members(mode),
+    }
