@@ -267,7 +267,7 @@ WorkersOption = Annotated[
     typer.Option(
         "--workers",
         metavar="N|tcp://HOST:PORT",
-        help="Tune operators on N processes here, or on the workers of a Dask scheduler.",
+        help="Tune on N processes here, or on the workers of a Dask scheduler.",
     ),
 ]
 ConfigOption = Annotated[

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aoe.entry.folder import FoundModel
 from aoe.errors import ERRORS_OF_A_MODEL, AoeError, OptionError
+from aoe.execute.workers.keeper import FarmKeeper
 from aoe.results.files import (
     TuningResult,
     basic_section,
@@ -84,31 +85,38 @@ def tune_folder(
         )
     stamp, folders = timestamp_of(now), _folders(models)
     start = clock()
-    for number, model in enumerate(models):
-        among = OneOfMany(report=f"report_{stamp}_{number + 1}", folder=folders[number])
-        begun = clock()
-        own = replace(
-            limits_of_part(settings, spent_s=begun - start, number=number, parts=len(models)),
-            model=model.path,
-            framework=model.framework,
-            weight=model.weight,
-        )
-        result, error = None, None
-        with progress() as shown:
-            shown.step(f"model {number + 1} of {len(models)}: {model.path.name}")
-            try:
-                result = tune_with(
-                    own, env=env, cwd=cwd, progress=shown, now=now, one_of_many=among
-                )
-            except ERRORS_OF_A_MODEL as failure:
-                error = failure
-                shown.warn(f"{model.path.name} is not tuned: {failure}")
-        seconds = clock() - begun
-        if error is not None:
-            _report_failure(own, env, cwd, among, f"{model.path.stem}_{stamp}", seconds)
-        yield ModelOfFolder(
-            path=model.path, report=among.report, result=result, error=error, seconds=seconds
-        )
+    with FarmKeeper() as farms:
+        for number, model in enumerate(models):
+            among = OneOfMany(report=f"report_{stamp}_{number + 1}", folder=folders[number])
+            begun = clock()
+            own = replace(
+                limits_of_part(settings, spent_s=begun - start, number=number, parts=len(models)),
+                model=model.path,
+                framework=model.framework,
+                weight=model.weight,
+            )
+            result, error = None, None
+            with progress() as shown:
+                shown.step(f"model {number + 1} of {len(models)}: {model.path.name}")
+                try:
+                    result = tune_with(
+                        own,
+                        env=env,
+                        cwd=cwd,
+                        progress=shown,
+                        now=now,
+                        one_of_many=among,
+                        farms=farms,
+                    )
+                except ERRORS_OF_A_MODEL as failure:
+                    error = failure
+                    shown.warn(f"{model.path.name} is not tuned: {failure}")
+            seconds = clock() - begun
+            if error is not None:
+                _report_failure(own, env, cwd, among, f"{model.path.stem}_{stamp}", seconds)
+            yield ModelOfFolder(
+                path=model.path, report=among.report, result=result, error=error, seconds=seconds
+            )
 
 
 def _folders(models: Sequence[FoundModel]) -> list[str]:

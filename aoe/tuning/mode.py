@@ -15,6 +15,7 @@ from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 
 if TYPE_CHECKING:
     from aoe.entry.shape_log import ShapeLog
+    from aoe.execute.workers.keeper import FarmKeeper
     from aoe.gradients.compression import Compression
     from aoe.gradients.training import TrainingProgram
     from aoe.ort.inputs import InputSet
@@ -124,8 +125,8 @@ class TuneSettings:
         lookup_only: True to take what the bank has, and try and measure nothing.
         cache_mode: What becomes of compiled kernels.
         cache_dir: Where they are; None for the cache of the user.
-        workers: A number of worker processes, or the address of a Dask scheduler, operators are
-            tuned on; None for this process alone.
+        workers: A number of worker processes, or the address of a Dask scheduler, operators and
+            subgraphs are tuned on; None for this process alone.
         base_result: An earlier result; only what changed since is tuned. None without one.
         allow_compression: What gradients may be summed in, for gradient tuning; None for all bits.
         tune_ops: The operators that are tuned, the others are looked up; None for all.
@@ -217,6 +218,7 @@ class TuneContext:
         clock: Monotonic seconds.
         one_of_many: Where the model stands among those of the run; None if it is the only one.
         earlier: What the modes before this one gave.
+        farms: Keeps the workers of the run; None opens them for one mode.
     """
 
     settings: TuneSettings
@@ -227,6 +229,7 @@ class TuneContext:
     clock: Callable[[], float] = time.monotonic
     one_of_many: OneOfMany | None = None
     earlier: tuple[ModeResult, ...] = ()
+    farms: FarmKeeper | None = None
 
 
 class ModeResult(Protocol):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import ArrayLike
 
+    from aoe.execute.workers.keeper import FarmKeeper
     from aoe.gradients.training import TrainingProgram
     from aoe.om.loading import OperatorFiles
     from aoe.ort.inputs import InputSet
@@ -228,7 +229,7 @@ def tune(
         cache_mode: What becomes of compiled kernels: enable, disable or force.
         cache_dir: Where they are kept; None for the cache of the user.
         workers: Number of processes here, or address of a Dask scheduler, on whose workers
-            operators are tuned; None for this process alone.
+            operators and subgraphs are tuned; None for this process alone.
         progress: Function that is called with a `ProgressEvent` at each step, or an object with
             the methods of `aoe.tuning.progress.Progress`; None for silence. What it raises ends
             the run.
@@ -303,6 +304,7 @@ def tune_with(
     progress: Progress,
     now: datetime,
     one_of_many: OneOfMany | None = None,
+    farms: FarmKeeper | None = None,
 ) -> TuneResult:
     """Run the modes of `settings`; each one refuses what it cannot tune before the first begins.
 
@@ -313,11 +315,13 @@ def tune_with(
         progress: Is told what happens.
         now: Time the run is named after.
         one_of_many: Where the model stands among those of the run; None if it is the only one.
+        farms: Keeps the workers for all models of the run; None for this one.
 
     Raises:
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
     """
+    from aoe.execute.workers.keeper import FarmKeeper
     from aoe.tuning.cases.given import with_stored_cases
 
     settings = with_stored_cases(settings)
@@ -331,7 +335,9 @@ def tune_with(
     )
     for doubt in settings.shape_log.doubts() if settings.shape_log is not None else ():
         progress.warn(doubt)
-    return _tune_cases(context) if settings.shape_cases else _tune_shape(context)
+    with nullcontext(farms) if farms is not None else FarmKeeper() as kept:
+        context = replace(context, farms=kept)
+        return _tune_cases(context) if settings.shape_cases else _tune_shape(context)
 
 
 def _tune_cases(context: TuneContext) -> TuneResult:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -248,17 +249,22 @@ def _farm(
     settings, progress = context.settings, context.progress
     if settings.workers is None or settings.lookup_only:
         return nullcontext()
-    if job is not JobType.OPAT:
-        progress.step(f"{job.words} is on this machine alone: workers tune operators")
+    if job is JobType.SGAT and settings.operators:
+        progress.step(f"{job.words} is on this machine alone: the operators' libraries are here")
         return nullcontext()
-    return open_farm(
+    opened = (
         settings.workers,
         device.with_operators(()),  # no kernel needs them, and their files are here
         target,
-        versions=versions,
-        policy=final_policy(target.core_num, accept_busy=settings.accept_busy),
-        tell=lambda text, is_warning: (progress.warn if is_warning else progress.step)(text),
     )
+    terms: Any = {
+        "versions": versions,
+        "policy": final_policy(target.core_num, accept_busy=settings.accept_busy),
+        "tell": lambda text, is_warning: (progress.warn if is_warning else progress.step)(text),
+    }
+    if context.farms is None:
+        return open_farm(*opened, **terms)
+    return nullcontext(context.farms.farm(*opened, **terms))
 
 
 def _earlier(settings: TuneSettings, cwd: Path, scratch: Path) -> EarlierResult | None:

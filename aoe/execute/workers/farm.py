@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aoe.device.compiler import objects_of
 from aoe.device.protocol import Device
 from aoe.errors import AoeError, FarmError, RunError
-from aoe.execute.messages import CompiledKernels
+from aoe.execute.messages import CompiledKernels, ModelPart
 from aoe.execute.workers.announcement import Announcement, WorkerPart, part_of
 from aoe.execute.workers.calibration import drift_of
 from aoe.execute.workers.local import connected, parse_workers
@@ -193,7 +193,7 @@ class Farm:
         """
         from aoe.execute.workers.service import Errand
 
-        files = _files_of(arguments.get("compiled"))
+        files = [file for value in arguments.values() for file in _files_of(value)]
         for known in (post.known, frozenset[str]()):
             parcels = pack(files, known)
             errand = Errand(task=task, timeout_s=timeout_s, arguments=arguments, parcels=parcels)
@@ -287,6 +287,15 @@ class Farm:
         if self._closed:
             raise FarmClosed
 
+    @property
+    def is_stopped(self) -> bool:
+        """True once nobody gets an answer any more."""
+        return self._closed
+
+    def tell_to(self, tell: Callable[[str, bool], None]) -> None:
+        """Tell somebody else from now on: (text, True for a warning)."""
+        self._tell = tell
+
     def stop(self) -> None:
         """End the run: whoever waits for a worker meets `FarmClosed`."""
         self._closed = True
@@ -347,12 +356,16 @@ def open_farm(
             farm.close()
 
 
-def _files_of(compiled: object) -> list[Path]:
-    """Return the objects of kernels that were compiled."""
-    if not isinstance(compiled, CompiledKernels):
-        return []
-    made = [name for name, error in compiled.errors.items() if not error]
-    return [file for name in made for file in objects_of(compiled.directory / f"{name}.o")]
+def _files_of(value: object) -> list[Path]:
+    """Return the files an argument stands for: objects of compiled kernels, a model."""
+    match value:
+        case CompiledKernels():
+            made = [name for name, error in value.errors.items() if not error]
+            return [file for name in made for file in objects_of(value.directory / f"{name}.o")]
+        case ModelPart():
+            return [value.model, *([value.library] if value.library is not None else [])]
+        case _:
+            return []
 
 
 def _compile_errand(kernels: Sequence[Any], arguments: Mapping[str, Any]) -> Errand:

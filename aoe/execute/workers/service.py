@@ -23,7 +23,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from aoe.device.protocol import Device
 from aoe.device.toolchain import find_toolchain
 from aoe.errors import AoeError
-from aoe.execute.messages import CompiledKernels, Reply, TaskRunner
+from aoe.execute.messages import CompiledKernels, ModelPart, Reply, TaskRunner
 from aoe.execute.runner import COMPILING_TASKS, MEASURING_TASKS, Runner
 from aoe.execute.workers.announcement import Announcement, announce
 from aoe.execute.workers.parcels import Parcel, ParcelStore, pack
@@ -222,9 +222,13 @@ def _placed(arguments: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     placed = dict(arguments)
     if "directory" in placed:
         placed["directory"] = folder
-    compiled = placed.get("compiled")
-    if isinstance(compiled, CompiledKernels):
-        placed["compiled"] = replace(compiled, directory=folder)
+    for name, value in placed.items():
+        match value:
+            case CompiledKernels():
+                placed[name] = replace(value, directory=folder)
+            case ModelPart():
+                library = folder / value.library.name if value.library is not None else None
+                placed[name] = replace(value, model=folder / value.model.name, library=library)
     return placed
 
 

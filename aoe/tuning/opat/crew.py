@@ -1,30 +1,25 @@
 """Who searches operators: this machine, one after another, or the workers of a farm, side by side.
 
-What is spread over workers are operators, not the candidates of one: these share a baseline. Only
-while an operator waits for its worker do others go on here, so that the bank, the agenda and the
-display never see two threads at once, and need no locks.
+What is spread over workers are operators, not the candidates of one: these share a baseline.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from aoe.device.compiler import KernelSource
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
-from aoe.execute.workers.farm import Farm, FarmClosed
+from aoe.execute.workers.farm import Farm
 from aoe.execute.workers.seat import SeatAtWorker
+from aoe.execute.workers.spread import Spread
 from aoe.folders.scratch import ScratchFolder
 from aoe.tuning.opat.operator import OperatorSearch, OperatorTools, TunedOperator
-
-_LOOK_S = 2.0
-"""Workers that come while all others are busy get something to do after so long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,68 +104,32 @@ class FarmCrew:
     """
 
     def __init__(self, farm: Farm, compilers_of: Callable[[TaskRunner], KernelCompilers]) -> None:
-        self._farm = farm
+        self._spread: Spread[DoneJob] = Spread(farm)
         self._compilers_of = compilers_of
-        self._baton = threading.Lock()
-        self._baton.acquire()
-        self._done: queue.SimpleQueue[DoneJob | BaseException] = queue.SimpleQueue()
 
     def places(self) -> int:
         """Return how many workers measure now; this machine alone is one, too."""
-        self._farm.refresh()
-        return max(1, len(self._farm.measuring()))
+        return self._spread.places()
 
     def begin(self, job: Job) -> None:
         """Do a job in a thread, at the worker that has least to do."""
-        threading.Thread(target=self._run, args=(job,), daemon=True).start()
+        tools = job.tools
+        self._spread.begin(partial(self._done, job), tools.runner, tools.progress.warn)
 
     def next_done(self) -> DoneJob | None:
         """Return a job that is done; None if others may be begun by now."""
-        with self._released():
-            try:
-                done = self._done.get(timeout=_LOOK_S)
-            except queue.Empty:
-                return None
-        if isinstance(done, BaseException):
-            raise done
-        return done
+        return self._spread.next_done()
 
     def close(self) -> None:
         """Let nobody go on: those who wait for a worker meet the end of the farm."""
-        self._farm.stop()
-        self._baton.release()
+        self._spread.close()
 
-    @contextmanager
-    def _released(self) -> Iterator[None]:
-        """Let others go on for a `with` block."""
-        self._baton.release()
-        try:
-            yield
-        finally:
-            self._baton.acquire()
-
-    def _run(self, job: Job) -> None:
-        with self._baton:
-            try:
-                self._done.put(self._at_a_worker(job))
-            except FarmClosed:
-                return
-            except BaseException as error:  # the boundary of the thread: raised by `next_done`
-                self._done.put(error)
-
-    def _at_a_worker(self, job: Job) -> DoneJob:
-        seat = SeatAtWorker(
-            self._farm, job.tools.runner, released=self._released, told=job.tools.progress.warn
-        )
-        seat.take()
-        try:
-            with closing(self._compilers_of(seat)) as compilers:
-                tools = replace(job.tools, runner=seat, compilers=compilers)
-                job.search.search.move(seat, compilers)
-                done = job.done(tools)
-                _keep_winner(done.tuned, compilers)
-        finally:
-            seat.leave(is_done=True)
+    def _done(self, job: Job, seat: SeatAtWorker) -> DoneJob:
+        with closing(self._compilers_of(seat)) as compilers:
+            tools = replace(job.tools, runner=seat, compilers=compilers)
+            job.search.search.move(seat, compilers)
+            done = job.done(tools)
+            _keep_winner(done.tuned, compilers)
         return done
 
 

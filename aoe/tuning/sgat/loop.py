@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank, SubgraphNote
+from aoe.execute.messages import TaskRunner
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.measurement import (
     Measurement,
@@ -48,6 +50,7 @@ class SubgraphTools:
     Attributes:
         bank: Where they are looked up and stored.
         rules: By name.
+        runner: Measures: here, or a seat at a worker.
         measurer: Makes what measures the forms of a subgraph.
         screen: Policy for candidates.
         final: Policy for the winner.
@@ -64,7 +67,8 @@ class SubgraphTools:
 
     bank: SubgraphBank
     rules: Mapping[str, RewriteRule]
-    measurer: Callable[[Subgraph], FormMeasurer]
+    runner: TaskRunner
+    measurer: Callable[[Subgraph, TaskRunner], FormMeasurer]
     screen: MeasurePolicy
     final: MeasurePolicy
     method: str
@@ -136,7 +140,8 @@ def search_subgraph(
     Raises:
         AoebankError: the bank cannot be used.
     """
-    found = _search(subgraph, tools, lookup.usable)
+    with closing(tools.measurer(subgraph, tools.runner)) as measurer:
+        found = _search(subgraph, tools, lookup.usable, measurer)
     return _settled(subgraph, tools, lookup, found)
 
 
@@ -152,7 +157,12 @@ class _Found:
     is_cut: bool = False
 
 
-def _search(subgraph: Subgraph, tools: SubgraphTools, usable: StoredSubgraph | None) -> _Found:
+def _search(
+    subgraph: Subgraph,
+    tools: SubgraphTools,
+    usable: StoredSubgraph | None,
+    measurer: FormMeasurer,
+) -> _Found:
     if tools.budget < 1:
         return _Found(trials=(), is_cut=True)
     choices = tools.experience.ordered(strategy_space(subgraph))
@@ -160,7 +170,6 @@ def _search(subgraph: Subgraph, tools: SubgraphTools, usable: StoredSubgraph | N
     seeds = [one.strategy for one in alike if one.graph_id != subgraph.graph_id]
     choices, is_seeded = choices.seeded(seeds)
     budget = math.ceil(tools.budget * SEEDED_SHARE) if is_seeded else tools.budget
-    measurer = tools.measurer(subgraph)
     search = make_search(tools.method, choices.space, budget=budget, seed=tools.seed)
     known: dict[SubgraphStrategy, Measurement] = {}
     is_cut = False

@@ -6,6 +6,7 @@ is joined with these as in the whole model.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,7 @@ import onnx
 
 from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.errors import RunError, RunTimeoutError
-from aoe.execute.messages import ModelPart
-from aoe.execute.runner import Runner
+from aoe.execute.messages import ModelPart, TaskRunner
 from aoe.execute.tasks import ComparisonTerms, ModelComparison
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.protocol import RewriteRule
@@ -39,7 +39,7 @@ class FormMeasurer:
         whole: The imported model.
         rules: By name.
         runner: Measures.
-        directory: Existing scratch directory.
+        directory: Scratch directory, which is made.
         seed: Of the inputs.
         bytes_around: What one inference of the model reads and writes besides.
         infer: Tells shapes, where a form and a neighbour undo each other.
@@ -50,7 +50,7 @@ class FormMeasurer:
         subgraph: Subgraph,
         whole: ModelGraph,
         rules: Mapping[str, RewriteRule],
-        runner: Runner,
+        runner: TaskRunner,
         *,
         directory: Path,
         seed: int,
@@ -62,6 +62,7 @@ class FormMeasurer:
         self._rules = rules
         self._runner = runner
         self._directory = directory
+        directory.mkdir()
         self._inputs = ModelInputs(seed=seed)
         self._bytes_around = bytes_around
         self._is_written = False
@@ -93,6 +94,10 @@ class FormMeasurer:
         if not found.measurement.is_correct:
             return Measurement.failure(Outcome.CORRECTNESS, found.deviation.detail)
         return found.measurement
+
+    def close(self) -> None:
+        """Remove its files."""
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _baseline(self) -> ModelPart:
         if not self._is_written:

@@ -18,6 +18,7 @@ from pathlib import Path
 from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.bank.subgraphs import SubgraphBank, SubgraphNote
 from aoe.errors import OptionError
+from aoe.execute.messages import TaskRunner
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.rewrites.registry import RULES
@@ -42,9 +43,10 @@ from aoe.tuning.policies import (
     variant_policy,
 )
 from aoe.tuning.sgat.assembly import ChosenForm, SubgraphAssembly, write_parts
+from aoe.tuning.sgat.crew import SubgraphCrew
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.lookup import TunedSubgraph
-from aoe.tuning.sgat.loop import SubgraphTools, tune_subgraph
+from aoe.tuning.sgat.loop import SubgraphTools
 from aoe.tuning.sgat.measuring import FormMeasurer
 from aoe.tuning.sgat.result import (
     SgatResult,
@@ -185,13 +187,13 @@ def _tools(
     around, folder = graph.bytes_touched(), bench.scratch / "forms"
     folder.mkdir()
 
-    def measurer(subgraph: Subgraph) -> FormMeasurer:
+    def measurer(subgraph: Subgraph, runner: TaskRunner) -> FormMeasurer:
         return FormMeasurer(
             subgraph,
             graph,
             RULES,
-            bench.runner,
-            directory=folder,
+            runner,
+            directory=folder / subgraph.graph_id,
             seed=settings.seed,
             bytes_around=around,
             infer=inference(bench),
@@ -203,6 +205,7 @@ def _tools(
     return SubgraphTools(
         bank=bank,
         rules=RULES,
+        runner=bench.runner,
         measurer=measurer,
         screen=screen_policy(threads),
         final=final_policy(threads, accept_busy=settings.accept_busy),
@@ -223,18 +226,24 @@ def _tuned(
     """Return what became of every subgraph, in the order of the model; most work comes first."""
     bench.progress.plan(len(found.subgraphs))
     done: list[TunedSubgraph] = []
-    most = bench.settings.max_tuning_count
-    for subgraph in sorted(found.subgraphs, key=work_of, reverse=True):
-        spent = sum(len(tuned.trials) for tuned in done)
-        left = tools.budget if most is None else min(tools.budget, most - spent)
-        tuned = tune_subgraph(subgraph, replace(tools, budget=max(0, left)))
+
+    def tell(tuned: TunedSubgraph) -> None:
         done.append(tuned)
         report.update(subgraphs=(*report.value.subgraphs, subgraph_result(tuned)))
         speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
+        subgraph = tuned.subgraph
         bench.progress.operator(
             f"{subgraph.op_name} (x{len(subgraph.places)})",
             f"{speedup}{tuned.outcome.value}: {tuned.reason}",
         )
+
+    crew = SubgraphCrew(
+        tools=tools,
+        most_trials=bench.settings.max_tuning_count,
+        farm=bench.farm,
+        told=bench.progress.warn,
+    )
+    crew.tune(sorted(found.subgraphs, key=work_of, reverse=True), tell)
     return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
 
 

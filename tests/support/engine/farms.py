@@ -20,6 +20,7 @@ from aoe.execute.workers.local import connected, local_scheduler, started_worker
 from aoe.measurement import MeasurePolicy
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.testing.fakes import ScriptedRunner, make_target
+from support.engine.subgraphs import by_splits
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -80,7 +81,7 @@ class SimulatedRunner(ScriptedRunner):
         """Note the task, and do what this worker does."""
         with (self.notes / self.kind).open("a") as file:
             file.write(f"{task}\n")
-        self.candidate = speed_of
+        self.candidate, self.model = speed_of, by_splits(1.2)
         if self.kind.startswith("busy"):
             self.given_share = 0.5
         if task == "compare_itself":

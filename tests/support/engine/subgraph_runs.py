@@ -18,25 +18,10 @@ from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
-from support.engine.subgraphs import c2f_network
+from support.engine.subgraphs import by_splits, c2f_network
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 _RULES = ("convolution-split", "mean-to-global-pool")
-
-
-def by_splits(rate: float) -> Callable[[ModelPart, ModelPart], float]:
-    """Return a script: every Split that is gone saves time; other forms change nothing."""
-
-    def speedup(baseline: ModelPart, tuned: ModelPart) -> float:
-        return float(rate ** (splits(baseline.model) - splits(tuned.model)))
-
-    return speedup
-
-
-def splits(file: Path) -> int:
-    """Return how many Splits a model has."""
-    nodes = onnx.load(file, load_external_data=False).graph.node
-    return sum(node.op_type == "Split" for node in nodes)
 
 
 class Run:

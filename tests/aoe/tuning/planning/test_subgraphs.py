@@ -10,8 +10,8 @@ import onnx
 import pytest
 from support.documents import find_faults
 from support.engine.scripted_runs import script_runs
-from support.engine.subgraph_runs import Run, by_splits
-from support.engine.subgraphs import c2f_network
+from support.engine.subgraph_runs import Run
+from support.engine.subgraphs import by_splits, c2f_network
 
 from aoe.cli.app import main
 from aoe.tuning.planning.operators import PlannedOperators, plan_operators

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from support.engine.subgraph_runs import Run, by_splits, splits
-from support.engine.subgraphs import NetworkBuilder, c2f_network
+from support.engine.subgraph_runs import Run
+from support.engine.subgraphs import NetworkBuilder, by_splits, c2f_network, splits
 
 import aoe
 from aoe.bank.journal import BankJournal
