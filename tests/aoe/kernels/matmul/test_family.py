@@ -11,7 +11,7 @@ import pytest
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.matmul.family import MatMul
 from aoe.kernels.registry import get_family
-from aoe.schedule import Configuration
+from aoe.schedule import Configuration, Split
 from aoe.testing.kernels import (
     SEED,
     CompiledKernel,
@@ -296,3 +296,17 @@ def test_nan_of_any_bits_reaches_the_results_of_its_row(rows: int) -> None:
         found = CompiledKernel(workload, schedule).run({**run.inputs, "x0": spoilt})
         assert np.isnan(found[1]).all()
         assert np.isfinite(np.delete(found, 1, axis=0)).all()
+
+
+@pytest.mark.parametrize(("chain", "loops"), [((), []), (GELU, ["r$x"])])
+def test_depth_is_walked_in_two_loops_in_front_of_a_long_chain(
+    chain: tuple[Operation, ...], loops: list[str]
+) -> None:
+    """With one, the compiler keeps constants of the chain in registers, and sums in memory."""
+    more = (plain(96, constant=True), plain(2, 19, 96)) if chain else ()
+    workload = product((2, 19, 70), (70, 96), (2, 19, 96), *chain, more=more)
+    family, target = get_family("matmul"), kernel_target()
+    for guess in family.space(workload, target).first_guesses:
+        steps = family.schedule(workload, Configuration(guess), target).steps
+        cut = [s.var for s in steps if isinstance(s, Split) and s.stage == "sums.update"]
+        assert [var for var in cut if var.startswith("r")] == loops
