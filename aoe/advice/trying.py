@@ -13,7 +13,7 @@ from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import ModelComparison
-from aoe.graph.weights import WeightStore
+from aoe.graph.weights import WeightStore, is_outside
 from aoe.measurement import (
     Measurement,
     MeasurePolicy,
@@ -132,7 +132,7 @@ class ActionTrials:
     def _written(self, proto: onnx.ModelProto, name: str) -> ModelPart:
         file = self._directory / name
         file.write_bytes(self._store.externalize(proto).SerializeToString())
-        return ModelPart(model=file)
+        return ModelPart(model=file, is_large=is_outside(proto))
 
 
 def _shows_gain(measurement: Measurement) -> bool:

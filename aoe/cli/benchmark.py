@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
 
 _TIMEOUT_S = 1800.0
+_LARGE_S = 120.0
+"""Large models are loaded in turns: after this, as many pairs as an interval needs will do."""
 
 
 def command(
@@ -97,6 +100,7 @@ def command(
             pairs_max=pairs,
             warmup=3,
             target_half_width=0.002,
+            enough_s=_LARGE_S if baseline.is_large else math.inf,
             threads=target.core_num,
             least_quiet=0.0 if accept_busy(environment()) else QUIET_SHARE,
             tries=3,
@@ -144,10 +148,14 @@ def model_part(
         return tuned_part(directory, manifest)
     from aoe.entry.input_shapes import parse_input_shape
     from aoe.entry.onnx_file import load_onnx
+    from aoe.graph.weights import WeightStore, is_outside
+    from aoe.om.file import WEIGHTS
 
     directory.mkdir(parents=True, exist_ok=True)
     proto = load_onnx(file, parse_input_shape(input_shape), given).proto
-    (directory / "model.onnx").write_bytes(proto.SerializeToString())
+    with WeightStore(directory / WEIGHTS) as store:
+        light = store.externalize(proto) if is_outside(proto) else proto
+    (directory / "model.onnx").write_bytes(light.SerializeToString())
     return _part(directory / "model.onnx")
 
 
@@ -189,5 +197,6 @@ def _is_om(file: Path) -> bool:
 
 def _part(file: Path) -> ModelPart:
     from aoe.execute.messages import ModelPart
+    from aoe.om.loading import weights_are_large
 
-    return ModelPart(model=file, optimize=True)
+    return ModelPart(model=file, optimize=True, is_large=weights_are_large(file.parent))

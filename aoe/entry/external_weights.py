@@ -15,6 +15,7 @@ from onnx.external_data_helper import (
 
 from aoe.errors import ModelImportError
 from aoe.graph.model_graph import subgraphs
+from aoe.graph.weights import settle
 
 
 def external_tensors(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
@@ -53,6 +54,25 @@ def stored_bytes(tensor: onnx.TensorProto, model: Path) -> int:
             expected=f"at least {offset + length}",
         )
     return int(length)
+
+
+def keep_outside(tensor: onnx.TensorProto, model: Path) -> None:
+    """Let the data of a tensor stay in its file, which lies below the folder of the model.
+
+    Raises:
+        ModelImportError: as `stored_bytes`, or the file lies where it must not.
+    """
+    length, place = stored_bytes(tensor, model), _place(tensor, model)
+    folder = model.parent.resolve()
+    file = (folder / place.location).resolve()
+    if Path(place.location).is_absolute() or not file.is_relative_to(folder):
+        raise ModelImportError(
+            _where(tensor, model),
+            "their file is not in the folder of the model",
+            got=place.location,
+            hint="put it beside the model, a link out of the folder does not do",
+        )
+    settle(tensor, file, place.offset or 0, length)
 
 
 def load_external(tensor: onnx.TensorProto, model: Path) -> None:

@@ -10,6 +10,8 @@ import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from aoe.errors import ModelImportError
+from aoe.folders.scratch import FolderHold
+from aoe.graph.weights import contents_digest, is_outside, is_settled
 
 MAX_BYTES = 2**31 - 1
 """Protobuf's limit for one message."""
@@ -31,6 +33,7 @@ class ImportedModel:
         proto: The ONNX model; inputs have static shapes, initializers that are none of them are
             constants.
         doubt: What the model says that is seldom meant; empty if there is nothing.
+        hold: Keeps the folder its weights lie in, where that is a scratch folder.
     """
 
     name: str
@@ -38,11 +41,24 @@ class ImportedModel:
     sha256: str
     proto: onnx.ModelProto
     doubt: str = ""
+    hold: FolderHold | None = None
 
 
 def digest_of(proto: onnx.ModelProto, where: str) -> str:
-    """Return the sha256 of a model, hexadecimal; see `written_model`."""
-    return hashlib.sha256(written_model(proto, where)).hexdigest()
+    """Return the sha256 of a model, hexadecimal; see `written_model`.
+
+    Where weights lie outside does not matter: in their place stands the sha256 of what they are.
+    """
+    if not is_outside(proto):
+        return hashlib.sha256(written_model(proto, where)).hexdigest()
+    told = onnx.ModelProto()
+    told.CopyFrom(proto)
+    for tensor in told.graph.initializer:
+        if is_settled(tensor):
+            digest = contents_digest(tensor)
+            tensor.ClearField("external_data")
+            tensor.raw_data = digest
+    return hashlib.sha256(written_model(told, where)).hexdigest()
 
 
 def written_model(proto: onnx.ModelProto, where: str) -> bytes:

@@ -10,19 +10,30 @@ from typing import TYPE_CHECKING
 import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
+from onnx.external_data_helper import uses_external_data
 
-from aoe.entry.external_weights import external_tensors, load_external, stored_bytes
+from aoe.entry.external_weights import (
+    external_tensors,
+    keep_outside,
+    load_external,
+    stored_bytes,
+)
 from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of, model_name
 from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.outputs import cut_at_outputs
 from aoe.entry.protocol import Entry
 from aoe.errors import ModelImportError, ModelNotFoundError
-from aoe.graph.weights import without_initializers
+from aoe.graph.weights import (
+    SMALL_BYTES,
+    bytes_of,
+    is_settled,
+    stay_outside,
+    without_initializers,
+)
 
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
 
-_SMALL_BYTES = 1024
 _WHOLE_BYTES = (
     *(TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16),
     *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
@@ -124,22 +135,32 @@ def read_onnx(path: Path) -> onnx.ModelProto:
         ) from error
     except OSError as error:
         raise ModelImportError(f"--model={path}", f"cannot be read: {error}") from error
+    _take_weights(path, proto)
+    _check(path, proto)
+    return proto
+
+
+def _take_weights(path: Path, proto: onnx.ModelProto) -> None:
+    """Read what lies in other files, but for the weights of a model that is too large for that."""
     outside = external_tensors(proto)
+    if stay_outside(sum(stored_bytes(tensor, path) for tensor in outside)):
+        for tensor in filter(uses_external_data, proto.graph.initializer):
+            if stored_bytes(tensor, path) > SMALL_BYTES:
+                keep_outside(tensor, path)
+        outside = [tensor for tensor in outside if not is_settled(tensor)]
     _check_size(path.stat().st_size + sum(stored_bytes(t, path) for t in outside), path)
     for tensor in outside:
         load_external(tensor, path)
-    _check(path, proto)
-    return proto
 
 
 def _check_size(size: int, path: Path) -> None:
     if size > MAX_BYTES:
         raise ModelImportError(
             f"--model={path}",
-            "the model with its weights is too large",
+            "a model without weights in files of their own is too large",
             got=f"{size} bytes",
             expected=f"at most {MAX_BYTES} bytes",
-            hint="tune it in parts, cut with onnx.utils.extract_model",
+            hint="onnx.save(..., save_as_external_data=True) keeps them in a file of their own",
         )
 
 
@@ -179,11 +200,12 @@ def _without_contents(proto: onnx.ModelProto) -> onnx.ModelProto:
     light = without_initializers(proto)
     light.training_info.extend(proto.training_info)
     for tensor in proto.graph.initializer:
-        length = len(tensor.raw_data)
-        if length <= _SMALL_BYTES or tensor.data_type not in _ELEMENT_BYTES:
+        length = bytes_of(tensor)
+        known = tensor.data_type in _ELEMENT_BYTES
+        if not is_settled(tensor) and (length <= SMALL_BYTES or not known):
             light.graph.initializer.append(tensor)
             continue
-        wanted = math.prod(tensor.dims) * _ELEMENT_BYTES[tensor.data_type]
+        wanted = math.prod(tensor.dims) * _ELEMENT_BYTES[tensor.data_type] if known else length
         if length != wanted:
             raise onnx.checker.ValidationError(
                 f"initializer {tensor.name!r} of shape {list(tensor.dims)} holds {length} bytes, "

@@ -14,7 +14,8 @@ from aoe.entry.imported_model import ImportedModel
 from aoe.entry.onnx_file import load_onnx, load_open_onnx
 from aoe.entry.protocol import Entry, ModelSource
 from aoe.errors import ModelImportError, OfflineModelError
-from aoe.folders.scratch import ScratchFolder
+from aoe.folders.scratch import FolderHold, ScratchFolder
+from aoe.graph.weights import is_outside
 from aoe.om.cases import input_shapes
 from aoe.om.file import FALLBACK, MANIFEST, WEIGHTS, Manifest, read_manifest, unpack_part
 from aoe.workload import shapes_text
@@ -55,17 +56,19 @@ def _untuned(
 ) -> tuple[Manifest, ImportedModel]:
     manifest = read_manifest(source.path)
     _check_identity(source.path, manifest)
-    with ScratchFolder("om") as scratch:
-        for part in (FALLBACK, WEIGHTS):
-            unpack_part(source.path, manifest, part, scratch)
-        try:
-            return manifest, load(scratch / FALLBACK)
-        except ModelImportError as error:
-            if not error.where.startswith(f"--model={scratch}"):
-                raise
-            raise ModelImportError(
-                f"--om={source.path}:{FALLBACK}", error.problem, hint=error.hint
-            ) from error
+    folder = ScratchFolder("om")
+    hold = FolderHold(folder)
+    for part in (FALLBACK, WEIGHTS):
+        unpack_part(source.path, manifest, part, folder.path)
+    try:
+        model = load(folder.path / FALLBACK)
+        return manifest, replace(model, hold=hold) if is_outside(model.proto) else model
+    except ModelImportError as error:
+        if not error.where.startswith(f"--model={folder.path}"):
+            raise
+        raise ModelImportError(
+            f"--om={source.path}:{FALLBACK}", error.problem, hint=error.hint
+        ) from error
 
 
 def _check_identity(file: Path, manifest: Manifest) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aoe.device.compiler import KernelSource, load_compiler
 from aoe.device.forks import run_in_children
@@ -18,11 +18,19 @@ from aoe.errors import BuildError, ScheduleError
 from aoe.execute.accuracy import MODEL_TOLERANCE, Deviation, compare_model_results, worse_of
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.messages import ModelPart, WorkerSetup
+from aoe.execute.model_sessions import SessionsInTurns, open_and_run, open_part
 from aoe.execute.quiet import QuietPairs
 from aoe.execute.rates import compare_itself, measure_rates
 from aoe.execute.samplers import paired_samplers
 from aoe.kernels.roofline import MachineRates
-from aoe.measurement import Measurement, MeasurePolicy, Outcome, joined_loads
+from aoe.measurement import (
+    MachineLoad,
+    Measurement,
+    MeasurePolicy,
+    Outcome,
+    PairedSamples,
+    joined_loads,
+)
 from aoe.measurement.memory import MemoryUse, ModelMemory, mean_memory
 from aoe.measurement.streams import LEAST_SAMPLE_US, FreeRun, streams_of
 from aoe.ort.inputs import ModelInputs
@@ -36,9 +44,6 @@ from aoe.ort.surroundings import CacheBallast
 from aoe.schedule import schedule_from_json
 from aoe.target import Target
 from aoe.workload import workload_from_json
-
-if TYPE_CHECKING:
-    import onnxruntime as ort
 
 PAIRS_OF_TWO_ROUNDS = 12
 """From so many pairs on, a comparison is made in two rounds."""
@@ -112,7 +117,7 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         return compare_parts(setup, pairs, (baseline, tuned), policy, inputs, terms)
 
     def run_model(part: ModelPart, inputs: ModelInputs) -> list[list[Any]]:
-        session = _open(setup, part)
+        session = open_part(setup, part)
         return [run_session(session, feed) for feed in inputs.feeds(session)]
 
     def machine_rates() -> MachineRates:
@@ -226,8 +231,11 @@ def compare_parts(
 
     Where the weights of a session come to lie decides a few percent of its speed, and the
     session loaded first tends to get the better place: the same model against itself read 0.96
-    to 1.02 with one order of loading, far outside the interval of its pairs.
+    to 1.02 with one order of loading, far outside the interval of its pairs. Large models are
+    loaded in turns.
     """
+    if any(part.is_large for part in models):
+        return _compare_in_turns(setup, pairs, models, policy, inputs, terms)
     orders = (False, True) if policy.pairs_max >= PAIRS_OF_TWO_ROUNDS else (False,)
     if terms.tuned_first is not None:
         orders = (terms.tuned_first,)
@@ -264,8 +272,8 @@ def _compare_once(
 ) -> ModelComparison:
     """Compare in one order of loading, binding, warming up and beginning a pair."""
     parts = models[::-1] if tuned_first else models
-    opened = [_open_and_run(setup, part, inputs) for part in parts]
-    sessions = [session for session, _ in opened]
+    opened = [open_and_run(setup, part, inputs) for part in parts]
+    sessions, uses = [session for session, _ in opened], [use for _, use in opened]
     reference, actual = reversed(sessions) if tuned_first else sessions
     first = inputs.first(reference)
     expected, found = run_session(reference, first), run_session(actual, first)
@@ -287,7 +295,43 @@ def _compare_once(
     samplers = paired_samplers(timer, runs[0], runs[1], least_us, **_surroundings(setup, terms))
     samples, load = pairs.take(*samplers, policy)
     if tuned_first:
-        samples = samples.swapped()
+        samples, uses = samples.swapped(), uses[::-1]
+    return _comparison(samples, load, deviation, uses)
+
+
+def _compare_in_turns(
+    setup: WorkerSetup,
+    pairs: QuietPairs,
+    models: tuple[ModelPart, ModelPart],
+    policy: MeasurePolicy,
+    inputs: ModelInputs,
+    terms: ComparisonTerms,
+) -> ModelComparison:
+    """Compare two models of which one is loaded at a time.
+
+    Each is loaded anew for every other sample, and comes to lie somewhere else: no order of
+    loading has to be evened out.
+    """
+    turns = SessionsInTurns(setup, models, inputs)
+    (expected, before), (found, after) = turns.first_run(0), turns.first_run(1)
+    deviations = (
+        compare_model_results(left, right, models[1].precision, tolerance=terms.tolerance)
+        for left, right in zip(expected, found, strict=True)
+    )
+    deviation = reduce(worse_of, deviations)
+    del expected, found
+    samplers = paired_samplers(turns.timer, turns.run_of(0), turns.run_of(1), policy.sample_min_us)
+    samples, load = pairs.take(*samplers, replace(policy, warmup=0))
+    return _comparison(samples, load, deviation, [before, after])
+
+
+def _comparison(
+    samples: PairedSamples,
+    load: MachineLoad,
+    deviation: Deviation,
+    uses: Sequence[MemoryUse | None],
+) -> ModelComparison:
+    """Put together what was found; `uses` is the memory of the baseline, then of the other."""
     measurement = Measurement(
         outcome=Outcome.CORRECT if deviation.acceptable else Outcome.CORRECTNESS,
         baseline_us=samples.baseline_us,
@@ -295,10 +339,10 @@ def _compare_once(
         detail=deviation.detail,
         load=load,
     )
-    uses = [use for _, use in opened if use is not None]
+    baseline, tuned = uses
     memory = None
-    if len(uses) == len(opened):
-        memory = ModelMemory(baseline=uses[tuned_first], tuned=uses[not tuned_first])
+    if baseline is not None and tuned is not None:
+        memory = ModelMemory(baseline=baseline, tuned=tuned)
     return ModelComparison(measurement=measurement, deviation=deviation, memory=memory)
 
 
@@ -320,24 +364,3 @@ def _surroundings(setup: WorkerSetup, terms: ComparisonTerms) -> dict[str, Any]:
         lambda model: setup.device.open_session(model, options), terms.bytes_around
     )
     return {"before": ballast.pass_through, "calls_max": ballast.calls_max}
-
-
-def _open_and_run(
-    setup: WorkerSetup, part: ModelPart, inputs: ModelInputs
-) -> tuple[ort.InferenceSession, MemoryUse | None]:
-    """Return a session that has run once, and the memory that took."""
-    taken = setup.device.watch_memory(part.model.parent)
-    session = _open(setup, part)
-    run_session(session, inputs.first(session))
-    return session, taken()
-
-
-def _open(setup: WorkerSetup, part: ModelPart) -> ort.InferenceSession:
-    options = session_options(
-        threads=setup.target.core_num,
-        optimize=part.optimize,
-        blocked=part.blocked,
-        shared_pool=True,
-        library=part.library,
-    )
-    return setup.device.open_session(part.model, options)

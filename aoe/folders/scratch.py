@@ -8,6 +8,7 @@ import re
 import shutil
 import stat
 import tempfile
+import weakref
 from pathlib import Path
 
 from aoe.errors import OutputError
@@ -56,6 +57,13 @@ class ScratchFolder:
             _remove(self.path)
         if self._lock is not None:
             self._lock.release()
+
+
+class FolderHold:
+    """Keeps a scratch folder: it goes when nobody has its hold any more, or with the process."""
+
+    def __init__(self, folder: ScratchFolder) -> None:
+        weakref.finalize(self, folder.remove)
 
 
 def sweep_scratch() -> tuple[Path, ...]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
+from aoe.graph.weights import array_of
 from aoe.operators import OPERATORS, OperatorKey, Shape, op_key
 from aoe.operators.movement import RESHAPE, RESHAPING, SPLIT
 from aoe.workload import AttributeValue
@@ -99,4 +99,4 @@ def _constant(
     tensor = graph.initializers.get(name)
     if tensor is None or int(np.prod(tensor.dims, dtype=np.int64)) > _FOLDED_MAX:
         return None
-    return numpy_helper.to_array(tensor)
+    return array_of(tensor)

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
+from aoe.graph.weights import array_of
 from aoe.operators import REORDER_OUTPUT, op_key
 from aoe.workload import NCHWC_DOMAIN
 
@@ -94,7 +95,7 @@ class ModelGraph:
             return None
         if int(np.prod(tensor.dims, dtype=np.int64)) != 1:
             return None
-        return float(numpy_helper.to_array(tensor).reshape(-1)[0])
+        return float(array_of(tensor).reshape(-1)[0])
 
     def bytes_touched(self) -> int:
         """Return the bytes of constants and results, as far as their shapes are known."""

@@ -11,6 +11,7 @@ from onnx import helper
 
 from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
 from aoe.graph.regions import Region
+from aoe.graph.weights import brought_in
 
 KERNEL_DOMAIN = "aoe"
 _KERNEL_OPSET = 1
@@ -101,9 +102,8 @@ def _function(graph: ModelGraph, replacement: Replacement) -> onnx.FunctionProto
         )
     for name in _folded(graph, region):
         formal[name] = f"c{len(formal)}"
-        constants.append(
-            helper.make_node("Constant", [], [formal[name]], value=graph.initializers[name])
-        )
+        value = brought_in(graph.initializers[name])
+        constants.append(helper.make_node("Constant", [], [formal[name]], value=value))
     body = []
     for position, index in enumerate(region.nodes):
         node = onnx.NodeProto()

@@ -1,18 +1,163 @@
-"""Weights kept once, outside the model files that share them."""
+"""Weights kept once, outside the model files that share them.
+
+Those of a large model are never read into it. It says where they lie: the name of their file is an
+absolute path then, which no file of a model may hold, and nothing but `array_of`, a `WeightStore`
+and a session (`aoe.ort.sessions.session_source`) reads them.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
-_SMALL_BYTES = 1024
+INLINE_BYTES = 1 << 30
+"""Weights in other files that are more than this, all together, stay outside the model."""
+SMALL_BYTES = 1024
 """Tensors up to this size stay inside the model: shapes and scalars the runtime folds."""
 _ALIGNMENT = 64
+_CHUNK_BYTES = 1 << 22
+
+
+class DataPlace(NamedTuple):
+    """Where the data of a tensor lies: bytes `offset` to `offset + length` of a file."""
+
+    file: Path
+    offset: int
+    length: int
+
+
+def stay_outside(data_bytes: int) -> bool:
+    """Return whether so many bytes of weights are too many to be read into a model."""
+    return data_bytes > INLINE_BYTES
+
+
+def is_outside(proto: onnx.ModelProto) -> bool:
+    """Return whether a model in memory has weights that are not."""
+    return any(place_of(tensor) is not None for tensor in proto.graph.initializer)
+
+
+def is_settled(tensor: TensorProto) -> bool:
+    """Return whether the data of a tensor stays in its file, wherever its model goes."""
+    return uses_external_data(tensor) and Path(_entries(tensor)["location"]).is_absolute()
+
+
+def place_of(tensor: TensorProto) -> DataPlace | None:
+    """Return where the data of a tensor of a model in memory lies, None if it is in it."""
+    if not uses_external_data(tensor):
+        return None
+    where = _entries(tensor)
+    return DataPlace(Path(where["location"]), int(where["offset"]), int(where["length"]))
+
+
+def bytes_of(tensor: TensorProto) -> int:
+    """Return the size of a tensor's data, as far as it is raw bytes or lies outside."""
+    place = place_of(tensor)
+    return len(tensor.raw_data) if place is None else place.length
+
+
+def array_of(tensor: TensorProto) -> np.ndarray[Any, Any]:
+    """Return the values of a tensor; those that lie outside are mapped, not read."""
+    place = place_of(tensor)
+    if place is None:
+        return numpy_helper.to_array(tensor)
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if place.length != math.prod(tensor.dims) * dtype.itemsize:  # several elements in a byte
+        return numpy_helper.to_array(brought_in(tensor))
+    data = np.memmap(place.file, np.uint8, "r", place.offset, (place.length,))
+    return data.view(dtype).reshape(tuple(tensor.dims))
+
+
+def brought_in(tensor: TensorProto) -> TensorProto:
+    """Return a tensor that holds its data itself."""
+    place = place_of(tensor)
+    if place is None:
+        return tensor
+    data = b"".join(_chunks(place))
+    return TensorProto(
+        name=tensor.name, dims=tensor.dims, data_type=tensor.data_type, raw_data=data
+    )
+
+
+def load_written(file: Path) -> onnx.ModelProto:
+    """Read a model file this engine or ONNX Runtime has written, its weights if they are few."""
+    proto = onnx.load(str(file), load_external_data=False)
+    outside = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
+    if not stay_outside(sum(int(_entries(tensor)["length"]) for tensor in outside)):
+        load_external_data_for_model(proto, str(file.parent))
+        return proto
+    for tensor in outside:
+        where = _entries(tensor)
+        settle(tensor, file.parent / where["location"], int(where["offset"]), int(where["length"]))
+    return proto
+
+
+def settle(tensor: TensorProto, file: Path, offset: int, length: int) -> None:
+    """Let the data of a tensor lie in a file, wherever its model goes, in place.
+
+    Args:
+        tensor: Of a model in memory.
+        file: The file.
+        offset: Where the data begins, in bytes.
+        length: How many bytes it has.
+    """
+    tensor.CopyFrom(point_into(str(file.absolute()), tensor, offset, length))
+
+
+def _entries(tensor: TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def contents_digest(tensor: TensorProto) -> bytes:
+    """Return the sha256 of the data of a tensor that lies outside."""
+    place = place_of(tensor)
+    assert place is not None
+    return _digest_of(_chunks(place))
+
+
+def share_places(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
+    """Let equal weights of two models lie where they do in the original, in place.
+
+    Args:
+        proto: A model made from the original, its weights outside.
+        original: The original, its weights outside too.
+    """
+    known = {
+        contents_digest(tensor): place
+        for tensor in original.graph.initializer
+        if (place := place_of(tensor)) is not None
+    }
+    for tensor in filter(is_settled, proto.graph.initializer):
+        place = known.get(contents_digest(tensor))
+        if place is not None:
+            settle(tensor, *place)
+
+
+def _digest_of(chunks: Iterable[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.digest()
+
+
+def _chunks(place: DataPlace) -> Iterator[bytes]:
+    with place.file.open("rb") as source:
+        source.seek(place.offset)
+        left = place.length
+        while left and (chunk := source.read(min(left, _CHUNK_BYTES))):
+            left -= len(chunk)
+            yield chunk
+    if left:
+        raise OSError(f"{place.file} ends before the weights in it do")
 
 
 class WeightStore:
@@ -25,6 +170,7 @@ class WeightStore:
     def __init__(self, file: Path) -> None:
         self.file = file
         self._offsets: dict[bytes, tuple[int, int]] = {}
+        self._taken: dict[DataPlace, tuple[int, int]] = {}
         self._sink: BinaryIO = file.open("wb")
 
     def __enter__(self) -> WeightStore:
@@ -68,27 +214,37 @@ class WeightStore:
     def _adopted(self, tensor: TensorProto, folder: Path) -> TensorProto:
         if tensor.data_location != TensorProto.EXTERNAL:
             return tensor
-        where = {entry.key: entry.value for entry in tensor.external_data}
-        with (folder / where["location"]).open("rb") as source:
-            source.seek(int(where["offset"]))
-            data = source.read(int(where["length"]))
-        return point_into(self.file.name, tensor, *self._place(data))
+        place = place_of(tensor)
+        assert place is not None
+        return point_into(
+            self.file.name, tensor, *self._copied(place._replace(file=folder / place.file))
+        )
 
     def _moved(self, tensor: TensorProto) -> TensorProto:
+        place = place_of(tensor)
+        if place is not None:
+            return point_into(self.file.name, tensor, *self._copied(place))
         data = tensor.raw_data
         if not data and tensor.data_type != TensorProto.STRING:
             data = numpy_helper.to_array(tensor).tobytes()
-        if len(data) <= _SMALL_BYTES:
+        if len(data) <= SMALL_BYTES:
             return tensor
-        offset, length = self._place(data)
-        return point_into(self.file.name, tensor, offset, length)
+        return point_into(self.file.name, tensor, *self._stored(lambda: [data]))
 
-    def _place(self, data: bytes) -> tuple[int, int]:
-        digest = hashlib.sha256(data).digest()
+    def _copied(self, place: DataPlace) -> tuple[int, int]:
+        """Return where the data of another file is in this one; it is looked at once."""
+        if place not in self._taken:
+            self._taken[place] = self._stored(partial(_chunks, place))
+        return self._taken[place]
+
+    def _stored(self, read: Callable[[], Iterable[bytes]]) -> tuple[int, int]:
+        digest = _digest_of(read())
         if digest not in self._offsets:
             self._sink.write(bytes(-self._sink.tell() % _ALIGNMENT))
-            self._offsets[digest] = (self._sink.tell(), len(data))
-            self._sink.write(data)
+            offset = self._sink.tell()
+            for chunk in read():
+                self._sink.write(chunk)
+            self._offsets[digest] = (offset, self._sink.tell() - offset)
         return self._offsets[digest]
 
 

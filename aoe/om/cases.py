@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 
 from aoe.errors import OfflineModelError, OptionError
+from aoe.folders.scratch import FolderHold
 from aoe.graph.weights import WeightStore
 from aoe.om.file import (
     FALLBACK,
@@ -34,10 +35,12 @@ class OpenModel:
     Attributes:
         proto: With open shapes.
         sha256: Its digest, hexadecimal.
+        hold: Keeps the folder its weights lie in, where that is a scratch folder.
     """
 
     proto: onnx.ModelProto
     sha256: str
+    hold: FolderHold | None = None
 
 
 def join_cases(file: Path, files: Sequence[Path], model: OpenModel, scratch: Path) -> Manifest:

@@ -19,6 +19,7 @@ from aoe.errors import AoeError, OfflineModelError, OptionError
 from aoe.execute.messages import ModelPart
 from aoe.folders.locks import FileLock
 from aoe.folders.scratch import ScratchFolder
+from aoe.graph.weights import stay_outside
 from aoe.om.cache import take_parts
 from aoe.om.cases import case_manifest, cases_text, find_case
 from aoe.om.file import (
@@ -300,7 +301,14 @@ def _named_part(directory: Path, manifest: Manifest, model: str, library: str) -
         library=kernels if manifest.kernels and kernels.exists() else None,
         optimize=not manifest.kernels,
         precision=manifest.precision,
+        is_large=weights_are_large(directory),
     )
+
+
+def weights_are_large(directory: Path) -> bool:
+    """Return whether there is to be memory for one model of an unpacked `.om` only."""
+    weights = directory / WEIGHTS
+    return weights.exists() and stay_outside(weights.stat().st_size)
 
 
 def _session(parts: UnpackedModel, open_part: OpenPart) -> tuple[ort.InferenceSession, str]:

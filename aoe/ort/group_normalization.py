@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from aoe.graph.model_graph import attributes_of
+from aoe.graph.weights import array_of
 
 _SINCE = 21
 """Opset with scale and bias per channel; the older operator is deprecated."""
@@ -95,7 +96,7 @@ class _Spelling:
             self._constant(
                 node,
                 what,
-                numpy_helper.to_array(self._constants[name]).reshape(-1, *(1,) * (rank - 2)),
+                array_of(self._constants[name]).reshape(-1, *(1,) * (rank - 2)),
             )
             for what, name in zip(("scale", "bias"), node.input[1:], strict=True)
         )

@@ -7,8 +7,19 @@ from pathlib import Path
 import onnx
 
 from aoe.graph.canonical_form import make_canonical
+from aoe.graph.weights import (
+    SMALL_BYTES,
+    is_outside,
+    load_written,
+    place_of,
+    share_places,
+)
 from aoe.ort.group_normalization import spell_out_groups
-from aoe.ort.sessions import OpenSession, session_options
+from aoe.ort.sessions import OpenSession, session_options, session_source
+
+_WEIGHTS_SUFFIX = ".weights"
+_WEIGHTS_FILE = "session.optimized_model_external_initializers_file_name"
+_WEIGHTS_LEAST = "session.optimized_model_external_initializers_min_size_in_bytes"
 
 
 def optimize_offline(
@@ -20,7 +31,9 @@ def optimize_offline(
 
     Args:
         proto: A model with static input shapes.
-        file: Where ONNX Runtime writes the optimised model; in a directory of the caller's.
+        file: Where ONNX Runtime writes the optimised model; in a directory of the caller's. Where
+            the model has its weights outside, those of the optimised one stay beside this file,
+            and have to be there as long as the model is.
         open_session: Loads a model on the device it is optimised for.
         threads: Intra-op threads of the session.
 
@@ -30,7 +43,22 @@ def optimize_offline(
     options = session_options(threads=threads, optimize=True)
     options.optimized_model_filepath = str(file)
     spelled = spell_out_groups(proto)
-    open_session(spelled.SerializeToString(), options)
-    optimized = onnx.load(str(file))
+    weights = file.with_name(file.name + _WEIGHTS_SUFFIX)
+    if is_outside(spelled):
+        options.add_session_config_entry(_WEIGHTS_FILE, weights.name)
+        options.add_session_config_entry(_WEIGHTS_LEAST, str(SMALL_BYTES))
+        options.add_session_config_entry("session.disable_prepacking", "1")  # nothing is run
+    open_session(session_source(spelled, options), options)
+    optimized = load_written(file)
+    if is_outside(spelled):
+        _drop_twins(optimized, spelled, weights)
     make_canonical(optimized, spelled)
     return optimized
+
+
+def _drop_twins(optimized: onnx.ModelProto, original: onnx.ModelProto, weights: Path) -> None:
+    """Remove the weights ONNX Runtime has written where none of them is another than before."""
+    share_places(optimized, original)
+    places = map(place_of, optimized.graph.initializer)
+    if not any(place is not None and place.file == weights.absolute() for place in places):
+        weights.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ import onnxruntime as ort
 
 from aoe.errors import RunError
 from aoe.ort.inputs import MADE_UP, ModelInputs
-from aoe.ort.sessions import OpenSession, run_session, session_options
+from aoe.ort.sessions import OpenSession, run_session, session_options, session_source
 
 _SUFFIX = "_kernel_time"
 _WARMUP_RUNS = 3
@@ -93,7 +93,7 @@ def profile_model(
     options = session_options(threads=threads, optimize=False, library=library)
     options.enable_profiling = True
     options.profile_file_prefix = str(directory / "ort_profile")
-    source = model if isinstance(model, Path) else model.SerializeToString()
+    source = model if isinstance(model, Path) else session_source(model, options)
     opening_s = time.monotonic()
     session = open_session(source, options)
     feed = inputs.first(session)

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from aoe.errors import RunError
+from aoe.graph.weights import is_outside, place_of, point_into
 
 OpenSession = Callable[[bytes | Path, ort.SessionOptions], ort.InferenceSession]
 """How a device loads a model."""
 
 _UNKNOWN_OPERATOR = "is not a registered function/op"  # ONNX Runtime's words
 _OPERATORS_HINT = "name the library that has the operator: --custom_ops_library=FILE.so"
+_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 _FATAL_LEVEL = 4  # failures arrive as exceptions; the log would repeat them
 
 
@@ -57,6 +60,25 @@ def session_options(
         except Exception as error:  # onnxruntime raises its own unrelated classes
             raise RunError(str(library), f"kernel library not usable here: {error}") from error
     return options
+
+
+def session_source(proto: onnx.ModelProto, options: ort.SessionOptions) -> bytes:
+    """Return what a session of a model in memory is opened from.
+
+    Weights that lie outside are mapped by the session, whose options then say from where: their
+    absolute paths are below the root, the only folder that is above all of them.
+    """
+    if not is_outside(proto):
+        return bytes(proto.SerializeToString())
+    options.add_session_config_entry(_WEIGHTS_FOLDER, "/")
+    light = onnx.ModelProto()
+    light.CopyFrom(proto)
+    for tensor in light.graph.initializer:
+        place = place_of(tensor)
+        if place is not None:
+            below = str(place.file.relative_to("/"))
+            tensor.CopyFrom(point_into(below, tensor, place.offset, place.length))
+    return bytes(light.SerializeToString())
 
 
 def use_shared_pool(threads: int) -> None:

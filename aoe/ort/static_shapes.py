@@ -16,11 +16,16 @@ from onnx import TensorProto, helper
 
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import TensorInfo, subgraphs
-from aoe.graph.weights import point_into, without_initializers
+from aoe.graph.weights import (
+    SMALL_BYTES,
+    brought_in,
+    bytes_of,
+    point_into,
+    without_initializers,
+)
 from aoe.ort.sessions import OpenSession, session_options
 
 _NUMPY_NAMES = {"float": "float32", "double": "float64"}  # others are spelled as NumPy does
-_SMALL_BYTES = 1024
 _SHAPE_TYPES = (TensorProto.INT64, TensorProto.INT32)
 _RANK = "/rank"
 
@@ -90,9 +95,11 @@ def _bare(proto: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     _forget_claims(bare.graph)
     zeros, longest = folder / "zeros", 0
     for tensor in proto.graph.initializer:
-        length = len(tensor.raw_data)
-        if length > _SMALL_BYTES and tensor.data_type not in _SHAPE_TYPES:
+        length = bytes_of(tensor)
+        if length > SMALL_BYTES and tensor.data_type not in _SHAPE_TYPES:
             tensor, longest = point_into(zeros.name, tensor, 0, length), max(longest, length)
+        else:
+            tensor = brought_in(tensor)
         bare.graph.initializer.append(tensor)
     with zeros.open("wb") as sink:
         sink.truncate(longest)

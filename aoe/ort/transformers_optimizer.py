@@ -15,6 +15,8 @@ from io import StringIO
 
 import onnx
 
+from aoe.graph.weights import is_outside
+
 MODEL_TYPES = ("bert", "gpt2", "vit", "swin", "bart", "clip", "conformer")
 """Kinds of models tried, without those made for graphics cards; source: `MODEL_TYPES` of
 `onnxruntime.transformers.optimizer`."""
@@ -48,9 +50,10 @@ def is_optimizer_installed() -> bool:
 def transformer_forms(proto: onnx.ModelProto) -> Iterator[TransformerForm]:
     """Yield the different forms the optimiser makes of a model.
 
-    None if the optimiser is not installed, or finds nothing. `proto` stays as it is.
+    None if the optimiser is not installed, or finds nothing, or the weights of the model lie
+    outside, which it would read. `proto` stays as it is.
     """
-    if not is_optimizer_installed():
+    if is_outside(proto) or not is_optimizer_installed():
         return
     from onnxruntime.transformers.optimizer import optimize_model
 

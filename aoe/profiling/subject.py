@@ -16,11 +16,12 @@ from aoe.errors import RunError
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
 from aoe.graph.rewrite import InlinedModel, inline_kernels
+from aoe.graph.weights import load_written
 from aoe.om.cases import Shapes, asked_case, take_out
 from aoe.om.file import FALLBACK, MODEL, Manifest, unpack
 from aoe.om.loading import check_operators, tuned_part, unfit_reason
 from aoe.ort.inputs import ModelInputs
-from aoe.ort.sessions import bound_run, session_options
+from aoe.ort.sessions import bound_run, session_options, session_source
 from aoe.ort.static_shapes import infer_tensors
 
 OM_SUFFIX = ".om"
@@ -59,7 +60,7 @@ class ProfileSubject:
             RunError: it cannot be run on these inputs.
         """
         options = session_options(threads=threads, optimize=False, library=self.library)
-        source = self.model if isinstance(self.model, Path) else self.model.SerializeToString()
+        source = self.model if isinstance(self.model, Path) else session_source(self.model, options)
         session = self.device.open_session(source, options)
         return bound_run(session, inputs.first(session))
 
@@ -102,16 +103,16 @@ def _open_tuned(
     if reason:
         raise RunError(str(file), f"its kernels do not fit this machine: {reason}")
     device = device_of(manifest.soc_version).with_operators(operators)
-    imported = onnx.load(str(scratch / FALLBACK))
+    imported = load_written(scratch / FALLBACK)
     part = tuned_part(scratch, manifest)
     if part.optimize:
         return _optimized(
-            device, imported, onnx.load(str(scratch / MODEL)), scratch, threads, manifest
+            device, imported, load_written(scratch / MODEL), scratch, threads, manifest
         )
     return _subject(
         device,
         imported,
-        onnx.load(str(part.model)),
+        load_written(part.model),
         model=part.model,
         library=part.library,
         manifest=manifest,

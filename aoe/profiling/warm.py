@@ -11,7 +11,7 @@ from onnx import helper
 
 from aoe.errors import RunError
 from aoe.graph.model_graph import ModelGraph, TensorInfo, names_read, subgraphs
-from aoe.ort.sessions import bound_run, random_feed, session_options
+from aoe.ort.sessions import bound_run, random_feed, session_options, session_source
 from aoe.profiling.figures import OperatorProfile
 from aoe.profiling.subject import ProfileSubject
 
@@ -48,7 +48,7 @@ def _warm_us(node: onnx.NodeProto, subject: ProfileSubject, threads: int) -> flo
         return None
     options = session_options(threads=threads, optimize=False, library=subject.library)
     try:
-        session = subject.device.open_session(model.SerializeToString(), options)
+        session = subject.device.open_session(session_source(model, options), options)
         run = bound_run(session, random_feed(session, seed=0))
     except RunError:
         return None  # made-up operands are not what it takes

@@ -54,6 +54,55 @@ class SilentProgress:
         """Ignore."""
 
 
+class ContinuedProgress:
+    """Counts through the parts of a run, its shapes and modes: each plans for itself alone.
+
+    Attributes:
+        inner: What is told.
+    """
+
+    def __init__(self, inner: Progress) -> None:
+        self.inner = inner
+        self._told = 0
+        self._before = 0
+
+    def begin_part(self) -> None:
+        """Count what is planned from now on behind the operators of earlier parts."""
+        self._before = self._told
+
+    def step(self, text: str) -> None:
+        """Pass it on."""
+        self.inner.step(text)
+
+    def detail(self, text: str) -> None:
+        """Pass it on."""
+        self.inner.detail(text)
+
+    def plan(self, operators: int) -> None:
+        """Say how many operators there are with those of the parts before."""
+        self.inner.plan(self._before + operators)
+
+    def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:
+        """Pass it on."""
+        self.inner.trial(op_name, done, budget, best)
+
+    def operator(self, op_name: str, text: str) -> None:
+        """Count it, and pass it on."""
+        self._told += 1
+        self.inner.operator(op_name, text)
+
+    def warn(self, text: str) -> None:
+        """Pass it on."""
+        self.inner.warn(text)
+
+
+def continued(progress: Progress) -> ContinuedProgress:
+    """Return what counts on where `progress` does, or begins to."""
+    found = progress if isinstance(progress, ContinuedProgress) else ContinuedProgress(progress)
+    found.begin_part()
+    return found
+
+
 class ProgressKind(StrEnum):
     """What an event is about; see the methods of `Progress`."""
 

@@ -28,7 +28,7 @@ from aoe.tuning.mode import (
 )
 from aoe.tuning.operator_choice import OPTION, given_operators
 from aoe.tuning.precision.settings import parse_precision
-from aoe.tuning.progress import Progress, TellProgress, progress_of
+from aoe.tuning.progress import Progress, TellProgress, continued, progress_of
 from aoe.tuning.registry import get_mode
 from aoe.workload import shapes_text
 
@@ -329,7 +329,7 @@ def tune_with(
         settings=settings,
         env=env,
         cwd=cwd,
-        progress=progress,
+        progress=continued(progress),
         now=now,
         one_of_many=one_of_many,
     )
@@ -413,7 +413,7 @@ def _stage(context: TuneContext, number: int, *, spent_s: float) -> TuneContext:
         own = limits_of_part(settings, spent_s=spent_s, number=number, parts=parts)
     else:
         own = settings
-    return replace(context, settings=own)
+    return replace(context, settings=own, progress=continued(context.progress))
 
 
 def _subject(

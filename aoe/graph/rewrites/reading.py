@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
+from aoe.graph.weights import array_of
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -50,7 +50,7 @@ def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
 def value_of(graph: ModelGraph, name: str) -> Array | None:
     """Return a constant's value, None for what is none."""
     tensor = graph.initializers.get(name)
-    return None if tensor is None else numpy_helper.to_array(tensor)
+    return None if tensor is None else array_of(tensor)
 
 
 def number_of(graph: ModelGraph, name: str) -> float | None:

@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.subgraphs.piece import Piece
+from aoe.graph.weights import array_of
 
 _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 _ROW_BY_ROW = frozenset(
@@ -115,7 +116,7 @@ def _keeps_rows(graph: ModelGraph, node: onnx.NodeProto, axes: Sequence[int] | N
     """Return whether a reduction leaves the first axis alone; without axes it takes all."""
     if len(node.input) > 1 and node.input[1]:
         tensor = graph.initializers.get(node.input[1])
-        axes = None if tensor is None else numpy_helper.to_array(tensor).reshape(-1).tolist()
+        axes = None if tensor is None else array_of(tensor).reshape(-1).tolist()
     info = graph.find_info(node.input[0])
     return bool(axes) and info is not None and all(a % len(info.shape) for a in axes or ())
 

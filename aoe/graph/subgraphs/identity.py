@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
 from aoe.graph.model_graph import attributes_of
 from aoe.graph.subgraphs.piece import Piece
+from aoe.graph.weights import array_of
 
 _VALUES_MAX = 64
 """Elements up to which integers count by value: what shapes, axes and pads have."""
@@ -89,7 +90,7 @@ def _constant(tensor: TensorProto) -> list[Any]:
     count = math.prod(tensor.dims)
     integers = tensor.data_type in (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
     if count == 1 or (integers and count <= _VALUES_MAX):
-        array = numpy_helper.to_array(tensor)
+        array = array_of(tensor)
         found.append([str(item) for item in np.ravel(array).tolist()])
     return found
 

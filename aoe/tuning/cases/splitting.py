@@ -114,7 +114,7 @@ def _open_model(context: TuneContext) -> OpenModel:
             hint="tune once for each shape, they share the bank; or convert the model to ONNX",
         )
     found = entry.load_open(source)
-    return OpenModel(proto=found.proto, sha256=found.sha256)
+    return OpenModel(proto=found.proto, sha256=found.sha256, hold=found.hold)
 
 
 def _defaults(proto: onnx.ModelProto) -> list[onnx.TensorProto]:

@@ -37,6 +37,8 @@ from aoe.tuning.judging.reserve import (
 from aoe.tuning.policies import single_run_policy
 
 _TIMEOUT_S = 600.0
+_LARGE_TIMEOUT_S = 6 * _TIMEOUT_S
+"""Of models that are loaded anew for every other sample."""
 _PRINTED, _ACCEPTING = 0.95, 0.99
 _QUANTILES = {
     _PRINTED: {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776},
@@ -254,13 +256,15 @@ class ModelComparer(Generic[P]):
         terms: ComparisonTerms = WHOLE_MODELS,
     ) -> ModelComparison:
         with self._runner.turns.measuring():  # waiting for others takes of the time, too
-            left_s = self.left_s()
+            left_s, most_s = self.left_s(), _TIMEOUT_S
+            if baseline.is_large:
+                most_s = _LARGE_TIMEOUT_S
             if left_s <= 0:
                 raise TimeIsUpError
             try:
                 found: ModelComparison = self._runner.call(
                     "compare_models",
-                    timeout_s=min(_TIMEOUT_S, left_s),
+                    timeout_s=min(most_s, left_s),
                     baseline=baseline,
                     tuned=tuned,
                     policy=policy,
@@ -268,7 +272,7 @@ class ModelComparer(Generic[P]):
                     terms=replace(terms, streams=self._streams),
                 )
             except RunTimeoutError as error:
-                if left_s < _TIMEOUT_S:
+                if left_s < most_s:
                     raise TimeIsUpError from error
                 raise
             return found

@@ -17,7 +17,7 @@ from aoe.execute.messages import ModelPart
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.graph.rewrite import Replacement, rewrite
-from aoe.graph.weights import WeightStore
+from aoe.graph.weights import WeightStore, is_outside
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS
 from aoe.workload import Precision
 
@@ -92,6 +92,7 @@ class Assembly:
         self._graph = graph
         self._compilers = compilers
         self._store = WeightStore(directory / WEIGHTS)
+        self._is_large = is_outside(original)
         self._write(original, FALLBACK)
         self._start = FALLBACK if chosen is None else _CHOSEN
         if chosen is not None:
@@ -105,12 +106,12 @@ class Assembly:
     @property
     def imported(self) -> ModelPart:
         """The imported model, for ONNX Runtime to optimise as it likes."""
-        return ModelPart(model=self.directory / FALLBACK, optimize=True)
+        return self._plain(FALLBACK)
 
     @property
     def untuned(self) -> ModelPart:
         """The model without kernels: the imported one, or what an earlier mode made of it."""
-        return ModelPart(model=self.directory / self._start, optimize=True)
+        return self._plain(self._start)
 
     def build(self, kernels: Sequence[ChosenKernel], *, left_s: float = math.inf) -> dict[str, str]:
         """Compile kernels and link them into a new library; without kernels there is none.
@@ -153,7 +154,7 @@ class Assembly:
         """
         if not kernels:
             shutil.copyfile(self.directory / self._start, self.directory / name)
-            return ModelPart(model=self.directory / name, optimize=True)
+            return self._plain(name)
         replacements = [
             Replacement(region=region, kernel=kernel.source.name)
             for kernel in sorted(kernels, key=lambda kernel: kernel.source.name)
@@ -165,7 +166,11 @@ class Assembly:
             library=self.directory / LIBRARY,
             optimize=False,
             precision=lowest_precision(kernels),
+            is_large=self._is_large,
         )
+
+    def _plain(self, name: str) -> ModelPart:
+        return ModelPart(model=self.directory / name, optimize=True, is_large=self._is_large)
 
     def _write(self, proto: onnx.ModelProto, name: str) -> None:
         light = self._store.externalize(proto)

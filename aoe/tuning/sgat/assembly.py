@@ -14,7 +14,7 @@ from aoe.execute.messages import ModelPart
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.subgraphs.seams import InferTensors, join_seams
 from aoe.graph.subgraphs.splicing import Splice, splice
-from aoe.graph.weights import WeightStore
+from aoe.graph.weights import WeightStore, is_outside
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS
 from aoe.tuning.sgat.subgraphs import Subgraph
 
@@ -78,7 +78,7 @@ class SubgraphAssembly:
     @property
     def untuned(self) -> ModelPart:
         """The imported model, for ONNX Runtime to optimise as it likes."""
-        return ModelPart(model=self.directory / FALLBACK, optimize=True)
+        return self._part(FALLBACK)
 
     def proto_with(self, forms: Sequence[ChosenForm]) -> onnx.ModelProto:
         """Return the model with these forms; without any it is the imported one."""
@@ -90,7 +90,12 @@ class SubgraphAssembly:
             _write(self._store, self.proto_with(kernels), self.directory / name)
         else:
             shutil.copyfile(self.directory / FALLBACK, self.directory / name)
-        return ModelPart(model=self.directory / name, optimize=True)
+        return self._part(name)
+
+    def _part(self, name: str) -> ModelPart:
+        return ModelPart(
+            model=self.directory / name, optimize=True, is_large=is_outside(self._original)
+        )
 
 
 def model_with(

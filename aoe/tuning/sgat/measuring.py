@@ -22,6 +22,7 @@ from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.subgraphs.forms import form_of, tolerance_of
 from aoe.graph.subgraphs.neighbours import with_neighbours
 from aoe.graph.subgraphs.seams import InferTensors, join_seams
+from aoe.graph.weights import WeightStore, is_outside
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.sgat.subgraphs import Subgraph
@@ -107,5 +108,10 @@ class FormMeasurer:
 
     def _written(self, proto: onnx.ModelProto, name: str) -> ModelPart:
         file = self._directory / name
+        if is_outside(proto):
+            weights = file.with_suffix(".weights")
+            weights.unlink(missing_ok=True)  # never in place: a session may have it mapped
+            with WeightStore(weights) as store:
+                proto = store.externalize(proto)
         file.write_bytes(proto.SerializeToString())
         return ModelPart(model=file)

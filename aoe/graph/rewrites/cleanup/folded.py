@@ -13,6 +13,7 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
 from aoe.graph.rewrites.reading import Array, any_shape_of, is_op, nodes_of, value_of
+from aoe.graph.weights import brought_in
 
 _NAME = "constants-folded"
 _EXACT = (
@@ -62,7 +63,7 @@ def _computed(graph: ModelGraph, node: onnx.NodeProto) -> list[Array] | str:
         "folded",
         [],
         [helper.make_empty_tensor_value_info(name) for name in node.output if name],
-        [graph.initializers[name] for name in dict.fromkeys(filter(None, node.input))],
+        [brought_in(graph.initializers[name]) for name in dict.fromkeys(filter(None, node.input))],
     )
     model = helper.make_model(inner, opset_imports=[helper.make_opsetid("", graph.opset(""))])
     try:

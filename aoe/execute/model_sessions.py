@@ -1,0 +1,128 @@
+"""Sessions of whole models: both of a comparison at once, or in turns where they are large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aoe.execute.messages import ModelPart, WorkerSetup
+from aoe.measurement.memory import MemoryUse
+from aoe.ort.inputs import ModelInputs
+from aoe.ort.sessions import bound_run, run_session, session_options
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+
+def open_part(setup: WorkerSetup, part: ModelPart) -> ort.InferenceSession:
+    """Return a session on the shared pool.
+
+    Raises:
+        RunError: ONNX Runtime refuses the model.
+    """
+    options = session_options(
+        threads=setup.target.core_num,
+        optimize=part.optimize,
+        blocked=part.blocked,
+        shared_pool=True,
+        library=part.library,
+    )
+    return setup.device.open_session(part.model, options)
+
+
+def open_and_run(
+    setup: WorkerSetup, part: ModelPart, inputs: ModelInputs
+) -> tuple[ort.InferenceSession, MemoryUse | None]:
+    """Return a session that has run once, and the memory that took.
+
+    Raises:
+        RunError: ONNX Runtime refuses the model, or its inputs.
+    """
+    taken = setup.device.watch_memory(part.model.parent)
+    session = open_part(setup, part)
+    run_session(session, inputs.first(session))
+    return session, taken()
+
+
+class SessionsInTurns:
+    """Models of which one is loaded at a time, so that there is memory for one only.
+
+    Whoever has its turn is loaded where it is not, and has run before it is timed.
+
+    Args:
+        setup: Of the worker.
+        parts: The models.
+        inputs: What they are run on.
+    """
+
+    def __init__(self, setup: WorkerSetup, parts: Sequence[ModelPart], inputs: ModelInputs) -> None:
+        self._setup = setup
+        self._parts = parts
+        self._inputs = inputs
+        self._loaded: tuple[int, Callable[[], object]] | None = None
+
+    def first_run(self, side: int) -> tuple[list[list[Any]], MemoryUse | None]:
+        """Return the results of a model on every set of inputs, and the memory it took.
+
+        Raises:
+            RunError: ONNX Runtime refuses the model, or its inputs.
+        """
+        self._loaded = None
+        session, memory = open_and_run(self._setup, self._parts[side], self._inputs)
+        results = [run_session(session, feed) for feed in self._inputs.feeds(session)]
+        self._keep(side, session, results[0])
+        return results, memory
+
+    def run_of(self, side: int) -> SideRun:
+        """Return a call of a model; see `timer`."""
+        return SideRun(self, side)
+
+    def loaded(self, side: int) -> Callable[[], object]:
+        """Return a run of a model that is loaded now, the only one that is.
+
+        Raises:
+            RunError: ONNX Runtime refuses the model, or its inputs.
+        """
+        if self._loaded is None or self._loaded[0] != side:
+            self._loaded = None  # gone before the next one comes
+            session, _ = open_and_run(self._setup, self._parts[side], self._inputs)
+            self._keep(side, session)
+        assert self._loaded is not None
+        return self._loaded[1]
+
+    def timer(
+        self,
+        run: Callable[[], object],
+        *,
+        repeats: int,
+        before: Callable[[], object] | None = None,
+    ) -> Callable[[], float]:
+        """Return `Device.timer` of a call from `run_of`; loading does not count."""
+        assert isinstance(run, SideRun)
+        side = run.side
+
+        def sample() -> float:
+            loaded = self.loaded(side)
+            return self._setup.device.timer(loaded, repeats=repeats, before=before)()
+
+        return sample
+
+    def _keep(
+        self, side: int, session: ort.InferenceSession, results: Sequence[Any] | None = None
+    ) -> None:
+        run = bound_run(session, self._inputs.first(session), results)
+        run()
+        self._loaded = (side, run)
+
+
+@dataclass(frozen=True, slots=True)
+class SideRun:
+    """A call of one of several models; it loads it where it is not."""
+
+    turns: SessionsInTurns
+    side: int
+
+    def __call__(self) -> object:
+        """Compute the model once."""
+        return self.turns.loaded(self.side)()

@@ -1,0 +1,183 @@
+"""Tunes and runs a model that is too large for one message, and says what memory that takes.
+
+The model is a stack of wide products with a gate behind each. Its weights, normally distributed and
+seeded, lie in a file of their own. What counts is the proportional set size of the command and all
+its processes together, read ten times a second: pages of a file several of them map count once.
+
+python benchmarks/large_model.py --gib 2.2 [--folder DIR] [--job_type opat]
+
+Needs about five times the size of the model on disk, and the size and 1 GiB in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+_WIDTH = 4096
+_ROWS = 64
+_FLOAT_BYTES = 4
+_SEED = 20261123
+_PERIOD_S = 0.1
+_PSS = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE)
+_ANONYMOUS = re.compile(rb"^Pss_Anon:\s+(\d+) kB", re.MULTILINE)
+_PEAK = re.compile(rb"^VmHWM:\s+(\d+) kB", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Memory of a command.
+
+    Attributes:
+        all_mib: Of all its processes together, at most.
+        own_mib: The part of it that is in no file, at most.
+        one_mib: Of the largest of its processes, files it maps included (`VmHWM`).
+        seconds: It took.
+        exit_code: It ended with.
+    """
+
+    all_mib: int
+    own_mib: int
+    one_mib: int
+    seconds: float
+    exit_code: int
+
+
+def write_model(folder: Path, size_bytes: int) -> Path:
+    """Write the model with at least so many bytes of weights, product by product."""
+    layers = -(-size_bytes // (_WIDTH * _WIDTH * _FLOAT_BYTES))
+    rng = np.random.default_rng(_SEED)
+    tensors, nodes = [], []
+    with (folder / "large.weights").open("wb") as sink:
+        for layer in range(layers):
+            tensor = TensorProto(
+                name=f"w{layer}", data_type=TensorProto.FLOAT, dims=[_WIDTH, _WIDTH]
+            )
+            tensor.data_location = TensorProto.EXTERNAL
+            weights = rng.standard_normal((_WIDTH, _WIDTH), dtype=np.float32) / _WIDTH**0.5
+            places = {"location": "large.weights", "offset": sink.tell(), "length": weights.nbytes}
+            for key, value in places.items():
+                tensor.external_data.add(key=key, value=str(value))
+            sink.write(weights.data)
+            tensors.append(tensor)
+            nodes += _layer(layer)
+    value = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [_ROWS, _WIDTH])
+        for name in ("x0", f"x{layers}")
+    ]
+    graph = helper.make_graph(nodes, "large", value[:1], value[1:], tensors)
+    opsets = [helper.make_opsetid("", 17)]
+    file = folder / "large.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), str(file))
+    return file
+
+
+def _layer(number: int) -> Iterator[onnx.NodeProto]:
+    """Yield a product and the gate behind it, with a residual."""
+    x, made = f"x{number}", [f"{what}{number}" for what in ("p", "e", "n", "g", "s", "t")]
+    product, bent, negative, gate, scaled, small = made
+    yield helper.make_node("MatMul", [x, f"w{number}"], [product], product)
+    yield helper.make_node("Softplus", [product], [bent], bent)
+    yield helper.make_node("Neg", [bent], [negative], negative)
+    yield helper.make_node("Exp", [negative], [gate], gate)
+    yield helper.make_node("Mul", [gate, product], [scaled], scaled)
+    yield helper.make_node("Softsign", [scaled], [small], small)
+    yield helper.make_node("Add", [small, x], [f"x{number + 1}"], f"a{number}")
+
+
+def watched(command: list[str], env: dict[str, str]) -> Peaks:
+    """Run a command and return what memory it and its processes took."""
+    began = time.monotonic()
+    process = subprocess.Popen(command, env=env)
+    everything = own = largest = 0
+    while process.poll() is None:
+        pss = private = 0
+        for pid in _family(process.pid):
+            pss += _kib(pid, "smaps_rollup", _PSS)
+            private += _kib(pid, "smaps_rollup", _ANONYMOUS)
+            largest = max(largest, _kib(pid, "status", _PEAK))
+        everything, own = max(everything, pss), max(own, private)
+        time.sleep(_PERIOD_S)
+    return Peaks(
+        everything >> 10,
+        own >> 10,
+        largest >> 10,
+        round(time.monotonic() - began, 1),
+        process.returncode,
+    )
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = file.read_text().split()
+        except OSError:  # it has ended
+            continue
+        for child in children:
+            yield from _family(int(child))
+
+
+def _kib(pid: int, file: str, pattern: re.Pattern[bytes]) -> int:
+    try:
+        found = pattern.search(Path(f"/proc/{pid}/{file}").read_bytes())
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def main() -> None:
+    """Write the model, tune it and run what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gib", type=float, default=2.2, help="size of the weights")
+    parser.add_argument("--folder", help="where everything goes; default is a temporary folder")
+    parser.add_argument("--job_type", default="opat")
+    parser.add_argument("--trials", type=int, default=2)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.folder) as name:
+        folder = Path(name)
+        (folder / "tmp").mkdir()
+        env = {
+            **os.environ,
+            "TUNE_BANK_PATH": str(folder / "bank"),
+            "TMPDIR": str(folder / "tmp"),
+            "AOE_CACHE_SIZE": "0",
+            "AOE_ACCEPT_BUSY": "true",
+        }
+        (folder / "bank").mkdir()
+        model = write_model(folder, int(given.gib * 2**30))
+        size_mib = (folder / "large.weights").stat().st_size >> 20
+        om = folder / "out" / "large_tune.om"
+        aoe = [sys.executable, "-m", "aoe"]
+        tune = [f"--job_type={given.job_type}", f"--trials={given.trials}", "--output", str(om)]
+        commands = {
+            "tune": [*aoe, "--model", str(model), *tune],
+            "run": [*aoe, "run", str(om)],
+            "inspect": [*aoe, "inspect", str(om)],
+            "profile": [*aoe, "profile", str(om), "--runs=3"],
+            "benchmark": [*aoe, "benchmark", str(om), "--pairs=6"],
+        }
+        for what, command in commands.items():
+            peaks = watched(command, env)
+            row = {"command": what, "model_mib": size_mib, **asdict(peaks)}
+            print(json.dumps(row), flush=True)
+            if what == "tune":
+                model_bytes = folder / "large.weights"
+                model_bytes.unlink()  # the .om has them
+
+
+if __name__ == "__main__":
+    main()
