@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aoe.device.compiler import KernelSource, load_compiler
 from aoe.device.forks import run_in_children
@@ -44,6 +44,9 @@ from aoe.ort.surroundings import CacheBallast
 from aoe.schedule import schedule_from_json
 from aoe.target import Target
 from aoe.workload import workload_from_json
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 PAIRS_OF_TWO_ROUNDS = 12
 """From so many pairs on, a comparison is made in two rounds."""
@@ -232,9 +235,9 @@ def compare_parts(
     Where the weights of a session come to lie decides a few percent of its speed, and the
     session loaded first tends to get the better place: the same model against itself read 0.96
     to 1.02 with one order of loading, far outside the interval of its pairs. Large models are
-    loaded in turns.
+    loaded in turns, but for streams, which need all of a machine at once.
     """
-    if any(part.is_large for part in models):
+    if terms.streams == 1 and any(part.is_large for part in models):
         return _compare_in_turns(setup, pairs, models, policy, inputs, terms)
     orders = (False, True) if policy.pairs_max >= PAIRS_OF_TWO_ROUNDS else (False,)
     if terms.tuned_first is not None:

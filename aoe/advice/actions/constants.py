@@ -15,7 +15,7 @@ from aoe.errors import RunError
 from aoe.graph.model_graph import ModelGraph, names_read
 from aoe.graph.rewrite import drop_unused_initializers
 from aoe.graph.rewrites.reading import Array
-from aoe.ort.sessions import run_session, session_options
+from aoe.ort.sessions import run_session, session_options, session_source
 from aoe.target import Target
 
 _NAME = "constants-once"
@@ -64,9 +64,8 @@ def _computed(graph: ModelGraph, indices: Sequence[int], names: Sequence[str]) -
     model.functions.extend(graph.proto.functions)
     model.graph.CopyFrom(helper.make_graph(nodes, _NAME, [], results, weights))
     try:
-        session = default_device().open_session(
-            model.SerializeToString(), session_options(threads=1, optimize=False)
-        )
+        options = session_options(threads=1, optimize=False)
+        session = default_device().open_session(session_source(model, options), options)
         return [np.asarray(value) for value in run_session(session, {})]
     except (RunError, ValueError):  # ValueError: more than protobuf can write
         return []

@@ -27,7 +27,7 @@ from aoe.execute.messages import TaskRunner
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.reshapes import sink_reshapes
-from aoe.graph.weights import WeightStore
+from aoe.graph.weights import WeightStore, is_outside
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FUSIBLE
 from aoe.kernels.roofline import MachineRates
@@ -165,7 +165,7 @@ def profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     bench.progress.step("measuring the default, node by node")
     with ScratchFolder("profile") as folder, bench.runner.turns.measuring():
         profile = profile_model(
-            _beside_its_weights(proto, folder),
+            proto if is_outside(proto) else _beside_its_weights(proto, folder),
             bench.scratch,
             device.open_session,
             threads=threads,
