@@ -404,6 +404,15 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
             dict.fromkeys(("bank", "engine", "cpu_model", "oldest", "newest"), "text")
             | {"records": "count"}
         ],
+        "staleness": [
+            {
+                "bank": "text",
+                "fresh": "count",
+                "to_check": "count",
+                "stale": "count",
+                "unknown": "count",
+            }
+        ],
         "outliers": [
             dict.fromkeys(("bank", "file", "key", "op_type", "why"), "text")
             | {"speedup": "number", "low": "number?", "high": "number?"}

@@ -226,15 +226,21 @@ def overview(*banks: AnyPath) -> OverviewResult:
         banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank of the environment.
 
     Returns:
-        Sizes, coverage and gains by operator and target, age, outliers, disagreements between
-        banks and between measurements, and duplicates.
+        Sizes, coverage and gains by operator and target, age, staleness, outliers, disagreements
+        between banks and between measurements, and duplicates.
 
     Raises:
         BankNotFoundError: there is no such bank.
         HistoryError: there is no such revision or snapshot.
     """
     from aoebank.ops.overview import run
+    from aoebank.ops.selection import RecordFilter
+    from aoebank.ops.stale import find_stale
+    from aoebank.storage.machine import kernel_source_of, present_facts
 
+    now, source_of = present_facts(), kernel_source_of()
     return run.overview(
-        [open_bank(bank) for bank in banks or (default_root(),)], today=current_day()
+        [open_bank(bank) for bank in banks or (default_root(),)],
+        today=current_day(),
+        stale_of=lambda side: find_stale(side, now=now, source_of=source_of, wanted=RecordFilter()),
     )

@@ -15,7 +15,7 @@ def command(
     html: Annotated[bool, typer.Option("--html", help="Write one HTML page.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Tell what banks hold as a whole: coverage, gains, age, outliers, disagreements."""
+    """Tell what banks hold as a whole: coverage, gains, age, staleness, outliers."""
     from aoebank.api.reading import overview
     from aoebank.errors import UsageError
     from aoebank.report.output import write_error, write_text

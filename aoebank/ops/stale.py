@@ -30,6 +30,7 @@ class StaleRecord:
         soc_version: Target of the file, None where neither name nor folder tells.
         measured: When, RFC 3339 in UTC; None if nobody noted it.
         drift: What differs: hard, it must not be used; soft, it is to be checked again.
+        is_noted: False if nobody noted in which environment.
     """
 
     path: Path
@@ -38,6 +39,7 @@ class StaleRecord:
     soc_version: str | None
     measured: str | None
     drift: Drift
+    is_noted: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,4 +139,5 @@ def _looked_at(
         soc_version=soc_version,
         measured=last.time if last is not None else None,
         drift=compare_fingerprints(then, present),
+        is_noted=bool(then),
     )

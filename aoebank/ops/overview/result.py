@@ -48,6 +48,24 @@ class Age:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Staleness:
+    """How far the records of a bank are from what is here, as `aoebank stale` tells it.
+
+    Attributes:
+        fresh: Records measured in an environment like the present one.
+        to_check: Records of another CPU, or of other versions; they may be used meanwhile.
+        stale: Records that must not be used: another target, kernels made another way.
+        unknown: Records nobody noted an environment of.
+    """
+
+    bank: str
+    fresh: int
+    to_check: int
+    stale: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
     """A record whose figure deserves a second look.
 
@@ -131,6 +149,7 @@ class OverviewResult:
     sizes: tuple[Size, ...]
     coverage: tuple[Coverage, ...]
     ages: tuple[Age, ...]
+    staleness: tuple[Staleness, ...]
     outliers: tuple[Outlier, ...]
     disagreements: tuple[Disagreement, ...]
     duplicates: tuple[Duplicates, ...]

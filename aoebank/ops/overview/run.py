@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from itertools import combinations
 from statistics import median
@@ -19,8 +19,10 @@ from aoebank.ops.overview.result import (
     Outlier,
     OverviewResult,
     Size,
+    Staleness,
 )
 from aoebank.ops.query.tables import fill
+from aoebank.ops.stale import StaleResult
 from aoebank.storage.sides.side import Side
 
 if TYPE_CHECKING:
@@ -64,12 +66,15 @@ FROM records a JOIN records b USING (bank, format, key, strategy_sha256)
 WHERE a.file < b.file GROUP BY 1, 2, 3 ORDER BY records DESC, 1, 2, 3"""
 
 
-def overview(sides: Sequence[Side], *, today: date) -> OverviewResult:
+def overview(
+    sides: Sequence[Side], *, today: date, stale_of: Callable[[Side], StaleResult]
+) -> OverviewResult:
     """Return what banks hold as a whole, and what of it deserves a second look.
 
     Args:
         sides: The banks.
         today: Day by which entries of a quarantine expire.
+        stale_of: Holds the records of a bank against the present environment.
     """
     from sqlite_utils import Database
 
@@ -81,6 +86,7 @@ def overview(sides: Sequence[Side], *, today: date) -> OverviewResult:
         sizes=tuple(_sizes(database)),
         coverage=tuple(_coverage(records)),
         ages=tuple(Age(**row) for row in database.query(_AGES)),
+        staleness=tuple(_staleness(side, stale_of(side)) for side in sides),
         outliers=tuple(_outliers(records)),
         disagreements=(*_between_banks(records), *_within_side_cars(database)),
         duplicates=tuple(
@@ -95,6 +101,18 @@ def _sizes(database: Database) -> Iterator[Size]:
     for row in database.query(_SIZES):
         counts = {name: int(value) for name, value in row.items() if name != "bank"}
         yield Size(bank=row["bank"], **counts)
+
+
+def _staleness(side: Side, found: StaleResult) -> Staleness:
+    stale = sum(one.drift.is_stale for one in found.found)
+    unknown = sum(not one.drift.is_stale and not one.is_noted for one in found.found)
+    return Staleness(
+        bank=side.label,
+        fresh=found.looked_at - len(found.found),
+        to_check=len(found.found) - stale - unknown,
+        stale=stale,
+        unknown=unknown,
+    )
 
 
 def _coverage(records: Iterable[Row]) -> list[Coverage]:

@@ -51,6 +51,7 @@ def _tiles(result: OverviewResult) -> Markup:
         (str(records), "records", ""),
         (str(measured), "with a speed-up", ""),
         (str(sum(size.broken for size in result.sizes)), "broken files", "bad"),
+        (str(sum(part.stale for part in result.staleness)), "not to be used here", "bad"),
         (str(len(result.outliers)), "outliers", "note"),
         (str(len(result.disagreements)), "disagreements", "note"),
         (str(sum(found.records for found in result.duplicates)), "duplicates", ""),

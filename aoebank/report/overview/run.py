@@ -23,7 +23,8 @@ class OverviewReport(ReadingReport[OverviewResult]):
     def document(self) -> Mapping[str, object]:
         """Return each part as a list."""
         result = self.result
-        parts = ("sizes", "coverage", "ages", "outliers", "disagreements", "duplicates")
+        judged = ("outliers", "disagreements", "duplicates")
+        parts = ("sizes", "coverage", "ages", "staleness", *judged)
         return {
             **{part: [asdict(entry) for entry in getattr(result, part)] for part in parts},
             "unreadable": closed_document(result.closed),

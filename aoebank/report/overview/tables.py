@@ -31,6 +31,7 @@ def tables(result: OverviewResult) -> tuple[Table, ...]:
         _sizes(result),
         _coverage(result),
         _ages(result),
+        _staleness(result),
         _outliers(result),
         _disagreements(result),
         _duplicates(result),
@@ -80,6 +81,16 @@ def _ages(result: OverviewResult) -> Table:
     ]
     columns = ("bank", "measured by", "on", "records", "oldest", "newest")
     return Table(title="Age", columns=columns, kinds="p--rrr", rows=rows)
+
+
+def _staleness(result: OverviewResult) -> Table:
+    rows = [
+        (part.bank, *map(_count, (part.fresh, part.to_check, part.stale, part.unknown)))
+        for part in result.staleness
+        if part.fresh + part.to_check + part.stale + part.unknown
+    ]
+    columns = ("bank", "measured as here", "to be checked again", "not to be used", "not noted")
+    return Table(title="Staleness", columns=columns, kinds="prrrr", rows=rows)
 
 
 def _outliers(result: OverviewResult) -> Table:

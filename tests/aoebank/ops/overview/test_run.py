@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from aoebank.model.provenance import Event
 from aoebank.ops.overview.result import OverviewResult
 from aoebank.report.overview.page import overview_page
 from aoebank.report.overview.run import OverviewReport
+from aoebank.storage import machine
 from aoebank.storage.bank import Bank
 from aoebank.testing.factories import make_provenance, make_record
 
@@ -127,7 +129,7 @@ def test_page_has_every_part_and_no_markup_of_others(tmp_path: Path) -> None:
     assert "<script>alert" not in page
     assert "<img" not in page
     assert "slower than the default" in page
-    assert page.count("<table>") == 4
+    assert page.count("<table>") == 5
     assert "http" not in page.replace("http-equiv", "")
 
 
@@ -140,3 +142,27 @@ def test_one_way_out_at_a_time(bank: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["report", str(bank), "--html", "--json"]) == 2
     assert main(["report", str(bank), "--html"]) == 0
     assert capsys.readouterr().out.endswith("</html>\n")
+
+
+def test_staleness_is_counted_as_stale_tells_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "present_facts", lambda: {"cpu_model": "Here"})
+    monkeypatch.setattr(machine, "kernel_source_of", lambda: None)
+    root = tmp_path / "bank"
+    banks.put(root, *RECORDS[:4])
+    soc_version = "x86-64-v4"
+    for number, fingerprint in enumerate(
+        (
+            {"cpu_model": "Here", "soc_version": soc_version},
+            {"cpu_model": "There", "soc_version": soc_version},
+            {"cpu_model": "Here", "soc_version": "x86-64-other"},
+        )
+    ):
+        _note(root, number, 2.0, fingerprint=fingerprint)
+    result = aoebank.overview(root)
+    [found] = result.staleness
+    assert (found.fresh, found.to_check, found.stale, found.unknown) == (1, 1, 1, 1)
+    report = OverviewReport(result=result)
+    assert report.document()["staleness"] == [asdict(found)]
+    assert "not to be used here" in overview_page(result)
