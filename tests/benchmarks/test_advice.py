@@ -1,0 +1,116 @@
+"""What of advice is counted as found, and what as false; nothing is measured here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import advice as benchmark
+import numpy as np
+import onnx
+import pytest
+from networks.registry import NETWORKS
+from support.engine.profiles import make_operator_profile, make_profile
+from support.engine.tuning import make_estimate
+
+from aoe.advice.causes import Cause, FoundCause, LowPerformer
+from aoe.advice.run import ModelAdvice
+from aoe.advice.trying import TrialVerdict, TriedAction
+from aoe.device.registry import default_device
+from aoe.testing.planted_models import PLANTED
+
+_MACHINE = {"cpu_model": "Test CPU", "threads": 2, "onnxruntime": "1.31", "date": "2026-01-01"}
+
+
+def _tried(action: str, verdict: TrialVerdict, speedup: float) -> TriedAction:
+    return TriedAction(
+        action=action,
+        what="this becomes that",
+        op_names=(),
+        needs_retraining=False,
+        room_us=1.0,
+        estimate=make_estimate(speedup),
+        reason="",
+        verdict=verdict,
+    )
+
+
+def _advise(monkeypatch: pytest.MonkeyPatch, name: str, cause: Cause, *tried: TriedAction) -> Any:
+    loop = make_operator_profile("loop", op_type="Loop")
+    low = LowPerformer(operator=loop, room_us=1.0, causes=(FoundCause(cause=cause, detail=""),))
+    found = ModelAdvice(profile=make_profile(loop), low=(low,), tried=tried, not_tried=())
+    monkeypatch.setattr(benchmark, "advise_file", lambda *_, **__: found)
+    job = benchmark.Job(which="planted", name=name, file=Path("net.onnx"), most=1)
+    return benchmark.advised(job, lambda *_: [1.4, 1.6, 0.9])
+
+
+def test_cause_and_action_are_those_that_were_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    gain = _tried("constants-once", TrialVerdict.GAIN, 1.5)
+    record = _advise(monkeypatch, "constant", Cause.CONSTANT, gain)
+    assert (record["cause_found"], record["action_tried"], record["speedup"]) == (True, True, 1.5)
+    [claim] = record["claims"]
+    assert benchmark.holds(claim)
+    missed = _advise(monkeypatch, "constant", Cause.MEMORY)
+    assert (missed["cause_found"], missed["action_tried"], missed["claims"]) == (False, False, [])
+
+
+def test_cause_of_another_operator_is_not_the_planted_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = _advise(monkeypatch, "no-kernel", Cause.NO_KERNEL)
+    assert not record["cause_found"]
+
+
+@pytest.mark.parametrize(
+    ("again", "is_true"), [([1.01, 1.2, 0.9], True), ([0.99, 0.98, 1.5], False), ([], False)]
+)
+def test_claim_holds_if_it_shows_again(again: list[float], is_true: bool) -> None:
+    assert benchmark.holds({"again": again}) is is_true
+
+
+def test_tables_count_what_is_found_and_what_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
+    gain = _tried("constants-once", TrialVerdict.GAIN, 1.5)
+    planted = _advise(monkeypatch, "constant", Cause.CONSTANT, gain)
+    claims = [
+        {"action": "power-as-product", "claimed": 1.1, "low": 1.05, "again": [1.1]},
+        {"action": "batch-split", "claimed": 1.02, "low": 1.01, "again": [0.99]},
+    ]
+    sound = {"set": "sound", "model": "net", "tried": {"a": "gain", "b": "gain"}, "claims": claims}
+    text = benchmark.tables([planted, sound], _MACHINE)
+    assert "1 of 1 causes found, 1 of 1 actions tried." in text
+    assert "| constant | constant: found | constants-once | 1.500x | yes | 1.400x |" in text
+    assert "1 sound models: 2 actions tried, 2 gains claimed, 1 of them false, 50%" in text
+    assert "1.100x, 0.990x | batch-split |" in text
+
+
+def test_what_is_tried_again_is_what_was_claimed(tmp_path: Path) -> None:
+    file = tmp_path / "net.onnx"
+    file.write_bytes(PLANTED["constant"].build().SerializeToString())
+    model, copy = benchmark._both(file, "constants-once", default_device(), 1)
+    assert [node.op_type for node in copy.graph.node] == ["Add", "Relu"]
+    assert len(model.graph.node) == 3
+    network = benchmark._network("copy", tmp_path / "copy", copy)
+    with np.load(network.inputs) as inputs:
+        assert inputs.files == [onnx.load(network.model).graph.input[0].name]
+
+
+def test_sound_networks_are_twelve_of_the_suite() -> None:
+    assert len(set(benchmark.SOUND)) == 12
+    assert set(benchmark.SOUND) <= set(NETWORKS)
+
+
+def test_page_takes_the_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page, output = tmp_path / "advise.md", tmp_path / "out"
+    output.mkdir()
+    page.write_text(f"before\n{benchmark.BEGIN}\nprevious\n{benchmark.END}\nafter\n")
+    record = _advise(monkeypatch, "constant", Cause.CONSTANT)
+    benchmark.write_whole(
+        output / "advice.json", benchmark.json.dumps({"machine": _MACHINE, "records": [record]})
+    )
+    monkeypatch.setattr(benchmark, "PAGE", page)
+    monkeypatch.setattr(sys, "argv", ["advice.py", "--output", str(output), "--write-docs"])
+    assert benchmark.main() == 0
+    assert "Test CPU" in page.read_text()
+    assert "previous" not in page.read_text()
+    assert (
+        benchmark.BEGIN in (Path(benchmark.__file__).parent.parent / "docs/advise.md").read_text()
+    )
