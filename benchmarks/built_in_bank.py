@@ -1,87 +1,158 @@
 """Make the built-in bank of the machine this runs on: tune networks, keep what is proven well.
 
-    python benchmarks/built_in_bank.py --bank DIR [--networks zfnet512 ...] [--seconds 240]
+    python benchmarks/built_in_bank.py --work DIR [--networks ghostnet ...] [--seconds 150]
 
-Each network is tuned into the bank at DIR; a second run goes on from there, and `--networks` with
-nothing behind it only picks. A record is put into the package (`aoe/bank/built_in/<soc_version>`)
-if the lower end of the interval of its speed-up is at least `--at-least`, far above what a record
-needs in a bank of one's own (1.03): on another machine of the kind it was never measured. Samples
-stay out of the side-car, the interval is in it.
+One call does all of it: networks of the suite are built (or found in `--prepared`), each is tuned
+from nothing into the bank of DIR, and the records whose speed-up is proven are put into the
+package, into `aoe/bank/built_in/<soc_version>`, in place of what is there. A call that was ended
+goes on with the networks that are left; `--networks` with nothing behind it only picks.
+
+A record gets in if the lower end of the interval of its speed-up is at least `--at-least`, far
+above what a record needs in a bank of one's own (1.03): on another machine of the kind it was
+never measured. Samples stay out of the side-car; the interval, the conditions and the digest of
+the kernel's sources are in it. `README.md` beside the records says when, on what and with which
+networks they were made. The machine should have nothing else to do: what a busy one measures is
+not decided, and missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-import onnx
+from comparison.prepared import PreparedNetwork
+from networks.registry import NETWORKS
 
 import aoe
 from aoe.bank.built_in import VARIABLE, packaged_root
-from aoe.testing.networks import NETWORKS, shipped_network
-from aoebank import Bank, Event, Provenance
+from aoe.results.files import write_json, write_text
+from aoe.tuning.opat.result import OpatResult
+from aoebank import Bank, Event, Provenance, plural
 
-TUNED = ("zfnet512", "inception_v1", "densenet121", "shufflenet")
+TUNED = (
+    *("light_zfnet512", "light_inception_v1", "light_inception_v2", "light_densenet121"),
+    *("light_shufflenet", "light_squeezenet", "mobilenet_v2", "mobilenet_v3_large"),
+    *("efficientnet_b0", "ghostnet", "regnety_008", "densenet121", "convnext_tiny"),
+    *("mobilevit_s", "vit_small", "swin_tiny", "bert6", "yolo_silu"),
+)
 """Networks with operators far from the roofline; without AlexNet, which `aoe demo` tunes."""
 AT_LEAST = 1.2
+NOTE = "README.md"
+_TUNED = "tuned.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tune, pick, say how much was put into the package."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--bank", type=Path, required=True, help="bank the networks are tuned into")
+    parser.add_argument("--work", type=Path, required=True, help="bank, and what is tuned so far")
+    parser.add_argument("--prepared", type=Path, help="built networks; default DIR/networks")
     parser.add_argument("--networks", nargs="*", default=TUNED, choices=list(NETWORKS))
-    parser.add_argument("--seconds", type=float, default=240.0, help="time limit of a network")
+    parser.add_argument("--seconds", type=float, default=150.0, help="time limit of a network")
     parser.add_argument("--at-least", type=float, default=AT_LEAST, help="speed-up to be proven")
     parser.add_argument("--into", type=Path, default=packaged_root(), help="root to put it in")
+    parser.add_argument("--accept-busy", action="store_true", help="believe a busy machine")
     options = parser.parse_args(arguments)
     os.environ[VARIABLE] = "off"  # what is in the package already is to be found again
+    bank, file = options.work / "bank", options.work / _TUNED
+    bank.mkdir(parents=True, exist_ok=True)
+    done: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    prepared = options.prepared or options.work / "networks"
     for name in options.networks:
-        tune(name, options.bank, options.seconds)
-    for file, records in pick(options.bank, options.into, options.at_least):
-        print(f"{file}: {records} records")
+        if name not in done:
+            model = PreparedNetwork.make(name, prepared / name).model
+            done[name] = tune(name, model, bank, options.seconds, accept_busy=options.accept_busy)
+            write_json(file, done)
+    written = dict(pick(bank, options.into, options.at_least))
+    for target in sorted({path.relative_to(options.into).parts[0] for path in written}):
+        write_text(options.into / target / NOTE, note(target, done, written, options.at_least))
+    for path, records in written.items():
+        print(f"{path}: {plural(records, 'record')}")
     return 0
 
 
-def tune(name: str, bank: Path, seconds: float) -> None:
-    """Tune a network of the onnx package into a bank, whatever else the machine does."""
+def tune(
+    name: str, model: Path, bank: Path, seconds: float, *, accept_busy: bool = False
+) -> dict[str, Any]:
+    """Tune a network into a bank, and return what the note says of that."""
+    began_s = time.monotonic()
     with TemporaryDirectory() as folder:
-        model = Path(folder) / f"{name}.onnx"
-        onnx.save(shipped_network(name), model)
         tuned = aoe.tune(
             model,
             bank=bank,
             output=Path(folder) / "out",
             tuning_time_limit_s=seconds,
-            accept_busy=True,
-        )
-        print(f"{name}: {tuned.speedup:.3f}x", file=sys.stderr, flush=True)
+            accept_busy=accept_busy,
+        ).get(OpatResult)
+    load = tuned.judgement.comparison.measurement.load
+    print(f"{name}: {tuned.speedup:.3f}x", file=sys.stderr, flush=True)
+    return {
+        "day": f"{datetime.now(UTC):%Y-%m-%d}",
+        "seconds": round(time.monotonic() - began_s),
+        "speedup": round(tuned.speedup, 3),
+        "given_share": round(load.use.given_share, 3) if load is not None else None,
+        "cpu_model": tuned.target.cpu_model,
+        "core_num": tuned.target.core_num,
+        "versions": dict(tuned.versions),
+    }
 
 
 def pick(source: Path, target: Path, at_least: float) -> Iterator[tuple[Path, int]]:
     """Copy the records proven to be so much faster than the default, with their provenance.
 
+    What is there of the same hardware goes first.
+
     Yields:
         Each file written, and how many records were put into it.
     """
-    bank, built_in = Bank(source), Bank(target)
+    bank, built_in, emptied = Bank(source), Bank(target), set()
     for file in bank.iter_files():
         proven = dict(_proven(bank, file, at_least))
         records = [record for record in bank.iter_records(file) if record.key in proven]
         if not records:
             continue
         written = target / file.relative_to(source)
+        hardware = target / file.relative_to(source).parts[0]
+        if hardware not in emptied:
+            emptied.add(hardware)
+            shutil.rmtree(hardware, ignore_errors=True)
         written.parent.mkdir(parents=True, exist_ok=True)
         built_in.put(written, records)
-        known = {entry.key for entry in built_in.iter_provenance(written)}
-        new = [proven[record.key] for record in records if record.key not in known]
-        built_in.append_provenance(written, new)
+        built_in.append_provenance(written, [proven[record.key] for record in records])
         yield written, len(records)
+
+
+def note(
+    target: str, tuned: Mapping[str, Any], written: Mapping[Path, int], at_least: float
+) -> str:
+    """Return what is written beside the records of a kind of hardware."""
+    facts = next(iter(tuned.values()), {})
+    versions = ", ".join(f"{name} {number}" for name, number in facts.get("versions", {}).items())
+    records = sum(count for path, count in written.items() if target in path.parts)
+    rows = [
+        f"| {NETWORKS[name].title} | {row['day']} | {row['seconds']} | {row['speedup']:.3f}x | "
+        + ("-" if row["given_share"] is None else f"{row['given_share']:.0%}")
+        + " |\n"
+        for name, row in tuned.items()
+    ]
+    return (
+        f"# Built-in bank for {target}\n\n"
+        f"{plural(records, 'record')}, each proven to be {at_least:g}x as fast as the default or "
+        f"more (lower end of its interval), for {plural(facts.get('core_num', 0), 'thread')}; "
+        f"made by `python benchmarks/built_in_bank.py` on {facts.get('cpu_model', '?')} with "
+        f"{versions}.\n\n"
+        "| network | tuned on | seconds | whole model | CPU time it got of what it asked for |\n"
+        "|---|---|---|---|---|\n" + "".join(rows)
+    )
 
 
 def _proven(bank: Bank, file: Path, at_least: float) -> Iterator[tuple[str, Provenance]]:

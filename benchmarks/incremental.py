@@ -30,6 +30,8 @@ from comparison.preparation import export
 from networks.registry import NETWORKS
 from torch import nn
 
+from aoe.bank.built_in import VARIABLE as BUILT_IN_BANK
+
 _HERE = Path(__file__).resolve().parent
 _WORK = _HERE.parent / "build" / "incremental"
 _NETWORKS = ("resnet50", "mobilenet_v3_large")
@@ -154,6 +156,7 @@ def _aoe(place: Path, *words: str) -> str:
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home / "cache"),
         "TUNE_BANK_PATH": str(home / "bank"),
+        BUILT_IN_BANK: "off",
     }
     code = "from aoe.cli.app import main; main()"
     done = subprocess.run(

@@ -15,6 +15,7 @@ from networks.registry import NETWORKS
 from runtimes.runtime import Facts, RunOnce, RuntimeTask
 
 import aoe
+from aoe.bank.built_in import VARIABLE as BUILT_IN_BANK
 from aoe.om.file import read_manifest
 
 _OM = "tuned.om"
@@ -23,7 +24,7 @@ _KEPT = ("seconds", "baseline_ms", "tuned_ms", "speedup", "speedup_low", "speedu
 
 
 def build(task: RuntimeTask) -> Facts:
-    """Tune into an empty bank of this network's own.
+    """Tune into an empty bank of this network's own; what comes with the package is not looked at.
 
     Raises:
         RuntimeError: the command refused the model, or failed.
@@ -41,7 +42,7 @@ def build(task: RuntimeTask) -> Facts:
         *(f"--tuning_time_limit={task.budget_s}", "--progress_bar=off", "--seed=0", "--json"),
         *(f"--{name}={value}" for name, value in task.options.items() if name != "job_type"),
     ]
-    environment = {**os.environ, "TUNE_BANK_PATH": str(bank)}
+    environment = {**os.environ, "TUNE_BANK_PATH": str(bank), BUILT_IN_BANK: "off"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"aoe ended with code {done.returncode}: {_told(done)}")

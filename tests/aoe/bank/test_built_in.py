@@ -16,6 +16,7 @@ from support.engine.tuning import guess_of, make_bank, make_verdict
 
 import aoebank
 from aoe.bank.built_in import VARIABLE, built_in_bank, packaged_root
+from aoe.bank.journal import KERNEL_SOURCE
 from aoe.bank.operators import OperatorBank, key_of
 from aoe.errors import OptionError
 from aoe.kernels.registry import get_family
@@ -27,7 +28,7 @@ from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import update_quarantine
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-MOST_BYTES = 300_000
+MOST_BYTES = 600_000
 LEAST_SPEEDUP = 1.2
 _EXP = chain_workload(("Exp",))
 
@@ -131,6 +132,8 @@ def test_packaged_records_can_be_replayed_and_were_proven() -> None:
             assert schedule_to_json(schedule_from_json(steps)) == steps
             change = changes[record.key]
             assert change.event is Event.ADD and "features" in change.fingerprint
+            digest = change.fingerprint.get(KERNEL_SOURCE)
+            assert digest is None or re.fullmatch("[0-9a-f]{16}", digest)
             assert change.speedup_low is not None and change.speedup_low >= LEAST_SPEEDUP
             seen += 1
     assert seen
