@@ -306,7 +306,7 @@ def measure_schedules(
 def format_speedup(task: SearchTask, policy: MeasurePolicy) -> float | None:
     """Return what the default gains where nothing is reordered in it.
 
-    None where there is no such choice, or it cannot be measured.
+    None where there is no such choice, or it cannot be measured, as on a busy machine.
     """
     if not layout_moves(task.workload):
         return None
@@ -321,7 +321,7 @@ def format_speedup(task: SearchTask, policy: MeasurePolicy) -> float | None:
         )
     except RunError:
         return None
-    return found.speedup if found.is_correct else None
+    return found.speedup if found.is_correct and found.is_quiet else None
 
 
 def _compiled(task: SearchTask, schedules: Sequence[Schedule]) -> CompiledKernels | None:

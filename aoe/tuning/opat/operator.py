@@ -201,7 +201,7 @@ class OperatorSearch:
         """Return what the choice of a layout alone makes of the default."""
         if won.before_us is None or tools.left_s() <= 0:
             return None
-        policy = glance_policy(tools.runner.target.core_num, accept_busy=True)
+        policy = glance_policy(tools.runner.target.core_num, accept_busy=tools.settings.accept_busy)
         gain = format_speedup(self.search.task, policy)
         return won.before_us / gain if gain is not None else None
 

@@ -73,6 +73,11 @@ def test_better_than_the_default_is_added(tmp_path: Path) -> None:
     assert stored.cost_us == pytest.approx(BASELINE_US / 2, rel=0.2)
 
 
+def _busied(runner: ScriptedRunner) -> float:
+    runner.given_share = 0.4
+    return 70.0
+
+
 def test_layout_is_measured_for_a_winner_that_takes_a_transpose_in(tmp_path: Path) -> None:
     workload = Workload(
         op_type="elementwise",
@@ -91,6 +96,9 @@ def test_layout_is_measured_for_a_winner_that_takes_a_transpose_in(tmp_path: Pat
     dead = _always(2.0)
     dead.formats = lambda _: RunError("measure_format", "the worker ended")
     assert _tuned(tmp_path / "b", dead, operator).formatted_us is None
+    busy = _always(2.0)
+    busy.formats = lambda _: _busied(busy)
+    assert _tuned(tmp_path / "e", busy, operator).formatted_us is None
     lost = _tuned(tmp_path / "c", slow := _always(1.0), operator)
     assert lost.formatted_us is None and not slow.asked("measure_format")
     _tuned(tmp_path / "d", plain_one := _always(2.0))
