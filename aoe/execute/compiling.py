@@ -73,6 +73,14 @@ class KernelCompilers:
     def close(self) -> None:
         """End the worker and remove what it has compiled, but for what the cache keeps."""
         self._is_closing = True
+        try:
+            self._end_worker()
+        finally:  # Ctrl-C once more
+            self._scratch.remove()
+        if self._cache is not None:
+            self._cache.prune()
+
+    def _end_worker(self) -> None:
         while running := [one for one in self._waiting.values() if not one.done()]:
             if self._apart is not None:
                 self._apart.interrupt()
@@ -83,9 +91,6 @@ class KernelCompilers:
         if compiler is not None:
             compiler.close()
             self._compiler = None
-        self._scratch.remove()
-        if self._cache is not None:
-            self._cache.prune()
 
     def compiled(self, sources: Sequence[KernelSource]) -> CompiledKernels:
         """Compile candidates; their objects stay until `keep_only` or `close`."""

@@ -168,9 +168,11 @@ class Runner:
         self._stop(kill=False)
 
     def close(self) -> None:
-        """End the worker and remove its files."""
-        self._stop(kill=False)
-        self._scratch.remove()
+        """End the worker and remove its files, even where that is interrupted."""
+        try:
+            self._stop(kill=False)
+        finally:
+            self._scratch.remove()
 
     def _ready(self) -> Connection:
         if self._process is not None and self._connection is not None:
@@ -215,12 +217,14 @@ class Runner:
                 self._connection.close()
             self._connection = None
         if self._process is not None:
-            if not kill:
-                self._wait(timeout_s=2)
-            if self._process.poll() is None:
-                self._process.kill()
-            self._process.wait()
-            self._process = None
+            try:
+                if not kill:
+                    self._wait(timeout_s=2)
+            finally:  # Ctrl-C once more: at once
+                if self._process.poll() is None:
+                    self._process.kill()
+                self._process.wait()
+                self._process = None
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1

@@ -27,6 +27,8 @@ _WITHOUT_LOCK = ".in-use"
 class ScratchFolder:
     """An empty folder below `TMPDIR`, removed by `remove` or at the end of a `with`.
 
+    At the latest it goes with the process: a removal that is interrupted is made up for then.
+
     Attributes:
         path: Where it is; it holds a hidden file that says it is in use.
 
@@ -44,6 +46,7 @@ class ScratchFolder:
                 f"no scratch folder can be made: {error.strerror or error}",
                 hint="set TMPDIR to a directory you may write to",
             ) from error
+        self._left = weakref.finalize(self, _removed_by, self._process, self.path, self._lock)
 
     def __enter__(self) -> Path:
         return self.path
@@ -53,10 +56,8 @@ class ScratchFolder:
 
     def remove(self) -> None:
         """Remove the folder with all in it; a forked child leaves that to its parent."""
-        if os.getpid() == self._process:
-            _remove(self.path)
-        if self._lock is not None:
-            self._lock.release()
+        _removed_by(self._process, self.path, self._lock)
+        self._left.detach()
 
 
 class FolderHold:
@@ -73,6 +74,14 @@ def sweep_scratch() -> tuple[Path, ...]:
     is left over from its making or its removal.
     """
     return tuple(path for path in _own_folders() if _was_removed(path))
+
+
+def _removed_by(process: int, path: Path, lock: FileLock | None) -> None:
+    """Remove the folder of a process, unless this is a child of it."""
+    if os.getpid() == process:
+        _remove(path)
+    if lock is not None:
+        lock.release()
 
 
 def _new_folder(prefix: str) -> tuple[Path, FileLock | None]:

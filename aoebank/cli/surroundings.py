@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TextIO
 
+_HEARD = 2
+"""Signals: one ends the program, a second one ends what it waits for; more would only tear apart
+what puts things away."""
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -75,7 +78,8 @@ def stopped_by_signals() -> Iterator[list[signal.Signals]]:
             os.kill(os.getpid(), number)
             return
         came.append(signal.Signals(number))
-        raise KeyboardInterrupt
+        if len(came) <= _HEARD:
+            raise KeyboardInterrupt
 
     found = {}
     if threading.current_thread() is threading.main_thread():

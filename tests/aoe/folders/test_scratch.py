@@ -163,3 +163,26 @@ def test_no_place_for_scratch_is_one_clear_error(
         ScratchFolder("run")
     assert "TMPDIR" in str(caught.value.hint)
     assert sweep_scratch() == ()
+
+
+def test_folder_whose_removal_is_interrupted_goes_with_the_process(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    script = """
+import aoe.folders.scratch as scratch
+folder = scratch.ScratchFolder("test")
+(folder.path / "file").write_text("text")
+def interrupted(path):
+    raise KeyboardInterrupt
+remove, scratch._remove = scratch._remove, interrupted
+try:
+    folder.remove()
+except KeyboardInterrupt:
+    scratch._remove = remove
+print(folder.path)
+"""
+    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()).parent == place
+    assert not [*place.iterdir()]
