@@ -30,6 +30,8 @@ _PAIRS_KNOWN = 6
 _SHARE, _HURRIED_SHARE, _LEAST_SHARE = 0.25, 0.5, 0.75
 """Most of the time left that is kept for a thorough judgement, for a hurried one, and for one by
 the least processes: what is not judged is not used, and was found in vain."""
+_FINISHING_WRITES = 2.5
+"""Times the weights are written once: they are hashed, packed with what kernels read, synced."""
 _GROUP_TESTS = 10
 
 
@@ -69,7 +71,7 @@ class ModelCosts:
     @property
     def finishing_s(self) -> float:
         """What follows in any case: parts are hashed, packed and synced, reports written."""
-        return 0.5 + 4 * self.write_s
+        return 0.5 + _FINISHING_WRITES * self.write_s
 
     def profiling_s(self, runs: int) -> float:
         """Return what a profile of so many runs that count takes."""
@@ -89,7 +91,8 @@ class ModelCosts:
         kept_s = max(
             min(_SHARE * free_s, _LINK_S + wanted_s),
             min(_HURRIED_SHARE * free_s, _LINK_S + HURRIED_PROCESSES * one_s),
-            min(_LEAST_SHARE * free_s, _LINK_S + LEAST_PROCESSES * one_s),
+            # one more: now and then one takes twice as long
+            min(_LEAST_SHARE * free_s, _LINK_S + (LEAST_PROCESSES + 1) * one_s),
         )
         return min(left_s, self.finishing_s + kept_s)
 
