@@ -6,6 +6,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,6 +91,7 @@ class Assembly:
         began_s = clock()
         self.directory = directory
         self._graph = graph
+        self._light: ModelGraph | None = None
         self._compilers = compilers
         self._store = WeightStore(directory / WEIGHTS)
         self._is_large = is_outside(original)
@@ -160,7 +162,7 @@ class Assembly:
             for kernel in sorted(kernels, key=lambda kernel: kernel.source.name)
             for region in kernel.regions
         ]
-        self._write(rewrite(self._graph, replacements), name)
+        self._write_light(rewrite(self._light_graph(), replacements), name)
         return ModelPart(
             model=self.directory / name,
             library=self.directory / LIBRARY,
@@ -172,6 +174,19 @@ class Assembly:
     def _plain(self, name: str) -> ModelPart:
         return ModelPart(model=self.directory / name, optimize=True, is_large=self._is_large)
 
+    def _light_graph(self) -> ModelGraph:
+        """Return the optimised graph with its weights in the store, which takes them once.
+
+        What functions have as constants of their own is still found in it as it is. To rewrite
+        the graph as it is copied VGG-19 five times for each model that is compared.
+        """
+        if self._light is None:
+            self._light = copy(self._graph)
+            self._light.proto = self._store.externalize(self._graph.proto)
+        return self._light
+
     def _write(self, proto: onnx.ModelProto, name: str) -> None:
-        light = self._store.externalize(proto)
-        (self.directory / name).write_bytes(light.SerializeToString(deterministic=True))
+        self._write_light(self._store.externalize(proto), name)
+
+    def _write_light(self, proto: onnx.ModelProto, name: str) -> None:
+        (self.directory / name).write_bytes(proto.SerializeToString(deterministic=True))

@@ -20,6 +20,8 @@ from aoe.device.forks import NO_TIME
 from aoe.device.object_cache import ObjectCache
 from aoe.errors import RunError
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrite import Replacement, rewrite
+from aoe.graph.weights import WeightStore
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS
 from aoe.target import Target
 from aoe.testing.fakes import ScriptedRunner
@@ -197,6 +199,35 @@ def test_variants_store_no_weights_again(tmp_path: Path, graph: ModelGraph, targ
         for number in range(3):
             parts.write_model(kernels[number:], f"variant{number}.onnx")
     assert (parts.directory / WEIGHTS).stat().st_size == size
+
+
+def test_weights_are_looked_at_once_however_many_variants_there_are(
+    tmp_path: Path, graph: ModelGraph, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels, original, calls = _real_kernels(graph, target), WeightStore.externalize, []
+
+    def externalize(store: WeightStore, proto: onnx.ModelProto) -> onnx.ModelProto:
+        calls.append(proto)
+        return original(store, proto)
+
+    monkeypatch.setattr(WeightStore, "externalize", externalize)
+    replacements = [
+        Replacement(region=region, kernel=kernel.name)
+        for kernel in sorted(kernels, key=lambda kernel: kernel.name)
+        for region in kernel.regions
+    ]
+    with _assembly(tmp_path, graph, ScriptedRunner()) as parts:
+        calls.clear()
+        written = [parts.write_model(kernels, f"{number}.onnx").model for number in range(3)]
+        assert calls == [graph.proto]
+        assert filecmp.cmp(written[0], written[2], shallow=False)
+    with WeightStore(tmp_path / "all_at_once.bin") as store:
+        store.externalize(conv_net())
+        whole = store.externalize(rewrite(graph, replacements))
+    light = onnx.load(str(written[0]), load_external_data=False)
+    assert [t.external_data[1:] for t in light.graph.initializer] == [
+        t.external_data[1:] for t in whole.graph.initializer
+    ]
 
 
 def test_same_kernels_in_any_order_give_the_same_model(
