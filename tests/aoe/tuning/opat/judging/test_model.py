@@ -138,6 +138,8 @@ class Model:
             ),
             chosen=None,
             runner=runner,
+            streams=1,
+            threads_judged=runner.target.core_num,
             inputs=MADE_UP,
             calibration=MADE_UP,
             progress=self.progress,
