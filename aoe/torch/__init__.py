@@ -8,6 +8,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from aoe.errors import EngineNotInstalledError
+from aoe.torch.script_mode import tune_where_asked
+
 if TYPE_CHECKING:
     from aoe.torch.collecting.collect import set_aoe
     from aoe.torch.ddp.gradients import apply_gradient_strategy, tune_gradients
@@ -38,6 +41,7 @@ _HOMES = {
     "set_option": "process_options",
     "tune_gradients": "ddp.gradients",
 }
+tune_where_asked()  # a script of torchrun may ask for it with AOE_MODE=4
 
 
 def __getattr__(name: str) -> object:
@@ -46,8 +50,6 @@ def __getattr__(name: str) -> object:
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
-        from aoe.errors import EngineNotInstalledError
-
         if error.name != "torch":
             raise
         raise EngineNotInstalledError(

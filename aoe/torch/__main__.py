@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import runpy
 import sys
 from pathlib import Path
 
 from aoe.errors import OptionError
 from aoe.settings import environment
-from aoe.tuning.mode import JobType
+from aoe.torch.script_mode import GRADIENTS, VARIABLE, become_aoe
 from aoebank import AoebankError, say
-
-_MODE = "AOE_MODE"
-_GRADIENTS = str(JobType.GDAT.number)
 
 
 def main() -> int:
     """Run the script, or become `aoe --script`; return the exit code if it cannot be."""
-    env = dict(environment())
-    mode = env.pop(_MODE, "")
+    env = environment()
+    mode = env.get(VARIABLE, "")
     try:
         _check(sys.argv[1:], mode)
     except AoebankError as error:
@@ -28,8 +24,7 @@ def main() -> int:
             say(f"hint: {error.hint}")
         return error.exit_code
     if mode:
-        command = ["-m", "aoe", f"--job_type={_GRADIENTS}", "--script", *sys.argv[1:]]
-        os.execve(sys.executable, [sys.executable, *command], env)
+        become_aoe(sys.argv[1:], env)
     sys.argv[:] = sys.argv[1:]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
     runpy.run_path(sys.argv[0], run_name="__main__")
@@ -37,12 +32,12 @@ def main() -> int:
 
 
 def _check(arguments: list[str], mode: str) -> None:
-    if mode not in ("", _GRADIENTS):
+    if mode not in ("", GRADIENTS):
         raise OptionError(
-            _MODE,
+            VARIABLE,
             "only gradients are tuned in a PyTorch script as it is",
             got=mode,
-            expected=_GRADIENTS,
+            expected=GRADIENTS,
             hint="operators and subgraphs: aoe.torch.optimize, or aoe.torch.set_aoe in the script",
         )
     if not arguments or not Path(arguments[0]).is_file():

@@ -7,6 +7,7 @@ the script comes to the start of the next.
 
 from __future__ import annotations
 
+import atexit
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -85,6 +86,8 @@ class StepGate(Generic[T]):
         finally:
             DistributedDataParallel.forward = forward
             self._end()
+            if self._ddp is not None:
+                _keep_until_exit(self._ddp)
 
     def _before_forward(self, ddp: Any) -> None:
         """Note a forward that trains; at the start of a step, wait for the tuner."""
@@ -183,3 +186,13 @@ class StepGate(Generic[T]):
             self._arrived.put(_Arrival.END)
         if self._thread is not None:
             self._thread.join(_JOIN_S)
+
+
+def _keep_until_exit(ddp: Any) -> None:
+    """Keep a module, and with it the process group of a script that is over.
+
+    gloo's threads let go of the script's last tensors a moment after the script went on, and need
+    the GIL for it. A group that goes just then waits for them with the GIL held, for ever
+    (torch 2.13).
+    """
+    atexit.register(lambda: ddp)

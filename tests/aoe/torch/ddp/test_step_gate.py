@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -204,6 +206,20 @@ def test_nothing_is_left_behind() -> None:
     run_gate(lambda ddp, step: step(), lambda: script.train(6))
     assert DistributedDataParallel.forward is forward
     assert not any(parameter._post_accumulate_grad_hooks for parameter in script.ddp.parameters())
+
+
+def test_model_is_kept_until_the_process_ends() -> None:
+    """With it goes the process group, and that may wait for threads that wait for the GIL."""
+    kept = []
+
+    def script() -> None:
+        made = Script()
+        kept.append(weakref.ref(made.ddp))
+        made.train(4)
+
+    run_gate(lambda ddp, step: step(), script)
+    gc.collect()
+    assert kept[0]() is not None
 
 
 def test_script_that_trains_too_little_is_an_error(tmp_path: Path) -> None:
