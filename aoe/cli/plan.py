@@ -13,6 +13,7 @@ from aoe.cli.options import (
     FrameworkOption,
     InputShapeOption,
     JsonFlag,
+    OperatorsOption,
     QuietFlag,
     SocVersionOption,
     TrialsOption,
@@ -39,6 +40,7 @@ def command(
     framework: FrameworkOption = 5,
     weight: WeightOption = None,
     input_shape: InputShapeOption = None,
+    custom_ops_library: OperatorsOption = None,
     soc_version: SocVersionOption = None,
     aicore_num: Annotated[
         int | None,
@@ -71,6 +73,7 @@ def command(
         weight=weight,
         job_types=parse_job_types(job_type),
         **given,
+        operators=tuple(custom_ops_library or ()),
         soc_version=soc_version,
         core_num=aicore_num,
         trials=trials,

@@ -125,12 +125,8 @@ def load(
     """
     if threads is not None and threads < 1:
         raise OptionError("threads", "no number of threads", got=threads, expected="1 or more")
-    given = (
-        [custom_ops_library] if isinstance(custom_ops_library, str | Path) else custom_ops_library
-    )
-    model, count = open_offline_model(
-        Path(file), threads=threads, operators=[Path(library) for library in given]
-    )
+    given = operator_paths(custom_ops_library)
+    model, count = open_offline_model(Path(file), threads=threads, operators=given)
     if unmet := unmet_cores(threads, count):
         warnings.warn(unmet, stacklevel=2)
     for doubt in _doubts(model.manifest, given):
@@ -138,6 +134,11 @@ def load(
     if reason := model.fallback_reason:
         warnings.warn(f"{file}: running the untuned model: {reason}", FallbackWarning, stacklevel=2)
     return model
+
+
+def operator_paths(given: OperatorFiles) -> tuple[Path, ...]:
+    """Return libraries of operators that were given one by one or together."""
+    return tuple(map(Path, [given] if isinstance(given, str | Path) else given))
 
 
 def open_offline_model(

@@ -37,6 +37,7 @@ class Conversion:
         trials: Most candidates for one operator; None for the default.
         accept_busy: Whether figures taken on a busy machine are believed; None for what the
             variable says.
+        operators: Libraries of operators ONNX Runtime does not have.
     """
 
     model: str
@@ -46,12 +47,14 @@ class Conversion:
     tuning_time_limit_s: float | None = None
     trials: int | None = None
     accept_busy: bool | None = None
+    operators: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return a request that was written by `to_text`."""
         value = json.loads(text)
-        return cls(**{**value, "shapes": {k: tuple(v) for k, v in value["shapes"].items()}})
+        shapes = {name: tuple(shape) for name, shape in value["shapes"].items()}
+        return cls(**{**value, "shapes": shapes, "operators": tuple(value["operators"])})
 
     def to_text(self) -> str:
         """Return it as the file a converting process reads."""

@@ -22,11 +22,12 @@ from aoe.device.registry import default_device
 from aoe.entry.external_weights import external_tensors
 from aoe.entry.imported_model import written_model
 from aoe.errors import OptionError
-from aoe.om.loading import FallbackWarning
+from aoe.om.loading import FallbackWarning, OperatorFiles, operator_paths
 from aoe.online.background import Background
 from aoe.online.conversions import ConvertingProcess, StartConversion
 from aoe.online.kept import BankRoots, KeptModels
 from aoe.online.work import FormWork, ServedForm, ServedModelFile, TuningLimits
+from aoe.ort.custom_operators import options_with_operators
 from aoe.ort.swapping import CallForm, Substitutes, SwappingSession
 from aoe.settings import cache_limit, cache_path, environment, with_bank
 from aoe.tuning.workbench import library_versions
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _OWN_OPTIONS = (
     *("bank", "tune", "tuning_time_limit_s", "trials", "accept_busy", "most_forms"),
+    "custom_ops_library",
     *("disabled_optimizers", "enable_fallback", "read_config_from_model"),
 )
 _COPIED_OPTIONS = (
@@ -68,6 +70,8 @@ class InferenceSession(SwappingSession):
         trials: Most candidates measured for one operator; None for the default.
         accept_busy: Whether figures taken on a busy machine are believed; None for what
             `AOE_ACCEPT_BUSY` says.
+        custom_ops_library: The library, or libraries, with operators ONNX Runtime does not have;
+            here, and not with `sess_options`, so that the tuned model has them too.
         most_forms: How many shapes something is done for, those called most often first.
         **options: `disabled_optimizers`, `enable_fallback` and `read_config_from_model` of
             `onnxruntime`.
@@ -93,6 +97,7 @@ class InferenceSession(SwappingSession):
         tuning_time_limit_s: float | None = 600.0,
         trials: int | None = None,
         accept_busy: bool | None = None,
+        custom_ops_library: OperatorFiles = (),
         most_forms: int = 8,
         **options: Any,
     ) -> None:
@@ -102,6 +107,8 @@ class InferenceSession(SwappingSession):
         _check_model(path_or_bytes)
         if isinstance(path_or_bytes, onnx.ModelProto):
             path_or_bytes = written_model(path_or_bytes, "model")
+        operators = operator_paths(custom_ops_library)
+        sess_options = options_with_operators(sess_options, operators)
         substitutes = Substitutes()
         super().__init__(
             substitutes, path_or_bytes, sess_options, [provider], provider_options, **options
@@ -112,7 +119,13 @@ class InferenceSession(SwappingSession):
             tuning_time_limit_s=tuning_time_limit_s, trials=trials, accept_busy=accept_busy
         )
         work = _make_work(
-            path_or_bytes, threads, env, limits, substitutes, _adjusting(sess_options), self._start
+            _model_file(path_or_bytes, operators),
+            threads,
+            env,
+            limits,
+            substitutes,
+            _adjusting(sess_options),
+            self._start,
         )
         self._background = Background(work, tune=tune, most_forms=most_forms)
         self._end = weakref.finalize(self, self._background.close)
@@ -176,7 +189,7 @@ class InferenceSession(SwappingSession):
 
 
 def _make_work(
-    model: str | bytes | os.PathLike[str],
+    model: ServedModelFile,
     threads: int,
     env: Mapping[str, str],
     limits: TuningLimits,
@@ -189,7 +202,7 @@ def _make_work(
     built_in = built_in_bank(env, cwd)
     roots = (bank_root(env, cwd), *((built_in.root,) if built_in is not None else ()))
     return FormWork(
-        model=_model_file(model),
+        model=model,
         core_num=target.core_num,
         limits=limits,
         banks=BankRoots(soc_version=target.soc_version, roots=roots),
@@ -202,16 +215,19 @@ def _make_work(
     )
 
 
-def _model_file(model: str | bytes | os.PathLike[str]) -> ServedModelFile:
-    if isinstance(model, bytes):
-        digest = hashlib.sha256(model).hexdigest()
-        return ServedModelFile(path=None, content=model, sha256=digest)
-    path = Path(model)
-    sha256 = hashlib.sha256()
-    for file in (path, *_weight_files(path)):
+def _model_file(
+    model: str | bytes | os.PathLike[str], operators: Sequence[Path]
+) -> ServedModelFile:
+    content = model if isinstance(model, bytes) else None
+    path = None if isinstance(model, bytes) else Path(model)
+    sha256 = hashlib.sha256(content or b"")
+    files = (path, *_weight_files(path)) if path is not None else ()
+    for file in (*files, *operators):
         with file.open("rb") as source:
             sha256.update(hashlib.file_digest(source, "sha256").digest())
-    return ServedModelFile(path=path, content=None, sha256=sha256.hexdigest())
+    return ServedModelFile(
+        path=path, content=content, sha256=sha256.hexdigest(), operators=tuple(operators)
+    )
 
 
 def _weight_files(model: Path) -> list[Path]:

@@ -62,12 +62,14 @@ class ServedModelFile:
     Attributes:
         path: Its file; None for one in memory.
         content: Its bytes; None for one in a file.
-        sha256: Of all that makes it, weights in other files included.
+        sha256: Of all that makes it, weights in other files and libraries of operators included.
+        operators: Libraries of operators ONNX Runtime does not have.
     """
 
     path: Path | None
     content: bytes | None
     sha256: str
+    operators: tuple[Path, ...] = ()
 
     def in_folder(self, folder: Path) -> Path:
         """Return its file, written into a folder if it has none."""
@@ -181,6 +183,7 @@ class FormWork:
             tuning_time_limit_s=None if lookup_only else limits.tuning_time_limit_s,
             trials=limits.trials,
             accept_busy=limits.accept_busy,
+            operators=tuple(str(library.absolute()) for library in self._model.operators),
         )
         (folder / "run").mkdir()
         with self._state:
@@ -199,7 +202,12 @@ class FormWork:
     def _used(self, form: CallForm, stage: Stage, file: Path, speedup: float) -> ServedForm:
         """Open a tuned model, and let it compute a form from the next call on."""
         try:
-            model, _ = open_offline_model(file, threads=self._core_num, adjust=self._adjust)
+            model, _ = open_offline_model(
+                file,
+                threads=self._core_num,
+                operators=self._model.operators,
+                adjust=self._adjust,
+            )
         except (AoebankError, OSError) as error:
             return _failed(form, str(error))
         if model.fallback_reason:

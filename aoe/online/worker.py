@@ -43,6 +43,7 @@ def convert(asked: Conversion, folder: Path) -> Converted:
             asked.model,
             input_shape=asked.shapes or None,
             output=folder / RESULT,
+            custom_ops_library=asked.operators,
             core_num=asked.core_num,
             lookup_only=asked.lookup_only,
             tuning_time_limit_s=asked.tuning_time_limit_s,

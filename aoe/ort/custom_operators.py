@@ -46,6 +46,21 @@ def try_operators(libraries: Sequence[Path]) -> None:
     register_operators(ort.SessionOptions(), libraries)
 
 
+def options_with_operators(
+    given: ort.SessionOptions | None, libraries: Sequence[Path]
+) -> ort.SessionOptions | None:
+    """Return options that know the operators of libraries: those given, new ones if need be.
+
+    Raises:
+        OptionError: as `register_operators`.
+    """
+    if not libraries:
+        return given
+    options = given if given is not None else ort.SessionOptions()
+    register_operators(options, libraries)
+    return options
+
+
 def _is_marked(options: ort.SessionOptions) -> bool:
     try:
         return bool(options.get_session_config_entry(_MARK))

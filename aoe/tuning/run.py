@@ -456,13 +456,13 @@ def _model_members(
 ) -> dict[str, Any]:
     """Return the settings that say what of a model is tuned, and for which shapes."""
     from aoe.entry.outputs import parse_out_nodes
+    from aoe.om.loading import operator_paths
     from aoe.tuning.cases.given import given_cases
 
-    libraries = [operators] if isinstance(operators, str | Path) else operators
     return {
         **given_cases(_shape_texts(shapes), log=_path(log)),
         "out_nodes": parse_out_nodes(out_nodes),
-        "operators": tuple(map(Path, libraries)),
+        "operators": operator_paths(operators),
     }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from support.engine.models import save_model
+from support.engine.online import Script
 
 import aoe
 import aoe.kernels
@@ -21,6 +22,8 @@ from aoe.device.registry import default_device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import OptionError, RunError
 from aoe.om.file import digest_of, read_manifest
+from aoe.online.conversions import Conversion
+from aoe.online.work import Stage
 from aoe.ort.custom_operators import try_operators
 from aoe.ort.sessions import session_options
 
@@ -138,3 +141,32 @@ def test_commands_take_the_library(
     assert run()[0] == 2
     code, told = run("--custom_ops_library", str(library))
     assert code == 0 and told["outputs"][0]["shape"] == list(_SHAPE)
+
+
+def test_session_in_memory_has_the_operators_and_so_has_its_tuned_model(
+    om: Path, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "bank" / default_device().describe().soc_version / "unified_bank"
+    folder.mkdir(parents=True)
+    (folder / "records.json").write_text("{}")
+    script = Script(lambda asked: om)
+    with script.session_class()(
+        _net(), bank=tmp_path / "bank", custom_ops_library=str(library)
+    ) as session:
+        (form,) = session.forms
+        assert form.stage is Stage.LOOKED_UP and not form.problem
+        np.testing.assert_allclose(session.run(None, _feed())[0], _expected(), rtol=1e-5)
+    (asked,) = script.asked
+    assert asked.operators == (str(library),)
+    assert Conversion.parse(asked.to_text()) == asked
+
+
+def test_session_without_the_operators_is_onnx_runtimes_own_error(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="acme"):
+        aoe.InferenceSession(_net(), bank=tmp_path)
+
+
+def test_session_refuses_what_is_no_library(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="--custom_ops_library: no such file"):
+        aoe.InferenceSession(_net(), bank=tmp_path, custom_ops_library=tmp_path / "none.so")
