@@ -9,6 +9,8 @@ from typing import Protocol
 CALIBRATION_CALLS = 5
 _CALIBRATION_US = 50_000.0
 """Calibration of long calls ends after this, with two calls of each side or more."""
+_ONE_IS_A_SAMPLE_US = 40_000.0
+"""Of calls twice as long as a sample, be they cold, one is a sample: there is nothing to count."""
 _TIME_SLICE_US = 4_000.0
 """Source: base slice of the Linux scheduler, 3 ms on 2 cores and 4 ms on 16 or more."""
 _LONGEST_US = 5 * _TIME_SLICE_US
@@ -74,7 +76,8 @@ def shortest_calls(singles: Sequence[Callable[[], float]]) -> list[float]:
             taken_us = single()
             spent_us += taken_us
             shortest[side] = min(shortest[side], taken_us)
-        if call and spent_us >= _CALIBRATION_US:
+        is_counted = bool(call) or min(shortest) >= _ONE_IS_A_SAMPLE_US
+        if is_counted and spent_us >= _CALIBRATION_US:
             break
     return shortest
 

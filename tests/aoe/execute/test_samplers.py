@@ -114,14 +114,25 @@ def test_calibration_takes_the_shortest_call_of_each_side() -> None:
     assert shortest_calls([first, second]) == [4, 4]
 
 
-def test_calibration_of_long_calls_ends_after_the_second() -> None:
-    machine = Machine(cold_us=1e5)
-    sides = [machine.timer(machine.side(name, 1e6), repeats=1) for name in "ab"]
-    assert shortest_calls(sides) == [1e6, 1e6]
+def test_calibration_of_long_calls_ends_early() -> None:
+    machine = Machine(cold_us=5e3)
+    sides = [machine.timer(machine.side(name, 3e4), repeats=1) for name in "ab"]
+    assert shortest_calls(sides) == [3e4, 3e4]
     assert machine.calls == ["a", "b"] * 2
     machine = Machine()
     shortest_calls([machine.timer(machine.side(name, 10), repeats=1) for name in "ab"])
     assert machine.calls == ["a", "b"] * CALIBRATION_CALLS
+
+
+def test_long_calls_are_a_sample_each_so_one_is_enough() -> None:
+    machine = Machine(cold_us=1e5)
+    sides = [machine.side(name, call_us) for name, call_us in (("a", 2e5), ("b", 5e4))]
+    paired_samplers(machine.timer, *sides, 2000.0)
+    assert machine.calls == ["a", "b"]
+    machine.calls.clear()
+    for side in paired_samplers(machine.timer, *sides, 2000.0):
+        side()
+    assert machine.calls == ["a", "b"] * 2
 
 
 def test_what_comes_before_a_call_does_not_count_and_comes_often_enough() -> None:
