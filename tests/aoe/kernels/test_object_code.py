@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import halide as hl
 import pytest
 
 from aoe.device.registry import default_device
+from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.registry import get_family
 from aoe.schedule import Configuration
@@ -80,3 +82,68 @@ def test_object_needs_only_what_the_glue_provides(name: str, tmp_path: Path) -> 
     listed = subprocess.run([nm, "-u", str(file)], capture_output=True, text=True, check=True)
     needed = {line.split()[-1] for line in listed.stdout.splitlines() if line.strip()}
     assert needed <= PROVIDED
+
+
+ROWS, DEPTH, COLUMNS = 126, 96, 192
+GELU = (
+    operation("Erf", "t0", "t1"),
+    operation("Mul", "t0 t1", "t2"),
+    operation("Add", "t0 t2", "t3"),
+)
+PRODUCTS = {
+    "chain of GELU": Workload(
+        op_type="matmul",
+        inputs=(plain(ROWS, DEPTH), plain(DEPTH, COLUMNS, constant=True)),
+        operations=(operation("MatMul", "x0 x1", "t0"), *GELU),
+        output=plain(ROWS, COLUMNS),
+    ),
+    "no chain": Workload(
+        op_type="matmul",
+        inputs=(plain(ROWS, DEPTH), plain(DEPTH, COLUMNS, constant=True)),
+        operations=(operation("MatMul", "x0 x1", "t0"),),
+        output=plain(ROWS, COLUMNS),
+    ),
+    "attention": Workload(
+        op_type="attention",
+        inputs=(plain(2, ROWS, 64), plain(2, 64, ROWS), plain(2, ROWS, 64)),
+        operations=(
+            operation("MatMul", "x0 x1", "t0"),
+            operation("Softmax", "t0", "t1", axis=-1),
+            operation("MatMul", "t1 x2", "t2"),
+        ),
+        output=plain(2, ROWS, 64),
+    ),
+}
+
+
+def loops_of_products(assembly: str, least: int) -> list[str]:
+    """Return the bodies of innermost loops with `least` multiply-adds of vectors or more."""
+    parts = re.split(r"^(\.L\w+):", assembly, flags=re.MULTILINE)
+    bodies = []
+    for label, code in zip(parts[1::2], parts[2::2], strict=True):
+        back = re.search(rf"\sj\w+\s+{re.escape(label)}$", code, flags=re.MULTILINE)
+        if back and len(re.findall(r"\tvfmadd\w+", code[: back.start()])) >= least:
+            bodies.append(code[: back.start()])
+    return bodies
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_sums_of_products_stay_in_registers(name: str, tmp_path: Path) -> None:
+    """The compiler gives registers to constants of a chain where it takes that for the hot loop."""
+    workload = PRODUCTS[name]
+    family, target = get_family(workload.op_type), KernelTarget(vector_lanes=16, threads=1)
+    space = family.space(workload, target)
+    for guess in space.first_guesses:
+        schedule = family.schedule(workload, Configuration(guess), target)
+        pipeline = family.pipeline(workload, schedule.algorithm)
+        apply_schedule(pipeline, schedule)
+        set_extents(pipeline)
+        file = tmp_path / "kernel.s"
+        built_for = hl.Target("-".join(("x86-64-linux-avx512_skylake", *FEATURES)))
+        outputs = {hl.OutputFileType.assembly: str(file)}
+        pipeline.output.compile_to(outputs, list(pipeline.arguments), "kernel", built_for)
+        loops = loops_of_products(file.read_text(), least=12)
+        assert loops
+        for loop in loops:
+            stores = re.findall(r"vmov\w+\t%zmm\d+, .*\(%r\w+.*", loop)
+            assert len(stores) <= 2, f"{guess}: {loop}"
