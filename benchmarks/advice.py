@@ -9,7 +9,7 @@ Every gain that is claimed is tried again without the engine's measuring: model 
 processes of their own, which take turns while the other one is stopped, three pairs of processes
 with six turns each; a claim holds if the median of the ratios of these turns is above 1 again.
 `advice.json` in the output directory has a record for each model; a second call goes on with what
-is not there. Idle, 2 cores: about 15 minutes.
+is not there. Idle, 2 cores: about 20 minutes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ SOUND = (
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "advise.md"
 BEGIN, END = "<!-- advice: begin -->", "<!-- advice: end -->"
 _PROCESSES, _TURNS, _TURN_S = 3, 6, 0.25
-_MOST_ON_SOUND = 5
+_MOST_ON_SOUND = 4
 
 Record = dict[str, Any]
 Again = Callable[[Path, ModelAdvice, TriedAction], list[float]]

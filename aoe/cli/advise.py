@@ -171,10 +171,11 @@ def _on_model(settings: ProfileSettings, how: Mapping[str, Any], written: _Writt
     from aoe.report.advice.page import render_advice
     from aoe.report.advice.text import AdviceReport
     from aoe.results.files import write_json, write_text
+    from aoe.tuning.operator_choice import NAMES
 
     advice = advise_file(settings, tell=say, **how)
     if written.tune_ops is not None and not written.is_dry_run:
-        write_json(written.tune_ops, {"tune_ops_name": list(advice.worth_tuning)})
+        write_json(written.tune_ops, {NAMES: list(advice.worth_tuning)})
     if written.html is not None and not written.is_dry_run:
         write_text(written.html, render_advice(advice))
     return AdviceReport(advice=advice, written=written.files, is_dry_run=written.is_dry_run)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from onnx import version_converter
+import onnx
+from onnx import helper, version_converter
 
 from aoe.advice.actions.protocol import AdviceAction, Proposal, copied
-from aoe.device.registry import default_device
-from aoe.errors import RunError
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrite import drop_unused_initializers
 from aoe.graph.rewrites.apply import apply_edits, choose_apart
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.rewrites.protocol import RewriteMatch
 from aoe.graph.rewrites.registry import RULES
-from aoe.ort.static_shapes import infer_tensors
 from aoe.target import Target
 
 _NAME = "newer-opset"
+_LARGE = 4096
+"""Elements; what says how an operator works is smaller."""
 _OPSETS = (17, 18, 20, 23)
 """Those that brought operators with kernels of their own: LayerNormalization, Mish, Gelu,
 RMSNormalization and Attention. Source: the changelog of ONNX's operators."""
@@ -25,22 +27,25 @@ RMSNormalization and Attention. Source: the changelog of ONNX's operators."""
 
 def propose_newer_opset(graph: ModelGraph, target: Target) -> Iterator[Proposal]:
     """Yield the model in the first newer opset in which a rule matches what it refused before."""
-    before = {match.nodes for match in _matches(graph)}
+    light = _without_weights(graph)
+    before = {match.nodes for match in _matches(_viewed(light, graph))}
     for opset in _OPSETS:
         if opset <= graph.opset(""):
             continue
-        newer = _converted(graph, opset)
-        if newer is None:
+        try:
+            newer = _viewed(version_converter.convert_version(light, opset), graph)
+        except (RuntimeError, ValueError):  # the converter raises these as it likes
             return
         found = [match for match in _matches(newer) if match.nodes not in before]
         chosen = choose_apart(newer, found)
         if chosen:
             rules = ", ".join(dict.fromkeys(match.rule for match in chosen))
+            edited = apply_edits(newer.proto, [match.edit for match in chosen])
             yield Proposal(
                 action=_NAME,
                 what=f"exported with opset {opset} it has one operator for these: {rules}",
                 op_names=tuple(dict.fromkeys(name for match in chosen for name in match.nodes)),
-                edited=apply_edits(newer.proto, [match.edit for match in chosen]),
+                edited=_with_weights(edited, graph),
                 needs_retraining=False,
             )
             return
@@ -53,14 +58,51 @@ def _matches(graph: ModelGraph) -> list[RewriteMatch]:
     ]
 
 
-def _converted(graph: ModelGraph, opset: int) -> ModelGraph | None:
-    """Return the model in another opset, None where ONNX cannot convert it."""
-    try:
-        model = prepared(version_converter.convert_version(copied(graph.proto), opset))
-        tensors = infer_tensors(model, default_device().open_session)
-    except (RuntimeError, ValueError, RunError):  # the converter raises these as it likes
-        return None
-    return ModelGraph(model, tensors, block=graph.block)
+def _viewed(proto: onnx.ModelProto, graph: ModelGraph) -> ModelGraph:
+    """Return a view of a converted model; what has kept its name has kept its shape."""
+    model = prepared(proto)
+    made = {name: graph.find_info(name) for node in model.graph.node for name in node.output}
+    known = {name: info for name, info in made.items() if info is not None}
+    return ModelGraph(model, known, block=graph.block)
+
+
+def _is_large(tensor: onnx.TensorProto) -> bool:
+    return bool(math.prod(tensor.dims) > _LARGE)
+
+
+def _without_weights(graph: ModelGraph) -> onnx.ModelProto:
+    """Return the model with large constants as inputs: the converter copies what it is given."""
+    own = graph.proto.graph
+    large = [tensor for tensor in own.initializer if _is_large(tensor)]
+    light = helper.make_graph(
+        own.node,
+        own.name,
+        [
+            *own.input,
+            *(helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in large),
+        ],
+        [*own.output],
+        [tensor for tensor in own.initializer if not _is_large(tensor)],
+        sparse_initializer=own.sparse_initializer,
+    )
+    model = onnx.ModelProto()
+    model.ir_version = graph.proto.ir_version
+    model.opset_import.extend(graph.proto.opset_import)
+    model.functions.extend(graph.proto.functions)
+    model.graph.CopyFrom(light)
+    return copied(model)
+
+
+def _with_weights(light: onnx.ModelProto, graph: ModelGraph) -> onnx.ModelProto:
+    """Return a model whose inputs are those of `graph`, the others constants again."""
+    large = {t.name: t for t in graph.proto.graph.initializer if _is_large(t)}
+    model = copied(light)
+    kept = [value for value in light.graph.input if value.name not in large]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.graph.initializer.extend(large.values())
+    drop_unused_initializers(model.graph)
+    return model
 
 
 NEWER_OPSET = AdviceAction(name=_NAME, propose=propose_newer_opset)

@@ -235,6 +235,24 @@ def test_newer_opset_has_one_operator_for_what_is_spelled_out() -> None:
     np.testing.assert_allclose(_results(proposal.edited)[0], _results(model)[0], atol=1e-4)
 
 
+def test_large_weights_come_through_another_opset() -> None:
+    small = SmallModel(opset=13)
+    x = small.op("MatMul", small.input(4, 128), small.weight(128, 128))
+    model = small.model(small.op("MatMul", _layer_norm(small, x), small.weight(128, 128)))
+    proposal = _proposals(model)["newer-opset"]
+    assert [value.name for value in proposal.edited.graph.input] == ["x0"]
+    assert _types(proposal.edited) == ["MatMul", "LayerNormalization", "MatMul"]
+    np.testing.assert_allclose(_results(proposal.edited)[0], _results(model)[0], atol=1e-4)
+
+
+def _layer_norm(small: SmallModel, x: str) -> str:
+    distance = small.op("Sub", x, small.op("ReduceMean", x, axes=[-1], keepdims=1))
+    square = small.op("Mul", distance, distance)
+    variance = small.op("ReduceMean", square, axes=[-1], keepdims=1)
+    root = small.op("Sqrt", small.op("Add", variance, small.constant(1e-5)))
+    return small.op("Mul", small.op("Div", distance, root), small.positive(128))
+
+
 def test_sound_model_has_no_proposal_but_a_larger_batch() -> None:
     small = SmallModel()
     x = small.op("Relu", small.conv(small.input(1, 16, 8, 8), 16, 32, 3))

@@ -20,6 +20,7 @@ from aoe.cli.errors import run_app
 from aoe.errors import RunError
 from aoe.measurement import SpeedupEstimate
 from aoe.profiling.run import ProfileSettings
+from aoe.tuning.operator_choice import OperatorChoice, read_operator_choice
 from aoe.tuning.precision.settings import PrecisionMode
 
 
@@ -129,6 +130,7 @@ def test_operators_worth_tuning_are_written_as_aoe_reads_them(
     assert not file.exists()
     assert _run("net.onnx", "--tune_ops_file", file) == 0
     assert json.loads(file.read_text()) == {"tune_ops_name": ["conv"]}
+    assert read_operator_choice(file) == OperatorChoice(names=("conv",))
     assert f"wrote {file}" in capsys.readouterr().out
 
 
