@@ -7,9 +7,9 @@ steps.
 
 from __future__ import annotations
 
-import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 from support.engine.models import save_model, separate_chains_net
+from support.engine.result_files import demand_identities
+from support.engine.subgraphs import c2f_network
 
 import aoebank
 from aoebank import Bank, Event, Severity
@@ -34,10 +36,10 @@ class Place:
 
     root: Path
 
-    def run(self, last_step: int) -> int:
+    def run(self, last_step: int, mode: str = "opat") -> int:
         """Tune until a step, 0 for to the end; return the exit code."""
         done = subprocess.run(
-            [sys.executable, "-m", "support.engine.killed_tuning", str(last_step)],
+            [sys.executable, "-m", "support.engine.killed_tuning", str(last_step), mode],
             cwd=self.root,
             env={
                 **os.environ,
@@ -72,9 +74,8 @@ class Place:
         found = aoebank.validate([self.root / "bank"]).findings
         errors = [one for one in found if one.severity is Severity.ERROR]
         assert not errors, f"{moment}: {errors}"
-        for file in (self.root / "out").glob("aoe_result_opat_*.json"):
-            (section,) = json.loads(file.read_text())[1:] or [{"OPAT": None}]
-            assert set(section) == {"OPAT"}, moment
+        for file in (self.root / "out").glob("aoe_result_*.json"):
+            demand_identities(file, moment)
 
 
 def _make_place(root: Path) -> Place:
@@ -105,6 +106,24 @@ def _demand_union(place: Path, kills: int) -> None:
 
 def test_union_of_killed_runs_is_what_one_run_finds(tmp_path: Path) -> None:
     _demand_union(tmp_path, _FEW)
+
+
+def test_results_of_killed_subgraph_tuning_hold_their_identities(tmp_path: Path) -> None:
+    place = _make_place(tmp_path)
+    save_model(c2f_network(3), tmp_path / "net.onnx")
+    assert place.run(0, "sgat") == 0
+    (file,) = (tmp_path / "out").glob("aoe_result_sgat_*.json")
+    body = demand_identities(file, "the whole run")
+    assert body is not None and body["repo_summary"]["repo_add_num"] > 0
+    steps, rng = int((tmp_path / "steps").read_text()), random.Random(_SEED)
+    shutil.rmtree(tmp_path / "bank")
+    (tmp_path / "bank").mkdir()
+    for number in range(_FEW):
+        step = rng.randrange(1, steps + 1)
+        place.run(step, "sgat")
+        place.demand_sound(f"kill {number} at step {step} of {steps}")
+    assert place.run(0, "sgat") == 0
+    place.demand_sound("at the end")
 
 
 @pytest.mark.slow

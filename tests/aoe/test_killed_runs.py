@@ -6,19 +6,17 @@ moments.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from support.engine.models import save_model, two_chains_net
+from support.engine.result_files import demand_identities
 
 import aoebank
 from aoebank import Bank, Severity
@@ -29,7 +27,6 @@ LIMIT_S = 300
 _LINES = 9
 """Lines of progress a run writes, about; a kill comes at one of them and a little later."""
 _LATER_S = 0.6
-_ONLY_AT_THE_END = {"model_performance_improvement", "model_result_performance(ms)"}
 
 
 @dataclass(frozen=True)
@@ -97,31 +94,10 @@ def _run_killed(place: Place, rng: random.Random) -> str:
     return f"killed {later_s:.2f} s after {seen[-1]!r}"
 
 
-def _sections(file: Path) -> Iterator[dict[str, Any]]:
-    for section in json.loads(file.read_text()):
-        yield from section.values()
-
-
-def _demand_identities(file: Path, moment: str) -> None:
-    basic, *bodies = _sections(file)
-    for body in bodies:
-        repo = body["repo_summary"]
-        hits = repo["repo_update_num"] + repo["repo_reserved_num"]
-        assert repo["repo_hit_num"] == hits, moment
-        added = repo["repo_add_num"] + repo["repo_unsatisfied_num"]
-        assert repo["total_num"] == added + hits, moment
-        modified = len(body["repo_modified_operators"])
-        assert modified == repo["repo_add_num"] + repo["repo_update_num"], moment
-        ended = body["opat_tuning_result"] == "tuning successful"
-        assert body["opat_tuning_result"] in ("tuning successful", "tuning incomplete"), moment
-        assert ("tuning_time(s)" in basic) is ended, moment
-        assert (_ONLY_AT_THE_END & set(body)) == (_ONLY_AT_THE_END if ended else set()), moment
-
-
 def _demand_sound(place: Place, moment: str) -> None:
     """Look at everything a killed run may have left."""
     for file in place.results():
-        _demand_identities(file, moment)
+        demand_identities(file, moment)
     found = aoebank.validate([place.root / "bank"]).findings
     assert not [one for one in found if one.severity is Severity.ERROR], f"{moment}: {found}"
 
@@ -137,7 +113,8 @@ def _demand_complete(place: Place) -> None:
         _, told = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, told
     _demand_sound(place, "at the end")
-    (_, body) = _sections(place.results()[-1])
+    body = demand_identities(place.results()[-1], "at the end")
+    assert body is not None
     repo = body["repo_summary"]
     assert body["opat_tuning_result"] == "tuning successful"
     assert repo["repo_reserved_num"] == known

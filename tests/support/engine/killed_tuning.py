@@ -1,6 +1,6 @@
 """A tuning with scripted measurements as a program that is killed at a step of its own.
 
-    python -m support.engine.killed_tuning STEP
+    python -m support.engine.killed_tuning STEP [MODE]
 
 in a folder with `net.onnx` and `bank`. Steps are calls of the measuring process and changes of
 files below the folder. At the one of that number, from 1, the process ends as by kill -9; with 0 it
@@ -53,9 +53,11 @@ class Steps:
 
 
 def main() -> None:
-    """Tune, up to the step the command line names."""
+    """Tune, up to the step the command line names; operators unless it names another mode."""
     root = Path.cwd()
     steps = Steps(int(sys.argv[1]), root)
+    mode = sys.argv[2] if len(sys.argv) > 2 else "opat"
+    speedup = 0.9 if mode == "opat" else 1.5
 
     class CountingRunner(ScriptedRunner):
         def call(self, task: str, **arguments: Any) -> Any:
@@ -63,10 +65,10 @@ def main() -> None:
             return super().call(task, **arguments)
 
     # kernels win alone and lose together: nothing has to be compiled
-    aoe.tuning.workbench.Runner = lambda *_: CountingRunner(model=lambda *_: 0.9)  # type: ignore[assignment,misc]
+    aoe.tuning.workbench.Runner = lambda *_: CountingRunner(model=lambda *_: speedup)  # type: ignore[assignment,misc]
     aoe.tuning.opat.assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
     sys.addaudithook(steps.audit)
-    aoe.tune(root / "net.onnx", bank=root / "bank", output=root / "out", trials=3)
+    aoe.tune(root / "net.onnx", job_type=mode, bank=root / "bank", output=root / "out", trials=3)
     if sys.argv[1] == "0":
         (root / "steps").write_text(str(steps.count))
 
