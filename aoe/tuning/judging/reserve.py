@@ -25,6 +25,7 @@ _PROCESS_S = 1.0
 _LINK_S = 1.0
 _RUNS_BEFORE = 4
 """Of each session, before the first pair: results twice, calibration of the samples."""
+_HURRIED_PAIRS = 4
 _PAIRS_KNOWN = 6
 """Pairs an interval needs; a measurement that takes long ends with them."""
 _SHARE, _HURRIED_SHARE, _LEAST_SHARE = 0.25, 0.5, 0.75
@@ -57,8 +58,10 @@ class ModelCosts:
 
     @classmethod
     def of_comparison(cls, seconds: float, model_us: float) -> ModelCosts:
-        """Return what a comparison of a model with itself says: mostly it loads sessions."""
-        return cls(load_s=seconds / _sessions(most_pairs=1), run_s=model_us / 1e6)
+        """Return what a hurried comparison of a model with itself says, in a new process."""
+        run_s, sessions = model_us / 1e6, _sessions(_HURRIED_PAIRS)
+        runs_s = sessions * (_RUNS_BEFORE + _HURRIED_PAIRS) * run_s
+        return cls(load_s=max(0.0, seconds - _PROCESS_S - runs_s) / sessions, run_s=run_s)
 
     def comparison_s(self, policy: MeasurePolicy) -> float:
         """Return the most a comparison in a process of its own should take."""
@@ -111,7 +114,7 @@ def hurried(policy: MeasurePolicy) -> MeasurePolicy:
 
     What a session runs for its results and to calibrate its samples has warmed it up.
     """
-    return replace(policy, pairs_min=4, pairs_max=4, warmup=0, tries=1)
+    return replace(policy, pairs_min=_HURRIED_PAIRS, pairs_max=_HURRIED_PAIRS, warmup=0, tries=1)
 
 
 def one_process_of(final: MeasurePolicy) -> MeasurePolicy:

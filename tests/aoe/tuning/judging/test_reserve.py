@@ -26,6 +26,14 @@ def test_costs_follow_from_the_first_profile() -> None:
     assert costs.profiling_s(10) == pytest.approx(3.3)
 
 
+def test_costs_of_a_comparison_leave_its_runs_and_its_process_out() -> None:
+    costs = ModelCosts.of_comparison(5.0, 100_000.0)
+    assert (costs.run_s, costs.load_s) == (0.1, pytest.approx(1.2))
+    again_s = costs.comparison_s(hurried(_SCREEN))
+    assert again_s == pytest.approx(5.0, abs=0.5)
+    assert ModelCosts.of_comparison(0.5, 100_000.0).load_s == 0.0
+
+
 def test_large_model_keeps_more_than_a_small_one_and_never_more_than_the_limit() -> None:
     small, large = ModelCosts(run_s=0.001), ModelCosts(load_s=3.0, run_s=0.2, write_s=1.0)
     for limit_s in (0.0, 20.0, 120.0, 3600.0):
