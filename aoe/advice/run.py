@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aoe.advice.actions.protocol import Proposal
 from aoe.advice.actions.registry import ACTIONS
+from aoe.advice.actions.weights import without_shared
 from aoe.advice.causes import (
     LEAST_SHARE,
     LowPerformer,
@@ -151,8 +152,13 @@ def _try_all(
     model = prepared(subject.imported)
     tensors = infer_tensors(model, subject.device.open_session)
     graph = ModelGraph(model, tensors, block=subject.device.channel_block())
-    proposals = [found for action in ACTIONS for found in action.propose(graph, target)]
-    ranked = rank_proposals([one for one in proposals if wanted.has(one.action)], profile)
+    proposals = [
+        without_shared(found, graph.initializers)
+        for action in ACTIONS
+        for found in action.propose(graph, target)
+        if wanted.has(found.action)
+    ]
+    ranked = rank_proposals(proposals, profile)
     most = wanted.most
     inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
     is_busy_accepted = accept_busy(settings.env)

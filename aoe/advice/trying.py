@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 
 from aoe.advice.actions.protocol import Proposal
+from aoe.advice.actions.weights import with_shared
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
@@ -70,7 +71,7 @@ class ActionTrials:
     """Compares edited copies with the model.
 
     Args:
-        proto: The model.
+        proto: The model; copies may lack constants that are as here.
         runner: Measures.
         policy: How many pairs.
         inputs: What both are run on.
@@ -89,6 +90,7 @@ class ActionTrials:
         self._policy = policy
         self._inputs = inputs
         self._directory = directory
+        self._own = {tensor.name: tensor for tensor in proto.graph.initializer}
         self._store = WeightStore(directory / "weights.bin")
         self._baseline = self._written(proto, "model.onnx")
 
@@ -131,7 +133,7 @@ class ActionTrials:
 
     def _written(self, proto: onnx.ModelProto, name: str) -> ModelPart:
         file = self._directory / name
-        file.write_bytes(self._store.externalize(proto).SerializeToString())
+        file.write_bytes(self._store.externalize(with_shared(proto, self._own)).SerializeToString())
         return ModelPart(model=file, is_large=is_outside(proto))
 
 
