@@ -10,7 +10,14 @@ import onnx
 
 from aoe.graph.folding import Folded, fold
 from aoe.graph.model_graph import ModelGraph, attributes_of
-from aoe.operators import INDEX_DTYPES, KERNEL_DTYPES, OPERATORS, op_key
+from aoe.operators import (
+    INDEX_DTYPES,
+    KERNEL_DTYPES,
+    MOVED_DTYPES,
+    OPERATORS,
+    OperatorKind,
+    op_key,
+)
 from aoe.workload import NCHWC_DOMAIN, Layout, Operation, TensorSpec, Workload
 
 UNCLASSIFIED = "unclassified"
@@ -121,7 +128,7 @@ class _Extraction:
         info = self._graph.find_info(name)
         if info is None:
             return f"the shape of {name} may differ from run to run"
-        if info.dtype not in (INDEX_DTYPES if self._holds_indices(name) else KERNEL_DTYPES):
+        if info.dtype not in self._dtypes(name):
             return f"{name} is {info.dtype}, kernels compute in float32"
         if len(info.shape) > _MAX_RANK:
             return f"{name} has rank {len(info.shape)}, more than {_MAX_RANK}"
@@ -138,6 +145,14 @@ class _Extraction:
             block=block,
             constant=name in self._graph.initializers,
         )
+
+    def _dtypes(self, name: str) -> frozenset[str]:
+        """Return the element types a kernel for these nodes takes, or makes, of a tensor."""
+        if self._holds_indices(name):
+            return INDEX_DTYPES
+        facts = [OPERATORS.get(op_key(node)) for node in self._nodes]
+        moved = all(one is not None and one.kind is OperatorKind.MOVEMENT for one in facts)
+        return KERNEL_DTYPES | MOVED_DTYPES if moved else KERNEL_DTYPES
 
     def _holds_indices(self, name: str) -> bool:
         """Return True for tensors only indices are read from, or written to."""

@@ -15,6 +15,7 @@ import onnx
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.operators import (
     KERNEL_DTYPES,
+    MOVED_DTYPES,
     OPERATORS,
     REORDER_OUTPUT,
     OperatorKey,
@@ -57,8 +58,9 @@ def grow_moves(
     key = op_key(node)
     ends = key in fusible or is_reorder(node) or (is_move(node) and key not in (*RESHAPING, SPLIT))
     result = graph.find_info(node.output[0])
-    if not ends or len(node.output) > 1 or (result and result.dtype not in KERNEL_DTYPES):
-        return ()  # moves of integers compute shapes
+    dtypes = KERNEL_DTYPES | MOVED_DTYPES if is_move(node) else KERNEL_DTYPES
+    if not ends or len(node.output) > 1 or (result and result.dtype not in dtypes):
+        return ()  # moves of wide integers compute shapes
     members, moved = {sink}, set() if key in fusible else {sink}
     waiting = [-index for index in _producers(graph, sink)]
     heapify(waiting)  # what is read by a node is looked at behind all that read it

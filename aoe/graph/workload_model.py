@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from aoe.kernels.halide.shapes import infer_shapes
-from aoe.operators import OperatorFacts, OperatorKind, Specials, facts_of
+from aoe.operators import MOVED_DTYPES, OperatorFacts, OperatorKind, Specials, facts_of
 from aoe.workload import Operation, TensorSpec, Workload
 
 Array = np.ndarray[Any, Any]
@@ -32,6 +32,10 @@ _MOST_DRAWN = 4_194_301
 a large matrix product, takes seconds. A prime, so that no two rows are the same."""
 _MODERATE_MAX = 50.0
 """Largest special value of operators that are compared on moderate ones."""
+
+
+_MOVED_SPREAD = 20.0
+"""Of numbers that are only moved: none of them beyond a byte, not even a signed one."""
 
 
 def workload_model(
@@ -106,9 +110,12 @@ def special_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
     values = dict(random_inputs(workload, seed))
     specials, sparse = _specials(workload)
     for number, name in enumerate(values):
+        rng = np.random.default_rng([seed, 1000 + number])
+        if values[name].dtype.name in MOVED_DTYPES:
+            bits = np.frombuffer(rng.bytes(values[name].nbytes), values[name].dtype)
+            values[name] = bits.reshape(values[name].shape)
         if values[name].dtype != np.float32:
             continue
-        rng = np.random.default_rng([seed, 1000 + number])
         flat = values[name].reshape(-1).copy()
         share = int(np.ceil(_SPECIAL_SHARE * flat.size))
         count = min(share, _SPARSE_SPECIALS if sparse else share)
@@ -149,7 +156,10 @@ def _values(workload: Workload, seed: int, *, constant: bool) -> dict[str, Array
             array = np.abs(array) + 0.1
         elif name in nonzero:
             array += np.copysign(0.5, array)
-        drawn = np.asarray(array * scales.get(name, 1.0), dtype=np.float32)
+        if spec.dtype in MOVED_DTYPES:
+            array = np.abs(np.rint(array * _MOVED_SPREAD))
+        made = spec.dtype if spec.dtype in MOVED_DTYPES else "float32"
+        drawn = np.asarray(array * scales.get(name, 1.0)).astype(made)
         values[name] = np.resize(drawn, spec.shape)
     return values
 

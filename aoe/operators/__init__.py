@@ -9,6 +9,7 @@ from aoe.operators.facts import (
     INDEX_DTYPES,
     KERNEL_DTYPES,
     MICROSOFT_DOMAIN,
+    MOVED_DTYPES,
     Attributes,
     OperatorFacts,
     OperatorKey,
@@ -23,19 +24,14 @@ from aoe.operators.facts import (
     op_key,
 )
 from aoe.operators.products import BLOCKED_CONVOLUTION, convolved, turned
-from aoe.operators.table import (
-    OPERATORS,
-    REORDER_INPUT,
-    REORDER_OUTPUT,
-    facts_of,
-    is_reorder,
-)
+from aoe.operators.table import OPERATORS, REORDER_INPUT, REORDER_OUTPUT, facts_of, is_reorder
 
 __all__ = [
     "BLOCKED_CONVOLUTION",
     "INDEX_DTYPES",
     "KERNEL_DTYPES",
     "MICROSOFT_DOMAIN",
+    "MOVED_DTYPES",
     "OPERATORS",
     "REORDER_INPUT",
     "REORDER_OUTPUT",

@@ -13,6 +13,8 @@ MICROSOFT_DOMAIN = "com.microsoft"
 """Domain of ONNX Runtime's own operators."""
 KERNEL_DTYPES = frozenset({"float32"})
 """Element types of the tensors kernels compute in, NumPy spelling."""
+MOVED_DTYPES = frozenset({"float16", "int8", "uint8", "int16", "uint16"})
+"""Element types of tensors kernels move and do not compute with."""
 INDEX_DTYPES = frozenset({"int32", "int64"})
 """Element types of indices, which kernels read and make but do not compute with."""
 

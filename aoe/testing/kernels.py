@@ -96,9 +96,10 @@ class CompiledKernel:
         """Return the result for inputs `x0`, `x1`, ...: type and shape of the workload's."""
         extents = self._pipeline.argument_extents
         views = [self._argument(i, inputs, extents[i]) for i in range(len(extents))]
-        result = _unwritten(self._pipeline.output_extents, self._workload.output.dtype)
+        dtype = self._workload.output.dtype
+        result = _unwritten(self._pipeline.output_extents, _SEEN_AS.get(dtype, dtype))
         self._call(*views, result)
-        return result.reshape(self._workload.output.shape)
+        return result.reshape(self._workload.output.shape).view(dtype)
 
     def _argument(
         self, number: int, inputs: Mapping[str, Array], extents: Sequence[int]
@@ -106,7 +107,9 @@ class CompiledKernel:
         """Return an argument as the kernel reads it: packed, where it is read so."""
         packing = self._pipeline.packings.get(number)
         if packing is None:
-            return np.ascontiguousarray(inputs[f"x{number}"]).reshape(tuple(reversed(extents)))
+            given = np.ascontiguousarray(inputs[f"x{number}"])
+            seen = given.view(_SEEN_AS.get(given.dtype.name, given.dtype))
+            return seen.reshape(tuple(reversed(extents)))
         source = number if packing.source is None else packing.source
         dense = np.ascontiguousarray(inputs[f"x{source}"])
         packed = _PACKED_TYPES[packing.dtype](list(extents))
@@ -114,6 +117,8 @@ class CompiledKernel:
         return packed
 
 
+_SEEN_AS = {"float16": "uint16"}
+"""Types kernels see the bits of."""
 _PACKED_TYPES = {
     "float32": partial(hl.Buffer, hl.Float(32)),
     "bfloat16": partial(hl.Buffer, hl.BFloat(16)),

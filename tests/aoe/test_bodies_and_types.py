@@ -179,6 +179,33 @@ def _double_net() -> onnx.ModelProto:
     return small_net(nodes, {"x": (8, 16)}, opset=17, kind=TensorProto.DOUBLE)
 
 
+def _moved_halves_net() -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["a"], "turn", perm=[0, 2, 1]),
+        helper.make_node("Concat", ["a", "a"], ["y"], "join", axis=1),
+    ]
+    return small_net(nodes, {"x": (2, 24, 16)}, opset=17, kind=TensorProto.FLOAT16)
+
+
+def _moved_bytes_net() -> onnx.ModelProto:
+    """Return what is moved between a quantisation and the way back, as detectors do."""
+    weights = {"s": np.array(0.02, np.float32), "z": np.array(128, np.uint8)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], "q"),
+        helper.make_node("Transpose", ["q"], ["t"], "turn", perm=[0, 2, 3, 1]),
+        helper.make_node("Concat", ["t", "t"], ["c"], "join", axis=3),
+        helper.make_node("DequantizeLinear", ["c", "s", "z"], ["y"], "dq"),
+    ]
+    return small_net(nodes, {"x": (1, 24, 8, 8)}, weights, opset=17)
+
+
+@pytest.mark.parametrize("make", [_moved_halves_net, _moved_bytes_net])
+def test_halves_and_bytes_are_moved_by_kernels(
+    make: Callable[[], onnx.ModelProto], models: FirstGuesses
+) -> None:
+    assert models.compare(make()) == 1
+
+
 @pytest.mark.parametrize(
     ("make", "kernels"),
     [

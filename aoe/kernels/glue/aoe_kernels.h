@@ -8,7 +8,18 @@
 #define AOE_MAX_ARGUMENTS 64
 #define AOE_MAX_PACKINGS 4
 
-typedef enum { AOE_FLOAT32, AOE_BFLOAT16, AOE_INT8, AOE_INT32, AOE_INT64 } aoe_element;
+/* Nothing computes in float16: kernels see its bits, as they do those of uint16. */
+typedef enum {
+  AOE_FLOAT32,
+  AOE_BFLOAT16,
+  AOE_INT8,
+  AOE_INT32,
+  AOE_INT64,
+  AOE_UINT8,
+  AOE_INT16,
+  AOE_UINT16,
+  AOE_FLOAT16
+} aoe_element;
 
 typedef struct {
   int32_t rank;                  /* of the ONNX tensor; 0 if it is none */
@@ -16,7 +27,7 @@ typedef struct {
   int32_t view_rank;             /* of the buffer the kernel sees, dense */
   int32_t extent[AOE_MAX_RANK];  /* innermost first */
   aoe_element element;           /* of that buffer; the tensor's unless the input is packed */
-  aoe_element given;             /* of the ONNX tensor: float32, int32 or int64 */
+  aoe_element given;             /* of the ONNX tensor: any but bfloat16 */
   int64_t indexed;               /* elements it counts, from either end; 0 if it is no index */
 } aoe_tensor;
 

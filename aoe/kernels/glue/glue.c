@@ -73,8 +73,9 @@ static OrtStatus *fail(const OrtApi *api, int code, const char *format, const ch
 }
 
 static const uint8_t element_code[] = {halide_type_float, halide_type_bfloat, halide_type_int,
-                                       halide_type_int, halide_type_int};
-static const uint8_t element_bytes[] = {4, 2, 1, 4, 8};
+                                       halide_type_int,   halide_type_int,    halide_type_uint,
+                                       halide_type_int,   halide_type_uint,   halide_type_uint};
+static const uint8_t element_bytes[] = {4, 2, 1, 4, 8, 1, 2, 2, 2};
 
 static void bind_view(halide_buffer_t *buffer, halide_dimension_t *dims, int rank,
                       const int32_t *extent, aoe_element element, void *data) {
@@ -315,8 +316,16 @@ static const aoe_kernel *kernel_of(const OrtCustomOp *op) {
 static const char *get_name(const OrtCustomOp *op) { return kernel_of(op)->name; }
 static const char *get_provider(const OrtCustomOp *op) { return (void)op, NULL; }
 static int onnx_type(const aoe_tensor *tensor) {
-  if (tensor->given == AOE_INT64) return ORT_TENSOR_INT64;
-  return tensor->given == AOE_INT32 ? ORT_TENSOR_INT32 : ORT_TENSOR_FLOAT;
+  switch (tensor->given) {
+    case AOE_INT8: return ORT_TENSOR_INT8;
+    case AOE_UINT8: return ORT_TENSOR_UINT8;
+    case AOE_INT16: return ORT_TENSOR_INT16;
+    case AOE_UINT16: return ORT_TENSOR_UINT16;
+    case AOE_FLOAT16: return ORT_TENSOR_FLOAT16;
+    case AOE_INT32: return ORT_TENSOR_INT32;
+    case AOE_INT64: return ORT_TENSOR_INT64;
+    default: return ORT_TENSOR_FLOAT;
+  }
 }
 static int input_type(const OrtCustomOp *op, size_t i) {
   return onnx_type(&kernel_of(op)->arguments[i]);

@@ -32,7 +32,16 @@ typedef struct {
 } OrtApiBase;
 
 enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_NOT_IMPLEMENTED = 9 };
-enum { ORT_TENSOR_FLOAT = 1, ORT_TENSOR_INT32 = 6, ORT_TENSOR_INT64 = 7 };
+enum {
+  ORT_TENSOR_FLOAT = 1,
+  ORT_TENSOR_UINT8 = 2,
+  ORT_TENSOR_INT8 = 3,
+  ORT_TENSOR_UINT16 = 4,
+  ORT_TENSOR_INT16 = 5,
+  ORT_TENSOR_INT32 = 6,
+  ORT_TENSOR_INT64 = 7,
+  ORT_TENSOR_FLOAT16 = 10
+};
 
 #define ORT_CALL(api, index, type) ((type)(api)->slot[index])
 

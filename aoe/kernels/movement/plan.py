@@ -21,6 +21,7 @@ from aoe.kernels.movement.moves import (
 from aoe.kernels.movement.places import CutLoop, Made, NoPlaceError, Variables
 from aoe.operators import (
     KERNEL_DTYPES,
+    MOVED_DTYPES,
     OPERATORS,
     REORDER_INPUT,
     OperatorKind,
@@ -32,6 +33,7 @@ from aoe.operators import (
 from aoe.operators.movement import RESHAPE
 from aoe.workload import Operation, Workload
 
+_FLOAT32 = "float32"
 _CUTS_MAX = 16
 """Loops that may be cut in two for reshapes between moves."""
 _PIECE_MIN = 8
@@ -61,10 +63,10 @@ class Movement:
 
 def read_movement(workload: Workload) -> Movement | Support:
     """Return how a workload moves, or why it is not one of moves and a chain behind them."""
-    checked = check_tensors(workload)
+    moves = moves_of(workload)
+    checked = _check_moved(workload) if _is_moved_alone(workload) else check_tensors(workload)
     if not checked:
         return checked
-    moves = moves_of(workload)
     chain = tuple(item for item in workload.operations if item.output not in moves)
     checked = _check_parts(moves, chain)
     if not checked:
@@ -124,6 +126,26 @@ def _shapes(workload: Workload) -> Mapping[str, Shape] | Support:
     if pads and wanted == (found[0], -(-found[1] // block) * block, *found[2:]):
         return {**shapes, workload.result: wanted}
     return Support(f"the result has shape {found}, not {wanted}")
+
+
+def _is_moved_alone(workload: Workload) -> bool:
+    """Return whether the result is of a type kernels do not compute with."""
+    return workload.output.dtype in MOVED_DTYPES
+
+
+def _check_moved(workload: Workload) -> Support:
+    """Tell whether such elements only change their place."""
+    made = workload.output.dtype
+    if any(spec.dtype != made for spec in workload.inputs):
+        return Support(f"{made} beside another type")
+    for operation in workload.operations:
+        if _kind(operation) is not OperatorKind.MOVEMENT:
+            return Support(f"{operation.op_type} of {made}, kernels compute in float32")
+        if operation.op_type == "Pad":
+            return Support(f"Pad of {made}")
+    plain = replace(workload.output, dtype=_FLOAT32)
+    inputs = tuple(replace(spec, dtype=_FLOAT32) for spec in workload.inputs)
+    return check_tensors(replace(workload, inputs=inputs, output=plain))
 
 
 def check_tensors(workload: Workload) -> Support:

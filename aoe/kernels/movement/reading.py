@@ -13,11 +13,22 @@ from aoe.workload import Workload
 
 Values = Mapping[str, hl.Expr]
 
+_ELEMENTS = {
+    "float32": hl.Float(32),
+    "float16": hl.UInt(16),  # its bits: nothing is computed
+    "int16": hl.Int(16),
+    "uint16": hl.UInt(16),
+    "int8": hl.Int(8),
+    "uint8": hl.UInt(8),
+}
+
 
 def read_arguments(workload: Workload) -> tuple[hl.ImageParam, ...]:
     """Return the buffers of a kernel, each in one dimension."""
-    count = len(workload.inputs)
-    return tuple(hl.ImageParam(hl.Float(32), 1, f"x{number}") for number in range(count))
+    return tuple(
+        hl.ImageParam(_ELEMENTS[spec.dtype], 1, f"x{number}")
+        for number, spec in enumerate(workload.inputs)
+    )
 
 
 def position_variables(variables: Values, made: Mapping[str, Made]) -> Values:

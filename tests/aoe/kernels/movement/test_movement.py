@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from aoe.graph.workload_model import random_inputs
+from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.registry import get_family
 from aoe.testing.kernels import (
     SEED,
@@ -22,6 +24,8 @@ from aoe.testing.kernels import (
     run_baseline,
 )
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
+
+Array = np.ndarray[Any, Any]
 
 
 def make(
@@ -50,9 +54,29 @@ def _reorder(op_type: str, source: str, result: str, **attributes: int) -> Opera
     return operation(op_type, source, result, domain=NCHWC_DOMAIN, **attributes)
 
 
+def typed(workload: Workload, dtype: str) -> Workload:
+    """Return the workload on tensors of another type."""
+    return replace(
+        workload,
+        inputs=tuple(replace(spec, dtype=dtype) for spec in workload.inputs),
+        output=replace(workload.output, dtype=dtype),
+    )
+
+
 class TestMovement(KernelFamilyTests):
     family_name = "movement"
     cases: Mapping[str, Workload] = {
+        "bytes turned": typed(
+            one((3, 17, 2, 20), (3, 2, 20, 17), "Transpose", perm=(0, 2, 3, 1)), "uint8"
+        ),
+        "halves in pieces": typed(
+            make(
+                [plain(2, 3, 33), plain(2, 9, 33)],
+                plain(2, 12, 33),
+                operation("Concat", "x0 x1", axis=1),
+            ),
+            "float16",
+        ),
         "turned rows": one((3, 17, 2, 20), (3, 2, 20, 17), "Transpose", perm=(0, 2, 3, 1)),
         "pixel shuffle of 3": one(
             (1, 9, 5, 19), (1, 1, 15, 57), "DepthToSpace", blocksize=3, mode="CRD"
@@ -154,13 +178,70 @@ SINGLE = {
 def test_move_is_exact_with_every_payload_and_sign(label: str) -> None:
     workload = SINGLE[label]
     bits = np.random.default_rng(SEED).integers(0, 1 << 32, workload.inputs[0].shape, np.uint32)
-    x = bits.view(np.float32)
-    expected = run_baseline(workload, {"x0": x}).result
+    _assert_moved(workload, bits.view(np.float32))
+
+
+_NARROW = [name for name in SINGLE if SINGLE[name].operations[0].op_type != "Pad"]
+
+
+@pytest.mark.parametrize(
+    ("label", "dtype"),
+    [
+        *((name, "float16") for name in _NARROW),
+        *(("two dimensions", dtype) for dtype in ("int8", "int16", "uint16")),
+        *((name, "uint8") for name in ("depth to space", "backwards", "voxels")),
+    ],
+)
+def test_move_of_narrow_elements_keeps_every_bit(label: str, dtype: str) -> None:
+    """ONNX Runtime moves some as float32, and a cast changes what is in a NaN."""
+    workload = typed(SINGLE[label], dtype)
+    x = special_inputs(workload, SEED)["x0"]
+    actual = _moved(workload, x)
+    wide = run_baseline(SINGLE[label], {"x0": x.astype(np.float32)}).result
+    assert np.array_equal(actual.astype(np.float32), wide, equal_nan=True)
+    places = np.arange(x.size, dtype=np.float32).reshape(x.shape)
+    taken = run_baseline(SINGLE[label], {"x0": places}).result.astype(np.int64)
+    bits = f"u{actual.itemsize}"
+    assert np.array_equal(actual.view(bits), x.view(bits).reshape(-1)[taken])
+
+
+def _moved(workload: Workload, x: Array) -> Array:
     family, target = get_family("movement"), kernel_target()
     assert family.supports(workload).reason == ""
     guess = family.space(workload, target).first_guesses[0]
-    actual = CompiledKernel(workload, family.schedule(workload, guess, target)).run({"x0": x})
-    assert np.array_equal(actual.view(np.uint32), expected.view(np.uint32))
+    return CompiledKernel(workload, family.schedule(workload, guess, target)).run({"x0": x})
+
+
+def _assert_moved(workload: Workload, x: Array) -> None:
+    expected = run_baseline(workload, {"x0": x}).result
+    assert np.array_equal(_moved(workload, x).view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        (typed(SINGLE["edges"], "uint8"), "Pad of uint8"),
+        (
+            typed(
+                make(
+                    [plain(4, 9)],
+                    plain(9, 4),
+                    operation("Transpose", "x0", "t0"),
+                    operation("Relu", "t0", "t1"),
+                ),
+                "float16",
+            ),
+            "Relu of float16, kernels compute in float32",
+        ),
+        (
+            replace(SINGLE["two dimensions"], output=plain(18, 33, dtype="int8")),
+            "int8 beside another type",
+        ),
+        (typed(SINGLE["two dimensions"], "int64"), "a tensor of int64"),
+    ],
+)
+def test_narrow_elements_are_moved_and_nothing_else(workload: Workload, reason: str) -> None:
+    assert get_family("movement").supports(workload).reason.startswith(reason)
 
 
 def test_padding_is_the_constant_of_the_model() -> None:
