@@ -33,7 +33,7 @@ from aoe.tuning.sgat.lookup import (
 from aoe.tuning.sgat.measuring import FormMeasurer
 from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import DEFAULT, Subgraph, features_of
-from aoebank import Event
+from aoebank import Event, plural
 
 ACCEPT_SPEEDUP = 1.01
 """Lower bound of the speed-up a subgraph needs: it is larger than an operator, and what changes is
@@ -41,6 +41,8 @@ a part of it."""
 SEEDED_SHARE = 0.5
 """Of the trials, where the answer for the same operators of another shape is known."""
 _DEFAULT_TRIAL = Trial(outcome=Outcome.CORRECT, speedup=1.0)
+_OF_THE_MACHINE = frozenset({Outcome.COMPILE, Outcome.RUNTIME, Outcome.TIMEOUT})
+"""What a full disk, a killed worker or a broken compiler makes of any form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,13 @@ class _Found:
     stored_now: SpeedupEstimate | None = None
     is_cut: bool = False
 
+    @property
+    def is_broken(self) -> bool:
+        """True if what measures has failed, all of the time: that says nothing about forms."""
+        outcomes = {trial.measurement.outcome for trial in self.trials}
+        again = self.strategy is not None and self.estimate is None
+        return again or (bool(outcomes) and outcomes <= _OF_THE_MACHINE)
+
 
 def _search(
     subgraph: Subgraph,
@@ -231,7 +240,7 @@ def _settled(
         trials=found.trials,
     )
     if not good or found.strategy is None or found.estimate is None:
-        if not busy and not found.is_cut:  # else a later run has to decide
+        if not (busy or found.is_cut or found.is_broken):  # else a later run has to decide
             tools.bank.note([(subgraph.graph_id, _note(subgraph, tools, found))])
         return result
     outcome = RepoOutcome.ADD if lookup.stored is None else RepoOutcome.UPDATE
@@ -287,6 +296,9 @@ def _nothing(found: _Found, *, busy: bool) -> str:
     """Return why nothing is done, in words."""
     if not found.trials:
         return "nothing to try"
+    if found.strategy is None and found.is_broken:
+        first = found.trials[0].measurement.detail
+        return f"not decided, none of {plural(len(found.trials), 'form')} could be run: {first}"
     if found.strategy is None:
         return f"no form works: {found.trials[0].measurement.detail}"
     if busy:

@@ -190,6 +190,29 @@ def test_form_that_fails_costs_itself_only(run: Run, failure: Any) -> None:
     assert run.section()["tuning_failed_subgraphs"]
 
 
+def test_when_every_form_crashes_nothing_is_believed_and_a_later_run_tries_again(run: Run) -> None:
+    def broken(baseline: ModelPart, tuned: ModelPart) -> Any:
+        alone = baseline.model.name == "subgraph.onnx"
+        return RunError("worker", "no space left on device") if alone else 1.0
+
+    run.script = broken
+    first = run.tune()
+    assert all("not decided, none of" in tuned.reason for tuned in first.subgraphs)
+    assert all("no space left on device" in tuned.reason for tuned in first.subgraphs)
+    assert _bank_files(run) == {}
+    run.script = _by_splits(1.2)
+    assert run.tune().used_ids
+
+
+def test_wrong_results_of_every_form_are_believed(run: Run) -> None:
+    def wrong(baseline: ModelPart, tuned: ModelPart) -> Any:
+        return Outcome.CORRECTNESS if baseline.model.name == "subgraph.onnx" else 1.0
+
+    run.script = wrong
+    run.tune()
+    assert all(not tuned.trials for tuned in run.tune().subgraphs)
+
+
 def test_every_rule_tried_is_told_with_node_names(run: Run) -> None:
     run.tune()
     details = run.progress.texts("detail")
