@@ -51,6 +51,7 @@ from aoe.cli.options import (
     StageOption,
     StrictOption,
     TrialsOption,
+    TuneLevelOption,
     TuneOpsOption,
     WeightOption,
     WorkersOption,
@@ -66,7 +67,7 @@ from aoe.cli.options import (
 from aoe.cli.registry import COMMANDS
 from aoe.errors import OptionError
 from aoe.settings import environment, parse_switch
-from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.mode import JobType, OptimizationLevel, TuneSettings
 from aoebank import CommandGroup, say
 
 
@@ -189,6 +190,7 @@ def tune(
     calibration: CalibrationOption = None,
     strict_fp32: StrictOption = False,
     nonhomo_split: NonhomoSplitFlag = False,
+    tune_optimization_level: TuneLevelOption = OptimizationLevel.O2,
     anonymous: AnonymousFlag = False,
     device: DeviceOption = None,
     workers: WorkersOption = None,
@@ -312,6 +314,7 @@ def tune(
         lookup_only=lookup_only,
         precision=precision,
         nonhomo_split=nonhomo_split,
+        tune_optimization_level=tune_optimization_level,
         anonymous=anonymous,
     )
     run = run_tuning if model_path is None else run_folder

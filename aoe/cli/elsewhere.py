@@ -77,7 +77,6 @@ OPTIONS: Mapping[str, NotHere] = {
     "--singleop": NotHere(
         why="a model is what is tuned", instead="make an ONNX model of the operator"
     ),
-    "--tune_optimization_level": _ignored("time goes where gains are expected"),
     "--virtual_type": NotHere(
         why="there is no virtual processor", instead="leave it out", harmless=frozenset({"0"})
     ),

@@ -41,6 +41,7 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
         "--job_type",
         "--stage",
         "--Fnonhomo_split",
+        "--tune_optimization_level",
         "--script",
         "--loss_name",
         "--world",

@@ -9,6 +9,7 @@ import typer
 
 from aoe.errors import OptionError
 from aoe.settings import LARGEST_SEED, environment
+from aoe.tuning.mode import OptimizationLevel
 from aoebank import Report, emit
 
 if TYPE_CHECKING:
@@ -243,6 +244,13 @@ StrictOption = Annotated[
 NonhomoSplitFlag = Annotated[
     bool,
     typer.Option("--Fnonhomo_split", help="Batches of subgraphs may be cut unevenly, 7 as 4+3."),
+]
+TuneLevelOption = Annotated[
+    OptimizationLevel,
+    typer.Option(
+        "--tune_optimization_level",
+        help="Subgraphs: O2 keeps kernels within AOE's limits of fusions, O1 lifts them.",
+    ),
 ]
 AnonymousFlag = Annotated[
     bool,

@@ -123,6 +123,40 @@ def take_apart(
     return growth.cut(region.nodes, fuse_products=False)
 
 
+def regions_within(
+    graph: ModelGraph,
+    nodes: Collection[int],
+    *,
+    fusible: Container[OperatorKey],
+    anchors: Container[OperatorKey],
+    classify: Classify,
+    most_of_one_end: int,
+) -> Iterator[Region]:
+    """Yield the regions that could be cut from some nodes; they overlap, each is another choice.
+
+    Of those with one end the largest come first; then come what is left of them where they are cut
+    off further and further behind, and their first part becomes a result of its own.
+
+    Args:
+        graph: ONNX Runtime's optimised model.
+        nodes: Indices of nodes next to each other.
+        fusible: As for `partition`, and so the next two.
+        anchors: Operators with a kernel of their own.
+        classify: Chooses the kernel family of a workload.
+        most_of_one_end: Regions that end in one node, at most.
+    """
+    growth = _Growth(graph, fusible, anchors, classify)
+    for sink in sorted(nodes):
+        found: dict[tuple[int, ...], Region] = {}
+        waiting = [frozenset(nodes)]
+        while waiting and len(found) < most_of_one_end:
+            for region in growth.alternatives(sink, waiting.pop(0)):
+                if region.nodes not in found and len(found) < most_of_one_end:
+                    found[region.nodes] = region
+                    waiting.append(frozenset(region.nodes[1:]))
+        yield from found.values()
+
+
 class _Takes(Enum):
     """Behind what the chain of a region may stand, tried in this order."""
 
@@ -149,6 +183,7 @@ class _Growth:
         self._anchors = anchors
         self._classify = classify
         self._free: set[int] = set()
+        self._first = 0
         self._read_by = [
             frozenset(at for name in node.output for at in graph.consumers.get(name, ()))
             for node in graph.nodes
@@ -158,13 +193,13 @@ class _Growth:
         """Return the regions of some nodes, those that end last grown first."""
         regions: list[Region] = []
         refusals: list[Refusal] = []
-        self._free = set(nodes)
+        self._free, self._first = set(nodes), min(nodes, default=0)
         for sink in sorted(nodes, reverse=True):
             if sink not in self._free:
                 continue
             reason = ""
             for grown in self._grown(sink, fuse_products):
-                found = _region(self._graph, grown, self._classify)
+                found = region_of(self._graph, grown, self._classify)
                 if isinstance(found, Region):
                     regions.append(found)
                     self._free -= self.owned(grown)
@@ -175,6 +210,17 @@ class _Growth:
                 node = self._graph.nodes[sink]
                 refusals.append(Refusal(node=node.name, op_type=node.op_type, reason=reason))
         return Partition(regions=tuple(reversed(regions)), refusals=tuple(reversed(refusals)))
+
+    def alternatives(self, sink: int, free: frozenset[int]) -> Iterator[Region]:
+        """Yield every region of free nodes that ends in `sink`, the largest first."""
+        if sink not in free:
+            return
+        self._free, self._first = set(free), min(free)
+        grown = (*self._grown(sink, True), *self._grown(sink, False))
+        for nodes in sorted(dict.fromkeys(grown), key=len, reverse=True):
+            found = region_of(self._graph, nodes, self._classify)
+            if isinstance(found, Region):
+                yield found
 
     def _grown(self, sink: int, fuse_products: bool) -> Iterator[tuple[int, ...]]:
         """Yield what may end in `sink`, the largest first."""
@@ -200,7 +246,7 @@ class _Growth:
             return ()
         members = {sink}
         closed = {sink} if self._is_closed(sink, prologues) else set()
-        for index in reversed(range(sink)):
+        for index in reversed(range(self._first, sink)):
             readers = self._readers(index) & members
             if not readers or index not in self._free:
                 continue
@@ -339,7 +385,8 @@ def _is_depthwise_1x1(node: onnx.NodeProto, graph: ModelGraph) -> bool:
     )
 
 
-def _region(graph: ModelGraph, nodes: tuple[int, ...], classify: Classify) -> Region | str:
+def region_of(graph: ModelGraph, nodes: tuple[int, ...], classify: Classify) -> Region | str:
+    """Return the region of some nodes, or a sentence that says why no kernel computes them."""
     extracted = extract_workload(graph, nodes)
     if isinstance(extracted, str):
         return extracted

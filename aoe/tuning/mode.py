@@ -48,6 +48,31 @@ def parse_cache_mode(text: str, where: str = "cache_mode") -> CacheMode:
         ) from error
 
 
+class OptimizationLevel(StrEnum):
+    """How far subgraph tuning goes. Source: AOE's `--tune_optimization_level`."""
+
+    O1 = "O1"
+    """Without the limits of AOE's classes of fusions."""
+    O2 = "O2"
+    """Within them."""
+
+
+def parse_optimization_level(
+    text: str, where: str = "tune_optimization_level"
+) -> OptimizationLevel:
+    """Return the level a text names.
+
+    Raises:
+        OptionError: it names none.
+    """
+    try:
+        return OptimizationLevel(text)
+    except ValueError as error:
+        raise OptionError(
+            where, "no level", got=repr(text), expected=" or ".join(OptimizationLevel)
+        ) from error
+
+
 class JobType(StrEnum):
     """What is tuned. Source: DESIGN D10, AOE's `--job_type`."""
 
@@ -116,6 +141,7 @@ class TuneSettings:
         tuning_time_limit_s: Seconds for searching and judging; None for no limit.
         precision: What the model may be computed in, and how accurate it has to stay.
         nonhomo_split: True if subgraph tuning may cut batches into pieces of different size.
+        tune_optimization_level: Whether subgraph tuning keeps to AOE's limits of fusions.
         anonymous: True to leave the name of the model out of records of subgraphs.
         device_id: NUMA node the run is pinned to; None for the whole machine.
         compile_processes: Processes that compile candidates; None for one a core, at most 8.
@@ -156,6 +182,7 @@ class TuneSettings:
     tuning_time_limit_s: float | None = None
     precision: PrecisionSettings = KEEP_FLOAT32
     nonhomo_split: bool = False
+    tune_optimization_level: OptimizationLevel = OptimizationLevel.O2
     anonymous: bool = False
     device_id: int | None = None
     compile_processes: int | None = None

@@ -25,6 +25,7 @@ from aoe.tuning.mode import (
     TuneSettings,
     limits_of_part,
     parse_cache_mode,
+    parse_optimization_level,
 )
 from aoe.tuning.operator_choice import OPTION, given_operators
 from aoe.tuning.precision.settings import parse_precision
@@ -153,6 +154,7 @@ def tune(
     calibration: GivenInputs | None = None,
     strict_fp32: bool = False,
     nonhomo_split: bool = False,
+    tune_optimization_level: str = "O2",
     anonymous: bool = False,
     compile_processes: int | None = None,
     batch: int | None = None,
@@ -214,6 +216,8 @@ def tune(
         calibration: What accuracy is checked on, like `inputs`; None for those.
         strict_fp32: Whether kernels that transform sums are left out (Winograd).
         nonhomo_split: Whether subgraph tuning may cut batches into pieces of different size.
+        tune_optimization_level: "O1" lets subgraph tuning make larger kernels than AOE's classes of
+            fusions allow, "O2" keeps to their limits.
         anonymous: Whether the name of the model is left out of records of subgraphs.
         compile_processes: Processes that compile candidates, 1 to 32.
         batch: Candidates that are proposed and compiled at once, 1 to 64.
@@ -285,6 +289,7 @@ def tune(
                 calibration=_input_sets(calibration, scratch, "calibration"),
             ),
             nonhomo_split=nonhomo_split,
+            tune_optimization_level=parse_optimization_level(tune_optimization_level),
             anonymous=anonymous,
         )
         env = env if bank is None else with_bank(env, Path(bank))

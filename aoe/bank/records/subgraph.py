@@ -1,20 +1,23 @@
 """The record of a subgraph (format E), to and fro: our meaning of its fields.
 
 `docs/formats.md` has the table. In short: `cut` is the number of pieces of the batch a node runs
-in, `scopeId` says which nodes are written anew together, `fusionType` whether a node is, and
-`ubPass` names what was done: a rule with its version and the nodes it took, or a layout.
+in, `scopeId` says which nodes are written anew, or become one kernel, together, `fusionType`
+whether a node is, and `ubPass` names what was done: a rule with its version and the nodes it took,
+a kernel with where its inner values live and its nodes, or a layout.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from aoebank import JsonObject, JsonValue, Record
 
 _RULE = re.compile(r"(?P<rule>[A-Za-z0-9_.-]+)@(?P<version>[0-9]{1,6})(?:#[0-9]{1,6})?")
+_KERNEL = re.compile(r"kernel\.(?P<family>[a-z0-9_]+)\.(?P<level>[a-z]+)(?:#[0-9]{1,6})?")
 _PLAIN = "layout.plain"
 _CHUNKS = "chunks"
 _NS = 1000
@@ -38,6 +41,37 @@ class AppliedRule:
         return f"{self.rule}@{self.version}"
 
 
+class ComputeLevel(StrEnum):
+    """Where what the nodes of one kernel hand on to each other is computed."""
+
+    INLINED = "inlined"
+    """Where it is read, element by element: in registers."""
+    TILE = "tile"
+    """For each tile of the result: in registers or the first cache."""
+    ROW = "row"
+    """For each turn of an outer loop: in the caches."""
+    MATERIALISED = "materialised"
+    """All of it before any is read: in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelScope:
+    """Nodes of a subgraph one kernel computes; the kernel has a record of its own, by its workload.
+
+    Attributes:
+        family: Kernel family.
+        nodes: Their positions in the order of the subgraph, the last one makes the result.
+        level: What the schedule of its kernel does; it tells, and decides nothing.
+    """
+
+    family: str
+    nodes: tuple[int, ...]
+    level: ComputeLevel = field(default=ComputeLevel.INLINED, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.family} kernel for {len(self.nodes)}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphStrategy:
     """What is done with a subgraph; nothing is the default.
@@ -46,14 +80,16 @@ class SubgraphStrategy:
         rewrites: Rules that are applied, none of them to a node of another.
         blocked: False to keep ONNX Runtime's blocked layout out of it.
         chunks: Pieces the batch is cut into; empty for the whole batch at once.
+        scopes: Nodes that become one kernel each.
     """
 
     rewrites: tuple[AppliedRule, ...] = ()
     blocked: bool = True
     chunks: tuple[int, ...] = ()
+    scopes: tuple[KernelScope, ...] = ()
 
     def __str__(self) -> str:
-        words = [str(applied) for applied in self.rewrites]
+        words = [str(done) for done in (*self.rewrites, *self.scopes)]
         counted = [
             word if (count := words.count(word)) == 1 else f"{count} x {word}"
             for word in dict.fromkeys(words)
@@ -123,13 +159,14 @@ def group_to_json(strategy: SubgraphStrategy, count: int) -> JsonObject:
     fused = [False] * count
     passes: dict[str, JsonValue] = {}
     for applied in strategy.rewrites:
-        name, number = str(applied), 1
-        while name in passes:
-            number += 1
-            name = f"{applied}#{number}"
-        passes[name] = list(applied.nodes)
+        passes[_free_name(passes, str(applied))] = list(applied.nodes)
         for at in applied.nodes:
             scopes[at], fused[at] = scopes[applied.nodes[0]], True
+    for scope in strategy.scopes:
+        name = _free_name(passes, f"kernel.{scope.family}.{scope.level}")
+        passes[name] = list(scope.nodes)
+        for at in scope.nodes:
+            scopes[at], fused[at] = scopes[scope.nodes[-1]], True
     if not strategy.blocked:
         passes[_PLAIN] = list(range(count))
     if strategy.chunks:
@@ -141,6 +178,15 @@ def group_to_json(strategy: SubgraphStrategy, count: int) -> JsonObject:
         "scopeId": list[JsonValue](scopes),
         "ubPass": passes,
     }
+
+
+def _free_name(passes: Mapping[str, Any], name: str) -> str:
+    """Return a name for one more place of what is done."""
+    found, number = name, 1
+    while found in passes:
+        number += 1
+        found = f"{name}#{number}"
+    return found
 
 
 def strategy_of(record: Record) -> SubgraphStrategy:
@@ -167,12 +213,31 @@ def strategy_of(record: Record) -> SubgraphStrategy:
     taken = [at for applied in rewrites for at in applied.nodes]
     if len(set(taken)) < len(taken):
         raise ValueError("ubPass: two rules take the same node")
-    return SubgraphStrategy(rewrites=rewrites, blocked=_PLAIN not in passes, chunks=chunks)
+    return SubgraphStrategy(
+        rewrites=rewrites,
+        blocked=_PLAIN not in passes,
+        chunks=chunks,
+        scopes=tuple(_scopes(passes, count)),
+    )
+
+
+def _scopes(passes: Mapping[str, Any], count: int) -> Iterator[KernelScope]:
+    for name, nodes in passes.items():
+        match = _KERNEL.fullmatch(name)
+        if match is None:
+            continue
+        positions = _positions(nodes, name, count)
+        if not positions or len(set(positions)) < len(positions):
+            raise ValueError(f"ubPass: {name} takes no node, or one twice")
+        if match["level"] not in tuple(ComputeLevel):
+            raise ValueError(f"ubPass: no compute level (got {match['level']!r})")
+        level = ComputeLevel(match["level"])
+        yield KernelScope(family=match["family"], nodes=positions, level=level)
 
 
 def _rules(passes: Mapping[str, Any], count: int) -> Iterator[AppliedRule]:
     for name, nodes in passes.items():
-        if name in (_PLAIN, _CHUNKS):
+        if name in (_PLAIN, _CHUNKS) or _KERNEL.fullmatch(name):
             continue
         match = _RULE.fullmatch(name)
         if match is None:

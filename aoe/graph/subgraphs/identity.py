@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,17 +23,23 @@ from aoe.graph.weights import array_of
 _VALUES_MAX = 64
 """Elements up to which integers count by value: what shapes, axes and pads have."""
 _HASH_BYTES = 8
+_BLOCKED = "blocked"
 _VERSION = 1
 """Of the text; another one makes every subgraph a new one."""
 
 
-def graph_id(piece: Piece) -> str:
-    """Return the identity of a subgraph, an unsigned 64-bit number in decimal."""
-    digest = hashlib.sha256(normalized_text(piece).encode()).digest()
+def graph_id(piece: Piece, blocked: Collection[str] = ()) -> str:
+    """Return the identity of a subgraph, an unsigned 64-bit number in decimal.
+
+    Args:
+        piece: The subgraph.
+        blocked: Inputs that come in ONNX Runtime's blocked layout, which another subgraph reads.
+    """
+    digest = hashlib.sha256(normalized_text(piece, blocked).encode()).digest()
     return str(int.from_bytes(digest[:_HASH_BYTES], "big"))
 
 
-def normalized_text(piece: Piece) -> str:
+def normalized_text(piece: Piece, blocked: Collection[str] = ()) -> str:
     """Return the canonical JSON text whose hash is the identity of a subgraph."""
     graph = piece.graph
     references = {name: f"x{at}" for at, name in enumerate(piece.inputs)}
@@ -60,7 +66,8 @@ def normalized_text(piece: Piece) -> str:
     for name in piece.inputs:
         info = graph.find_info(name)
         assert info is not None
-        inputs.append([info.dtype, *info.shape])
+        layout = [_BLOCKED] if name in blocked else []
+        inputs.append([info.dtype, *info.shape, *layout])
     value = {
         "version": _VERSION,
         "inputs": inputs,

@@ -91,7 +91,7 @@ def find_operators(
     """
     chosen = classify if plan is None else plan.classify
     parts = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=chosen)
-    return _grouped(graph, profile, _variants(graph, parts, plan))
+    return group_regions(graph, profile, _variants(graph, parts, plan))
 
 
 def part_operators(
@@ -121,7 +121,7 @@ def part_operators(
         refusals += parts.refusals
     regions.sort(key=lambda region: region.nodes[-1])
     left = Partition(regions=tuple(regions), refusals=tuple(refusals))
-    return _grouped(graph, profile, left)
+    return group_regions(graph, profile, left)
 
 
 def _variants(graph: ModelGraph, parts: Partition, plan: PrecisionPlan | None) -> Partition:
@@ -132,7 +132,8 @@ def _variants(graph: ModelGraph, parts: Partition, plan: PrecisionPlan | None) -
     return Partition(regions=regions, refusals=(*parts.refusals, *refused))
 
 
-def _grouped(graph: ModelGraph, profile: ModelProfile, parts: Partition) -> FoundOperators:
+def group_regions(graph: ModelGraph, profile: ModelProfile, parts: Partition) -> FoundOperators:
+    """Return equal regions as one operator each, those worth tuning, most of the time first."""
     grouped: dict[str, list[Region]] = {}
     for region in parts.regions:
         grouped.setdefault(key_of(region.workload), []).append(region)

@@ -96,13 +96,13 @@ def run(context: TuneContext) -> OpatResult:
 def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     bank, reuse = open_bank(bench, bench.base), ReuseBook(bench.base)
     graph, profile = profile_default(bench)
-    plan, rates = precision_plan(bench), _rates(bench)
+    plan, rates = precision_plan(bench), measure_rates(bench)
     found = find_operators(graph, profile, plan)
     report.update(baseline_ms=_first_ms(bench, profile))
     with (
-        closing(_compilers(bench)) as compilers,
-        closing(_assembly(bench, graph, compilers)) as assembly,
-        _crew(bench) as crew,
+        closing(open_compilers(bench)) as compilers,
+        closing(open_assembly(bench, graph, compilers)) as assembly,
+        open_crew(bench) as crew,
     ):
         costs = ModelCosts.of(profile, write_s=assembly.write_s)
         searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
@@ -110,9 +110,9 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         tuned = tune_found(
             found,
             take_apart=partial(part_operators, graph, profile, plan=plan),
-            agenda=_agenda(bench, profile, searching, crew, rates),
+            agenda=make_agenda(bench, profile, searching, crew, rates),
             tools=replace(
-                _tools(bench, bank, graph, searching, compilers),
+                operator_tools(bench, bank, graph, searching, compilers),
                 tell_lookup=partial(reuse.add, bank),
             ),
             tell=_teller(bench.progress, report),
@@ -121,7 +121,7 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         judgement = judge_model(bench, bank, assembly, tuned.operators, costs)
         tuned_profile = _profile_tuned(bench, assembly, judgement, profile, costs)
         figures = _both_figures(bench, graph, assembly, judgement, (profile, tuned_profile), rates)
-    _write_model(bench, bank, assembly, judgement)
+    write_model(bench, bank, assembly, judgement)
     result = OpatResult(
         **run_facts(bench),
         operators=tuned.operators,
@@ -204,13 +204,14 @@ def precision_plan(bench: Workbench) -> PrecisionPlan:
 # ---- the operators ----
 
 
-def _tools(
+def operator_tools(
     bench: Workbench,
     bank: OperatorBank,
     graph: ModelGraph,
     searching: Stopwatch,
     compilers: KernelCompilers,
 ) -> OperatorTools:
+    """Return what the operators of a run are tuned with."""
     return OperatorTools(
         settings=bench.settings,
         runner=bench.runner,
@@ -234,7 +235,7 @@ def _chosen(bench: Workbench, graph: ModelGraph) -> Callable[[Operator], bool]:
     return chosen
 
 
-def _rates(bench: Workbench) -> MachineRates | None:
+def measure_rates(bench: Workbench) -> MachineRates | None:
     """Return what the machine can do, None where nothing is searched: no order depends on it."""
     if bench.settings.lookup_only:
         return None
@@ -242,13 +243,14 @@ def _rates(bench: Workbench) -> MachineRates | None:
     return found
 
 
-def _agenda(
+def make_agenda(
     bench: Workbench,
     profile: ModelProfile,
     searching: Stopwatch,
     crew: Crew,
     rates: MachineRates | None,
 ) -> Agenda:
+    """Return what says which operator of a run is tuned next."""
     return Agenda(
         rates=rates or MachineRates(multiply_adds_per_us=1.0, bytes_per_us=1.0),
         target=KernelTarget.of(bench.runner.target),
@@ -275,7 +277,8 @@ def _teller(progress: Progress, report: LiveReport[OpatReport]) -> Callable[[Tun
     return tell
 
 
-def _compilers(bench: Workbench, runner: TaskRunner | None = None) -> KernelCompilers:
+def open_compilers(bench: Workbench, runner: TaskRunner | None = None) -> KernelCompilers:
+    """Return what compiles the kernels of a run; to be closed."""
     return KernelCompilers(
         runner or bench.runner,
         bench.objects,
@@ -284,17 +287,18 @@ def _compilers(bench: Workbench, runner: TaskRunner | None = None) -> KernelComp
     )
 
 
-def _crew(bench: Workbench) -> AbstractContextManager[Crew]:
+def open_crew(bench: Workbench) -> AbstractContextManager[Crew]:
     """Return who searches operators: the workers there are, else this machine."""
     if bench.farm is None:
         return nullcontext(OneAfterAnother())
-    return closing(FarmCrew(bench.farm, partial(_compilers, bench)))
+    return closing(FarmCrew(bench.farm, partial(open_compilers, bench)))
 
 
 # ---- the whole model ----
 
 
-def _assembly(bench: Workbench, graph: ModelGraph, compilers: KernelCompilers) -> Assembly:
+def open_assembly(bench: Workbench, graph: ModelGraph, compilers: KernelCompilers) -> Assembly:
+    """Return what puts the tuned model together, in the graph the run begins with; to be closed."""
     return Assembly(
         bench.scratch / "parts",
         bench.model.proto,
@@ -375,9 +379,14 @@ def _figures(
 # ---- writing ----
 
 
-def _write_model(
+def write_model(
     bench: Workbench, bank: OperatorBank, assembly: Assembly, judgement: Judgement[ChosenKernel]
 ) -> None:
+    """Write the tuned model of a closed assembly, and the records of its kernels beside it.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
     target, om_file = bench.runner.target, bench.places.om_file
     manifest = Manifest(
         name=bench.model.name,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank
@@ -12,6 +13,9 @@ from aoe.graph.subgraphs.forms import form_of
 from aoe.measurement import Measurement
 from aoe.results.files import RepoOutcome
 from aoe.tuning.sgat.subgraphs import Subgraph
+
+FlawOf = Callable[[Subgraph, SubgraphStrategy], str]
+"""Says why a strategy cannot be used for a subgraph, the empty string if it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +88,7 @@ def look_up_subgraph(
     *,
     repeat_tune: bool,
     threshold: float,
+    flaw_of: FlawOf | None = None,
 ) -> SubgraphLookup:
     """Return whether to tune a subgraph.
 
@@ -93,12 +98,13 @@ def look_up_subgraph(
         rules: By name.
         repeat_tune: True to tune what the bank has.
         threshold: Speed-up a search would ask for.
+        flaw_of: Says why a strategy cannot be used; None for what rules say of it.
 
     Raises:
         BankFormatError: the bank file is corrupt.
     """
     stored = bank.find(subgraph.graph_id)
-    flaw = _flaw(subgraph, stored, rules)
+    flaw = _flaw(subgraph, stored, flaw_of or partial(_flaw_of_form, rules))
     usable = stored if stored is not None and not flaw else None
     known, why = None, f"its record is stale: {flaw}" if flaw else "not in the bank"
     if repeat_tune:
@@ -129,13 +135,17 @@ def from_bank(subgraph: Subgraph, stored: StoredSubgraph) -> TunedSubgraph:
     )
 
 
-def _flaw(
-    subgraph: Subgraph, stored: StoredSubgraph | None, rules: Mapping[str, RewriteRule]
-) -> str:
+def _flaw(subgraph: Subgraph, stored: StoredSubgraph | None, flaw_of: FlawOf) -> str:
     """Return why a record cannot be used, the empty string if it can or there is none."""
     if stored is None:
         return ""
-    if stored.strategy is None:
-        return stored.flaw
-    form = form_of(subgraph.piece, stored.strategy, rules)
+    return stored.flaw if stored.strategy is None else flaw_of(subgraph, stored.strategy)
+
+
+def _flaw_of_form(
+    rules: Mapping[str, RewriteRule], subgraph: Subgraph, strategy: SubgraphStrategy
+) -> str:
+    if strategy.scopes:
+        return "it is of another graph: kernels have no place in the imported one"
+    form = form_of(subgraph.piece, strategy, rules)
     return form if isinstance(form, str) else ""

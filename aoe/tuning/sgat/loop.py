@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank, SubgraphNote
@@ -24,14 +25,14 @@ from aoe.tuning.search.protocol import Trial
 from aoe.tuning.search.registry import make_search
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.lookup import (
+    FlawOf,
     StrategyTrial,
     SubgraphLookup,
     TunedSubgraph,
     from_bank,
     look_up_subgraph,
 )
-from aoe.tuning.sgat.measuring import FormMeasurer
-from aoe.tuning.sgat.space import strategy_space
+from aoe.tuning.sgat.space import StrategySpace, strategy_space
 from aoe.tuning.sgat.subgraphs import DEFAULT, Subgraph, features_of
 from aoebank import Event, plural
 
@@ -45,6 +46,23 @@ _OF_THE_MACHINE = frozenset({Outcome.COMPILE, Outcome.RUNTIME, Outcome.TIMEOUT})
 """What a full disk, a killed worker or a broken compiler makes of any form."""
 
 
+class StrategyMeasurer(Protocol):
+    """Measures what strategies make of one subgraph."""
+
+    def measure(self, strategy: SubgraphStrategy, policy: MeasurePolicy) -> Measurement:
+        """Return how fast a strategy is; a failure of any kind is a measurement too."""
+        ...
+
+    def close(self) -> None:
+        """Remove its files."""
+        ...
+
+
+def is_surely_faster(estimate: SpeedupEstimate) -> bool:
+    """Return whether a form has proven by itself what it claims."""
+    return accepts(estimate, ACCEPT_SPEEDUP)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphTools:
     """What subgraphs are tuned with.
@@ -53,7 +71,11 @@ class SubgraphTools:
         bank: Where they are looked up and stored.
         rules: By name.
         runner: Measures: here, or a seat at a worker.
-        measurer: Makes what measures the forms of a subgraph.
+        measurer: Makes what measures the strategies of a subgraph.
+        space: Says what there is to choose.
+        flaw_of: Says why a record cannot be used; None for what rules say of it.
+        accepts: Says whether a speed-up is enough.
+        is_partial: True if a limit has kept some of what there is to choose from being weighed.
         screen: Policy for candidates.
         final: Policy for the winner.
         method: Name of the search.
@@ -70,12 +92,16 @@ class SubgraphTools:
     bank: SubgraphBank
     rules: Mapping[str, RewriteRule]
     runner: TaskRunner
-    measurer: Callable[[Subgraph, TaskRunner], FormMeasurer]
+    measurer: Callable[[Subgraph, TaskRunner], StrategyMeasurer]
     screen: MeasurePolicy
     final: MeasurePolicy
     method: str
     budget: int
     seed: int
+    space: Callable[[Subgraph], StrategySpace] = strategy_space
+    flaw_of: FlawOf | None = None
+    accepts: Callable[[SpeedupEstimate], bool] = is_surely_faster
+    is_partial: bool = False
     repeat_tune: bool = False
     lookup_only: bool = False
     out_of_time: Callable[[], bool] = lambda: False
@@ -121,6 +147,7 @@ def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
         tools.rules,
         repeat_tune=tools.repeat_tune,
         threshold=ACCEPT_SPEEDUP,
+        flaw_of=tools.flaw_of,
     )
     tools.tell_lookup(subgraph, lookup)
     if not tools.lookup_only:
@@ -170,19 +197,24 @@ def _search(
     subgraph: Subgraph,
     tools: SubgraphTools,
     usable: StoredSubgraph | None,
-    measurer: FormMeasurer,
+    measurer: StrategyMeasurer,
 ) -> _Found:
     if tools.budget < 1:
         return _Found(trials=(), is_cut=True)
-    choices = tools.experience.ordered(strategy_space(subgraph))
+    choices = tools.experience.ordered(tools.space(subgraph))
+    if not choices.space.knobs:
+        return _Found(trials=(), is_cut=tools.is_partial)
     alike = tools.bank.alike(features_of(subgraph.piece))
     seeds = [one.strategy for one in alike if one.graph_id != subgraph.graph_id]
     choices, is_seeded = choices.seeded(seeds)
     budget = math.ceil(tools.budget * SEEDED_SHARE) if is_seeded else tools.budget
     search = make_search(tools.method, choices.space, budget=budget, seed=tools.seed)
     known: dict[SubgraphStrategy, Measurement] = {}
-    is_cut = False
-    while not (is_cut := tools.out_of_time()):
+    is_cut = tools.is_partial
+    while True:
+        if tools.out_of_time():
+            is_cut = True
+            break
         asked = search.ask(1)
         if not asked or search.is_converged:
             break
@@ -221,7 +253,7 @@ def _settled(
 ) -> TunedSubgraph:
     usable, why = lookup.usable, lookup.why
     busy = found.measurement is not None and not found.measurement.is_quiet
-    good = not busy and found.estimate is not None and accepts(found.estimate, ACCEPT_SPEEDUP)
+    good = not busy and found.estimate is not None and tools.accepts(found.estimate)
     if usable is not None and not (good and _beats(found, usable)):
         return replace(from_bank(subgraph, usable), trials=found.trials)
     if found.is_cut and not found.trials:

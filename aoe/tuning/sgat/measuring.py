@@ -108,10 +108,15 @@ class FormMeasurer:
 
     def _written(self, proto: onnx.ModelProto, name: str) -> ModelPart:
         file = self._directory / name
-        if is_outside(proto):
-            weights = file.with_suffix(".weights")
-            weights.unlink(missing_ok=True)  # never in place: a session may have it mapped
-            with WeightStore(weights) as store:
-                proto = store.externalize(proto)
-        file.write_bytes(proto.SerializeToString())
+        write_piece(proto, file)
         return ModelPart(model=file)
+
+
+def write_piece(proto: onnx.ModelProto, file: Path) -> None:
+    """Write a part of a model; weights that are outside of it come to lie beside the file."""
+    if is_outside(proto):
+        weights = file.with_suffix(".weights")
+        weights.unlink(missing_ok=True)  # never in place: a session may have it mapped
+        with WeightStore(weights) as store:
+            proto = store.externalize(proto)
+    file.write_bytes(proto.SerializeToString())

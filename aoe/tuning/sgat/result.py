@@ -20,6 +20,8 @@ from aoe.results.files import (
 )
 from aoe.results.sgat import SgatReport, SubgraphResult
 from aoe.tuning.chosen_graph import ChosenGraph
+from aoe.tuning.judging.candidates import JudgedPart
+from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.model_mode import (
     ModelTuning,
     count_members,
@@ -27,6 +29,7 @@ from aoe.tuning.model_mode import (
     speed_members,
     trial_members,
 )
+from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
 from aoe.tuning.sgat.assembly import ChosenForm
 from aoe.tuning.sgat.gains import format_gain
@@ -35,12 +38,13 @@ from aoe.tuning.sgat.subgraphs import Subgraph, features_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SgatResult(ModelTuning[ChosenForm]):
+class SgatResult(ModelTuning[JudgedPart]):
     """What a run of subgraph tuning gave.
 
     Attributes:
         bank_file: The bank's file of subgraphs for this target.
-        subgraphs: Every subgraph with something to choose.
+        subgraphs: Every subgraph with something to choose, those of the optimised graph last.
+        used_ids: Identities of the subgraphs that are otherwise in the tuned model.
         without_options: Distinct subgraphs without.
         refused: Pieces that cannot be tuned by themselves: first node and reason.
         chosen: The graph for the modes that follow; None if the imported one stays.
@@ -53,15 +57,27 @@ class SgatResult(ModelTuning[ChosenForm]):
     subgraphs: tuple[TunedSubgraph, ...]
     without_options: int
     refused: tuple[tuple[str, str], ...]
+    used_ids: frozenset[str]
     chosen: ChosenGraph | None
     report: SgatReport
     reuse: ReuseSummary | None = None
     remembered: Mapping[str, RememberedOperator] = field(default_factory=dict)
 
-    @property
-    def used_ids(self) -> frozenset[str]:
-        """Identities of the subgraphs that are in another form in the tuned model."""
-        return frozenset(form.subgraph.graph_id for form in self.judgement.kept)
+
+def with_kernels(
+    forms: Judgement[ChosenForm], kernels: Judgement[ChosenKernel] | None
+) -> Judgement[JudgedPart]:
+    """Return the judgement on the final model: forms, and kernels in the graph they have left.
+
+    Figures are those of the last comparison that ended with a model other than before.
+    """
+    last = kernels if kernels is not None and (kernels.kept or not forms.kept) else forms
+    return Judgement(
+        kept=(*forms.kept, *(kernels.kept if kernels is not None else ())),
+        drops=forms.drops | (kernels.drops if kernels is not None else {}),
+        comparison=last.comparison,
+        estimate=last.estimate,
+    )
 
 
 def subgraph_result(tuned: TunedSubgraph) -> SubgraphResult:

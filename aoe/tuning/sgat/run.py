@@ -2,14 +2,17 @@
 
 import -> cut into subgraphs -> find what rules match -> for each distinct subgraph:
     look it up -> search among forms -> settle -> bank     (the bank is written each time)
--> put the forms that won into the model -> judge the whole model -> write it and the reports
+-> put the forms that won into the model -> judge the whole model
+-> in ONNX Runtime's graph of that: which nodes become one kernel (`scopes/run.py`)
+-> write it and the reports
 
-The page to read first: `_tune_model` is the chart. Operators are tuned in the graph this leaves, if
-that mode follows.
+The page to read first: `_tune_model` is the chart. If operator tuning follows in the run, it makes
+the kernels, in the graph this leaves.
 """
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -52,9 +55,11 @@ from aoe.tuning.sgat.result import (
     SgatResult,
     subgraph_memory,
     subgraph_result,
+    with_kernels,
     write_subgraph_details,
 )
 from aoe.tuning.sgat.reuse import SubgraphReuseBook
+from aoe.tuning.sgat.scopes.run import TunedScopes, tune_scopes
 from aoe.tuning.sgat.subgraphs import (
     FoundSubgraphs,
     Subgraph,
@@ -64,6 +69,9 @@ from aoe.tuning.sgat.subgraphs import (
 )
 from aoe.tuning.workbench import Workbench, model_path
 from aoebank import Event
+
+_FORMS_SHARE = 0.4
+"""Of a time limit, for forms: they gain in fewer networks than kernels do."""
 
 
 def check(context: TuneContext) -> None:
@@ -97,13 +105,9 @@ def run(context: TuneContext) -> SgatResult:
 
 
 def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
-    base = bench.base
-    bank = SubgraphBank(
-        bench.journal,
-        anonymous=bench.settings.anonymous,
-        base=base.bank if base is not None else None,
-    )
-    graph, reuse = imported_graph(bench), SubgraphReuseBook(base)
+    bank, whole = _bank(bench), bench
+    bench, reuse = _with_time_for_forms(bench), SubgraphReuseBook(bench.base)
+    graph = imported_graph(bench)
     found = found_subgraphs(bench, graph)
     with closing(_assembly(bench, graph)) as assembly:
         costs = _costs(bench, assembly)
@@ -114,26 +118,88 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         tuned = tuple(_tuned(bench, report, found, tools))
         judgement = _judged(bench, bank, comparer, tuned)
         chosen = _chosen_graph(bank, assembly, judgement)
-    _write_model(bench, bank, chosen)
+    shutil.rmtree(assembly.directory)
+    scopes = _scopes(replace(whole, chosen=chosen), bank, report, reuse)
+    if scopes is None or not scopes.judgement.kept:
+        _write_model(bench, bank, chosen)
+    elif bench.places.bank is not None:
+        ids = (use.graph_id for use in (*(chosen.uses if chosen else ()), *scopes.uses))
+        bank.copy_to(bench.places.bank, ids)
+    result = _result(whole, bank, report, (found, tuned, judgement, chosen), scopes, reuse)
+    write_subgraph_details(result)
+    return result
+
+
+def _bank(bench: Workbench) -> SubgraphBank:
+    base = bench.base.bank if bench.base is not None else None
+    return SubgraphBank(bench.journal, anonymous=bench.settings.anonymous, base=base)
+
+
+def _has_scopes(bench: Workbench) -> bool:
+    """Return whether kernels are made here: operator tuning does so itself where it follows."""
+    return JobType.OPAT not in bench.settings.job_types
+
+
+def _with_time_for_forms(bench: Workbench) -> Workbench:
+    """Return the workbench with what forms may take of its time limit."""
+    limit_s = bench.stopwatch.limit_s
+    if limit_s is None or not _has_scopes(bench):
+        return bench
+    return replace(bench, stopwatch=replace(bench.stopwatch, limit_s=_FORMS_SHARE * limit_s))
+
+
+def _scopes(
+    bench: Workbench,
+    bank: SubgraphBank,
+    report: LiveReport[SgatReport],
+    reuse: SubgraphReuseBook,
+) -> TunedScopes | None:
+    if not _has_scopes(bench):
+        bench.progress.step("which nodes become one kernel is left to operator tuning")
+        return None
+
+    def tell(tuned: TunedSubgraph) -> None:
+        report.update(subgraphs=(*report.value.subgraphs, subgraph_result(tuned)))
+
+    return tune_scopes(bench, bank, tell, tell_lookup=partial(reuse.add, bank))
+
+
+_Forms = tuple[FoundSubgraphs, tuple[TunedSubgraph, ...], Judgement[ChosenForm], ChosenGraph | None]
+
+
+def _result(
+    bench: Workbench,
+    bank: SubgraphBank,
+    report: LiveReport[SgatReport],
+    forms: _Forms,
+    scopes: TunedScopes | None,
+    reuse: SubgraphReuseBook,
+) -> SgatResult:
+    found, tuned, of_forms, chosen = forms
+    judgement = with_kernels(of_forms, scopes.judgement if scopes is not None else None)
+    subgraphs = (*tuned, *(scopes.subgraphs if scopes is not None else ()))
+    uses = (*(chosen.uses if chosen else ()), *(scopes.uses if scopes is not None else ()))
     report.update(
+        subgraphs=tuple(map(subgraph_result, subgraphs)),
         baseline_ms=whole_model_ms(judgement, bench.streams),
         speedup=judgement.estimate.median if judgement.kept else 1.0,
         result=TuningResult.SUCCESSFUL,
     )
-    result = SgatResult(
+    others = scopes.found if scopes is not None else None
+    ids = [one.subgraph.graph_id for one in subgraphs]
+    return SgatResult(
         **run_facts(bench),
         bank_file=bank.file,
-        subgraphs=tuned,
+        subgraphs=subgraphs,
         reuse=reuse.summary(),
-        remembered={one.subgraph.graph_id: bank.remembered(one.subgraph.graph_id) for one in tuned},
-        without_options=found.without_options,
-        refused=found.refused,
+        remembered={graph_id: bank.remembered(graph_id) for graph_id in ids},
+        without_options=found.without_options + (others.without_options if others else 0),
+        refused=(*found.refused, *(others.refused if others else ())),
         judgement=judgement,
+        used_ids=frozenset(use.graph_id for use in uses),
         chosen=chosen,
         report=report.value,
     )
-    write_subgraph_details(result)
-    return result
 
 
 # ---- before tuning ----
@@ -294,8 +360,8 @@ def _judged(
     lookup_only = bench.settings.lookup_only
     bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
     judge = Judge(comparer, bench.progress.step)
-    if lookup_only:
-        return judge.take(forms)
+    if lookup_only or (not forms and _has_scopes(bench)):
+        return judge.take(forms)  # without a form the comparison with kernels says it all
     judgement = judge.confirm(forms) if known else judge.judge(forms)
     if judgement.undecided:
         bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")

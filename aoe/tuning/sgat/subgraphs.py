@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from aoe.bank.records.subgraph import AppliedRule, NodeFeature, SubgraphStrategy
+from aoe.bank.records.subgraph import AppliedRule, KernelScope, NodeFeature, SubgraphStrategy
+from aoe.graph.fusing.legality import ScopeRuling
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.regions import Region
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
 from aoe.graph.subgraphs.chunks import chunkings
 from aoe.graph.subgraphs.forms import find_rewrites
@@ -22,6 +24,21 @@ _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeCandidate:
+    """Nodes of a subgraph that could become one kernel.
+
+    Attributes:
+        ruling: Whether AOE's classes allow it.
+        owned: Positions no other kernel may compute; reorders may be computed by several.
+        regions: What the kernel would compute at each place, None where that is something else.
+    """
+
+    ruling: ScopeRuling
+    owned: frozenset[int]
+    regions: tuple[Region | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subgraph:
     """A subgraph of a model, tuned once for all its places.
 
@@ -32,6 +49,7 @@ class Subgraph:
         refusals: What the rules looked at and left alone.
         chunkings: Ways its batch can be cut.
         may_be_plain: True if ONNX Runtime's blocked layout could be kept out of it.
+        scopes: What could become one kernel; of a subgraph of ONNX Runtime's optimised graph.
     """
 
     graph_id: str
@@ -40,6 +58,7 @@ class Subgraph:
     refusals: tuple[RewriteRefusal, ...] = ()
     chunkings: tuple[tuple[int, ...], ...] = ()
     may_be_plain: bool = False
+    scopes: Mapping[KernelScope, ScopeCandidate] = field(default_factory=dict)
 
     @property
     def piece(self) -> Piece:
@@ -54,13 +73,19 @@ class Subgraph:
     @property
     def has_options(self) -> bool:
         """True if there is anything to choose."""
-        return bool(self.matches or self.chunkings or self.may_be_plain)
+        return bool(self.matches or self.chunkings or self.may_be_plain or self.allowed_scopes)
+
+    @property
+    def allowed_scopes(self) -> tuple[KernelScope, ...]:
+        """What AOE's classes allow to become one kernel."""
+        return tuple(scope for scope, found in self.scopes.items() if not found.ruling.why)
 
     @property
     def options(self) -> tuple[str, ...]:
         """What could be done, in words: a search among others proves nothing about them."""
         words = [f"{applied} {list(applied.nodes)}" for applied in self.matches]
         words += ["+".join(map(str, chunks)) for chunks in self.chunkings]
+        words += [f"{scope.family} {list(scope.nodes)}" for scope in self.allowed_scopes]
         return (*words, *(["plain"] if self.may_be_plain else []))
 
 
@@ -175,6 +200,8 @@ def log_rules(found: FoundSubgraphs, tell: Callable[[str], None]) -> None:
             tell(f"{applied}: matched {', '.join(match.nodes)}")
         for refusal in subgraph.refusals:
             tell(f"{refusal.rule}: refused {', '.join(refusal.nodes)}: {refusal.why}")
+        for scope in subgraph.scopes.values():
+            tell(str(scope.ruling))
 
 
 DEFAULT = SubgraphStrategy()

@@ -13,6 +13,8 @@ from support.engine.tuning import make_estimate, make_journal, make_measurement
 from aoe.bank import subgraphs
 from aoe.bank.records.subgraph import (
     AppliedRule,
+    ComputeLevel,
+    KernelScope,
     NodeFeature,
     SubgraphStrategy,
     feature_to_json,
@@ -25,12 +27,15 @@ from aoebank import Bank, Event, Record, diff, make_graph_record, merge, validat
 
 SPLIT = AppliedRule(rule="convolution-split", version=1, nodes=(0, 1, 3))
 MEAN = AppliedRule(rule="mean-to-global-pool", version=2, nodes=(4,))
+CHAIN = KernelScope(family="elementwise", nodes=(1, 2))
+TILED = KernelScope(family="matmul", nodes=(3, 4), level=ComputeLevel.TILE)
 STRATEGIES = (
     SubgraphStrategy(),
     SubgraphStrategy(rewrites=(SPLIT,)),
     SubgraphStrategy(rewrites=(SPLIT, replace(SPLIT, nodes=(2,)), MEAN), blocked=False),
     SubgraphStrategy(chunks=(4, 4)),
     SubgraphStrategy(rewrites=(MEAN,), chunks=(4, 3), blocked=False),
+    SubgraphStrategy(scopes=(CHAIN, replace(CHAIN, nodes=(0,)), TILED)),
 )
 NODES = [
     NodeFeature(op_type="Conv", shapes=((1, 3, 8, 8), (16, 3, 3, 3), ()), item_bytes=(4, 4, 0)),
@@ -80,9 +85,32 @@ def test_record_says_scopes_and_pieces_node_by_node() -> None:
     }
 
 
+def test_record_says_which_nodes_one_kernel_computes_and_where_its_values_live() -> None:
+    group = group_to_json(SubgraphStrategy(scopes=(CHAIN, replace(CHAIN, nodes=(0,)), TILED)), 5)
+    assert group == {
+        "cut": [1, 1, 1, 1, 1],
+        "fusionType": [True, True, True, True, True],
+        "scopeId": [-1, -3, -3, -5, -5],
+        "ubPass": {
+            "kernel.elementwise.inlined": [1, 2],
+            "kernel.elementwise.inlined#2": [0],
+            "kernel.matmul.tile": [3, 4],
+        },
+    }
+    levels = [scope.level for scope in strategy_of(_record_of(group)).scopes]
+    assert levels == [ComputeLevel.INLINED, ComputeLevel.INLINED, ComputeLevel.TILE]
+
+
+def _record_of(group: dict[str, Any]) -> Record:
+    return _record(SubgraphStrategy(), **group)
+
+
 @pytest.mark.parametrize(
     "group",
     [
+        {"ubPass": {"kernel.elementwise.inlined": [9]}},
+        {"ubPass": {"kernel.elementwise.inlined": [1, 1]}},
+        {"ubPass": {"kernel.elementwise.elsewhere": [1]}},
         {"ubPass": {"AutomaticUbFusion": [1]}},
         {"ubPass": {"convolution-split@1": [9]}},
         {"ubPass": {"convolution-split@1": []}},
@@ -106,6 +134,7 @@ def test_strategy_is_told_in_words() -> None:
         "2 x convolution-split@1, mean-to-global-pool@2, plain layout",
         "batch in 4+4",
         "mean-to-global-pool@2, plain layout, batch in 4+3",
+        "elementwise kernel for 2, elementwise kernel for 1, matmul kernel for 2",
     ]
 
 

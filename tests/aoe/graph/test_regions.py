@@ -13,7 +13,7 @@ from support.engine.graphs import ANCHORS, BLOCK, FUSIBLE, SHAPE, graphs, meanin
 from support.engine.models import chain_model, if_net, make_model
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.regions import Partition, Region, partition, take_apart
+from aoe.graph.regions import Partition, Region, partition, regions_within, take_apart
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.operators import BLOCKED_CONVOLUTION, REORDER_INPUT, REORDER_OUTPUT, op_key
 from aoe.workload import NCHWC_DOMAIN, Layout, Workload
@@ -479,3 +479,43 @@ def test_integer_chain_is_refused_with_its_type() -> None:
     cut = partition(graph, fusible={("", "Neg"), ("", "Abs")}, anchors=ANCHORS, classify=_classify)
     assert not cut.regions
     assert "int32, kernels compute in float32" in cut.refusals[0].reason
+
+
+# ---- every other choice ----
+
+
+def _within(graph: ModelGraph, most: int) -> list[tuple[int, ...]]:
+    found = regions_within(
+        graph,
+        range(len(graph.nodes)),
+        fusible=FUSIBLE,
+        anchors=ANCHORS,
+        classify=_classify,
+        most_of_one_end=most,
+    )
+    return [region.nodes for region in found]
+
+
+def test_every_run_of_a_chain_could_be_one_kernel() -> None:
+    model = chain_model(["Relu", "Tanh", "Neg", "Tanh"], SHAPE)
+    graph = ModelGraph(model, tensors_of(["t0", "t1", "t2", "y"]), block=BLOCK)
+    found = _within(graph, 9)
+    assert sorted(found) == sorted(
+        tuple(range(first, end)) for end in range(1, 5) for first in range(end)
+    )
+    assert next(nodes for nodes in found if nodes[-1] == 3) == (0, 1, 2, 3)
+
+
+def test_of_choices_with_one_end_the_largest_are_kept() -> None:
+    model = chain_model(["Relu", "Tanh", "Neg", "Tanh"], SHAPE)
+    graph = ModelGraph(model, tensors_of(["t0", "t1", "t2", "y"]), block=BLOCK)
+    assert [nodes for nodes in _within(graph, 2) if nodes[-1] == 3] == [(0, 1, 2, 3), (1, 2, 3)]
+
+
+@given(graphs())
+@settings(max_examples=30, deadline=None)
+def test_choices_hold_what_the_partition_takes(graph: ModelGraph) -> None:
+    chosen = {region.nodes for region in _cut(graph).regions}
+    found = set(_within(graph, 99))
+    ends = {nodes[-1] for nodes in found}
+    assert {nodes[-1] for nodes in chosen} <= ends

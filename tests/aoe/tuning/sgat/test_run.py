@@ -200,7 +200,7 @@ def test_when_every_form_crashes_nothing_is_believed_and_a_later_run_tries_again
     assert all("not decided, none of" in tuned.reason for tuned in first.subgraphs)
     assert all("no space left on device" in tuned.reason for tuned in first.subgraphs)
     assert _bank_files(run) == {}
-    run.script = _by_splits(1.2)
+    run.script = by_splits(1.2)
     assert run.tune().used_ids
 
 

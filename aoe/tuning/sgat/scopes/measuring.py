@@ -1,0 +1,111 @@
+"""Measures subgraphs with kernels for some of their nodes against the same without.
+
+They are pieces of the optimised graph, run as written: layouts at the borders are the model's.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+
+from aoe.bank.records.subgraph import KernelScope, SubgraphStrategy
+from aoe.errors import RunError, RunTimeoutError
+from aoe.execute.messages import ModelPart, TaskRunner
+from aoe.execute.tasks import ComparisonTerms, ModelComparison
+from aoe.graph.regions import Region
+from aoe.graph.rewrite import Replacement, rewrite
+from aoe.measurement import Measurement, MeasurePolicy, Outcome
+from aoe.ort.inputs import ModelInputs
+from aoe.tuning.sgat.measuring import write_piece
+from aoe.tuning.sgat.subgraphs import Subgraph
+
+_TIMEOUT_S = 120.0
+_BASELINE, _CANDIDATE = "piece.onnx", "scoped.onnx"
+
+
+class ScopeMeasurer:
+    """Measures sets of scopes of one subgraph, at its first place.
+
+    Args:
+        subgraph: The subgraph.
+        kernels: Name of the kernel of each scope that may be asked for, in `library`.
+        library: File of the kernels.
+        runner: Measures.
+        directory: Scratch directory, which is made.
+        inputs: How inputs are made up.
+        bytes_around: What one inference of the model reads and writes besides.
+    """
+
+    def __init__(
+        self,
+        subgraph: Subgraph,
+        kernels: Mapping[KernelScope, str],
+        library: Path,
+        runner: TaskRunner,
+        *,
+        directory: Path,
+        inputs: ModelInputs,
+        bytes_around: int,
+    ) -> None:
+        self._subgraph = subgraph
+        self._kernels = kernels
+        self._library = library
+        self._runner = runner
+        self._directory = directory
+        directory.mkdir()
+        self._inputs = inputs
+        self._terms = ComparisonTerms(bytes_around=bytes_around)
+        self._baseline: ModelPart | None = None
+
+    def measure(self, strategy: SubgraphStrategy, policy: MeasurePolicy) -> Measurement:
+        """Return how fast a strategy is; a failure of any kind is a measurement too."""
+        missing = [scope for scope in strategy.scopes if scope not in self._kernels]
+        if missing:
+            return Measurement.failure(Outcome.CONSTRAINTS, f"{missing[0]}: there is no kernel")
+        graph = self._subgraph.piece.graph
+        if self._baseline is None:
+            self._baseline = self._written(graph.proto, _BASELINE)
+        tuned = self._written(rewrite(graph, self._replacements(strategy)), _CANDIDATE)
+        try:
+            found: ModelComparison = self._runner.call(
+                "compare_models",
+                timeout_s=_TIMEOUT_S,
+                baseline=self._baseline,
+                tuned=replace(tuned, library=self._library),
+                policy=policy,
+                inputs=self._inputs,
+                terms=self._terms,
+            )
+        except RunError as error:
+            timed_out = isinstance(error, RunTimeoutError)
+            return Measurement.failure(
+                Outcome.TIMEOUT if timed_out else Outcome.RUNTIME, str(error)
+            )
+        if not found.measurement.is_correct:
+            return Measurement.failure(Outcome.CORRECTNESS, found.deviation.detail)
+        return found.measurement
+
+    def close(self) -> None:
+        """Remove its files."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _replacements(self, strategy: SubgraphStrategy) -> list[Replacement]:
+        return [
+            Replacement(region=self._in_piece(scope), kernel=self._kernels[scope])
+            for scope in strategy.scopes
+        ]
+
+    def _in_piece(self, scope: KernelScope) -> Region:
+        """Return what a kernel computes, its nodes counted in the subgraph."""
+        region = self._subgraph.scopes[scope].regions[0]
+        assert region is not None  # the first place is where it was found
+        return replace(region, nodes=scope.nodes)
+
+    def _written(self, proto: onnx.ModelProto, name: str) -> ModelPart:
+        file = self._directory / name
+        write_piece(proto, file)
+        return ModelPart(model=file, optimize=False)

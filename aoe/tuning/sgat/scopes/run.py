@@ -1,0 +1,313 @@
+"""Scopes: which neighbours become one kernel, in the graph the forms have left.
+
+optimise -> profile -> cut into subgraphs, find what could be one kernel -> look subgraphs up
+-> tune the kernels of the others (as operators: their bank, their search, their agenda)
+-> for each subgraph: which of its kernels together -> bank -> judge the whole model -> write it
+
+The page to read first: `tune_scopes` is the chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from aoe.bank.operators import OperatorBank
+from aoe.bank.records.subgraph import KernelScope, SubgraphStrategy
+from aoe.bank.subgraphs import SubgraphBank
+from aoe.execute.messages import TaskRunner
+from aoe.graph.fusing.classes import FUSION_CLASSES
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.regions import Partition, Region
+from aoe.measurement import SpeedupEstimate
+from aoe.om.file import LIBRARY, SubgraphUse
+from aoe.ort.inputs import ModelInputs
+from aoe.ort.profile import ModelProfile
+from aoe.results.files import RepoOutcome
+from aoe.tuning.chosen_graph import ChosenGraph
+from aoe.tuning.judging.judge import Judgement
+from aoe.tuning.judging.reserve import ModelCosts, searching_time
+from aoe.tuning.live_report import Stopwatch
+from aoe.tuning.mode import OptimizationLevel
+from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.opat.judging.model import judge_model
+from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.operators import FoundOperators, group_regions
+from aoe.tuning.opat.rounds import tune_found
+from aoe.tuning.opat.run import (
+    make_agenda,
+    measure_rates,
+    open_assembly,
+    open_bank,
+    open_compilers,
+    open_crew,
+    operator_tools,
+    profile_default,
+    write_model,
+)
+from aoe.tuning.policies import final_policy, screen_policy
+from aoe.tuning.sgat.experience import Experience
+from aoe.tuning.sgat.lookup import SubgraphLookup, TunedSubgraph
+from aoe.tuning.sgat.loop import SubgraphTools, looked_up, search_subgraph
+from aoe.tuning.sgat.scopes.choosing import scope_space
+from aoe.tuning.sgat.scopes.finding import find_scopes
+from aoe.tuning.sgat.scopes.kernels import WonKernels, saved_us, source_of
+from aoe.tuning.sgat.scopes.measuring import ScopeMeasurer
+from aoe.tuning.sgat.subgraphs import FoundSubgraphs, Subgraph, log_rules
+from aoe.tuning.workbench import Workbench
+
+T = TypeVar("T")
+Lookups = Mapping[str, SubgraphLookup]
+"""What the banks say of each subgraph, by its identity."""
+
+_SETS_MAX = 6
+"""Sets of scopes that are measured for one subgraph: what each kernel saves is known already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedScopes:
+    """What became of the scopes of a model.
+
+    Attributes:
+        subgraphs: Of the optimised graph, each with what was found.
+        found: What there was to choose.
+        judgement: Kernels that hold up in the whole model.
+        uses: Subgraphs that have some of these, for the manifest.
+    """
+
+    subgraphs: tuple[TunedSubgraph, ...]
+    found: FoundSubgraphs
+    judgement: Judgement[ChosenKernel]
+    uses: tuple[SubgraphUse, ...]
+
+
+def tune_scopes(
+    bench: Workbench,
+    bank: SubgraphBank,
+    tell: Callable[[TunedSubgraph], None],
+    tell_lookup: Callable[[Subgraph, SubgraphLookup], None],
+) -> TunedScopes:
+    """Tune which nodes become one kernel, and write the model where that helps.
+
+    Args:
+        bench: Its chosen graph is what the forms have left, None for the imported one.
+        bank: Where subgraphs are looked up and stored.
+        tell: Is told of each subgraph that is done.
+        tell_lookup: Is told what the banks say of each.
+
+    Raises:
+        AoeError: the model cannot be run, or a result cannot be written.
+        AoebankError: a bank cannot be used.
+    """
+    operators = open_bank(bench, bench.base)
+    graph, profile = profile_default(bench)
+    found = _found(bench, graph)
+    with closing(open_compilers(bench)) as compilers:
+        with closing(open_assembly(bench, graph, compilers)) as assembly:
+            costs = ModelCosts.of(profile, write_s=assembly.write_s)
+            searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
+            tools = replace(_tools(bench, bank, operators, searching), tell_lookup=tell_lookup)
+            lookups = {one.graph_id: looked_up(one, tools) for one in found.subgraphs}
+            with open_crew(bench) as crew:
+                kernels = tune_found(
+                    _operators(graph, profile, found, lookups),
+                    take_apart=lambda all_of_them, lost: all_of_them,
+                    agenda=make_agenda(bench, profile, searching, crew, measure_rates(bench)),
+                    tools=operator_tools(bench, operators, graph, searching, compilers),
+                    tell=lambda tuned: bench.progress.operator(
+                        tuned.operator.op_name, f"{tuned.outcome.value}: {tuned.reason}"
+                    ),
+                    crew=crew,
+                )
+            won = WonKernels({one.operator.key: one for one in kernels.operators})
+            won.drop(assembly.build(won.chosen(), left_s=searching.left_s()))
+            tuned = tuple(_told(tell, _tuned(bench, graph, found, lookups, tools, won, assembly)))
+            judgement = judge_model(bench, operators, assembly, won.used(graph, tuned), costs)
+        uses = tuple(_uses(bank, tuned, judgement))
+        if judgement.kept:
+            earlier = bench.chosen.uses if bench.chosen is not None else ()
+            chosen = ChosenGraph(proto=bench.start, uses=(*earlier, *uses))
+            write_model(replace(bench, chosen=chosen), operators, assembly, judgement)
+    return TunedScopes(subgraphs=tuned, found=found, judgement=judgement, uses=uses)
+
+
+def _told(
+    tell: Callable[[TunedSubgraph], None], tuned: Iterable[TunedSubgraph]
+) -> Iterator[TunedSubgraph]:
+    for one in tuned:
+        tell(one)
+        yield one
+
+
+# ---- what there is ----
+
+
+def _found(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
+    limited = bench.settings.tune_optimization_level is OptimizationLevel.O2
+    found = find_scopes(graph, FUSION_CLASSES if limited else ())
+    log_rules(found, bench.progress.detail)
+    scopes = sum(len(subgraph.allowed_scopes) for subgraph in found.subgraphs)
+    bench.progress.step(
+        f"{len(found.subgraphs)} distinct subgraphs of the optimised graph, "
+        f"{scopes} scopes in them{' within the fusion limits' if limited else ''}"
+    )
+    return found
+
+
+def _operators(
+    graph: ModelGraph, profile: ModelProfile, found: FoundSubgraphs, lookups: Lookups
+) -> FoundOperators:
+    """Return what is to be known as operators: of subgraphs in the bank what their records name."""
+    regions: dict[tuple[int, ...], Region] = {}
+    for subgraph in found.subgraphs:
+        known = lookups[subgraph.graph_id].known
+        scopes: Iterable[KernelScope] = subgraph.allowed_scopes
+        if known is not None:
+            scopes = known.strategy.scopes if known.strategy is not None else ()
+        places = (subgraph.scopes[scope].regions for scope in scopes)
+        regions |= {one.nodes: one for place in places for one in place if one is not None}
+    ordered = tuple(sorted(regions.values(), key=lambda region: region.nodes[::-1]))
+    every = group_regions(graph, profile, Partition(regions=ordered, refusals=()))
+    return replace(every, fused=(), operators=(*every.fused, *every.operators))
+
+
+# ---- subgraphs ----
+
+
+def _tools(
+    bench: Workbench, bank: SubgraphBank, operators: OperatorBank, searching: Stopwatch
+) -> SubgraphTools:
+    settings, threads = bench.settings, bench.runner.target.core_num
+
+    def flaw(subgraph: Subgraph, strategy: SubgraphStrategy) -> str:
+        return _flaw(subgraph, strategy, operators)
+
+    def no_measurer(subgraph: Subgraph, runner: TaskRunner) -> ScopeMeasurer:
+        raise AssertionError(f"{subgraph.graph_id} is measured before its kernels are known")
+
+    def tell(subgraph: Subgraph, done: int, budget: int, best: float | None) -> None:
+        bench.progress.trial(subgraph.op_name, done, budget, best)
+
+    return SubgraphTools(
+        bank=bank,
+        rules={},
+        runner=bench.runner,
+        measurer=no_measurer,
+        flaw_of=flaw,
+        accepts=_is_no_loss,
+        screen=screen_policy(threads),
+        final=final_policy(threads, accept_busy=settings.accept_busy),
+        method=settings.search,
+        budget=min(_SETS_MAX, settings.trials),
+        seed=settings.seed,
+        repeat_tune=settings.repeat_tune and not settings.lookup_only,
+        lookup_only=settings.lookup_only,
+        out_of_time=searching.is_over,
+        experience=Experience.of(bank.measured()),
+        tell_trial=tell,
+    )
+
+
+def _is_no_loss(estimate: SpeedupEstimate) -> bool:
+    """Return whether kernels that have won alone may stay together: the loss had to be proven."""
+    return estimate.median > 1
+
+
+def _flaw(subgraph: Subgraph, strategy: SubgraphStrategy, operators: OperatorBank) -> str:
+    """Return why scopes of a record cannot be used, the empty string if they can."""
+    if strategy != SubgraphStrategy(scopes=strategy.scopes):
+        return "it is of another graph: rules have no place in the optimised one"
+    taken: set[int] = set()
+    for scope in strategy.scopes:
+        found = subgraph.scopes.get(scope)
+        region = found.regions[0] if found is not None else None
+        if found is None or region is None:
+            return f"no {scope.family} kernel computes nodes {list(scope.nodes)} any more"
+        if not taken.isdisjoint(found.owned):
+            return f"two kernels compute a node of {sorted(found.owned)}"
+        taken |= found.owned
+        if operators.find(region.workload) is None:
+            return f"the bank has no record of its {scope.family} kernel"
+    return ""
+
+
+def _tuned(
+    bench: Workbench,
+    graph: ModelGraph,
+    found: FoundSubgraphs,
+    lookups: Lookups,
+    tools: SubgraphTools,
+    won: WonKernels,
+    assembly: Assembly,
+) -> Iterator[TunedSubgraph]:
+    folder, around = bench.scratch / "scopes", graph.bytes_touched()
+    folder.mkdir()
+    for subgraph in found.subgraphs:
+        lookup = lookups[subgraph.graph_id]
+        if lookup.known is not None:
+            yield lookup.known
+            continue
+        kernels = won.of(subgraph)
+        gains = {s: gain for s, one in kernels.items() if (gain := saved_us(one)) > 0}
+        owned = {scope: subgraph.scopes[scope].owned for scope in gains}
+
+        def measurer(
+            subgraph: Subgraph,
+            runner: TaskRunner,
+            kernels: Mapping[KernelScope, TunedOperator] = kernels,
+        ) -> ScopeMeasurer:
+            return ScopeMeasurer(
+                subgraph,
+                {scope: source_of(one).name for scope, one in kernels.items()},
+                assembly.directory / LIBRARY,
+                runner,
+                directory=folder / subgraph.graph_id,
+                inputs=ModelInputs(seed=bench.settings.seed),
+                bytes_around=around,
+            )
+
+        tuned = search_subgraph(
+            subgraph,
+            lookup,
+            replace(
+                tools,
+                measurer=measurer,
+                space=_always(scope_space(gains, owned)),
+                is_partial=won.is_open(subgraph),
+            ),
+        )
+        bench.progress.detail(f"{subgraph.op_name}: {tuned.outcome.value}, {tuned.reason}")
+        yield tuned
+
+
+def _always(value: T) -> Callable[[Subgraph], T]:
+    """Return what gives the same for any subgraph."""
+    return lambda subgraph: value
+
+
+def _uses(
+    bank: SubgraphBank, tuned: Iterable[TunedSubgraph], judgement: Judgement[ChosenKernel]
+) -> Iterator[SubgraphUse]:
+    """Yield the subgraphs kernels that stay are in."""
+    kept = {region.nodes for kernel in judgement.kept for region in kernel.regions}
+    for one in tuned:
+        if one.strategy is None or one.outcome is RepoOutcome.UNSATISFIED:
+            continue
+        places = [
+            place.op_names[-1]
+            for at, place in enumerate(one.subgraph.places)
+            if any(
+                region is not None and region.nodes in kept
+                for scope in one.strategy.scopes
+                for region in (one.subgraph.scopes[scope].regions[at],)
+            )
+        ]
+        if places:
+            yield SubgraphUse(
+                graph_id=one.subgraph.graph_id,
+                strategy=str(one.strategy),
+                bank_file=bank.file.name,
+                op_names=tuple(places),
+            )

@@ -1,0 +1,91 @@
+"""Which scopes go together, weighed in full and along the chain."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from aoe.bank.records.subgraph import ComputeLevel, KernelScope
+from aoe.schedule import ComputeAt, ComputeRoot, Schedule, Split
+from aoe.tuning.sgat.scopes import choosing
+from aoe.tuning.sgat.scopes.choosing import ScopeSet, best_sets, scope_space
+from aoe.tuning.sgat.scopes.levels import level_of
+
+
+def _scope(*nodes: int) -> KernelScope:
+    return KernelScope(family="elementwise", nodes=nodes)
+
+
+def _owned(scopes: Mapping[KernelScope, float]) -> dict[KernelScope, frozenset[int]]:
+    return {scope: frozenset(scope.nodes) for scope in scopes}
+
+
+def test_two_parts_beat_the_whole_where_they_save_more() -> None:
+    gains = {_scope(0, 1, 2): 5.0, _scope(0, 1): 3.0, _scope(2): 2.5, _scope(1, 2): 4.0}
+    best = best_sets(gains, _owned(gains))
+    assert set(best[0]) == {_scope(0, 1), _scope(2)}
+    assert set(best[1]) == {_scope(0, 1, 2)}
+
+
+def _saved(chosen: ScopeSet, gains: Mapping[KernelScope, float]) -> float:
+    return sum(gains[scope] for scope in chosen)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_along_a_chain_the_best_set_is_found_as_if_all_were_weighed(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    intervals = {(a, b) for a in range(6) for b in range(a + 1, 7) if rng.random() < 0.4}
+    gains = {_scope(*range(a, b)): rng.uniform(0.1, 9) for a, b in sorted(intervals)[:10]}
+    weighed = best_sets(gains, _owned(gains))[0]
+    monkeypatch.setattr(choosing, "_ENUMERATED", 0)
+    found = best_sets(gains, _owned(gains))[0]
+    assert _saved(found, gains) == pytest.approx(_saved(weighed, gains))
+
+
+def test_scopes_that_interlock_never_share_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "_ENUMERATED", 0)
+    gains = {_scope(0, 3): 2.0, _scope(1, 2): 2.0, _scope(2, 3): 3.5, _scope(4): 1.0}
+    for chosen in best_sets(gains, _owned(gains)):
+        nodes = [at for scope in chosen for at in scope.nodes]
+        assert len(nodes) == len(set(nodes))
+
+
+def test_space_gives_a_node_two_want_to_the_scope_that_saves_more() -> None:
+    gains = {_scope(0, 1): 1.0, _scope(1, 2): 2.0, _scope(3): 0.5}
+    choices = scope_space(gains, _owned(gains))
+    everything = {knob.name: 1 for knob in choices.space.knobs}
+    assert choices.strategy(everything).scopes == (_scope(1, 2), _scope(3))
+    first = choices.strategy(choices.space.first_guesses[0])
+    assert set(first.scopes) == {_scope(1, 2), _scope(3)}
+
+
+def test_space_finds_the_sets_of_its_like() -> None:
+    gains = {_scope(0, 1): 1.0, _scope(2): 2.0}
+    choices = scope_space(gains, _owned(gains))
+    strategy = choices.strategy(choices.space.first_guesses[0])
+    values = choices.configuration(strategy)
+    assert values is not None
+    assert choices.strategy(values) == strategy
+
+
+def test_nothing_to_gain_is_nothing_to_choose() -> None:
+    assert scope_space({}, {}).space.knobs == ()
+
+
+@pytest.mark.parametrize(
+    ("steps", "level"),
+    [
+        ((), ComputeLevel.INLINED),
+        ((ComputeAt("sums", "y", "n"),), ComputeLevel.ROW),
+        ((Split("y", "n", "no", "ni", 4), ComputeAt("sums", "y", "no")), ComputeLevel.TILE),
+        ((ComputeAt("sums", "y", "n"), ComputeRoot("padded")), ComputeLevel.MATERIALISED),
+    ],
+)
+def test_level_is_that_of_the_producer_furthest_away(
+    steps: tuple[object, ...], level: ComputeLevel
+) -> None:
+    assert level_of(Schedule(steps)) is level  # type: ignore[arg-type]
