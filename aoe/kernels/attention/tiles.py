@@ -28,6 +28,7 @@ from aoe.kernels.matmul.tiles import BROADCAST, stays_in_registers
 from aoe.schedule import (
     Choice,
     ComputeAt,
+    Fuse,
     Knob,
     Memory,
     Parallel,
@@ -49,6 +50,9 @@ _TILES = (1, 2, 3, 4, 6, 8)
 _GUESSES = 4
 _STACK_BYTES_MAX = 96 << 10
 """Of each stage."""
+_TASKS_PER_THREAD = 4
+_LEAST_WORK = 1 << 20
+"""Products a task is worth sharing for: 10 us of one thread."""
 _L2_CYCLES, _L3_CYCLES = 1 / 48, 1 / 16
 """Of a byte of keys or values that is read again, by the cache they fit into."""
 _INNER, _PANEL_LOOP, _BLOCK_LOOP, _ROW = "in_panel", "panel", "block", "row"
@@ -118,7 +122,7 @@ def attention_steps(
     """Yield the steps of a configuration."""
     blocks, rows, tiles = (int(values[name]) for name in (BLOCKS, ROWS, TILES))
     steps = (
-        *_result_steps(attention, _value_blocks(attention, rows, target), rows, tiles),
+        *_result_steps(attention, rows, tiles, target),
         *_score_steps(attention, blocks, rows, tiles),
         *_softmax_steps(attention, rows),
         *_packing_steps(attention),
@@ -135,16 +139,36 @@ def _loops(attention: Attention) -> tuple[str, list[str]]:
     return attention.queries.name, [axis.name for axis in reversed(attention.batch)]
 
 
-def _result_steps(attention: Attention, blocks: int, rows: int, tiles: int) -> Iterator[Step]:
+def _result_steps(
+    attention: Attention, rows: int, tiles: int, target: KernelTarget
+) -> Iterator[Step]:
+    blocks = _value_blocks(attention, rows, target)
     (row, batch), column = _loops(attention), attention.values.columns.name
     yield from _columns_in_panels(RESULT, column, blocks)
     yield Split(RESULT, row, TASK, row, rows * tiles, Tail.SHIFT_INWARDS)
     yield Split(RESULT, row, row, _ROW, rows, Tail.GUARD)
     yield Reorder(RESULT, (LANE, _BLOCK_LOOP, _ROW, _PANEL_LOOP, row, TASK, *batch))
     yield from _tile_written_out(RESULT, blocks, rows)
-    for name in (TASK, *batch):
-        yield Parallel(RESULT, name)
+    yield from _shared_steps(attention, rows * tiles, target)
     yield from _sum_steps(attention, VALUE_SUMS, RESULT, _PANEL_LOOP, blocks, rows)
+
+
+def _shared_steps(attention: Attention, queries: int, target: KernelTarget) -> Iterator[Step]:
+    """Yield the steps that make one loop over what the threads share: a loop inside is serial."""
+    _, batch = _loops(attention)
+    shared = [*batch] if _is_shared_by_batch(attention, queries, target) else [TASK, *batch]
+    for outer in shared[1:]:
+        yield Fuse(RESULT, outer, shared[0], shared[0])
+    yield Parallel(RESULT, shared[0])
+
+
+def _is_shared_by_batch(attention: Attention, queries: int, target: KernelTarget) -> bool:
+    """Return True if tasks of so many queries are too short to be shared one by one."""
+    batches = prod(axis.extent for axis in attention.batch)
+    both = attention.scores.depth + attention.values.columns.extent
+    work = queries * attention.keys.extent * both
+    is_even = batches >= _TASKS_PER_THREAD * target.threads or not batches % target.threads
+    return bool(attention.batch) and is_even and work < _LEAST_WORK
 
 
 def _score_steps(attention: Attention, blocks: int, rows: int, tiles: int) -> Iterator[Step]:

@@ -13,7 +13,7 @@ from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import classify, get_family
 from aoe.operators import MICROSOFT_DOMAIN
-from aoe.schedule import Configuration
+from aoe.schedule import Configuration, Parallel
 from aoe.testing.kernels import (
     SEED,
     CompiledKernel,
@@ -220,6 +220,21 @@ def test_tiles_stay_in_the_registers_of_every_cpu() -> None:
         for values in family.space(workload, target).configurations():
             wide = int(values["blocks"]) * (16 // lanes)
             assert wide * int(values["rows"]) + wide + 1 <= target.registers
+
+
+@pytest.mark.parametrize(
+    ("heads", "tokens", "loop"),
+    [(1, 40, "task"), (3, 40, "task"), (12, 40, "d0_"), (12, 1500, "task")],
+)
+def test_threads_share_one_loop_short_tasks_by_the_batch(
+    heads: int, tokens: int, loop: str
+) -> None:
+    workload = attention((heads, tokens, 64), (heads, 64, tokens), (heads, tokens, 64))
+    family, target = get_family("attention"), replace(kernel_target(), threads=2)
+    for guess in family.space(workload, target).first_guesses:
+        steps = family.schedule(workload, Configuration(guess), target).steps
+        shared = [s.var for s in steps if isinstance(s, Parallel) and s.stage == "y"]
+        assert shared == [loop]
 
 
 def changed(workload: Workload, **changes: Operation | None) -> Workload:
