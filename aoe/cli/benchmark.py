@@ -50,6 +50,15 @@ def command(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads; default is every usable core.")
     ] = None,
+    streams: Annotated[
+        int,
+        typer.Option(
+            "--streams",
+            min=1,
+            help="Callers at the same time, of one thread each unless --threads says more: "
+            "runs in a second are compared.",
+        ),
+    ] = 1,
     input_shape: Annotated[
         str | None,
         typer.Option("--input_shape", help="For .onnx files with open shapes, or one of an .om."),
@@ -63,6 +72,7 @@ def command(
     """Time a model against another one, interleaved, with a confidence interval."""
     from aoe.device.toolchain import Toolchain
     from aoe.execute.runner import Runner
+    from aoe.execute.tasks import ComparisonTerms
     from aoe.folders.scratch import ScratchFolder, sweep_scratch
     from aoe.folders.turns import Turns
     from aoe.measurement import QUIET_SHARE, MeasurePolicy
@@ -92,7 +102,7 @@ def command(
             name = str(versus)
         operators = custom_ops_library or ()
         device = _device(model, operators)
-        target = device.describe(threads)
+        target = device.describe(threads or (1 if streams > 1 else None))
         if unmet := unmet_cores(threads, target.core_num):
             say(f"warning: {unmet}")
         policy = MeasurePolicy(
@@ -101,7 +111,7 @@ def command(
             warmup=3,
             target_half_width=0.002,
             enough_s=_LARGE_S if baseline.is_large else math.inf,
-            threads=target.core_num,
+            threads=streams * target.core_num,
             least_quiet=0.0 if accept_busy(environment()) else QUIET_SHARE,
             tries=3,
         )
@@ -115,11 +125,13 @@ def command(
                 tuned=tuned,
                 policy=policy,
                 inputs=ModelInputs(sets=sets, seed=seed),
+                terms=ComparisonTerms(streams=streams),
             )
     report = BenchmarkReport(
         model=model,
         baseline=name,
         threads=target.core_num,
+        streams=streams,
         comparison=comparison,
         precision=tuned.precision,
     )

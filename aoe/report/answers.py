@@ -12,6 +12,7 @@ from aoebank import plural
 
 if TYPE_CHECKING:
     from aoe.execute.tasks import ModelComparison
+    from aoe.measurement import Measurement
     from aoebank import AoebankError, Text
 
 
@@ -100,7 +101,9 @@ class BenchmarkReport:
 
     Attributes:
         baseline: What the model is compared with, in words.
+        threads: Of a run.
         precision: What the model computes in.
+        streams: Callers at the same time; of several, runs in a second are compared.
     """
 
     model: Path
@@ -108,6 +111,7 @@ class BenchmarkReport:
     threads: int
     comparison: ModelComparison
     precision: Precision = Precision.FLOAT32
+    streams: int = 1
     schema: str = "aoe.benchmark/1"
     error: AoebankError | None = None
     exit_code: int = 0
@@ -123,8 +127,7 @@ class BenchmarkReport:
             "model": str(self.model),
             "baseline": self.baseline,
             "threads": self.threads,
-            "model_ms": round(measurement.latency_us / 1e3, 4),
-            "baseline_ms": round(measurement.baseline_latency_us / 1e3, 4),
+            **self._figures(measurement),
             "speedup": round(estimate.median, 4),
             "speedup_low": round(estimate.low, 4),
             "speedup_high": round(estimate.high, 4),
@@ -133,6 +136,20 @@ class BenchmarkReport:
             "same_results": None if self.precision.is_lower else deviation.acceptable,
             "max_abs_err": finite_or_none(deviation.max_abs_err),
             "machine": load_to_json(measurement.load),
+        }
+
+    def _figures(self, measurement: Measurement) -> dict[str, float | int]:
+        """Return the times of both models, or how often they run in a second."""
+        from aoe.results.files import runs_per_s
+
+        model_ms = measurement.latency_us / 1e3
+        baseline_ms = measurement.baseline_latency_us / 1e3
+        if self.streams == 1:
+            return {"model_ms": round(model_ms, 4), "baseline_ms": round(baseline_ms, 4)}
+        return {
+            "streams": self.streams,
+            "model_runs_per_s": round(runs_per_s(model_ms), 4),
+            "baseline_runs_per_s": round(runs_per_s(baseline_ms), 4),
         }
 
     def write(self, text: Text) -> None:
@@ -149,11 +166,15 @@ class BenchmarkReport:
         same = "same results" if deviation.acceptable else "results differ"
         if self.precision.is_lower:
             same = f"products in {self.precision.value}"
-        text.line(f"{self.model}: {measurement.latency_us / 1e3:.3f} ms")
-        text.line(f"{self.baseline}: {measurement.baseline_latency_us / 1e3:.3f} ms")
+        *_, model, baseline = self._figures(measurement).values()
+        unit, callers = "ms", plural(self.threads, "thread")
+        if self.streams > 1:
+            unit, callers = "runs/s", f"{self.streams} streams, each of {callers}"
+        text.line(f"{self.model}: {model:.3f} {unit}")
+        text.line(f"{self.baseline}: {baseline:.3f} {unit}")
         text.line(
             f"{estimate.median:.3f}x as fast (95 % interval {estimate.low:.3f} to "
-            f"{estimate.high:.3f}, {estimate.pairs} pairs, {self.threads} threads); "
+            f"{estimate.high:.3f}, {estimate.pairs} pairs, {callers}); "
             f"{same} ({largest})"
         )
         load = measurement.load

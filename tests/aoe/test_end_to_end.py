@@ -478,7 +478,14 @@ def test_benchmark_compares_two_files(first: Tuned, command: Command) -> None:
     )
     assert code == 0, err
     assert "same results" in out
-    assert "6 pairs, 1 threads" in out
+    assert "6 pairs, 1 thread)" in out
+
+
+def test_benchmark_compares_streams(first: Tuned, command: Command) -> None:
+    code, out, err = command("benchmark", first.result.om_file, "--pairs=6", "--streams=2")
+    assert code == 0, err
+    assert out.count("runs/s") == 2
+    assert "6 pairs, 2 streams, each of 1 thread)" in out
 
 
 def test_benchmark_refuses_an_open_shape(first: Tuned, command: Command) -> None:

@@ -57,6 +57,21 @@ def test_benchmark_tells_times_speed_up_and_difference(capsys: pytest.CaptureFix
     assert document["same_results"] is True
 
 
+def test_benchmark_of_streams_tells_runs_in_a_second_and_no_times(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = replace(_benchmark(max_abs_err=1e-6), threads=1, streams=2)
+    text, document = _told(report, capsys)
+    assert text.splitlines()[:2] == [
+        "m.om: 10000.000 runs/s",
+        "untuned model inside: 5000.000 runs/s",
+    ]
+    assert "6 pairs, 2 streams, each of 1 thread)" in text
+    assert document["streams"] == 2
+    assert (document["model_runs_per_s"], document["baseline_runs_per_s"]) == (10000.0, 5000.0)
+    assert "model_ms" not in document and "baseline_ms" not in document
+
+
 def test_benchmark_tells_what_the_machine_gave(capsys: pytest.CaptureFixture[str]) -> None:
     use = CpuUse(wall_s=1.0, cpu_s=1.2, waited_s=0.8, switches=40)
     for least_quiet in (0.9, 0.0):  # who accepts a busy machine is told all the same
