@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from aoe.online.session import InferenceSession
     from aoe.tuning.progress import ProgressEvent
     from aoe.tuning.run import TuneResult, tune
+    from aoe.tuning.verify.run import VerifiedBank, verify
 
 __all__ = [
     "FallbackWarning",
@@ -17,8 +18,10 @@ __all__ = [
     "OfflineModel",
     "ProgressEvent",
     "TuneResult",
+    "VerifiedBank",
     "load",
     "tune",
+    "verify",
 ]
 
 _HOMES = {
@@ -27,8 +30,10 @@ _HOMES = {
     "OfflineModel": "om.loading",
     "ProgressEvent": "tuning.progress",
     "TuneResult": "tuning.run",
+    "VerifiedBank": "tuning.verify.run",
     "load": "om.loading",
     "tune": "tuning.run",
+    "verify": "tuning.verify.run",
 }
 
 

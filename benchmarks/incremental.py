@@ -1,115 +1,160 @@
-"""Tuning again after a change: a full run of the changed network against `--base_result`.
+"""Tuning again: after a change with `--base_result`, with all hits, and `aoe compile`.
 
-    python benchmarks/incremental.py --smoke                 # does it work: a few trials each
-    python benchmarks/incremental.py                         # on a quiet machine, an hour or two
-    python benchmarks/incremental.py --networks resnet50 --trials 24
+    python benchmarks/incremental.py --smoke                 # does it work: small networks, seconds
+    python benchmarks/incremental.py --write-docs            # an idle machine: about 12 minutes
+    python benchmarks/incremental.py --networks resnet50 --budget 300
 
-A network of the suite (`benchmarks/networks`) is tuned. Then it gets another head (100 classes) and
-two other blocks (a 3x3 convolution becomes 5x5 or the other way round), and is tuned twice: with an
-empty bank, and with an empty bank and the first result as `--base_result`. Every run is a process
-with a home, a bank and a cache of kernels of its own. Printed are the seconds of the three runs,
-what was reused, and the changed network's end latency of both, side by side and in turns.
-Needs torch, as `benchmarks/peers.py` does.
+A network of the suite (`benchmarks/networks`) is tuned. The same command again finds everything in
+the bank, and so does `aoe compile`. Then the network gets another head (100 classes) and two other
+blocks (a 3x3 convolution becomes 5x5 or the other way round), and is tuned twice: with an empty
+bank, and with an empty bank and the first result as `--base_result`. Every command is a process;
+each of the three tunings has a home, a bank and a cache of kernels of its own, and `--budget`
+seconds at most. The two results of the changed network are measured side by side, in turns.
+
+What is done is kept in `--results`: the same command goes on where it was ended. Needs torch, as
+`benchmarks/peers.py` does.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
+import shutil
 import sys
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
+from comparison.files import write_whole
 from comparison.preparation import export
+from comparison.steps import Steps, run_aoe, where_measured
+from comparison.tables import PAGE, put_between, table_row
 from networks.registry import NETWORKS
 from torch import nn
 
-from aoe.bank.built_in import VARIABLE as BUILT_IN_BANK
-
+BEGIN, END = "<!-- incremental: begin -->", "<!-- incremental: end -->"
 _HERE = Path(__file__).resolve().parent
 _WORK = _HERE.parent / "build" / "incremental"
+_RESULTS = _HERE / "results" / "incremental.json"
 _NETWORKS = ("resnet50", "mobilenet_v3_large")
 _CLASSES = 100
-_SMOKE = ("--trials=1", "--tuning_time_limit=30")
+_BUDGET_S, _SMOKE_S = 120, 15
+_AGAIN = 3
+_Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A tuning run: seconds, and its `summary.json`."""
+class Settings:
+    """How the networks are tuned: options of each tuning, and where files are."""
 
-    seconds: float
-    summary: dict[str, Any]
-    folder: Path
-
-    @property
-    def om_file(self) -> Path:
-        """The tuned model."""
-        return self.folder / str(self.summary["om"])
+    options: tuple[str, ...]
+    work: Path
 
 
 def main(words: list[str] | None = None) -> int:
-    """Tune, change, tune again both ways, compare."""
+    """Tune, tune again, change, tune both ways, compare; write the tables if asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--networks", nargs="+", default=_NETWORKS, choices=_NETWORKS)
+    parser.add_argument("--networks", nargs="+", default=_NETWORKS, choices=sorted(NETWORKS))
+    parser.add_argument("--budget", type=int, default=_BUDGET_S, help="seconds of each tuning")
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--work", type=Path, default=_WORK)
-    parser.add_argument("--smoke", action="store_true")
-    arguments = parser.parse_args(words)
-    options = _SMOKE if arguments.smoke else (f"--trials={arguments.trials}",)
-    for name in arguments.networks:
-        _measure(name, arguments.work / name, options)
+    parser.add_argument("--results", type=Path, default=_RESULTS)
+    parser.add_argument("--smoke", action="store_true", help="a few trials, results beside --work")
+    parser.add_argument("--write-docs", action="store_true")
+    given = parser.parse_args(words)
+    budget, trials = (_SMOKE_S, 1) if given.smoke else (given.budget, given.trials)
+    results = given.work / "smoke.json" if given.smoke else given.results
+    options = (f"--trials={trials}", f"--tuning_time_limit={budget}")
+    steps = Steps(results, {"options": list(options)})
+    for name in given.networks:
+        measure(name, steps, Settings(options=options, work=given.work / name))
+    text = tables(steps.document)
+    sys.stdout.write(text)
+    if given.write_docs:
+        page = _HERE.parent / "docs" / PAGE
+        write_whole(page, put_between(page, BEGIN, END, text))
     return 0
 
 
-def _measure(name: str, work: Path, options: tuple[str, ...]) -> None:
+def measure(name: str, steps: Steps, settings: Settings) -> None:
+    """Do what is not done yet with one network."""
+    work = settings.work
     work.mkdir(parents=True, exist_ok=True)
-    files = build(name, work)
-    first = _tuned(files[0], work / "first", *options)
-    full = _tuned(files[1], work / "full", *options)
-    base = _tuned(files[1], work / "base", *options, f"--base_result={first.folder}")
-    counts = base.summary["reuse"]["counts"]
-    told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    print(f"{name}: {told}")
-    print(f"  first run        {first.seconds:8.1f} s   {_figures(first)}")
-    print(f"  changed, full    {full.seconds:8.1f} s   {_figures(full)}")
-    print(f"  changed, base    {base.seconds:8.1f} s   {_figures(base)}")
-    print(
-        f"  base/first {base.seconds / first.seconds:.1%}, base/full "
-        f"{base.seconds / full.seconds:.1%} of the time"
-    )
-    print(f"  full/base, latency in turns: {_side_by_side(full, base, work)}", flush=True)
+    first, changed = (work / f"{name}_{what}.onnx" for what in ("first", "changed"))
+    if not (first.exists() and changed.exists()):
+        build(name, first, changed)
+    options, base = settings.options, work / "first"
+    steps.once(f"{name} first", lambda: _tuned(first, base, *options))
+    for number in range(_AGAIN):
+        steps.once(f"{name} hits {number}", lambda: _again(first, work, *options))
+        steps.once(f"{name} compile {number}", lambda: _compiled(first, work))
+    steps.once(f"{name} full", lambda: _tuned(changed, work / "full", *options))
+    with_base = (*options, f"--base_result={base}")
+    steps.once(f"{name} base", lambda: _tuned(changed, work / "base", *with_base))
+    steps.once(f"{name} latency", lambda: _side_by_side(work, changed.stem))
 
 
-def _figures(run: Run) -> str:
-    summary = run.summary
-    return (
-        f"{summary['baseline_ms']:.3f} ms -> {summary['tuned_ms']:.3f} ms, "
-        f"{summary['speedup']:.3f}x ({summary['speedup_low']:.3f} to {summary['speedup_high']:.3f})"
-    )
+def _tuned(model: Path, folder: Path, *options: str) -> _Row:
+    """Tune into an empty bank; return seconds, trials and figures."""
+    home = folder.with_name(f"{folder.name}.home")
+    for old in (folder, home):  # a tuning that was ended knows something already
+        shutil.rmtree(old, ignore_errors=True)
+    done = run_aoe(home, ["--model", str(model), f"--output={folder}", "--quiet", *options])
+    return {"seconds": round(done.seconds, 1), **_figures(folder)}
 
 
-def build(name: str, folder: Path) -> tuple[Path, Path]:
-    """Write a network as it is and changed; return the files."""
+def _again(model: Path, work: Path, *options: str) -> _Row:
+    """Tune with the bank of the first run: nothing is left to search."""
+    words = ["--model", str(model), f"--output={work / 'again'}", "--quiet", *options]
+    done = run_aoe(work / "first.home", words)
+    return {"seconds": round(done.seconds, 1), **_figures(work / "again")}
+
+
+def _compiled(model: Path, work: Path) -> _Row:
+    """Convert the model with the bank of the first run."""
+    words = ["compile", "--model", str(model), "--framework=5", f"--output={work / 'compiled.om'}"]
+    return {"seconds": round(run_aoe(work / "first.home", [*words, "--quiet"]).seconds, 1)}
+
+
+def _figures(folder: Path) -> _Row:
+    summary = json.loads((folder / "summary.json").read_text())
+    details = [json.loads(file.read_text()) for file in (folder / "op_tuning").glob("*.json")]
+    trials = sum(len(one["trials"]) for each in details for one in each)
+    names = ("baseline_ms", "tuned_ms", "speedup", "speedup_low", "speedup_high")
+    reuse = summary["reuse"]
+    return {
+        "om": summary["om"],
+        "trials": trials,
+        **{name: summary[name] for name in names},
+        "reuse": reuse["counts"] if reuse is not None else None,
+    }
+
+
+def _side_by_side(work: Path, name: str) -> _Row:
+    """Return how many times as fast the model of the full run is as that of the other."""
+    files = [work / what / f"{name}_tune.om" for what in ("full", "base")]
+    words = ("benchmark", str(files[0]), "--vs", str(files[1]), "--json")
+    found = json.loads(run_aoe(work / "full.home", words).text)
+    return {key: value for key, value in found.items() if "speedup" in key or key.endswith("_ms")}
+
+
+def build(name: str, first: Path, changed: Path) -> None:
+    """Write a network as it is and changed."""
     network = NETWORKS[name]
     module_name, function = network.builder.split(":")
     builder = getattr(import_module(f"networks.{module_name}"), function)
     inputs = {one.name: torch.randn(one.shape).numpy() for one in network.inputs}
-    files = []
-    for what in ("first", "changed"):
+    for file in (first, changed):
         torch.manual_seed(0)
         module = builder().eval()
-        if what == "changed":
+        if file is changed:
             change(module)
-        file = folder / f"{name}_{what}.onnx"
-        file.write_bytes(export(module, inputs).SerializeToString())
-        files.append(file)
-    return files[0], files[1]
+        written = file.with_suffix(".part")
+        written.write_bytes(export(module, inputs).SerializeToString())
+        written.replace(file)
 
 
 def change(module: nn.Module) -> None:
@@ -132,37 +177,71 @@ def change(module: nn.Module) -> None:
     setattr(parent, name.rpartition(".")[2], nn.Linear(head.in_features, _CLASSES))
 
 
-def _tuned(model: Path, folder: Path, *options: str) -> Run:
-    began_s = time.monotonic()
-    words = ("--model", str(model), f"--output={folder}", "--quiet", *options)
-    _aoe(folder, *words)
-    seconds = time.monotonic() - began_s
-    summary = json.loads((folder / "summary.json").read_text())
-    return Run(seconds=seconds, summary=summary, folder=folder)
+# ---- the tables ----
 
 
-def _side_by_side(full: Run, base: Run, work: Path) -> str:
-    """Return how many times faster the model of the full run is than that of the other."""
-    words = ("benchmark", str(full.om_file), "--vs", str(base.om_file), "--json")
-    found = json.loads(_aoe(work / "benchmark", *words))
-    return json.dumps({name: found[name] for name in found if "speedup" in name or "ms" in name})
+def tables(document: Mapping[str, Any]) -> str:
+    """Return what is known so far as Markdown."""
+    steps = document["steps"]
+    names = list(dict.fromkeys(key.split()[0] for key in steps))
+    options = " ".join(document["options"]["options"])
+    lines = [
+        f"`python benchmarks/incremental.py`, tunings with `{options}`. {where_measured(document)}",
+        "",
+        "| network | run | seconds | of the first | trials | speed-up over ONNX Runtime | reuse |",
+        "|---|---|---|---|---|---|---|",
+        *(row for name in names for row in _tuning_rows(name, steps)),
+        "",
+        "| network | whole command, everything known | seconds, each of three |",
+        "|---|---|---|",
+        *(row for name in names for row in _known_rows(name, steps)),
+        "",
+        *(line for name in names if (line := _latency(name, steps))),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def _aoe(place: Path, *words: str) -> str:
-    """Run `aoe` with a home, a bank and a cache of its own; return what it wrote."""
-    home = place.with_name(f"{place.name}.home")
-    (home / "bank").mkdir(parents=True, exist_ok=True)
-    env = os.environ | {
-        "HOME": str(home),
-        "XDG_CACHE_HOME": str(home / "cache"),
-        "TUNE_BANK_PATH": str(home / "bank"),
-        BUILT_IN_BANK: "off",
-    }
-    code = "from aoe.cli.app import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], env=env, stdout=subprocess.PIPE, text=True, check=True
-    )
-    return done.stdout
+def _tuning_rows(name: str, steps: Mapping[str, _Row]) -> list[str]:
+    runs = {"first": "first", "changed, all anew": "full", "changed, --base_result": "base"}
+    first = steps.get(f"{name} first")
+    rows = []
+    for words, key in runs.items():
+        row = steps.get(f"{name} {key}")
+        if row is None or first is None:
+            continue
+        counts = row["reuse"] or {}
+        rows.append(
+            table_row(
+                [
+                    name,
+                    words,
+                    f"{row['seconds']:.0f}",
+                    f"{row['seconds'] / first['seconds']:.0%}",
+                    str(row["trials"]),
+                    "{speedup:.3f}x ({speedup_low:.3f} to {speedup_high:.3f})".format(**row),
+                    ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "-",
+                ]
+            )
+        )
+    return rows
+
+
+def _known_rows(name: str, steps: Mapping[str, _Row]) -> list[str]:
+    rows = []
+    for words, key in {"`aoe` again, all hits": "hits", "`aoe compile`": "compile"}.items():
+        found = [steps.get(f"{name} {key} {number}") for number in range(_AGAIN)]
+        times = [f"{row['seconds']:.1f}" for row in found if row is not None]
+        if times:
+            rows.append(table_row([name, words, ", ".join(times)]))
+    return rows
+
+
+def _latency(name: str, steps: Mapping[str, _Row]) -> str:
+    row = steps.get(f"{name} latency")
+    if row is None:
+        return ""
+    words = ", ".join(f"{key} {value}" for key, value in row.items())
+    return f"{name}, the changed network tuned anew against `--base_result`, in turns: {words}."
 
 
 if __name__ == "__main__":

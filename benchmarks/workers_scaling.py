@@ -3,12 +3,15 @@
     python benchmarks/workers_scaling.py measure MODEL.onnx ... --out FILE [--trials N]
     python benchmarks/workers_scaling.py simulate FILE [--workers 1 2 4 10 20] [--runs 1 4]
                                            [--repeat 1] [--json]
+    python benchmarks/workers_scaling.py page MODEL.onnx ...    # both, into docs/workers.md
 
 `measure` tunes each model alone on this machine into an empty bank and notes the seconds before the
 first search, of the search of each operator, and after the last one. `simulate` replays these: the
 operators of a model go to whichever worker is free, in their order; what comes before and after is
 on the machine of the run. A simulation, not a measurement of a farm: workers are as fast as the
-measured machine, none fails, and each operator costs `OVERHEAD_S` more for the wire.
+measured machine, none fails, and each operator costs `OVERHEAD_S` more for the wire. `page` is for
+an idle machine: it measures what its file does not have yet, simulates a zoo of ten times these
+models, and writes the table of the page.
 """
 
 from __future__ import annotations
@@ -31,6 +34,13 @@ OVERHEAD_S = 0.1
 CALIBRATION_S = 1.0
 """A comparison of a worker with itself, before its first operator and after every eight."""
 BETWEEN_CALIBRATIONS = 8
+BEGIN, END = "<!-- workers: begin -->", "<!-- workers: end -->"
+_HERE = Path(__file__).resolve().parent
+_TIMES = _HERE / "results" / "workers-trial-times.json"
+_PAGE = _HERE.parent / "docs" / "workers.md"
+_ZOO = 10
+_FARMS = ((1, 1), (4, 1), (9, 1), (9, 3), (7, 3))
+"""Workers that measure, and runs at once, each on one more machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +139,11 @@ def alone(measured: Sequence[MeasuredRun]) -> float:
 def read(file: Path) -> list[MeasuredRun]:
     """Return the runs of a file of `measure`."""
     found: Any = json.loads(file.read_text())["runs"]
-    return [MeasuredRun(**{**run, "operators_s": tuple(run["operators_s"])}) for run in found]
+    return [_run_of(members) for members in found]
+
+
+def _run_of(members: Any) -> MeasuredRun:
+    return MeasuredRun(**{**members, "operators_s": tuple(members["operators_s"])})
 
 
 def table(measured: Sequence[MeasuredRun], workers: Sequence[int], runs: Sequence[int]) -> Any:
@@ -165,9 +179,21 @@ def main() -> int:
     simulating.add_argument("--runs", nargs="+", type=int, default=[1, 4])
     simulating.add_argument("--repeat", type=int, default=1, help="times each model is in the zoo")
     simulating.add_argument("--json", action="store_true")
+    paging = commands.add_parser("page")
+    paging.add_argument("models", nargs="+", type=Path)
+    paging.add_argument("--out", type=Path, default=_TIMES)
+    paging.add_argument("--trials", type=int, default=8)
+    paging.add_argument("--docs", type=Path, default=_PAGE)
     given = parser.parse_args()
     if given.command == "measure":
-        _measure_all(given)
+        _measure_all(given.models, given.out, given.trials, given.conditions)
+        return 0
+    if given.command == "page":
+        known = json.loads(given.out.read_text())["runs"] if given.out.exists() else []
+        done = {run["model"] for run in known}
+        missing = [model for model in given.models if _name(model) not in done]
+        _measure_all(missing, given.out, given.trials, "otherwise idle")
+        write_page(given.docs, json.loads(given.out.read_text()))
         return 0
     found = table(read(given.file) * given.repeat, given.workers, given.runs)
     if given.json:
@@ -182,16 +208,22 @@ def main() -> int:
     return 0
 
 
-def _measure_all(given: argparse.Namespace) -> None:
+def _name(model: Path) -> str:
+    """Return the name of a model; prepared ones are `NAME/model.onnx`."""
+    return model.parent.name if model.stem == "model" else model.name
+
+
+def _measure_all(models: Sequence[Path], out: Path, trials: int, conditions: str) -> None:
+    """Measure models and add them to a file, each as soon as it is done."""
     from aoe.device.registry import default_device
 
     target = default_device().describe()
-    runs = []
-    for model in given.models:
-        run = measure(model, given.trials)
+    runs = json.loads(out.read_text())["runs"] if out.exists() else []
+    for model in models:
+        run = measure(model, trials)
         runs.append(
             {
-                "model": run.model,
+                "model": _name(model),
                 "before_s": round(run.before_s, 3),
                 "operators_s": [round(seconds, 3) for seconds in run.operators_s],
                 "after_s": round(run.after_s, 3),
@@ -200,11 +232,49 @@ def _measure_all(given: argparse.Namespace) -> None:
         document = {
             "cpu": target.cpu_model,
             "cores": target.core_num,
-            "trials": given.trials,
-            "conditions": given.conditions,
+            "trials": trials,
+            "conditions": conditions,
             "runs": runs,
         }
-        given.out.write_text(json.dumps(document, indent=1) + "\n")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def page_text(document: Any) -> str:
+    """Return what the page says: labelled as a simulation, with the times it is made of."""
+    runs = [_run_of(members) for members in document["runs"]]
+    zoo = runs * _ZOO
+    one, machine = alone(zoo), f"{document['cores']} cores of {document['cpu']}"
+    lines = [
+        "No farm of ten machines was measured. These figures are a **simulation** from the times",
+        f"of real searches on {machine} ({document['conditions']}):",
+        f"{document['trials']} candidates for an operator, an empty bank, each of these models",
+        f"{_ZOO} times as a zoo of {len(zoo)} (no workload shared between them); one machine",
+        f"needs {one:,.0f} s for all.",
+        "",
+        "| model | operators | before the first search s | searches s | after the last s |",
+        "|---|---|---|---|---|",
+    ]
+    for run in runs:
+        times = f"{run.before_s:.0f} | {sum(run.operators_s):.0f} | {run.after_s:.0f}"
+        lines.append(f"| {run.model} | {len(run.operators_s)} | {times} |")
+    lines += [
+        "",
+        "| machines that measure | runs, each on one more | seconds, simulated | times as fast |",
+        "|---|---|---|---|",
+    ]
+    for workers, together in _FARMS:
+        seconds = simulate(zoo, workers, together)
+        lines.append(f"| {workers} | {together} | {seconds:,.0f} | {one / seconds:.2g} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_page(page: Path, document: Any) -> None:
+    """Put the figures between the markers of a page."""
+    from comparison.files import write_whole
+    from comparison.tables import put_between
+
+    write_whole(page, put_between(page, BEGIN, END, page_text(document)))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ Subgraphs are not measured: what a record of one is about is in its model.
 from __future__ import annotations
 
 import getpass
+import os
 import random
 import socket
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from aoe.bank.remeasured import MeasurableRecord, PassedOver, RemeasuredBank
 from aoe.device.compiler import check_toolchain
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
+from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.runner import Runner
 from aoe.folders.scratch import sweep_scratch
@@ -30,12 +32,13 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement
 from aoe.ort.surroundings import BALLAST_BYTES_MAX
-from aoe.settings import lock_path
+from aoe.settings import accept_busy as believes_busy
+from aoe.settings import environment, lock_path
 from aoe.target import Target
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.loop import SearchSettings, SearchTask, measure_schedules
 from aoe.tuning.policies import final_policy, screen_policy
-from aoe.tuning.progress import Progress
+from aoe.tuning.progress import Progress, TellProgress, progress_of
 from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
 from aoe.tuning.workbench import fingerprint, library_versions, object_cache
 from aoebank import Drift
@@ -108,6 +111,59 @@ class VerifiedBank:
         """True if no gain was found to be weaker or lost."""
         broken = (Holding.WEAKER, Holding.LOST)
         return not any(record.found.verdict in broken for record in self.records)
+
+
+def verify(
+    bank: str | os.PathLike[str] | None = None,
+    *,
+    sample: int | None = None,
+    stale_only: bool = False,
+    worst: bool = False,
+    soc_version: str | None = None,
+    core_num: int | None = None,
+    seed: int = 0,
+    accept_busy: bool | None = None,
+    dry_run: bool = False,
+    progress: Progress | TellProgress | None = None,
+) -> VerifiedBank:
+    """Measure records of a bank again on this machine, as the command `aoe verify` does.
+
+    Args:
+        bank: Root of the bank; None for what `TUNE_BANK_PATH` and the other variables say.
+        sample: Most records, drawn with `seed`; None for all.
+        stale_only: Whether only records of another environment are measured (`aoebank stale`).
+        worst: Whether those with the smallest recorded gain come first.
+        soc_version: Target; None for this machine.
+        core_num: Records for so many cores; None for every usable core.
+        seed: Of the sample and of inputs.
+        accept_busy: Whether figures taken on a busy machine are believed; None for what
+            `AOE_ACCEPT_BUSY` says.
+        dry_run: Whether nothing is written into the bank.
+        progress: As for `aoe.tune`; None for silence.
+
+    Returns:
+        What was found out; `holds` is False if a gain is weaker or lost.
+
+    Raises:
+        OptionError: a number of records or cores that cannot be meant.
+        AoeError: no such target here, no compiler.
+        AoebankError: the bank cannot be used.
+    """
+    if sample is not None and sample < 1:
+        raise OptionError("sample", "measures nothing", got=sample, expected="1 or more")
+    env = environment()
+    settings = VerifySettings(
+        bank=None if bank is None else Path(bank),
+        sample=sample,
+        stale_only=stale_only,
+        worst=worst,
+        soc_version=soc_version,
+        core_num=core_num,
+        seed=seed,
+        accept_busy=believes_busy(env) if accept_busy is None else accept_busy,
+        dry_run=dry_run,
+    )
+    return verify_bank(settings, env=env, cwd=Path.cwd(), progress=progress_of(progress))
 
 
 def verify_bank(

@@ -12,12 +12,13 @@ import pytest
 from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, guesses_of, make_bank, make_verdict
 
+import aoe
 from aoe.bank.journal import KERNEL_SOURCE
 from aoe.bank.operators import OperatorBank, key_of
 from aoe.cli.app import app
 from aoe.cli.errors import run_app
 from aoe.device.registry import default_device
-from aoe.errors import RunError
+from aoe.errors import OptionError, RunError
 from aoe.measurement import Outcome
 from aoe.ort.surroundings import BALLAST_BYTES_MAX
 from aoe.report.verify.records import VerifiedBankReport
@@ -284,3 +285,19 @@ def test_bank_that_is_not_there_is_an_error(
 ) -> None:
     assert run_app(app, ["verify", str(world.root / "nowhere")]) == 3
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_function_does_what_the_command_does(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNE_BANK_PATH", str(world.root))
+    told: list[str] = []
+    found = aoe.verify(sample=2, worst=True, progress=lambda event: told.append(event.text))
+    assert found.root == world.root and len(found.records) == 2 and found.holds
+    assert all(record.written for record in found.records)
+    assert any("of 3 records are measured again" in text for text in told)
+    again = aoe.verify(world.root, dry_run=True, core_num=2)
+    assert len(again.records) == 3 and not any(record.written for record in again.records)
+
+
+def test_function_refuses_a_sample_of_nothing(world: World) -> None:
+    with pytest.raises(OptionError, match="sample: measures nothing"):
+        aoe.verify(world.root, sample=0)

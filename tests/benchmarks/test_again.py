@@ -1,0 +1,89 @@
+"""Benchmarks that go on where they were ended, and the tables they write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import incremental
+import pytest
+import time_limits
+import workers_scaling as scaling
+from comparison.steps import Steps
+from comparison.tables import put_between
+
+_DOCS = Path(__file__).resolve().parents[2] / "docs"
+_FIGURES = {"speedup": 1.2, "speedup_low": 1.1, "speedup_high": 1.3, "trials": 7, "reuse": None}
+
+
+def test_step_is_done_once_and_dropped_where_anything_it_depends_on_changes(tmp_path: Path) -> None:
+    file, done = tmp_path / "steps.json", []
+
+    def work() -> dict[str, int]:
+        done.append(1)
+        return {"seconds": len(done)}
+
+    assert Steps(file, {"a": 1}).once("one", work) == {"seconds": 1}
+    assert Steps(file, {"a": 1}).once("one", work) == {"seconds": 1}
+    assert Steps(file, {"a": 2}).once("one", work) == {"seconds": 2}
+
+
+def test_step_that_fails_is_done_again(tmp_path: Path) -> None:
+    def fail() -> dict[str, int]:
+        raise KeyboardInterrupt
+
+    steps = Steps(tmp_path / "steps.json", {})
+    steps.once("one", lambda: {"seconds": 1})
+    with pytest.raises(KeyboardInterrupt):
+        steps.once("two", fail)
+    assert {*json.loads((tmp_path / "steps.json").read_text())["steps"]} == {"one"}
+
+
+def test_tables_of_a_network_have_what_is_known_so_far(tmp_path: Path) -> None:
+    steps = Steps(tmp_path / "steps.json", {"options": ["--trials=1"]})
+    steps.once("net first", lambda: {"seconds": 100.0, **_FIGURES})
+    steps.once("net hits 0", lambda: {"seconds": 9.5, **_FIGURES})
+    steps.once("net compile 0", lambda: {"seconds": 3.25})
+    counts = {"reused": 4, "retuned": 1, "new": 1, "dropped": 2}
+    steps.once("net base", lambda: {"seconds": 20.0, **_FIGURES, "reuse": counts})
+    text = incremental.tables(steps.document)
+    assert (
+        "| net | changed, --base_result | 20 | 20% | 7 | 1.200x (1.100 to 1.300) | 4 reused" in text
+    )
+    assert "all hits | 9.5 |" in text and "`aoe compile` | 3.2 |" in text
+    assert "all anew" not in text
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(21.0, True), (23.0, True), (23.1, False)])
+def test_limit_holds_within_five_percent_and_a_trial(seconds: float, expected: bool) -> None:
+    row = {"seconds": seconds, "longest_trial_s": 2.0}
+    assert time_limits.holds(row, 20.0) is expected
+
+
+def test_table_of_limits_says_which_was_exceeded(tmp_path: Path) -> None:
+    steps = Steps(tmp_path / "steps.json", {"job_type": "sgat,opat"})
+    row = {"longest_trial_s": 1.0, "reports_of_trials": 3, "speedup": 1.0}
+    steps.once("net 20", lambda: {"seconds": 20.5, **row})
+    steps.once("net 60", lambda: {"seconds": 90.0, **row})
+    text = time_limits.table(steps.document)
+    assert "| net | 20 | 20.5 | +2.5% | 1.0 | 3 | yes |" in text
+    assert "| net | 60 | 90.0 | +50.0% | 1.0 | 3 | **no** |" in text
+
+
+@pytest.mark.parametrize("page", ["benchmarks.md", "workers.md"])
+def test_pages_have_the_places_of_the_tables(page: str) -> None:
+    scripts = {"benchmarks.md": (incremental, time_limits), "workers.md": (scaling,)}
+    for script in scripts[page]:
+        changed = put_between(_DOCS / page, script.BEGIN, script.END, "new text\n")
+        assert "new text" in changed
+
+
+def test_page_of_a_farm_is_labelled_and_has_its_times(tmp_path: Path) -> None:
+    run = {"model": "net", "before_s": 10.0, "operators_s": [5.0] * 8, "after_s": 20.0}
+    facts = {"cpu": "a CPU", "cores": 2, "trials": 8, "conditions": "otherwise idle"}
+    page = tmp_path / "workers.md"
+    page.write_text(f"before\n{scaling.BEGIN}\nold\n{scaling.END}\nafter\n")
+    scaling.write_page(page, {**facts, "runs": [run]})
+    text = page.read_text()
+    assert "**simulation**" in text and "| net | 8 | 10 | 40 | 20 |" in text
+    assert "old" not in text and text.startswith("before") and text.endswith("after\n")
