@@ -81,15 +81,14 @@ def page(title: str, *body: Content, style: str, script: str) -> str:
     return f"<!doctype html>\n{whole}\n"
 
 
-def html_page(title: str, *body: Content, style: str = "", script: str = "") -> str:
+def html_page(title: str, *body: Content, style: str = "") -> str:
     """Return a page in our style, whose tables can be sorted.
 
     Args:
         style: CSS besides, without `</style`.
-        script: JavaScript besides, without `</script`.
     """
     main = element("main", *body)
-    return page(title, main, style=STYLE + style, script=SCRIPT + script)
+    return page(title, main, style=STYLE + style, script=SCRIPT)
 
 
 def _attribute(name: str) -> str:

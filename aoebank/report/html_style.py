@@ -55,6 +55,7 @@ th {
   color: var(--soft); font-size: 12px; font-weight: 600; white-space: nowrap;
   border-bottom: 1px solid var(--line); cursor: pointer; user-select: none;
 }
+th:focus-visible, summary:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 th[data-order]::after { content: " \\25B2"; font-size: 9px; }
 th[data-order="down"]::after { content: " \\25BC"; }
 td { border-bottom: 1px solid var(--line); }
@@ -107,6 +108,12 @@ for (const head of document.querySelectorAll("th")) {
     const rows = [...body.rows].map((row, place) => [value(row, column), place, row]);
     rows.sort((a, b) => (isDown ? -1 : 1) * compare(a[0], b[0]) || a[1] - b[1]);
     body.append(...rows.map((each) => each[2]));
+  });
+  head.tabIndex = 0;
+  head.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    head.click();
   });
 }
 for (const each of [...document.querySelectorAll("details")].slice(0, 5)) each.open = true;

@@ -27,7 +27,7 @@ from aoe.report.profiling.parts import (
     table,
     tiles,
 )
-from aoe.report.profiling.style import SCRIPT, STYLE
+from aoe.report.profiling.style import STYLE
 from aoe.report.quantities import time_text
 from aoebank import Markup, element, html_page
 
@@ -49,7 +49,6 @@ def render_advice(advice: ModelAdvice) -> str:
         *_model(advice),
         page_footer(profile),
         style=STYLE + INTERVAL_STYLE,
-        script=SCRIPT,
     )
 
 
@@ -70,7 +69,6 @@ def render_folder_advice(found: FolderAdvice) -> str:
         *(_opened(number, path, advice) for number, (path, advice) in enumerate(advised)),
         *footers,
         style=STYLE + INTERVAL_STYLE,
-        script=SCRIPT,
     )
 
 

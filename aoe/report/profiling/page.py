@@ -22,7 +22,7 @@ from aoe.report.profiling.parts import (
     table,
     tiles,
 )
-from aoe.report.profiling.style import SCRIPT, STYLE
+from aoe.report.profiling.style import STYLE
 from aoe.report.profiling.text import figure, here, result_text
 from aoe.report.quantities import time_text
 from aoebank import Markup, element, html_page
@@ -44,7 +44,6 @@ def render_profile(profile: ProfiledModel) -> str:
         *_fusion(profile.fusion),
         page_footer(profile),
         style=STYLE,
-        script=SCRIPT,
     )
 
 
@@ -65,7 +64,6 @@ def render_comparison(compared: ComparedProfiles) -> str:
         _operators(after),
         page_footer(after),
         style=STYLE,
-        script=SCRIPT,
     )
 
 

@@ -1,4 +1,4 @@
-"""How the page of a profile looks besides the style of all pages, and what the keyboard does."""
+"""How the page of a profile looks besides the style of all pages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ section > p { margin: 0 0 10px; color: var(--soft); }
 .h3 { fill: var(--h3); } .h4 { fill: var(--h4); } .h5 { fill: var(--h5); }
 .network text.on-hot { fill: var(--hot-ink); }
 a { color: var(--link); } svg a { cursor: pointer; }
-a:focus-visible, th:focus-visible, .scroll:focus-visible, .tall:focus-visible,
+a:focus-visible, .scroll:focus-visible, .tall:focus-visible,
 summary:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 svg a:focus-visible rect, svg a:focus-visible circle, svg a:hover rect, svg a:hover circle {
   stroke: var(--link); stroke-width: 2.5;
@@ -58,15 +58,5 @@ td.names { min-width: 180px; overflow-wrap: anywhere; }
   section { padding: 12px; }
   .bars { grid-template-columns: 1fr; gap: 2px; }
   .bars .right { text-align: left; color: var(--soft); } .bars .right + span { margin-top: 10px; }
-}
-"""
-SCRIPT = """
-for (const head of document.querySelectorAll("th")) {
-  head.tabIndex = 0;
-  head.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" && event.key !== " ") return;
-    event.preventDefault();
-    head.click();
-  });
 }
 """
