@@ -47,7 +47,11 @@ def tracing_error(error: BaseException, root: torch.nn.Module) -> ModelImportErr
 
 def _cache_hint(error: BaseException) -> str | None:
     if _CACHE.search(str(error)):
-        return "give example_kwargs={'use_cache': False}, and call it so"
+        return (
+            "give example_kwargs={'use_cache': False}, and call it so; or let transformers make a "
+            "tree of its cache first: transformers.integrations.executorch."
+            "register_dynamic_cache_export_support()"
+        )
     return None
 
 

@@ -211,8 +211,14 @@ class ChosenOperators:
 
 
 def _names_and_types(nodes: Iterable[onnx.NodeProto]) -> tuple[list[str], list[str]]:
+    """Return the names of nodes and of their results, and their types.
+
+    tf2onnx names nodes anew and keeps TensorFlow's name in that of the result, `dense/MatMul:0`.
+    """
     known = list(nodes)
-    return [node.name for node in known if node.name], [node.op_type for node in known]
+    results = [name for node in known for name in node.output]
+    names = [*(node.name for node in known), *results, *(one.removesuffix(":0") for one in results)]
+    return [name for name in dict.fromkeys(names) if name], [node.op_type for node in known]
 
 
 def _op_name(graph: ModelGraph, region: Region) -> str:

@@ -11,10 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from support.engine.models import save_model, slow_chain_net
+from support.caffe.model_files import TestLayer, TestNet, write_net
+from support.engine.models import chain_model, save_model, slow_chain_net
 
 from aoe.entry.folder import FoundModel, find_models
+from aoe.entry.torch_dump import SCHEMA as DUMP_SCHEMA
 from aoe.errors import OptionError, TargetError
 from aoe.tuning.folder import ModelOfFolder, tune_folder
 from aoe.tuning.mode import TuneSettings
@@ -108,6 +111,40 @@ def test_each_model_has_a_folder_and_all_share_a_bank(tuned: Tuned) -> None:
     assert (output / "a" / "a_tune.om").is_file() and (output / "c" / "summary.json").is_file()
     assert [path.name for path in output.rglob("bank")] == ["bank"]
     assert not (output / "b").exists()
+
+
+def test_models_of_several_kinds_share_run_bank_and_result_file(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    (folder / "collected").mkdir(parents=True)
+    save_model(slow_chain_net(channels=8, extent=48), folder / "chain.onnx")
+    save_model(chain_model(["Exp"]), folder / "collected" / "net_0.onnx")
+    graph = {"file": "net_0.onnx", "module": "Net", "call": "", "count": 1, "sha256": ""}
+    dump = {"schema": DUMP_SCHEMA, "graphs": [graph], "operators": []}
+    (folder / "collected" / "dump.json").write_text(json.dumps(dump))
+    write_net(_caffe_net(), folder)
+    models = find_models(folder)
+    assert [model.framework for model in models] == [5, None, 0]
+    done = _tune(tmp_path, models, lookup_only=True, framework=None)
+    assert [one.error for one in done] == [None] * 3
+    results = [one.result for one in done]
+    assert all(one is not None and one.om_file is not None for one in results)
+    assert len({one.bank for one in results if one is not None}) == 1
+    tuned = Tuned(tmp_path, done)
+    names = [sections[0]["basic"]["tuning_name"] for sections in tuned.reports.values()]
+    assert names == [f"{name}_{_STAMP}" for name in ("chain", "collected", "net")]
+
+
+def _caffe_net() -> TestNet:
+    layer = TestLayer(
+        type="Convolution",
+        name="conv",
+        bottoms=("data",),
+        tops=("result",),
+        param_name="convolution_param",
+        param={"num_output": 8, "kernel_size": 1},
+        blobs=(np.ones((8, 8, 1, 1), np.float32), np.ones(8, np.float32)),
+    )
+    return TestNet(inputs={"data": (1, 8, 24, 24)}, layers=(layer,))
 
 
 def _fake(monkeypatch: pytest.MonkeyPatch, seen: list[TuneSettings]) -> None:

@@ -168,3 +168,18 @@ def test_choice_knows_the_names_of_the_user_s_nodes(tmp_path: Path, target: Targ
     taken = [one for one in (*found.fused, *found.operators) if chosen(one)]
     assert len(taken) == 1
     assert [text.split()[0] for text in chosen.strangers()] == ["mine/x"]
+
+
+def test_choice_knows_tensorflow_s_name_of_a_node_by_its_result(
+    tmp_path: Path, target: Target
+) -> None:
+    model = conv_net(extent=48)
+    node = next(node for node in model.graph.node if node.op_type == "Conv")
+    before, node.output[0], node.name = node.output[0], "dense/MatMul:0", "Conv__26"
+    for reader in model.graph.node:
+        reader.input[:] = [node.output[0] if name == before else name for name in reader.input]
+    graph, profile = _profiled(model, tmp_path, target)
+    found = find_operators(graph, profile)
+    chosen = ChosenOperators(OperatorChoice(names=("dense/MatMul",)), graph, model)
+    assert len([one for one in (*found.fused, *found.operators) if chosen(one)]) == 1
+    assert chosen.strangers() == ()
