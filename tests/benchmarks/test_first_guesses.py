@@ -1,0 +1,27 @@
+"""Whole networks with the first guess of every kernel."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+from first_guesses import main
+from support.engine.models import chain_model
+
+
+def test_every_network_has_a_line_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"{name}.onnx" for name in ("one", "other")]
+    for file in files:
+        onnx.save(chain_model(["Tanh", "Softplus"]), file)
+    main([*map(str, files), "--seconds", "0", "--without", "matmul"])
+    lines = capsys.readouterr().out.splitlines()
+    for file, line in zip(files, lines, strict=True):
+        pattern = r"(\w+): [\d.]+x, [\d.]+ ms, 3 turns, error (\S+); 1 elementwise"
+        found = re.fullmatch(pattern, line)
+        assert found, line
+        assert found[1] == file.stem
+        assert float(found[2]) < 1e-4
