@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 PAIRS_OF_TWO_ROUNDS = 12
 """From so many pairs on, a comparison is made in two rounds."""
 _KERNEL_TIMEOUT_S = 60.0
+_LARGE_CALLS = 3
+"""Calls of a sample of a model that is loaded for it: each walks through more than 1 GiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,8 +325,8 @@ def _compare_in_turns(
     )
     deviation = reduce(worse_of, deviations)
     del expected, found
-    samplers = paired_samplers(turns.timer, turns.run_of(0), turns.run_of(1), policy.sample_min_us)
-    samples, load = pairs.take(*samplers, replace(policy, warmup=0))
+    baseline, tuned = (turns.timer(turns.run_of(side), repeats=_LARGE_CALLS) for side in (0, 1))
+    samples, load = pairs.take(baseline, tuned, replace(policy, warmup=0))
     return _comparison(samples, load, deviation, [before, after])
 
 
