@@ -1,13 +1,14 @@
 """Measure every rewrite rule alone: on a block it is about, and on whole networks.
 
     python benchmarks/rewrites.py [--rules NAME ...] [--networks FILE.onnx ...] [--no-blocks]
-                                  [--seconds 3] [--threads 2] [--write]
+                                  [--seconds 3] [--threads 2] [--write] [--again]
 
 Each figure is the speed-up of ONNX Runtime by the rewritten graph, both with every optimisation, in
 one process on one thread pool: pairs of samples in ABBA order, the median ratio and its interval.
 A network is named after its file, or after the folder of a `model.onnx`. --write puts the
 figures into `benchmarks/results/rewrites.json`, from which `docs/generate_rewrites.py` makes the
-table; what was measured before and is not measured again stays there.
+table. With it what was measured before, with this version of a rule, is passed over unless --again
+is given, so that a run that was ended goes on where it was.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -159,8 +160,12 @@ def blocks(rules: Sequence[str]) -> Iterator[Model]:
 
 def network(path: Path, rules: Sequence[str]) -> Model:
     """Return a network from a file."""
-    name = path.parent.name if path.stem == "model" else path.stem
-    return name, load_onnx(path, {}).proto, rules
+    return name_of(path), load_onnx(path, {}).proto, rules
+
+
+def name_of(path: Path) -> str:
+    """Return the name of a network."""
+    return path.parent.name if path.stem == "model" else path.stem
 
 
 def measure_all(
@@ -213,18 +218,43 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--again", action="store_true", help="measure what was measured before")
     options = parser.parse_args()
-    paths = [*([] if options.no_blocks else [None]), *options.networks]
-    figures: list[Figure] = []
-    for path in paths:
+    known = measured() if options.write and not options.again else frozenset()
+    rules = [rule for rule in options.rules if not is_known(rule, known)]
+    parts: list[tuple[Path | None, list[str]]] = [(None, [rule]) for rule in rules]
+    parts = [] if options.no_blocks else parts
+    parts += [
+        (path, options.rules) for path in options.networks if name_of(path) not in networks(known)
+    ]
+    for path, some in parts:
         with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-            task = pool.submit(measure_all, path, options.rules, options.seconds, options.threads)
+            task = pool.submit(measure_all, path, some, options.seconds, options.threads)
             try:
-                figures += task.result()
+                figures = task.result()
             except Exception as error:  # one network does not end the measurement of the others
-                print(f"{path}: {type(error).__name__}: {error}", file=sys.stderr)
+                print(f"{path or some}: {type(error).__name__}: {error}", file=sys.stderr)
+                continue
         if options.write:
             write(figures, options.threads)
+
+
+def measured() -> frozenset[tuple[str, int, str]]:
+    """Return what the file of results has: rule, its version, model."""
+    document = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    rows = document.get("figures", [])
+    return frozenset((row["rule"], row["version"], row["model"]) for row in rows)
+
+
+def is_known(rule: str, known: Collection[tuple[str, int, str]]) -> bool:
+    """Return whether all blocks of a rule have been measured with its version."""
+    labels = {(rule, RULES[rule].version, f"block: {label}") for label in BLOCKS[rule]}
+    return labels <= set(known)
+
+
+def networks(known: Iterable[tuple[str, int, str]]) -> set[str]:
+    """Return the networks that have been measured."""
+    return {model for _, _, model in known if not model.startswith("block: ")}
 
 
 def write(figures: Sequence[Figure], threads: int) -> None:

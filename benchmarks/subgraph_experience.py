@@ -1,7 +1,7 @@
 """How many trials what other models have taught saves: a replay of recorded subgraph tunings.
 
+    python benchmarks/subgraph_experience.py              # what benchmarks/subgraphs.py has left
     python benchmarks/subgraph_experience.py RESULTS...   # directories of aoe --job_type=sgat
-    python benchmarks/subgraph_experience.py build/peers/*/sgat-2
 
 For each model the measurements of all others are learned from; then each of its subgraphs is gone
 through in the order it was tuned in, and in the order experience gives. What counts is the trials
@@ -21,6 +21,7 @@ from pathlib import Path
 from aoe.tuning.sgat.experience import Experience
 
 _AS_GOOD = 1.01
+_WORK = Path(__file__).resolve().parent.parent / "build" / "peers"
 Trials = tuple[tuple[str, float], ...]
 """Strategies in words and their speed-ups, in the order they were measured."""
 
@@ -51,8 +52,9 @@ class SavedTrials:
 def main(words: list[str] | None = None) -> int:
     """Print a row for each model, and the sum."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", nargs="+", type=Path)
-    models = [load_model(folder) for folder in parser.parse_args(words).results]
+    parser.add_argument("results", nargs="*", type=Path)
+    given = parser.parse_args(words).results or sorted(_WORK.glob("*/sgat-*"))
+    models = [load_model(folder) for folder in given]
     rows = replay(models)
     print("| model | subgraphs | trials in turn | trials with experience |\n|---|---|---|---|")
     for row in rows:

@@ -56,7 +56,9 @@ _ENGINE = PEERS["engine"]
 
 
 def _tuned(title: str, jobs: str) -> Peer:
-    return replace(_ENGINE, title=title, options={"job_type": jobs})
+    """Return a way of tuning; kernels of subgraph tuning are as large as those of operators."""
+    options = {"job_type": jobs, "tune_optimization_level": "O1"}
+    return replace(_ENGINE, title=title, options=options)
 
 
 WAYS: Mapping[str, Peer] = MappingProxyType(
