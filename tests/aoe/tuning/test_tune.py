@@ -18,6 +18,7 @@ from aoe.errors import ModelImportError, OptionError
 from aoe.ort.inputs import read_input_sets
 from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.mode import JobType, TuneContext, TuneSettings
+from aoe.tuning.progress import ContinuedProgress
 from aoe.tuning.run import TuneResult
 
 
@@ -282,7 +283,8 @@ def test_a_function_is_told_by_events(log: list[tuple[str, TuneContext]]) -> Non
 def test_an_object_with_the_methods_is_told_itself(log: list[tuple[str, TuneContext]]) -> None:
     recording = RecordingProgress()
     aoe.tune(chain_model(["Exp"]), progress=recording)
-    assert log[-1][1].progress is recording
+    told = log[-1][1].progress
+    assert isinstance(told, ContinuedProgress) and told.inner is recording
 
 
 def test_progress_that_cannot_be_told_is_refused(log: list[tuple[str, TuneContext]]) -> None:
