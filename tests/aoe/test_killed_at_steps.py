@@ -36,10 +36,10 @@ class Place:
 
     root: Path
 
-    def run(self, last_step: int, mode: str = "opat") -> int:
+    def run(self, last_step: int, mode: str = "opat", *words: str) -> int:
         """Tune until a step, 0 for to the end; return the exit code."""
         done = subprocess.run(
-            [sys.executable, "-m", "support.engine.killed_tuning", str(last_step), mode],
+            [sys.executable, "-m", "support.engine.killed_tuning", str(last_step), mode, *words],
             cwd=self.root,
             env={
                 **os.environ,
@@ -52,7 +52,7 @@ class Place:
             text=True,
             timeout=_LIMIT_S,
         )
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        assert done.returncode in (0, 3, -signal.SIGKILL), done.stderr
         return done.returncode
 
     def keys(self) -> dict[str, list[str]]:
@@ -129,3 +129,23 @@ def test_results_of_killed_subgraph_tuning_hold_their_identities(tmp_path: Path)
 @pytest.mark.slow
 def test_union_of_many_killed_runs_is_what_one_run_finds(tmp_path: Path) -> None:
     _demand_union(tmp_path, _MANY)
+
+
+def test_full_disk_loses_no_record_and_leaves_nothing(tmp_path: Path) -> None:
+    """From a random step on no file can be written; the next run has space again."""
+    whole, full = _make_place(tmp_path / "whole"), _make_place(tmp_path / "full")
+    assert whole.run(0) == 0
+    steps, rng = int((whole.root / "steps").read_text()), random.Random(_SEED)
+    known, codes = set[str](), []
+    for number in range(_FEW):
+        step = rng.randrange(1, steps + 1)
+        codes.append(full.run(step, "opat", "full"))
+        full.demand_sound(f"full disk {number} from step {step} of {steps} on")
+        now = {key for keys in full.keys().values() for key in keys}
+        assert known <= now, f"full disk {number} at step {step} has lost a record"
+        known = now
+    assert 3 in codes
+    assert full.run(0) == 0
+    full.demand_sound("at the end")
+    assert full.keys() == whole.keys()
+    assert not [*(full.root / "tmp").iterdir()], "scratch files of runs without space"

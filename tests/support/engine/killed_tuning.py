@@ -1,14 +1,16 @@
 """A tuning with scripted measurements as a program that is killed at a step of its own.
 
-    python -m support.engine.killed_tuning STEP [MODE]
+    python -m support.engine.killed_tuning STEP [MODE [full]]
 
 in a folder with `net.onnx` and `bank`. Steps are calls of the measuring process and changes of
 files below the folder. At the one of that number, from 1, the process ends as by kill -9; with 0 it
-runs to its end and writes how many there were into `steps`.
+runs to its end and writes how many there were into `steps`. With `full` it is not killed: from that
+step on no file can be written, as on a full disk, and an error ends it with exit code 3.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -18,10 +20,14 @@ from typing import Any
 import aoe
 import aoe.tuning.opat.assembly
 import aoe.tuning.workbench
+from aoe.errors import AoeError
 from aoe.testing.fakes import ScriptedRunner
+from aoebank import AoebankError
 
 _CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.truncate")
 _WRITING = os.O_WRONLY | os.O_RDWR
+_NEEDS_SPACE = ("open", "os.mkdir", "os.link")
+_FULL = 3
 
 
 class Steps:
@@ -30,17 +36,19 @@ class Steps:
     Args:
         last: Number of that step, 0 for none.
         root: Folder changes of files count in.
+        full: True to leave no space from that step on, instead of killing.
     """
 
-    def __init__(self, last: int, root: Path) -> None:
+    def __init__(self, last: int, root: Path, *, full: bool = False) -> None:
         self.count = 0
+        self._full = full
         self._last = last
         self._root = str(root)
 
     def take(self) -> None:
         """Count a step."""
         self.count += 1
-        if self.count == self._last:
+        if self.count == self._last and not self._full:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -50,12 +58,15 @@ class Steps:
             is_change = bool(arguments[2] & _WRITING)
         if is_change and str(arguments[0]).startswith(self._root):
             self.take()
+            if self._full and event in _NEEDS_SPACE and 0 < self._last <= self.count:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(arguments[0]))
 
 
 def main() -> None:
     """Tune, up to the step the command line names; operators unless it names another mode."""
     root = Path.cwd()
-    steps = Steps(int(sys.argv[1]), root)
+    full = "full" in sys.argv
+    steps = Steps(int(sys.argv[1]), root, full=full)
     mode = sys.argv[2] if len(sys.argv) > 2 else "opat"
     speedup = 0.9 if mode == "opat" else 1.5
 
@@ -68,7 +79,14 @@ def main() -> None:
     aoe.tuning.workbench.Runner = lambda *_: CountingRunner(model=lambda *_: speedup)  # type: ignore[assignment,misc]
     aoe.tuning.opat.assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
     sys.addaudithook(steps.audit)
-    aoe.tune(root / "net.onnx", job_type=mode, bank=root / "bank", output=root / "out", trials=3)
+    try:
+        aoe.tune(
+            root / "net.onnx", job_type=mode, bank=root / "bank", output=root / "out", trials=3
+        )
+    except (AoeError, AoebankError, OSError) as error:
+        if not full or "No space left" not in str(error):
+            raise
+        sys.exit(_FULL)
     if sys.argv[1] == "0":
         (root / "steps").write_text(str(steps.count))
 
