@@ -98,7 +98,7 @@ def _reasons(runs: Runs, work: Path) -> str:
 
     def result(schedule: object) -> mock.Mock:
         judgement = mock.Mock(undecided="")
-        return mock.Mock(operators=[mock.Mock(schedule=schedule)], judgement=judgement)
+        return mock.Mock(operators=[mock.Mock(schedule=schedule, reason="")], judgement=judgement)
 
     return "\n".join(_reason_for_nothing(result(schedule)) for schedule in (None, object()))
 

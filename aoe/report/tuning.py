@@ -331,11 +331,15 @@ def _reason_for_nothing(result: OpatResult) -> str:
         return "nothing in this model is tunable"
     if undecided := result.judgement.undecided:
         return undecided
-    from aoe.results.files import OUT_OF_TIME
+    from aoe.results.files import ONLY_LOOKED_UP, OUT_OF_TIME
 
     left_out = sum(tuned.reason == OUT_OF_TIME for tuned in result.operators)
     if left_out:
         return f"the time limit left {left_out} of {len(result.operators)} operators untried"
+    missing = sum(ONLY_LOOKED_UP in tuned.reason for tuned in result.operators)
+    if missing:
+        count = len(result.operators)
+        return f"{missing} of {count} operators are not in the bank, and were {ONLY_LOOKED_UP}"
     if not any(tuned.schedule is not None for tuned in result.operators):
         return "ONNX Runtime's own kernels are as fast as any that was found"
     return "the whole model is not faster with the kernels that win alone"

@@ -33,7 +33,7 @@ BANK_FOLDER = "bank"
 """In a directory of results: the records its model uses."""
 
 
-OUT_OF_TIME = "the time limit was reached"
+OUT_OF_TIME, ONLY_LOOKED_UP = "the time limit was reached", "only looked up"
 """Why an operator was not searched."""
 
 

@@ -17,7 +17,7 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.kernels.roofline import touched_elements
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate, estimate_speedup
-from aoe.results.files import OUT_OF_TIME, RepoOutcome
+from aoe.results.files import ONLY_LOOKED_UP, OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.lookup import Lookup, look_up, settle
@@ -243,7 +243,7 @@ def begin_operator(
     if not lookup.tune:
         return _from_bank(operator, lookup.stored, lookup.reason)
     if settings.lookup_only:
-        return _from_bank(operator, lookup.stored, f"{lookup.reason}, and only looked up")
+        return _from_bank(operator, lookup.stored, f"{lookup.reason}, and {ONLY_LOOKED_UP}")
     if not is_chosen:
         return _from_bank(operator, lookup.stored, f"{lookup.reason}, and {NOT_CHOSEN}")
     task = _search_task(operator, tools, budget)

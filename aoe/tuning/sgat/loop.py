@@ -20,7 +20,7 @@ from aoe.measurement import (
     accepts,
     estimate_speedup,
 )
-from aoe.results.files import OUT_OF_TIME, RepoOutcome
+from aoe.results.files import ONLY_LOOKED_UP, OUT_OF_TIME, RepoOutcome
 from aoe.tuning.search.protocol import Trial
 from aoe.tuning.search.registry import make_search
 from aoe.tuning.sgat.experience import Experience
@@ -156,7 +156,7 @@ def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
         return lookup
     if lookup.known is not None:
         return lookup
-    reason = f"{lookup.why}, and only looked up"
+    reason = f"{lookup.why}, and {ONLY_LOOKED_UP}"
     known = TunedSubgraph(subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason=reason)
     return replace(lookup, known=known)
 

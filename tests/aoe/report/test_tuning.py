@@ -16,7 +16,7 @@ from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
 from aoe.measurement.memory import ModelMemory
 from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
-from aoe.results.files import RepoOutcome
+from aoe.results.files import ONLY_LOOKED_UP, RepoOutcome
 from aoe.testing.fakes import MEMORY
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
 from aoe.tuning.opat.result import OpatResult, summary
@@ -51,6 +51,18 @@ def test_model_with_nothing_to_tune_says_so(capsys: pytest.CaptureFixture[str]) 
     text = _told(OperatorTuningReport(result=make_opat_result()), capsys)
     assert "nothing in this model is tunable" in text
     assert text.endswith("finished. Performance not improved: nothing in this model is tunable\n")
+
+
+def test_operators_that_were_only_looked_up_are_no_proof_of_anything(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    missed = replace(
+        make_tuned("conv1"), schedule=None, reason=f"not in the bank, and {ONLY_LOOKED_UP}"
+    )
+    result = make_opat_result(missed)
+    result = replace(result, judgement=replace(result.judgement, kept=()))
+    last = _told(OperatorTuningReport(result=result), capsys).splitlines()[-1]
+    assert last.endswith("1 of 1 operators are not in the bank, and were only looked up")
 
 
 def test_model_that_keeps_nothing_is_unchanged_not_a_ratio(
