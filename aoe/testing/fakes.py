@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from aoe.device.protocol import Device
@@ -128,12 +127,7 @@ class ScriptedRunner:
     def __enter__(self) -> ScriptedRunner:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:

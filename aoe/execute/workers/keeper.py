@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from types import TracebackType
 
 from aoe.device.protocol import Device
 from aoe.execute.workers.farm import Farm, open_farm
@@ -27,12 +26,7 @@ class FarmKeeper:
     def __enter__(self) -> FarmKeeper:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def farm(

@@ -77,24 +77,8 @@ class FormMeasurer:
         terms = ComparisonTerms(
             tolerance=tolerance_of(strategy, self._rules), bytes_around=self._bytes_around
         )
-        try:
-            found: ModelComparison = self._runner.call(
-                "compare_models",
-                timeout_s=_TIMEOUT_S,
-                baseline=self._baseline(),
-                tuned=replace(self._written(form, _CANDIDATE), blocked=strategy.blocked),
-                policy=policy,
-                inputs=self._inputs,
-                terms=terms,
-            )
-        except RunError as error:
-            timed_out = isinstance(error, RunTimeoutError)
-            return Measurement.failure(
-                Outcome.TIMEOUT if timed_out else Outcome.RUNTIME, str(error)
-            )
-        if not found.measurement.is_correct:
-            return Measurement.failure(Outcome.CORRECTNESS, found.deviation.detail)
-        return found.measurement
+        tuned = replace(self._written(form, _CANDIDATE), blocked=strategy.blocked)
+        return measure_parts(self._runner, self._baseline(), tuned, policy, self._inputs, terms)
 
     def close(self) -> None:
         """Remove its files."""
@@ -110,6 +94,34 @@ class FormMeasurer:
         file = self._directory / name
         write_piece(proto, file)
         return ModelPart(model=file)
+
+
+def measure_parts(
+    runner: TaskRunner,
+    baseline: ModelPart,
+    tuned: ModelPart,
+    policy: MeasurePolicy,
+    inputs: ModelInputs,
+    terms: ComparisonTerms,
+) -> Measurement:
+    """Return how fast a part is against another; a failure of any kind is a measurement too."""
+    try:
+        found: ModelComparison = runner.call(
+            "compare_models",
+            timeout_s=_TIMEOUT_S,
+            baseline=baseline,
+            tuned=tuned,
+            policy=policy,
+            inputs=inputs,
+            terms=terms,
+        )
+    except RunTimeoutError as error:
+        return Measurement.failure(Outcome.TIMEOUT, str(error))
+    except RunError as error:
+        return Measurement.failure(Outcome.RUNTIME, str(error))
+    if not found.measurement.is_correct:
+        return Measurement.failure(Outcome.CORRECTNESS, found.deviation.detail)
+    return found.measurement
 
 
 def write_piece(proto: onnx.ModelProto, file: Path) -> None:

@@ -13,17 +13,15 @@ from pathlib import Path
 import onnx
 
 from aoe.bank.records.subgraph import KernelScope, SubgraphStrategy
-from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart, TaskRunner
-from aoe.execute.tasks import ComparisonTerms, ModelComparison
+from aoe.execute.tasks import ComparisonTerms
 from aoe.graph.regions import Region
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.ort.inputs import ModelInputs
-from aoe.tuning.sgat.measuring import write_piece
+from aoe.tuning.sgat.measuring import measure_parts, write_piece
 from aoe.tuning.sgat.subgraphs import Subgraph
 
-_TIMEOUT_S = 120.0
 _BASELINE, _CANDIDATE = "piece.onnx", "scoped.onnx"
 
 
@@ -70,24 +68,14 @@ class ScopeMeasurer:
         if self._baseline is None:
             self._baseline = self._written(graph.proto, _BASELINE)
         tuned = self._written(rewrite(graph, self._replacements(strategy)), _CANDIDATE)
-        try:
-            found: ModelComparison = self._runner.call(
-                "compare_models",
-                timeout_s=_TIMEOUT_S,
-                baseline=self._baseline,
-                tuned=replace(tuned, library=self._library),
-                policy=policy,
-                inputs=self._inputs,
-                terms=self._terms,
-            )
-        except RunError as error:
-            timed_out = isinstance(error, RunTimeoutError)
-            return Measurement.failure(
-                Outcome.TIMEOUT if timed_out else Outcome.RUNTIME, str(error)
-            )
-        if not found.measurement.is_correct:
-            return Measurement.failure(Outcome.CORRECTNESS, found.deviation.detail)
-        return found.measurement
+        return measure_parts(
+            self._runner,
+            self._baseline,
+            replace(tuned, library=self._library),
+            policy,
+            self._inputs,
+            self._terms,
+        )
 
     def close(self) -> None:
         """Remove its files."""
