@@ -27,7 +27,7 @@ COMMANDS: dict[str, str] = {
     "ls": "List the files of a bank; without PATH, of the bank the environment names.",
     "show": "Print records with their workload, strategy, time and provenance.",
     "query": "Ask banks in SQL; without SQL, list the tables there are.",
-    "report": "Tell what banks hold as a whole: coverage, gains, age, outliers, disagreements.",
+    "report": "Tell what banks hold as a whole: coverage, gains, age, staleness, outliers.",
     "stats": "Count records and their times, by operator and target or by what you like.",
     "hits": "Tell which look-ups found a record, and which records of a bank nobody used.",
     "diff": "Compare two bank files or trees, record by record.",

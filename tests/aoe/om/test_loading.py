@@ -371,8 +371,9 @@ def test_unfit_reason_is_empty_here(tuned_net: Any) -> None:
 
 
 def test_public_names_are_there_and_others_are_not() -> None:
-    classes = {"InferenceSession", "OfflineModel", "ProgressEvent", "TuneResult", "FallbackWarning"}
-    assert classes | {"load", "tune"} == set(aoe.__all__)
+    results = {"OfflineModel", "ProgressEvent", "TuneResult", "VerifiedBank"}
+    names = results | {"FallbackWarning", "InferenceSession", "load", "tune", "verify"}
+    assert names == set(aoe.__all__)
     assert issubclass(aoe.FallbackWarning, UserWarning)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = aoe.nonsense
