@@ -175,6 +175,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
                 "key": "text",
                 "op_type": "text",
                 "op_names": ["text"],
+                "model": ("text", None),
                 "verdict": "text",
                 "reason": "text",
                 "recorded_speedup": ("number", None),

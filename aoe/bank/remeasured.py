@@ -13,7 +13,7 @@ from aoe.bank.sources import kernel_source
 from aoe.measurement import Measurement, SpeedupEstimate
 from aoe.schedule import Schedule
 from aoe.workload import Workload
-from aoebank import Drift, Event, Record, RecordError
+from aoebank import Drift, Event, Provenance, Record, RecordError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,24 @@ class PassedOver:
     reason: str
 
 
+def recorded_gain(last: Provenance | None) -> RecordedGain | None:
+    """Return what the line of a record's last figure says it is worth, None if that says nothing.
+
+    Args:
+        last: The line, None where there is none.
+    """
+    if last is None or last.speedup is None:
+        return None
+    around = last.search.get("bytes_around")
+    return RecordedGain(
+        speedup=last.speedup,
+        low=last.speedup_low or last.speedup,
+        time=last.time,
+        engine=last.engine,
+        bytes_around=around if type(around) is int and around >= 0 else None,
+    )
+
+
 class RemeasuredBank:
     """The operator records of one target below a root, to be measured again.
 
@@ -118,16 +136,6 @@ class RemeasuredBank:
         if reason or strategy is None or workload is None or op_type is None:
             return PassedOver(file=file, key=record.key, reason=reason)
         last = self._journal.last_figure(file, record.key)
-        recorded = None
-        if last is not None and last.speedup is not None:
-            around = last.search.get("bytes_around")
-            recorded = RecordedGain(
-                speedup=last.speedup,
-                low=last.speedup_low or last.speedup,
-                time=last.time,
-                engine=last.engine,
-                bytes_around=around if type(around) is int and around >= 0 else None,
-            )
         return MeasurableRecord(
             file=file,
             record=record,
@@ -135,7 +143,7 @@ class RemeasuredBank:
             workload=workload,
             schedule=strategy[0],
             op_names=last.op_names if last is not None else (),
-            recorded=recorded,
+            recorded=recorded_gain(last),
             drift=self._journal.drift(file, record.key, self._source_of(op_type)),
         )
 

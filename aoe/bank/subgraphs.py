@@ -213,8 +213,8 @@ class SubgraphBank:
             strategy = strategy_of(record)
         except ValueError as error:
             return StoredSubgraph(graph_id=graph_id, strategy=None, flaw=str(error))
-        last = self._journal.last_change(file, graph_id)
-        drift = self._journal.drift(file, graph_id, _source_of(strategy))
+        last = self._journal.last_figure(file, graph_id)
+        drift = self._journal.drift(file, graph_id, source_of_strategy(strategy))
         if drift.is_stale:
             return StoredSubgraph(
                 graph_id=graph_id, strategy=None, flaw="; ".join(drift.hard), doubts=drift.soft
@@ -352,10 +352,11 @@ class SubgraphBank:
         return self._journal.is_of_this_model(entry)
 
 
-def _source_of(strategy: SubgraphStrategy) -> str | None:
+def source_of_strategy(strategy: SubgraphStrategy) -> str | None:
+    """Return the digest of what carries a strategy out, None if a rule of it is gone."""
     return rule_source(applied.rule for applied in strategy.rewrites)
 
 
 def _cluster(strategy: SubgraphStrategy | None) -> Mapping[str, Any]:
-    source = _source_of(strategy) if strategy is not None else None
+    source = source_of_strategy(strategy) if strategy is not None else None
     return {KERNEL_SOURCE: source} if source is not None else {}

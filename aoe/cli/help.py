@@ -88,7 +88,11 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoe compile --model=net.onnx --framework=5 --op_bank_path=bank --output=net",
         "aoe compile --model=net.onnx --op_compiler_cache_dir=out --output=net",
     ),
-    "verify": ("aoe verify --sample 10", "aoe verify bank --stale-only --json"),
+    "verify": (
+        "aoe verify --sample 10",
+        "aoe verify bank --stale-only --json",
+        "aoe verify bank --model=net.onnx",
+    ),
     "plan": (
         "aoe plan net.onnx --base_result=out          # what has changed since?",
         "aoe plan net.onnx --job_type=sgat,opat --json",

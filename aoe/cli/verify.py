@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from aoe.cli.options import JsonFlag, QuietFlag, SeedOption, SocVersionOption, finish
+from aoe.cli.options import (
+    JsonFlag,
+    QuietFlag,
+    SeedOption,
+    SocVersionOption,
+    finish,
+)
 from aoe.settings import accept_busy, environment
 
 
@@ -15,6 +21,23 @@ def command(
     bank: Annotated[
         Path | None,
         typer.Argument(metavar="[BANK]", help="Root of the bank; default is as for tuning."),
+    ] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model",
+            metavar="FILE",
+            help="Model whose subgraphs are measured, ONNX or tuned (.om); several times for "
+            "several.",
+        ),
+    ] = None,
+    input_shape: Annotated[
+        str | None,
+        typer.Option(
+            "--input_shape",
+            metavar="SHAPES",
+            help='Shapes of inputs the models leave open: "name:1,3,224,224;other:1,16".',
+        ),
     ] = None,
     sample: Annotated[
         int | None,
@@ -56,6 +79,8 @@ def command(
 
     settings = VerifySettings(
         bank=bank,
+        models=tuple(model or ()),
+        input_shape=input_shape,
         sample=sample,
         stale_only=stale_only,
         worst=worst,

@@ -52,7 +52,8 @@ class VerifiedBankReport:
         """Write the table, what was passed over, and what of it all still holds."""
         result = self.result
         if result.records:
-            text.line("gains over ONNX Runtime's own kernel, the operator alone:")
+            alone = "operator alone" if not _has_subgraphs(result) else "operator or subgraph alone"
+            text.line(f"gains over ONNX Runtime's own kernel, the {alone}:")
             text.table(_COLUMNS, [_cells(one) for one in result.records], _KINDS)
         for reason, count in sorted(Counter(one.reason for one in result.passed_over).items()):
             text.line(f"{plural(count, 'record')} not measured: {reason}")
@@ -64,6 +65,10 @@ class VerifiedBankReport:
         written = sum(one.written for one in result.records)
         where = "nothing was written (--dry-run)" if result.dry_run else f"{written} written back"
         text.line(f"bank: {result.root}, {where}")
+
+
+def _has_subgraphs(result: VerifiedBank) -> bool:
+    return any(one.model is not None for one in result.records)
 
 
 def _cells(one: VerifiedRecord) -> tuple[str, ...]:
@@ -86,6 +91,7 @@ def _record(one: VerifiedRecord) -> Mapping[str, object]:
         "key": one.one.record.key,
         "op_type": one.one.op_type,
         "op_names": list(one.one.op_names),
+        "model": str(one.model) if one.model is not None else None,
         "verdict": one.found.verdict.value,
         "reason": one.found.reason,
         "recorded_speedup": recorded.speedup if recorded is not None else None,

@@ -22,6 +22,7 @@ import onnx
 from aoe.bank.operators import OperatorBank
 from aoe.bank.remembered import remembered_to_json
 from aoe.device.compiler import required_features
+from aoe.device.protocol import Device
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
 from aoe.folders.scratch import ScratchFolder
@@ -158,10 +159,8 @@ def profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     """Return ONNX Runtime's own optimised graph, and where its time goes."""
     device, threads = bench.runner.device, bench.runner.target.core_num
     bench.progress.step("optimising the graph with ONNX Runtime")
-    file = bench.scratch / "optimized.onnx"
-    proto = device.optimize(bench.start, file, threads=threads)
-    file.unlink(missing_ok=True)
-    tensors = sink_reshapes(proto, infer_tensors(proto, device.open_session), fusible=FUSIBLE)
+    graph = optimized_graph(bench.start, device, bench.scratch, threads=threads)
+    proto = graph.proto
     bench.progress.step("measuring the default, node by node")
     with ScratchFolder("profile") as folder, bench.runner.turns.measuring():
         profile = profile_model(
@@ -173,7 +172,25 @@ def profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
             most_s=_PROFILING_SHARE * bench.stopwatch.left_s(),
             inputs=bench.inputs,
         )
-    return ModelGraph(proto, tensors, block=device.channel_block()), profile
+    return graph, profile
+
+
+def optimized_graph(
+    proto: onnx.ModelProto, device: Device, scratch: Path, *, threads: int
+) -> ModelGraph:
+    """Return ONNX Runtime's own optimised graph of a model, in the form kernels are found in.
+
+    Args:
+        proto: The model.
+        device: Optimises it.
+        scratch: Directory for a file while that is done.
+        threads: Of the session.
+    """
+    file = scratch / "optimized.onnx"
+    found = device.optimize(proto, file, threads=threads)
+    file.unlink(missing_ok=True)
+    tensors = sink_reshapes(found, infer_tensors(found, device.open_session), fusible=FUSIBLE)
+    return ModelGraph(found, tensors, block=device.channel_block())
 
 
 def _beside_its_weights(proto: onnx.ModelProto, folder: Path) -> Path:

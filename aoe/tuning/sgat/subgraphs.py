@@ -116,10 +116,34 @@ def find_subgraphs(
         blocked: True if ONNX Runtime has a layout of its own here.
     """
     rules = {name: rule for name, rule in rules.items() if not rule.is_done_anyway}
+    places, refused = places_by_id(graph, rules)
+    found = [
+        _subgraph(key, pieces, rules, uneven=uneven, blocked=blocked)
+        for key, pieces in places.items()
+    ]
+    return FoundSubgraphs(
+        subgraphs=tuple(subgraph for subgraph in found if subgraph.has_options),
+        without_options=sum(not subgraph.has_options for subgraph in found),
+        refused=refused,
+    )
+
+
+def places_by_id(
+    graph: ModelGraph, rules: Mapping[str, RewriteRule]
+) -> tuple[dict[str, list[Piece]], tuple[tuple[str, str], ...]]:
+    """Return every subgraph of a model by its identity, whether there is anything to choose or not.
+
+    Args:
+        graph: The imported model in the form rules read.
+        rules: By name; what one of them takes at once is not cut apart.
+
+    Returns:
+        The places of each, and the pieces that cannot be tuned: first node and reason.
+    """
     together = [
         found.edit.removed
         for rule in rules.values()
-        if not rule.is_divisible
+        if not rule.is_divisible and not rule.is_done_anyway
         for found in rule.find(graph)
         if isinstance(found, RewriteMatch)
     ]
@@ -131,15 +155,7 @@ def find_subgraphs(
             refused.append((graph.nodes[run.start].name, piece))
         else:
             places.setdefault(graph_id(piece), []).append(piece)
-    found = [
-        _subgraph(key, pieces, rules, uneven=uneven, blocked=blocked)
-        for key, pieces in places.items()
-    ]
-    return FoundSubgraphs(
-        subgraphs=tuple(subgraph for subgraph in found if subgraph.has_options),
-        without_options=sum(not subgraph.has_options for subgraph in found),
-        refused=tuple(refused),
-    )
+    return places, tuple(refused)
 
 
 def _subgraph(

@@ -1,9 +1,9 @@
-"""Measure records of a bank again on this machine, each alone, as operator tuning measures them.
+"""Measure records of a bank again on this machine, each alone, as tuning measures its winners.
 
 select (all, a sample, the stale or the worst ones) -> compile -> fresh pairs against ONNX Runtime
 -> verdict -> write back what was decided: time, interval, who measured it where and when
 
-Subgraphs are not measured: what a record of one is about is in its model.
+What a record of a subgraph is about is in its model: it is measured where that is given.
 """
 
 from __future__ import annotations
@@ -12,25 +12,28 @@ import getpass
 import os
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from aoe.bank.journal import VERIFYING, BankJournal
-from aoe.bank.operators import bank_root
+from aoe.bank.operators import OperatorBank, bank_root
 from aoe.bank.remeasured import MeasurableRecord, PassedOver, RemeasuredBank
+from aoe.bank.remeasured_subgraphs import MeasurableSubgraph, RemeasuredSubgraphs
 from aoe.device.compiler import check_toolchain
 from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
+from aoe.entry.input_shapes import parse_input_shape
+from aoe.entry.protocol import ModelSource
 from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.runner import Runner
-from aoe.folders.scratch import sweep_scratch
+from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.folders.turns import Turns
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
-from aoe.measurement import Measurement
+from aoe.measurement import Measurement, MeasurePolicy
 from aoe.ort.surroundings import BALLAST_BYTES_MAX
 from aoe.settings import accept_busy as believes_busy
 from aoe.settings import environment, lock_path
@@ -39,9 +42,18 @@ from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.loop import SearchSettings, SearchTask, measure_schedules
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress, TellProgress, progress_of
+from aoe.tuning.verify.subgraphs import (
+    GivenModel,
+    PlacedSubgraph,
+    SubgraphAgain,
+    given_models,
+    place_of,
+)
 from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
 from aoe.tuning.workbench import fingerprint, library_versions, object_cache
 from aoebank import Drift
+
+Measurable = MeasurableRecord | MeasurableSubgraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +62,8 @@ class VerifySettings:
 
     Attributes:
         bank: Root of the bank; None for the one the environment names.
+        models: Files of the models subgraphs are measured in; tuned ones give theirs.
+        input_shape: Shapes of inputs models leave open, as `--input_shape` says them.
         sample: Most records; None for all.
         stale_only: True for those measured in another environment only.
         worst: True for those with the smallest recorded gain first; else a sample is drawn.
@@ -61,6 +75,8 @@ class VerifySettings:
     """
 
     bank: Path | None = None
+    models: tuple[Path, ...] = ()
+    input_shape: str | None = None
     sample: int | None = None
     stale_only: bool = False
     worst: bool = False
@@ -79,11 +95,13 @@ class VerifiedRecord:
         one: The record, with what was recorded.
         found: What it is worth now.
         written: True if the bank has the new figures.
+        model: File of the model it was measured in, None for an operator.
     """
 
-    one: MeasurableRecord
+    one: Measurable
     found: Verified
     written: bool
+    model: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +134,8 @@ class VerifiedBank:
 def verify(
     bank: str | os.PathLike[str] | None = None,
     *,
+    models: Sequence[str | os.PathLike[str]] = (),
+    input_shape: str | None = None,
     sample: int | None = None,
     stale_only: bool = False,
     worst: bool = False,
@@ -130,6 +150,8 @@ def verify(
 
     Args:
         bank: Root of the bank; None for what `TUNE_BANK_PATH` and the other variables say.
+        models: Files of the models whose subgraphs are measured, ONNX or tuned ones (`.om`).
+        input_shape: Shapes of inputs they leave open, `"name:1,3,224,224;other:1,16"`.
         sample: Most records, drawn with `seed`; None for all.
         stale_only: Whether only records of another environment are measured (`aoebank stale`).
         worst: Whether those with the smallest recorded gain come first.
@@ -146,7 +168,7 @@ def verify(
 
     Raises:
         OptionError: a number of records or cores that cannot be meant.
-        AoeError: no such target here, no compiler.
+        AoeError: no such target here, no compiler, a model that cannot be read.
         AoebankError: the bank cannot be used.
     """
     if sample is not None and sample < 1:
@@ -154,6 +176,8 @@ def verify(
     env = environment()
     settings = VerifySettings(
         bank=None if bank is None else Path(bank),
+        models=tuple(map(Path, models)),
+        input_shape=input_shape,
         sample=sample,
         stale_only=stale_only,
         worst=worst,
@@ -178,7 +202,7 @@ def verify_bank(
         progress: Is told what happens.
 
     Raises:
-        AoeError: no such target here, no compiler.
+        AoeError: no such target here, no compiler, a model that cannot be read.
         AoebankError: the bank cannot be used.
     """
     device, target = resolve_target(settings.soc_version, settings.core_num)
@@ -194,24 +218,29 @@ def verify_bank(
         model={},
         engine_version=versions["aoe"],
     )
-    bank = RemeasuredBank(journal, core_num=target.core_num)
-    seen = list(bank.records())
-    known = [one for one in seen if isinstance(one, MeasurableRecord)]
-    chosen = chosen_records(known, settings)
-    progress.step(f"{len(chosen)} of {len(seen)} records are measured again")
+    bank = _Bank(journal, target)
     sweep_scratch()
     turns = Turns(lock_path(env), device.cores(), progress.warn)
     objects = object_cache(TuneSettings(model=root), env, cwd, target)
-    with (
-        Runner(device, target, toolchain, turns) as runner,
-        closing(KernelCompilers(runner, objects)) as compilers,
-    ):
-        records = []
-        for number, one in enumerate(chosen, 1):
-            found = verdict_on(one.recorded, _measured(one, runner, compilers, settings))
-            records.append(_written(bank, one, found, settings))
-            name = f"{one.op_type} {one.record.key[:8]}"
-            progress.step(f"[{number}/{len(chosen)}] {name}: {found.verdict}{_because(found)}")
+    with ScratchFolder("verify") as scratch:
+        shapes = parse_input_shape(settings.input_shape)
+        sources = [ModelSource(path=cwd / one, shapes=shapes, env=env) for one in settings.models]
+        models = given_models(sources, device, scratch, threads=target.core_num)
+        seen = list(bank.records(models))
+        known = [one for one in seen if not isinstance(one, PassedOver)]
+        chosen = chosen_records(known, settings)
+        progress.step(f"{len(chosen)} of {len(seen)} records are measured again")
+        with (
+            Runner(device, target, toolchain, turns) as runner,
+            closing(KernelCompilers(runner, objects)) as compilers,
+        ):
+            records = []
+            for number, one in enumerate(chosen, 1):
+                measured = bank.measured(one, compilers, scratch, settings)
+                found = verdict_on(one.recorded, measured)
+                records.append(bank.written(one, found, settings))
+                name = f"{one.op_type} {one.record.key[:8]}"
+                progress.step(f"[{number}/{len(chosen)}] {name}: {found.verdict}{_because(found)}")
     return VerifiedBank(
         root=root,
         target=target,
@@ -222,9 +251,76 @@ def verify_bank(
     )
 
 
-def chosen_records(
-    known: Sequence[MeasurableRecord], settings: VerifySettings
-) -> list[MeasurableRecord]:
+class _Bank:
+    """The records of a target: operators alone, subgraphs in the models that have them."""
+
+    def __init__(self, journal: BankJournal, target: Target) -> None:
+        self._operators = RemeasuredBank(journal, core_num=target.core_num)
+        self._subgraphs = RemeasuredSubgraphs(journal)
+        self._kernels = OperatorBank(journal, core_num=target.core_num)
+        self._places: dict[str, PlacedSubgraph] = {}
+
+    def records(self, models: Sequence[GivenModel]) -> Iterator[Measurable | PassedOver]:
+        """Yield every record, or why it is not measured."""
+        yield from self._operators.records()
+        for one in self._subgraphs.records():
+            if isinstance(one, PassedOver):
+                yield one
+                continue
+            place = place_of(one, models, self._kernels)
+            if isinstance(place, str):
+                yield PassedOver(file=one.file, key=one.record.key, reason=place)
+            else:
+                self._places[one.record.key] = place
+                yield one
+
+    def measured(
+        self, one: Measurable, compilers: KernelCompilers, scratch: Path, settings: VerifySettings
+    ) -> Measurement:
+        """Return fresh pairs of a record and of the default, as after a search."""
+        if isinstance(one, MeasurableRecord):
+            return _measured(one, compilers, settings)
+        again = SubgraphAgain(
+            compilers=compilers,
+            operators=self._kernels,
+            scratch=scratch,
+            seed=settings.seed,
+            policy=_final(compilers.runner.target, settings),
+        )
+        return again.measure(one, self._places[one.record.key])
+
+    def written(self, one: Measurable, found: Verified, settings: VerifySettings) -> VerifiedRecord:
+        """Write back what was decided, unless nothing is to be written."""
+        is_operator = isinstance(one, MeasurableRecord)
+        place = None if is_operator else self._places[one.record.key]
+        written = False
+        if found.measurement is not None and found.is_decided and not settings.dry_run:
+            assert found.estimate is not None
+            facts = {
+                "verdict": found.verdict.value,
+                "seed": settings.seed,
+                "host": socket.gethostname(),
+                "by": _user(),
+            }
+            figures = found.measurement, found.estimate
+            if isinstance(one, MeasurableRecord):
+                facts |= {"bytes_around": _bytes_around(one)}
+                written = self._operators.write_back(one, *figures, facts)
+            elif place is not None:
+                facts |= {
+                    "bytes_around": place.bytes_around,
+                    "model_sha256": place.model.model.sha256,
+                }
+                written = self._subgraphs.write_back(one, *figures, facts)
+        return VerifiedRecord(
+            one=one,
+            found=found,
+            written=written,
+            model=place.model.model.path if place is not None else None,
+        )
+
+
+def chosen_records(known: Sequence[Measurable], settings: VerifySettings) -> list[Measurable]:
     """Return the records that are asked for, in the order they are measured.
 
     Args:
@@ -240,15 +336,16 @@ def chosen_records(
     return [wanted[at] for at in sorted(drawn)]
 
 
-def _recorded_low(one: MeasurableRecord) -> float:
+def _recorded_low(one: Measurable) -> float:
     """Return what a record has proven; one of which nothing is known may be worth nothing."""
     return one.recorded.low if one.recorded is not None else 1.0
 
 
 def _measured(
-    one: MeasurableRecord, runner: Runner, compilers: KernelCompilers, settings: VerifySettings
+    one: MeasurableRecord, compilers: KernelCompilers, settings: VerifySettings
 ) -> Measurement:
-    """Return fresh pairs of a record's kernel and of the default, as after a search."""
+    """Return fresh pairs of an operator's kernel and of the default."""
+    runner = compilers.runner
     target, policy = runner.target, screen_policy(runner.target.core_num)
     task = SearchTask(
         runner=runner,
@@ -259,8 +356,11 @@ def _measured(
         bytes_around=_bytes_around(one),
         compilers=compilers,
     )
-    final = final_policy(target.core_num, accept_busy=settings.accept_busy)
-    return measure_schedules(task, [one.schedule], final)[0]
+    return measure_schedules(task, [one.schedule], _final(target, settings))[0]
+
+
+def _final(target: Target, settings: VerifySettings) -> MeasurePolicy:
+    return final_policy(target.core_num, accept_busy=settings.accept_busy)
 
 
 def _bytes_around(one: MeasurableRecord) -> int:
@@ -269,25 +369,6 @@ def _bytes_around(one: MeasurableRecord) -> int:
     if recorded is None or recorded.bytes_around is None:
         return BALLAST_BYTES_MAX
     return recorded.bytes_around
-
-
-def _written(
-    bank: RemeasuredBank, one: MeasurableRecord, found: Verified, settings: VerifySettings
-) -> VerifiedRecord:
-    """Write back what was decided, unless nothing is to be written."""
-    is_due = found.measurement is not None and found.is_decided and not settings.dry_run
-    written = False
-    if is_due:
-        assert found.measurement is not None and found.estimate is not None
-        facts = {
-            "verdict": found.verdict.value,
-            "seed": settings.seed,
-            "bytes_around": _bytes_around(one),
-            "host": socket.gethostname(),
-            "by": _user(),
-        }
-        written = bank.write_back(one, found.measurement, found.estimate, facts)
-    return VerifiedRecord(one=one, found=found, written=written)
 
 
 def _user() -> str:

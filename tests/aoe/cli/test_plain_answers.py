@@ -26,6 +26,9 @@ def _run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     [
         (("--progress_bar=maybe", "--model=m.onnx"), 2, "on or off", "True or False"),
         (("--om=net.om", "--model=m.onnx"), 2, "--om: given together with --model", "--json"),
+        (("--om=net.om", "--model_path=m"), 2, "--om: given together with --model_path", "--json"),
+        (("--om=net.om",), 3, "net.om: no such file", "--model"),
+        (("--om=net.om", "--framework=5"), 3, "net.om: no such file", "--framework"),
         (("--om=net.om", "--job_type=4"), 2, "no option of gradient tuning", "--script"),
         (("--model=net.om",), 2, "--om=net.om tunes the model in it again", "ONNX"),
         (("benchmark", "m.onnx"), 2, "--vs", "1.00x"),

@@ -13,6 +13,8 @@ import pytest
 from support.engine.models import conv_net, save_model
 from support.engine.offline import make_manifest
 
+from aoe.cli.app import app
+from aoe.cli.errors import run_app
 from aoe.entry.onnx_file import load_onnx
 from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
@@ -100,6 +102,36 @@ def test_file_that_does_not_fit_its_manifest_is_refused(
 ) -> None:
     with pytest.raises(OfflineModelError, match=problem):
         _load(_rewritten(om, change))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (_damaged, "weights.bin: damaged part"),
+        (_of_another_model, "fallback.onnx: damaged part"),
+        (_with_manifest(model_sha256="no digest"), "the digest of the model is none"),
+    ],
+)
+@pytest.mark.parametrize("command", [(), ("verify", "bank")])
+def test_command_refuses_a_file_that_does_not_fit_its_manifest_and_writes_nothing(
+    om: Path,
+    change: Callable[[dict[str, bytes]], None],
+    problem: str,
+    command: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = _rewritten(om, change)
+    monkeypatch.chdir(file.parent)
+    Path("bank").mkdir()
+    for where in ("aoe.tuning.workbench", "aoe.tuning.verify.run"):
+        monkeypatch.setattr(f"{where}.check_toolchain", lambda *_: None)
+    before = sorted(file.parent.rglob("*"))
+    given = [f"--model={file}"] if command else [f"--om={file}", "--output=out"]
+    assert run_app(app, [*command, *given, "--json"]) == 3
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert problem in error["message"]
+    assert sorted(file.parent.rglob("*")) == before
 
 
 def test_file_that_is_not_there_or_no_tuned_model_is_refused(tmp_path: Path) -> None:

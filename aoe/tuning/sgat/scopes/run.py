@@ -182,7 +182,7 @@ def _tools(
     settings, threads = bench.settings, bench.runner.target.core_num
 
     def flaw(subgraph: Subgraph, strategy: SubgraphStrategy) -> str:
-        return _flaw(subgraph, strategy, operators)
+        return flaw_of_scopes(subgraph, strategy, operators)
 
     def no_measurer(subgraph: Subgraph, runner: TaskRunner) -> ScopeMeasurer:
         raise AssertionError(f"{subgraph.graph_id} is measured before its kernels are known")
@@ -215,7 +215,7 @@ def _is_no_loss(estimate: SpeedupEstimate) -> bool:
     return estimate.median > 1
 
 
-def _flaw(subgraph: Subgraph, strategy: SubgraphStrategy, operators: OperatorBank) -> str:
+def flaw_of_scopes(subgraph: Subgraph, strategy: SubgraphStrategy, operators: OperatorBank) -> str:
     """Return why scopes of a record cannot be used, the empty string if they can."""
     if strategy != SubgraphStrategy(scopes=strategy.scopes):
         return "it is of another graph: rules have no place in the optimised one"
