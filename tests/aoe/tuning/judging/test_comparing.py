@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from dataclasses import dataclass
@@ -82,6 +83,33 @@ def test_with_time_enough_every_process_loads_both_orders() -> None:
     found = _comparer(runner).for_the_record([make_kernel(1)])
     assert runner.orders() == [None] * PROCESSES
     assert found.estimate.median == pytest.approx(1.5, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "noise", "left_s", "processes"),
+    [
+        (1.05, 0.04, math.inf, 2 * PROCESSES),  # shown, not proven
+        (1.05, 0.04, 80.0, 9),
+        (1.05, 0.001, math.inf, PROCESSES),  # proven
+        (0.9, 0.04, math.inf, PROCESSES),  # not even shown
+    ],
+)
+def test_gain_that_is_shown_and_not_proven_is_looked_at_once_more(
+    speedup: float, noise: float, left_s: float, processes: int
+) -> None:
+    runner = _runner(2, speedup=speedup, noise=noise, left_s=left_s)
+    _comparer(runner).for_the_record([make_kernel(1)])
+    assert runner.orders() == [None] * processes
+
+
+def test_second_look_finds_gains_of_small_models_and_hardly_more_that_are_none() -> None:
+    """Each look accepts a two-hundredth of models that are no faster: both together a hundredth."""
+    accepted = {1.0: 0, 1.1: 0}
+    for seed, speedup in itertools.product(range(300), accepted):
+        runner = _runner(seed, speedup=speedup, noise=0.05, jitter=0.002)
+        accepted[speedup] += _comparer(runner).for_the_record([make_kernel(1)]).surely > 1
+    assert accepted[1.0] <= 8
+    assert accepted[1.1] >= 240  # by one look it is 140 or so
 
 
 @pytest.mark.parametrize(("left_s", "processes"), [(45.0, 4), (33.0, 4), (29.0, 2), (20.0, 2)])
