@@ -60,6 +60,21 @@ class FoundCause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConvChannels:
+    """Channels of a convolution of the user's model.
+
+    Attributes:
+        read: Of the tensor it reads.
+        made: Of its result.
+        groups: Parts both are in.
+    """
+
+    read: int
+    made: int
+    groups: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LowPerformer:
     """An operator that loses time.
 
@@ -80,9 +95,16 @@ class LowPerformer:
         return known and bool(self.operator.op_names)
 
 
-def room_of(operator: OperatorProfile) -> float:
-    """Return the time an operator loses, or all of its time without a roofline, in us."""
-    return operator.median_us if operator.lost_us is None else operator.lost_us
+def room_of(operator: OperatorProfile, useful: float = 1.0) -> float:
+    """Return the time an operator loses, or all of its time without a roofline, in us.
+
+    Args:
+        operator: The operator.
+        useful: Share of its work that is the user's, from `_useful_share`.
+    """
+    if operator.roofline_us is None:
+        return operator.median_us
+    return max(0.0, operator.median_us - useful * operator.roofline_us)
 
 
 def find_low_performers(
@@ -91,7 +113,7 @@ def find_low_performers(
     *,
     block: int,
     without_kernel: Mapping[str, str],
-    channels: Mapping[str, tuple[int, int]],
+    channels: Mapping[str, ConvChannels],
     recomputed: frozenset[str] = frozenset(),
 ) -> tuple[LowPerformer, ...]:
     """Return the operators that lose time, those that lose most first.
@@ -108,17 +130,30 @@ def find_low_performers(
     by_name = {operator.name: operator for operator in profile.operators}
     found = []
     for operator in profile.by_lost_time():
-        share = operator.peak_share
-        is_good = share is not None and share >= _LEAST_PEAK
-        if room_of(operator) < least_us or room_of(operator) <= 0 or is_good:
+        share, useful = operator.peak_share, _useful_share(operator, channels)
+        is_good = share is not None and useful * share >= _LEAST_PEAK
+        room_us = room_of(operator, useful)
+        if room_us < least_us or room_us <= 0 or is_good:
             continue
         reading = _Reading(operator, profile, by_name, target, block, without_kernel, channels)
         causes = tuple(reading.causes())
         if operator.name in recomputed:
             detail = "it reads nothing that changes from run to run"
             causes = (FoundCause(cause=Cause.CONSTANT, detail=detail), *causes)
-        found.append(LowPerformer(operator=operator, room_us=room_of(operator), causes=causes))
-    return tuple(found)
+        found.append(LowPerformer(operator=operator, room_us=room_us, causes=causes))
+    return tuple(sorted(found, key=lambda one: -one.room_us))
+
+
+def _useful_share(operator: OperatorProfile, channels: Mapping[str, ConvChannels]) -> float:
+    """Return the share of an operator's work that is the user's: the last block may be filled."""
+    asked = next((channels[name] for name in operator.op_names if name in channels), None)
+    shapes = (*operator.input_shapes[:1], *operator.output_shapes[:1])
+    if asked is None or len(shapes) < 2 or operator.bound is not OperatorBound.COMPUTE:
+        return 1.0
+    read, made = (shape[1] if shape is not None and len(shape) > 2 else 0 for shape in shapes)
+    if read < asked.read or made < asked.made:
+        return 1.0  # not the tensors of that convolution
+    return (asked.made / made) * (asked.read / read if asked.groups == 1 else 1.0)
 
 
 def find_without_kernel(graph: ModelGraph, inlined: InlinedModel) -> dict[str, str]:
@@ -140,7 +175,7 @@ def find_without_kernel(graph: ModelGraph, inlined: InlinedModel) -> dict[str, s
     return found
 
 
-def find_channels(imported: onnx.ModelProto) -> dict[str, tuple[int, int]]:
+def find_channels(imported: onnx.ModelProto) -> dict[str, ConvChannels]:
     """Return the channels each convolution of the user's model reads and makes.
 
     What runs may have more: ONNX Runtime fills the last block.
@@ -150,7 +185,8 @@ def find_channels(imported: onnx.ModelProto) -> dict[str, tuple[int, int]]:
     for node in imported.graph.node:
         if is_op(node, "Conv") and len(weights.get(node.input[1], ())) > 2:
             made, read, *_ = weights[node.input[1]]
-            found[node.name] = (int(read * attribute(node, "group", 1)), int(made))
+            groups = int(attribute(node, "group", 1))
+            found[node.name] = ConvChannels(read=read * groups, made=made, groups=groups)
     return found
 
 
@@ -165,7 +201,7 @@ class _Reading:
         target: Target,
         block: int,
         without_kernel: Mapping[str, str],
-        channels: Mapping[str, tuple[int, int]],
+        channels: Mapping[str, ConvChannels],
     ) -> None:
         self._operator = operator
         self._profile = profile
@@ -202,9 +238,10 @@ class _Reading:
 
     def _extents(self) -> Iterator[FoundCause]:
         for name in self._operator.op_names:
-            channels = self._channels.get(name, ())
-            small = [count for count in channels if count < self._block]
-            odd = [count for count in channels if count > self._block and count % self._block]
+            asked = self._channels.get(name)
+            counts = () if asked is None else (asked.read, asked.made)
+            small = [count for count in counts if count < self._block]
+            odd = [count for count in counts if count > self._block and count % self._block]
             if small:
                 detail = f"{min(small)} channels, a block has {self._block}"
                 yield FoundCause(cause=Cause.SMALL_CHANNELS, detail=detail)

@@ -53,15 +53,15 @@ def _small_channels() -> onnx.ModelProto:
 def _odd_channels() -> onnx.ModelProto:
     small = SmallModel()
     x = small.input(1, 16, 96, 96)
-    x = small.op("Relu", small.conv(x, 16, 36, 3))
+    x = small.op("Relu", small.conv(x, 16, 20, 3))
     for _ in range(3):
-        x = small.op("Relu", small.conv(x, 36, 36, 3))
-    return small.model(small.conv(x, 36, 16, 3))
+        x = small.op("Relu", small.conv(x, 20, 20, 3))
+    return small.model(small.conv(x, 20, 16, 3))
 
 
 def _odd_product() -> onnx.ModelProto:
     small = SmallModel()
-    x = small.op("MatMul", small.input(257, 509), small.weight(509, 1021))
+    x = small.op("MatMul", small.input(1025, 1025), small.weight(1025, 5))
     return small.model(small.op("Tanh", x))
 
 

@@ -10,6 +10,7 @@ from support.engine.profiles import make_operator_profile, make_profile
 
 from aoe.advice.causes import (
     Cause,
+    ConvChannels,
     LowPerformer,
     find_channels,
     find_low_performers,
@@ -29,7 +30,7 @@ from aoe.testing.small_models import SmallModel
 def _low(
     *operators: OperatorProfile,
     without_kernel: dict[str, str] | None = None,
-    channels: dict[str, tuple[int, int]] | None = None,
+    channels: dict[str, ConvChannels] | None = None,
     **members: Any,
 ) -> tuple[LowPerformer, ...]:
     return find_low_performers(
@@ -73,7 +74,8 @@ def test_reorder_and_what_reads_it_are_told() -> None:
     ("channels", "cause"), [(3, Cause.SMALL_CHANNELS), (20, Cause.UNALIGNED), (32, None)]
 )
 def test_channels_are_held_against_the_block(channels: int, cause: Cause | None) -> None:
-    (low,) = _low(make_operator_profile("conv"), channels={"conv": (32, channels)})
+    asked = ConvChannels(read=32, made=channels)
+    (low,) = _low(make_operator_profile("conv"), channels={"conv": asked})
     assert _causes(low) == ([] if cause is None else [cause])
 
 
@@ -81,7 +83,27 @@ def test_channels_are_those_of_the_user_s_model() -> None:
     small = SmallModel()
     x = small.conv(small.input(1, 3, 8, 8), 3, 20)
     model = small.model(small.conv(x, 20, 20, 3, group=20))
-    assert find_channels(model) == {"Conv_0": (3, 20), "Conv_1": (20, 20)}
+    assert find_channels(model) == {
+        "Conv_0": ConvChannels(read=3, made=20),
+        "Conv_1": ConvChannels(read=20, made=20, groups=20),
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "room_us"),
+    [
+        (ConvChannels(read=8, made=12), 100.0 - 76.0 * 8 / 16 * 12 / 16),
+        (ConvChannels(read=12, made=12, groups=12), 100.0 - 76.0 * 12 / 16),
+        (ConvChannels(read=16, made=16), None),
+        (ConvChannels(read=32, made=8), None),  # of another tensor
+    ],
+)
+def test_what_fills_the_last_block_is_lost_however_fast(
+    asked: ConvChannels, room_us: float | None
+) -> None:
+    operator = make_operator_profile("conv", roofline_us=76.0)
+    low = _low(operator, channels={"conv": asked})
+    assert [one.room_us for one in low] == ([] if room_us is None else [pytest.approx(room_us)])
 
 
 def test_products_are_held_against_the_vector() -> None:
