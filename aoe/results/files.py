@@ -35,6 +35,9 @@ BANK_FOLDER = "bank"
 
 OUT_OF_TIME, ONLY_LOOKED_UP = "the time limit was reached", "only looked up"
 """Why an operator was not searched."""
+NOTHING_BETTER = "nothing better was found"
+DEFAULT_WAS_BEST = "default was best in an earlier search"
+"""What is said of an operator nothing more is to be expected of."""
 
 
 class RepoOutcome(StrEnum):

@@ -29,7 +29,7 @@ from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
 from aoe.gradients.training import Training, TrainingProgram
 from aoe.measurement import SpeedupEstimate
-from aoe.results.files import RepoOutcome, TuningResult
+from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome, TuningResult
 from aoe.settings import lock_path
 from aoe.tuning.gdat.bench import (
     TrainingBench,
@@ -148,7 +148,7 @@ def group_gradients(bench: TrainingBench) -> GdatResult:
             training.apply(None)
             afresh = True  # the times of its backward may be of another batch
         if failure is not None and _is_believed(bench, check, failure):
-            reason = f"default was best in an earlier search ({failure})"
+            reason = f"{DEFAULT_WAS_BEST} ({failure})"
             return _finish(bench, RepoOutcome.UNSATISFIED, reason, None, None)
     trace = _trace(bench, None if afresh else stored)
     cost = _cost(bench)
@@ -238,7 +238,7 @@ def _is_believed(bench: TrainingBench, check: FitCheck, failure: GradientConditi
     sizes = tuple(reversed(training.sizes_bytes))  # about the order of backward
     misfit = check.misfit(failure, training.default, sizes)
     if misfit is not None:
-        bench.progress.step(f"default was best in an earlier search, but {misfit}: searching again")
+        bench.progress.step(f"{DEFAULT_WAS_BEST}, but {misfit}: searching again")
     return misfit is None
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
 from aoe.measurement import SpeedupEstimate, accepts
-from aoe.results.files import RepoOutcome
+from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome
 from aoe.schedule import Schedule
 from aoe.workload import Workload
 
@@ -79,7 +79,7 @@ def look_up(
         under = f", under the old name {stored.old_name}" if stored.old_name else ""
         return Lookup(stored=stored, tune=False, reason=f"{where}{under}")
     if quarantined is None and bank.is_hopeless(workload, trials, threshold=ACCEPT_SPEEDUP):
-        reason = "default was best in an earlier search"
+        reason = DEFAULT_WAS_BEST
         return Lookup(stored=None, tune=False, reason=reason, flaw=flaw)
     reason = f"its record is a miss: {flaw}" if flaw else "not in the bank"
     return Lookup(stored=None, tune=True, reason=reason, flaw=flaw)

@@ -17,7 +17,7 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.kernels.roofline import touched_elements
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate, estimate_speedup
-from aoe.results.files import ONLY_LOOKED_UP, OUT_OF_TIME, RepoOutcome
+from aoe.results.files import NOTHING_BETTER, ONLY_LOOKED_UP, OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.lookup import Lookup, look_up, settle
@@ -380,7 +380,7 @@ def _undecided(
 
 def _lost(operator: Operator, stored: StoredAnswer | None, result: SearchResult) -> TunedOperator:
     """Return the operator as the bank has it, else with what its search came to."""
-    found = replace(_from_bank(operator, stored, "nothing better was found"), search=result)
+    found = replace(_from_bank(operator, stored, NOTHING_BETTER), search=result)
     if stored is not None:
         return found
     speedup = result.estimate.median if result.estimate else None

@@ -11,7 +11,7 @@ from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.subgraphs.forms import form_of
 from aoe.measurement import Measurement
-from aoe.results.files import RepoOutcome
+from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome
 from aoe.tuning.sgat.subgraphs import Subgraph
 
 FlawOf = Callable[[Subgraph, SubgraphStrategy], str]
@@ -115,7 +115,7 @@ def look_up_subgraph(
         known = TunedSubgraph(
             subgraph=subgraph,
             outcome=RepoOutcome.UNSATISFIED,
-            reason="default was best in an earlier search",
+            reason=DEFAULT_WAS_BEST,
         )
     return SubgraphLookup(stored=stored, usable=usable, flaw=flaw, why=why, known=known)
 

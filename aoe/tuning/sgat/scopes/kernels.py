@@ -10,14 +10,14 @@ from aoe.bank.records.subgraph import KernelScope
 from aoe.device.compiler import KernelSource
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
+from aoe.results.files import DEFAULT_WAS_BEST, NOTHING_BETTER
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.sgat.lookup import TunedSubgraph
 from aoe.tuning.sgat.scopes.levels import level_of
 from aoe.tuning.sgat.subgraphs import Subgraph
 
-_HOPELESS = frozenset({"nothing better was found", "default was best in an earlier search"})
-"""What is said of an operator nothing more is to be expected of."""
+_HOPELESS = frozenset({NOTHING_BETTER, DEFAULT_WAS_BEST})
 
 
 class WonKernels:
