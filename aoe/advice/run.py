@@ -158,7 +158,8 @@ def _try_all(
         for found in action.propose(graph, target)
         if wanted.has(found.action)
     ]
-    ranked = rank_proposals(proposals, profile)
+    least_share = 0.0 if wanted.names else LEAST_SHARE  # who asks for one by name gets it
+    ranked = rank_proposals(proposals, profile, least_share=least_share)
     most = wanted.most
     inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
     is_busy_accepted = accept_busy(settings.env)
@@ -189,19 +190,23 @@ def _try_all(
 
 
 def rank_proposals(
-    proposals: Sequence[Proposal], profile: ProfiledModel
+    proposals: Sequence[Proposal], profile: ProfiledModel, *, least_share: float = LEAST_SHARE
 ) -> list[tuple[Proposal, float]]:
     """Return proposals with the lost time of the operators they are about, in us, most first.
 
-    Those about less than a percent of the time of all operators are left out.
+    Args:
+        proposals: All there are.
+        profile: Of the model.
+        least_share: Of the time of all operators; those about less are left out. With 0 none is,
+            nor are those of operators that lose nothing.
     """
     owners = {name: operator for operator in profile.operators for name in operator.op_names}
-    least_us = LEAST_SHARE * profile.operators_us
+    least_us = least_share * profile.operators_us
     found = []
     for proposal in proposals:
         about = {owners[name].name: owners[name] for name in proposal.op_names if name in owners}
         room_us = sum(room_of(operator) for operator in about.values())
-        if room_us >= least_us and room_us > 0:
+        if room_us >= least_us and (room_us > 0 or least_share == 0):
             found.append((proposal, room_us))
     found.sort(key=lambda item: -item[1])
     return found

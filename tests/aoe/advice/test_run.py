@@ -145,3 +145,10 @@ def test_proposals_come_by_the_lost_time_they_are_about() -> None:
         [_proposal("x", "a"), _proposal("y", "a", "b"), _proposal("z", "c")], profile
     )
     assert [(one.action, room_us) for one, room_us in ranked] == [("y", 1200.0), ("x", 400.0)]
+
+
+def test_action_asked_for_by_name_is_tried_where_nothing_is_lost() -> None:
+    profile = make_profile(make_operator_profile("a", median_us=100.0, roofline_us=110.0))
+    assert rank_proposals([_proposal("x", "a")], profile) == []
+    ((found, room_us),) = rank_proposals([_proposal("x", "a")], profile, least_share=0.0)
+    assert (found.action, room_us) == ("x", 0.0)
