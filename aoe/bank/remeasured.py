@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from aoe.bank.journal import KERNEL_SOURCE, VERIFYING, BankJournal, Note
 from aoe.bank.records.operator import strategy_of, workload_of
@@ -85,6 +85,73 @@ def recorded_gain(last: Provenance | None) -> RecordedGain | None:
         engine=last.engine,
         bytes_around=around if type(around) is int and around >= 0 else None,
     )
+
+
+class Remeasured(Protocol):
+    """A record that was measured again, as it was before."""
+
+    @property
+    def file(self) -> Path:
+        """Bank file it is in."""
+        ...
+
+    @property
+    def record(self) -> Record:
+        """As it was there."""
+        ...
+
+    @property
+    def op_names(self) -> tuple[str, ...]:
+        """Nodes of the model it was tuned in, as far as noted."""
+        ...
+
+
+def write_back_timed(
+    journal: BankJournal,
+    one: Remeasured,
+    timed: Callable[[Record], Record],
+    measurement: Measurement,
+    estimate: SpeedupEstimate,
+    facts: Mapping[str, Any],
+    *,
+    source: str | None,
+) -> bool:
+    """Give a record its new time and note who measured it.
+
+    Args:
+        journal: Of the bank.
+        one: The record, as it was when it was measured.
+        timed: Returns a record with the new time; what is done stays.
+        measurement: Of its strategy, now.
+        estimate: What that proves.
+        facts: Noted with it, JSON values.
+        source: Digest of the sources of its kernels, None where none is known.
+
+    Returns:
+        False if another run has changed the record meanwhile: nothing is written then.
+
+    Raises:
+        AoebankError: the bank cannot be written.
+    """
+    try:
+        now = journal.bank.find(one.file, one.record.key)
+    except RecordError:
+        now = None
+    if now is None or now.strategy != one.record.strategy:
+        return False
+    journal.bank.put(one.file, [timed(now)])
+    note = Note(
+        key=one.record.key,
+        event=Event.RESERVED,
+        op_names=one.op_names,
+        estimate=estimate,
+        baseline_us=measurement.baseline_us,
+        tuned_us=measurement.tuned_us,
+        cluster={KERNEL_SOURCE: source} if source else {},
+        search={"method": VERIFYING, **facts},
+    )
+    journal.append(one.file, [note])
+    return True
 
 
 class RemeasuredBank:
@@ -173,24 +240,13 @@ class RemeasuredBank:
         Raises:
             AoebankError: the bank cannot be written.
         """
-        bank = self._journal.bank
-        try:
-            now = bank.find(one.file, one.record.key)
-        except RecordError:
-            now = None
-        if now is None or now.strategy != one.record.strategy:
-            return False
-        bank.put(one.file, [replace(now, cost_us=round(measurement.latency_us, 3))])
-        source = self._source_of(one.op_type)
-        note = Note(
-            key=one.record.key,
-            event=Event.RESERVED,
-            op_names=one.op_names,
-            estimate=estimate,
-            baseline_us=measurement.baseline_us,
-            tuned_us=measurement.tuned_us,
-            cluster={KERNEL_SOURCE: source} if source else {},
-            search={"method": VERIFYING, **facts},
+        time_us = round(measurement.latency_us, 3)
+        return write_back_timed(
+            self._journal,
+            one,
+            lambda now: replace(now, cost_us=time_us),
+            measurement,
+            estimate,
+            facts,
+            source=self._source_of(one.op_type),
         )
-        self._journal.append(one.file, [note])
-        return True

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aoe.bank.journal import KERNEL_SOURCE, VERIFYING, BankJournal, Note
+from aoe.bank.journal import BankJournal
 from aoe.bank.records.subgraph import SubgraphStrategy, nanoseconds, strategy_of
-from aoe.bank.remeasured import PassedOver, RecordedGain, recorded_gain
+from aoe.bank.remeasured import PassedOver, RecordedGain, recorded_gain, write_back_timed
 from aoe.bank.subgraphs import source_of_strategy
 from aoe.measurement import Measurement, SpeedupEstimate
-from aoebank import Drift, Event, Record, RecordError
+from aoebank import Drift, Record
 
 _TIME = "end2EndTime"
 
@@ -104,26 +104,13 @@ class RemeasuredSubgraphs:
         Raises:
             AoebankError: the bank cannot be written.
         """
-        bank = self._journal.bank
-        try:
-            now = bank.find(one.file, one.record.key)
-        except RecordError:
-            now = None
-        if now is None or now.strategy != one.record.strategy:
-            return False
-        strategy: Any = now.strategy
-        timed = {**strategy, _TIME: nanoseconds(measurement.latency_us)}
-        bank.put(one.file, [replace(now, strategy=timed)])
+        time_ns = nanoseconds(measurement.latency_us)
+
+        def timed(now: Record) -> Record:
+            strategy: Any = now.strategy
+            return replace(now, strategy={**strategy, _TIME: time_ns})
+
         source = source_of_strategy(one.strategy)
-        note = Note(
-            key=one.record.key,
-            event=Event.RESERVED,
-            op_names=one.op_names,
-            estimate=estimate,
-            baseline_us=measurement.baseline_us,
-            tuned_us=measurement.tuned_us,
-            cluster={KERNEL_SOURCE: source} if source else {},
-            search={"method": VERIFYING, **facts},
+        return write_back_timed(
+            self._journal, one, timed, measurement, estimate, facts, source=source
         )
-        self._journal.append(one.file, [note])
-        return True

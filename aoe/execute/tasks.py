@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
 from itertools import islice
@@ -253,16 +253,32 @@ def compare_parts(
         _compare_once(setup, pairs, models, share, inputs, terms, tuned_first=tuned_first)
         for tuned_first in orders
     ]
+    return joined_comparison(found, mean_memory)
+
+
+def joined_comparison(
+    found: Sequence[ModelComparison],
+    memory_of: Callable[[Iterable[ModelMemory | None]], ModelMemory | None],
+) -> ModelComparison:
+    """Return all pairs of several comparisons as one.
+
+    Args:
+        found: Of the same two models.
+        memory_of: Returns the memory of all from that of each.
+    """
     deviation = reduce(worse_of, (comparison.deviation for comparison in found))
-    measurement = Measurement(
-        outcome=Outcome.CORRECT if deviation.acceptable else Outcome.CORRECTNESS,
-        baseline_us=tuple(us for one in found for us in one.measurement.baseline_us),
-        tuned_us=tuple(us for one in found for us in one.measurement.tuned_us),
-        detail=deviation.detail,
-        load=joined_loads([one.measurement for one in found]),
+    measurements = [comparison.measurement for comparison in found]
+    return ModelComparison(
+        measurement=Measurement(
+            outcome=Outcome.CORRECT if deviation.acceptable else Outcome.CORRECTNESS,
+            baseline_us=tuple(us for one in measurements for us in one.baseline_us),
+            tuned_us=tuple(us for one in measurements for us in one.tuned_us),
+            detail=deviation.detail,
+            load=joined_loads(measurements),
+        ),
+        deviation=deviation,
+        memory=memory_of(comparison.memory for comparison in found),
     )
-    memory = mean_memory(comparison.memory for comparison in found)
-    return ModelComparison(measurement=measurement, deviation=deviation, memory=memory)
 
 
 def _compare_once(

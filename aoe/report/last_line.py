@@ -17,8 +17,8 @@ def finished_line(result: ModeResult, reason: str = "") -> str:
     """
     from aoe.results.files import improvement_text
 
-    name, metric = result.tuning_name, getattr(result, "metric", "latency")
-    of_what = "" if metric == "latency" else f" ({metric})"
+    name = result.tuning_name
+    of_what = "" if result.metric == "latency" else f" ({result.metric})"
     if result.speedup == 1.0:
         why = f": {reason}" if reason else ""
         return f"{name} process finished. Performance not improved{why}"

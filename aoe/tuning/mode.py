@@ -283,6 +283,11 @@ class ModeResult(Protocol):
         ...
 
     @property
+    def metric(self) -> TargetMetric:
+        """What that is a speed-up of."""
+        ...
+
+    @property
     def om_file(self) -> Path | None:
         """Tuned model, None if the mode makes none."""
         ...

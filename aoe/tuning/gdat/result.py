@@ -10,6 +10,7 @@ from aoe.gradients.segmentation import Segmentation
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
 from aoe.results.gradients import GdatReport
+from aoe.tuning.mode import TargetMetric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +92,8 @@ class TunedGradients:
         What the bank says about a grouping that was used as it is: `result.stored_speedup`.
         """
         return self.result.measured_speedup
+
+    @property
+    def metric(self) -> TargetMetric:
+        """A training step, which nothing runs beside."""
+        return TargetMetric.LATENCY

@@ -5,22 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from statistics import NormalDist, fmean, stdev
 from typing import Generic
 
 from aoe.errors import RunError, RunTimeoutError
-from aoe.execute.accuracy import Deviation, worse_of
+from aoe.execute.accuracy import Deviation
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
-from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms, ModelComparison
+from aoe.execute.tasks import (
+    WHOLE_MODELS,
+    ComparisonTerms,
+    ModelComparison,
+    joined_comparison,
+)
 from aoe.measurement import (
     Measurement,
     MeasurePolicy,
     Outcome,
     SpeedupEstimate,
     estimate_speedup,
-    joined_loads,
 )
 from aoe.measurement.memory import median_memory
 from aoe.ort.inputs import ModelInputs
@@ -278,7 +281,7 @@ def _gain(found: Sequence[ModelComparison], *, in_turns: bool) -> ModelGain:
     printed, accepting = (
         _half_width(logs, level, in_turns=in_turns) for level in (_PRINTED, _ACCEPTING)
     )
-    joined = _joined(found)
+    joined = joined_comparison(found, median_memory)
     return ModelGain(
         comparison=joined,
         estimate=SpeedupEstimate(
@@ -315,20 +318,3 @@ def _half_width(logs: Sequence[float], level: float, *, in_turns: bool) -> float
         return _QUANTILES[level][count - 2] * scatter / math.sqrt(count)
     quantile = NormalDist().inv_cdf((1 + level) / 2)
     return quantile * max(2 * scatter, _PLACING) / math.sqrt(count)
-
-
-def _joined(comparisons: Sequence[ModelComparison]) -> ModelComparison:
-    """Return all pairs as one comparison."""
-    deviation = reduce(worse_of, (comparison.deviation for comparison in comparisons))
-    measurements = [comparison.measurement for comparison in comparisons]
-    return ModelComparison(
-        measurement=Measurement(
-            outcome=Outcome.CORRECT if deviation.acceptable else Outcome.CORRECTNESS,
-            baseline_us=tuple(us for found in measurements for us in found.baseline_us),
-            tuned_us=tuple(us for found in measurements for us in found.tuned_us),
-            detail=deviation.detail,
-            load=joined_loads(measurements),
-        ),
-        deviation=deviation,
-        memory=median_memory(comparison.memory for comparison in comparisons),
-    )

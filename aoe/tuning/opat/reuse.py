@@ -11,29 +11,6 @@ from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary, dropped, nearest_change
 
 
-class ReuseBook:
-    """What becomes of the operators of a run, as far as they have been looked up.
-
-    Args:
-        base: The earlier result; without one nothing is noted.
-    """
-
-    def __init__(self, base: EarlierResult | None) -> None:
-        self._base = base
-        self._parts: dict[str, Reuse] = {}
-
-    def add(self, bank: OperatorBank, operator: Operator, lookup: Lookup) -> None:
-        """Note what the banks say of an operator."""
-        if self._base is not None:
-            self._parts[operator.key] = reuse_of(operator, lookup, bank, self._base)
-
-    def summary(self) -> ReuseSummary | None:
-        """Return what became of all, those the model has no more included."""
-        if self._base is None:
-            return None
-        return summary_of(self._base, [*self._parts.values()])
-
-
 def reuse_of(operator: Operator, lookup: Lookup, bank: OperatorBank, base: EarlierResult) -> Reuse:
     """Return what becomes of an operator, and why.
 

@@ -58,11 +58,12 @@ from aoe.tuning.opat.operators import (
     part_operators,
 )
 from aoe.tuning.opat.result import OpatResult, write_details
-from aoe.tuning.opat.reuse import ReuseBook
+from aoe.tuning.opat.reuse import reuse_of, summary_of
 from aoe.tuning.opat.rounds import tune_found
 from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.progress import Progress
+from aoe.tuning.reuse.book import ReuseBook
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.workbench import Workbench, model_path
 from aoe.workload import workload_to_json
@@ -95,7 +96,7 @@ def run(context: TuneContext) -> OpatResult:
 
 
 def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
-    bank, reuse = open_bank(bench, bench.base), ReuseBook(bench.base)
+    bank, reuse = open_bank(bench, bench.base), ReuseBook(bench.base, reuse_of, summary_of)
     graph, profile = profile_default(bench)
     plan, rates = precision_plan(bench), measure_rates(bench)
     found = find_operators(graph, profile, plan)

@@ -6,36 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from aoe.bank.records.subgraph import NodeFeature
 from aoe.bank.subgraphs import SubgraphBank
+from aoe.tuning.reuse.book import ReuseBook
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary, dropped, shape_change
 from aoe.tuning.sgat.lookup import SubgraphLookup
 from aoe.tuning.sgat.subgraphs import Subgraph, features_of
 
+SubgraphReuseBook = ReuseBook[Subgraph, SubgraphLookup, SubgraphBank]
 _OP_TYPE = "subgraph"
-
-
-class SubgraphReuseBook:
-    """What becomes of the subgraphs of a run, as far as they have been looked up.
-
-    Args:
-        base: The earlier result; without one nothing is noted.
-    """
-
-    def __init__(self, base: EarlierResult | None) -> None:
-        self._base = base
-        self._parts: dict[str, Reuse] = {}
-
-    def add(self, bank: SubgraphBank, subgraph: Subgraph, lookup: SubgraphLookup) -> None:
-        """Note what the banks say of a subgraph."""
-        if self._base is not None:
-            part = subgraph_reuse(subgraph, lookup, bank, self._base)
-            self._parts[subgraph.graph_id] = part
-
-    def summary(self) -> ReuseSummary | None:
-        """Return what became of all, those the model has no more included."""
-        if self._base is None:
-            return None
-        return subgraph_summary(self._base, [*self._parts.values()])
 
 
 def subgraph_reuse(

@@ -58,7 +58,7 @@ from aoe.tuning.sgat.result import (
     with_kernels,
     write_subgraph_details,
 )
-from aoe.tuning.sgat.reuse import SubgraphReuseBook
+from aoe.tuning.sgat.reuse import SubgraphReuseBook, subgraph_reuse, subgraph_summary
 from aoe.tuning.sgat.scopes.run import TunedScopes, tune_scopes
 from aoe.tuning.sgat.subgraphs import (
     FoundSubgraphs,
@@ -106,7 +106,8 @@ def run(context: TuneContext) -> SgatResult:
 
 def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
     bank, whole = _bank(bench), bench
-    bench, reuse = _with_time_for_forms(bench), SubgraphReuseBook(bench.base)
+    reuse = SubgraphReuseBook(bench.base, subgraph_reuse, subgraph_summary)
+    bench = _with_time_for_forms(bench)
     graph = imported_graph(bench)
     found = found_subgraphs(bench, graph)
     with closing(_assembly(bench, graph)) as assembly:
