@@ -163,6 +163,7 @@ def test_mode_is_added_by_a_module_and_a_line(
         result_file=tmp_path / "aoe_result_sgat_1_2.json",
         bank=tmp_path / "bank",
         speedup=1.25,
+        metric="latency",
     )
     mode = SimpleNamespace(check=lambda context: None, run=lambda context: result)
     monkeypatch.setitem(sys.modules, "subgraph_mode", mode)

@@ -80,6 +80,7 @@ class _Mode:
     bank: Path
     speedup: float = 1.5
     result_file: Path = Path("result.json")
+    metric: str = "latency"
 
 
 def test_a_table_ends_a_run_over_a_directory_and_one_broken_model_makes_exit_code_1(

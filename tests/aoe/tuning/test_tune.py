@@ -29,6 +29,7 @@ class Result:
     tuning_name: str
     om_file: Path | None = None
     speedup: float = 1.0
+    metric: str = "latency"
     bank: Path = Path("bank")
     result_file: Path = Path("result.json")
 
