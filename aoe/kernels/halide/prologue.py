@@ -93,7 +93,10 @@ def read_prologue(
     chain = check_chain(operations)
     if not chain:
         return chain
-    made = replace(workload.output, shape=shapes[operations[-1].output], constant=False)
+    shape, block = shapes[operations[-1].output], workload.output.block
+    if block and shape[1] % block:
+        return Support(f"what is made in front has {shape[1]} channels, no whole blocks of {block}")
+    made = replace(workload.output, shape=shape, constant=False)
     refs = {ref for item in operations for ref in item.inputs if ref.startswith("x")}
     numbers = tuple(sorted(int(ref[1:]) for ref in refs))
     renamed = {f"x{number}": f"x{at}" for at, number in enumerate(numbers)}

@@ -28,13 +28,15 @@ class NetworkBuilder:
     Args:
         seed: Of the weights.
         batch: First extent of everything.
+        opset: Of ONNX's own operators.
     """
 
-    def __init__(self, *, seed: int = 0, batch: int = 1) -> None:
+    def __init__(self, *, seed: int = 0, batch: int = 1, opset: int = 13) -> None:
         self._rng = np.random.default_rng(seed)
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
         self._batch = batch
+        self._opset = opset
         self._count = 0
 
     def constant(self, value: Array) -> str:
@@ -112,7 +114,7 @@ class NetworkBuilder:
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in results],
             self._constants,
         )
-        opset = [helper.make_opsetid("", 13)]
+        opset = [helper.make_opsetid("", self._opset)]
         model = helper.make_model(graph, opset_imports=opset, ir_version=8)
         return onnx.shape_inference.infer_shapes(model)
 

@@ -58,17 +58,20 @@ def fuzz(
     inputs: int,
     place: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    attempt: Callable[[int, Path, FuzzState], str] | None = None,
 ) -> None:
     """Run inputs until as many are done; each find is told, noted, and ends nothing.
 
     Args:
         place: File for the state.
         tell: Gets a line per find.
+        attempt: Says why a number is a find, or nothing; None for `try_number`.
     """
+    attempt = attempt or try_number
     with tempfile.TemporaryDirectory(prefix="aoebank-fuzz-", dir=_memory()) as scratch:
         while state.done < inputs:
             number = state.first + state.done
-            reason = try_number(number, Path(scratch), state)
+            reason = attempt(number, Path(scratch), state)
             if reason:
                 state.finds.append((number, reason))
                 tell(f"find {number}: {reason.splitlines()[-1]}")

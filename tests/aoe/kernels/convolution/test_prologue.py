@@ -171,6 +171,24 @@ def test_plain_gate_of_channels_that_fill_no_block_is_refused() -> None:
     assert not get_family("convolution").supports(workload)
 
 
+def test_chain_in_plain_layout_of_channels_that_fill_no_block_is_refused() -> None:
+    """Found by strategy 16 of the fuzzer of scopes: it ended the tuning with an internal error."""
+    known = convolution((5, 7), **POINT)  # type: ignore[arg-type]
+    image = plain(1, known.inputs[0].shape[1] - 4, 5, 7)
+    front = (
+        operation("Relu", "x0", "f0"),
+        operation("ReorderInput", "f0", "f1", domain=NCHWC_DOMAIN, channels_last=0),
+    )
+    behind = tuple(
+        replace(item, inputs=tuple("f1" if ref == "x0" else ref for ref in item.inputs))
+        for item in known.operations
+    )
+    workload = replace(known, inputs=(image, *known.inputs[1:]), operations=(*front, *behind))
+    found = get_family("convolution").supports(workload)
+    assert not found
+    assert "no whole blocks" in found.reason
+
+
 def test_what_is_made_is_kept_in_a_task_or_made_at_once() -> None:
     """The search has the form that makes the whole image first, as ONNX Runtime does."""
     workload, family = gated(convolution((28, 28), **POINT)), get_family("convolution")  # type: ignore[arg-type]

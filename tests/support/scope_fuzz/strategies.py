@@ -1,0 +1,257 @@
+"""One random network with the kernels of its scopes, and the strategies that use them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from aoe.bank.operators import key_of
+from aoe.bank.records.subgraph import KernelScope, SubgraphStrategy
+from aoe.execute.accuracy import MODEL_TOLERANCE
+from aoe.execute.compiling import KernelCompilers
+from aoe.execute.runner import Runner
+from aoe.execute.tasks import ComparisonTerms
+from aoe.graph.fusing.classes import FUSION_CLASSES
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.regions import Region
+from aoe.graph.rewrites.registry import RULES
+from aoe.graph.subgraphs.forms import form_of, tolerance_of
+from aoe.graph.subgraphs.seams import join_seams
+from aoe.graph.subgraphs.splicing import Splice, splice
+from aoe.kernels.algorithms import allowed_space
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import get_family
+from aoe.om.file import LIBRARY
+from aoe.ort.inputs import ModelInputs
+from aoe.ort.static_shapes import infer_tensors
+from aoe.results.files import RepoOutcome
+from aoe.schedule import Schedule, Space
+from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.operators import Operator
+from aoe.tuning.opat.run import optimized_graph
+from aoe.tuning.policies import single_run_policy
+from aoe.tuning.sgat.lookup import TunedSubgraph
+from aoe.tuning.sgat.measuring import measure_parts
+from aoe.tuning.sgat.scopes.choosing import scope_space
+from aoe.tuning.sgat.scopes.finding import find_scopes
+from aoe.tuning.sgat.scopes.kernels import WonKernels, source_of
+from aoe.tuning.sgat.scopes.measuring import ScopeMeasurer
+from aoe.tuning.sgat.space import StrategySpace, strategy_space
+from aoe.tuning.sgat.subgraphs import FoundSubgraphs, Subgraph, find_subgraphs
+from support.engine.subgraphs import graph_of
+from support.scope_fuzz.networks import RandomNetwork
+
+KERNELS_MAX = 14  # of a network: each takes half a second to compile
+FORMS_SHARE = 0.4  # of networks that get another form before their kernels
+INPUTS = ModelInputs(seed=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What compiles, runs and compares, shared by all networks of a run."""
+
+    runner: Runner
+    compilers: KernelCompilers
+
+    @property
+    def facts(self) -> KernelTarget:
+        """What schedules depend on."""
+        return KernelTarget.of(self.runner.target)
+
+
+class ScopedNetwork:
+    """A network, what could become one kernel in it, and a kernel for each of these.
+
+    Args:
+        number: Decides on all of it.
+        machine: Compiles, runs and compares.
+        scratch: Folder that is made for it.
+
+    Attributes:
+        unbuilt: What is wrong with kernels that could not be compiled, by name.
+    """
+
+    def __init__(self, number: int, machine: Machine, scratch: Path) -> None:
+        scratch.mkdir()
+        self._machine = machine
+        self._scratch = scratch
+        network = RandomNetwork(number)
+        rng = network.rng
+        original = network.build()
+        chosen, self._tolerance = original, MODEL_TOLERANCE
+        if rng.random() < FORMS_SHARE:
+            chosen, self._tolerance = random_form(original, machine.runner, rng)
+        device, threads = machine.runner.device, machine.runner.target.core_num
+        self._graph = optimized_graph(chosen, device, scratch, threads=threads)
+        is_limited = rng.random() < 0.5
+        self._found = find_scopes(self._graph, FUSION_CLASSES if is_limited else ())
+        kernels = _kernels(self._graph, self._found, machine.facts, rng)
+        self._won = WonKernels(kernels)
+        self._assembly = Assembly(
+            scratch / "parts", original, self._graph, machine.compilers, chosen=chosen
+        )
+        self.unbuilt = self._assembly.build(self._won.chosen())
+        self._won.drop(self.unbuilt)
+
+    def close(self) -> None:
+        """Finish its files; they go with the scratch folder."""
+        self._assembly.close()
+
+    def draw(self, rng: random.Random) -> list[TunedSubgraph]:
+        """Return a random strategy of every subgraph that has kernels, but for those without."""
+        spaces = [(one, _scopes_of(one, self._won, rng)) for one in self._found.subgraphs]
+        spaces = [(one, space) for one, space in spaces if space.space.knobs]
+        while spaces:
+            drawn = [_tuned(one, s.strategy(_drawn(s.space, rng))) for one, s in spaces]
+            if used := [one for one in drawn if one.strategy is not None and one.strategy.scopes]:
+                return used
+        return []
+
+    def flaws(self, drawn: Sequence[TunedSubgraph], rng: random.Random) -> list[str]:
+        """Return what is wrong with strategies: one by itself, and all together in the model."""
+        return [*self._piece_flaws(rng.choice(drawn)), *self._model_flaws(drawn)]
+
+    def _piece_flaws(self, tuned: TunedSubgraph) -> list[str]:
+        assert tuned.strategy is not None
+        subgraph, runner = tuned.subgraph, self._machine.runner
+        measurer = ScopeMeasurer(
+            subgraph,
+            {scope: source_of(one).name for scope, one in self._won.of(subgraph).items()},
+            self._assembly.directory / LIBRARY,
+            runner,
+            directory=self._scratch / subgraph.graph_id,
+            inputs=INPUTS,
+            bytes_around=0,
+        )
+        try:
+            found = measurer.measure(tuned.strategy, single_run_policy(runner.target.core_num))
+        finally:
+            measurer.close()
+        told = _told(tuned)
+        return [] if found.is_correct else [f"{told}: {found.outcome.value}, {found.detail}"]
+
+    def _model_flaws(self, tuned: Sequence[TunedSubgraph]) -> list[str]:
+        used = [_as_chosen(one) for one in self._won.used(self._graph, tuned)]
+        found = measure_parts(
+            self._machine.runner,
+            self._assembly.imported,
+            self._assembly.write_model(used, "strategy.onnx"),
+            single_run_policy(self._machine.runner.target.core_num),
+            INPUTS,
+            ComparisonTerms(tolerance=self._tolerance),
+        )
+        told = "; ".join(map(_told, tuned))
+        return [] if found.is_correct else [f"model, {told}: {found.outcome.value}, {found.detail}"]
+
+
+def random_form(
+    proto: onnx.ModelProto, runner: Runner, rng: random.Random
+) -> tuple[onnx.ModelProto, float]:
+    """Return another form of a model, as the first half of a run chooses one, and its tolerance."""
+    graph = graph_of(proto)
+    chosen, tolerance = [], MODEL_TOLERANCE
+    for subgraph in find_subgraphs(graph, RULES, uneven=True, blocked=False).subgraphs:
+        choices = strategy_space(subgraph)
+        strategy = choices.strategy(_drawn(choices.space, rng))
+        for piece in subgraph.places:
+            form = form_of(piece, strategy, RULES)
+            if not isinstance(form, str):  # weights may keep a rule away at another place
+                chosen.append(Splice(piece=piece, form=form))
+                tolerance = max(tolerance, tolerance_of(strategy, RULES))
+    joined = join_seams(
+        splice(graph, chosen),
+        graph.proto,
+        lambda model: infer_tensors(model, runner.device.open_session),
+    )
+    return joined, tolerance
+
+
+def _drawn(space: Space, rng: random.Random) -> Mapping[str, int | str]:
+    """Return one of the first guesses, or any configuration."""
+    if space.first_guesses and rng.random() < 0.3:
+        return rng.choice(space.first_guesses)
+    return next(space.draw(rng))
+
+
+def _kernels(
+    graph: ModelGraph, found: FoundSubgraphs, facts: KernelTarget, rng: random.Random
+) -> dict[str, TunedOperator]:
+    """Return a kernel for scopes of all subgraphs, each with a random schedule."""
+    places: dict[str, dict[tuple[int, ...], Region]] = {}
+    for subgraph in found.subgraphs:
+        for scope in subgraph.allowed_scopes:
+            for region in subgraph.scopes[scope].regions:
+                if region is not None:
+                    places.setdefault(key_of(region.workload), {})[region.nodes] = region
+    kernels = {}
+    for key in rng.sample(sorted(places), min(KERNELS_MAX, len(places))):
+        regions = tuple(places[key].values())
+        schedule = _schedule(key, regions[0], facts, rng)
+        if schedule is not None:
+            kernels[key] = _kernel(graph, key, regions, schedule)
+    return kernels
+
+
+def _schedule(key: str, region: Region, facts: KernelTarget, rng: random.Random) -> Schedule | None:
+    """Return one of a few schedules of a workload, so that networks share kernels."""
+    family = get_family(region.workload.op_type)
+    space = allowed_space(family, region.workload, facts)
+    if space is None:
+        return None
+    drawn = _drawn(space, random.Random(f"{key} {rng.randrange(3)}"))
+    return family.schedule(region.workload, drawn, facts)
+
+
+def _kernel(
+    graph: ModelGraph, key: str, regions: tuple[Region, ...], schedule: Schedule
+) -> TunedOperator:
+    operator = Operator(
+        workload=regions[0].workload,
+        key=key,
+        regions=regions,
+        op_names=tuple(graph.nodes[region.nodes[-1]].name for region in regions),
+        share=0.0,
+        default_us=0.0,
+    )
+    return TunedOperator(
+        operator=operator,
+        outcome=RepoOutcome.ADD,
+        reason="drawn",
+        schedule=schedule,
+        speedup=2.0,
+        proven_speedup=2.0,
+        before_us=1.0,
+    )
+
+
+def _scopes_of(subgraph: Subgraph, won: WonKernels, rng: random.Random) -> StrategySpace:
+    """Return the sets of scopes of a subgraph, as if each saved some time of its own."""
+    gains = {scope: rng.uniform(0.1, 9) for scope in won.of(subgraph)}
+    return scope_space(gains, {scope: subgraph.scopes[scope].owned for scope in gains})
+
+
+def _tuned(subgraph: Subgraph, strategy: SubgraphStrategy) -> TunedSubgraph:
+    return TunedSubgraph(
+        subgraph=subgraph, outcome=RepoOutcome.ADD, reason="drawn", strategy=strategy
+    )
+
+
+def _as_chosen(tuned: TunedOperator) -> ChosenKernel:
+    return ChosenKernel(
+        source=source_of(tuned),
+        key=tuned.operator.key,
+        regions=tuned.operator.regions,
+        op_names=tuned.operator.op_names,
+        gain_us=1.0,
+    )
+
+
+def _told(tuned: TunedSubgraph) -> str:
+    scopes: tuple[KernelScope, ...] = tuned.strategy.scopes if tuned.strategy is not None else ()
+    named = (f"{scope.family} {list(scope.nodes)}" for scope in scopes)
+    return f"{tuned.subgraph.graph_id} with {', '.join(named)}"
