@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from aoe.device.cpu.device import Cpu
 from aoe.execute.messages import ModelPart
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.subgraphs.piece import Piece, cut_out
 from aoe.ort.sessions import run_session, session_options
@@ -266,6 +267,21 @@ def by_splits(rate: float) -> Callable[[ModelPart, ModelPart], float]:
         return float(rate ** (splits(baseline.model) - splits(tuned.model)))
 
     return speedup
+
+
+def by_kernels(rate: float) -> Callable[[ModelPart, ModelPart], float]:
+    """Return a script: every kernel saves time."""
+
+    def speedup(baseline: ModelPart, tuned: ModelPart) -> float:
+        return float(rate ** (kernels(tuned.model) - kernels(baseline.model)))
+
+    return speedup
+
+
+def kernels(file: Path) -> int:
+    """Return how many places of a model are computed by kernels."""
+    nodes = onnx.load(file, load_external_data=False).graph.node
+    return sum(node.domain == KERNEL_DOMAIN for node in nodes)
 
 
 def splits(file: Path) -> int:

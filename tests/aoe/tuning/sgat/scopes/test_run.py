@@ -20,12 +20,12 @@ import pytest
 from onnx import helper
 from support.engine.models import make_model
 from support.engine.scripted_runs import script_runs
+from support.engine.subgraphs import by_kernels
 
 import aoe
 from aoe.device.cpu.device import Cpu
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
-from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.om.file import read_manifest
 from aoe.ort.sessions import session_options
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
@@ -54,14 +54,7 @@ def _network() -> onnx.ModelProto:
     return make_model(nodes, {"x": _EXTENTS}, ["y"], weights=weights)
 
 
-def _kernels(file: Path) -> int:
-    nodes = onnx.load(file, load_external_data=False).graph.node
-    return sum(node.domain == KERNEL_DOMAIN for node in nodes)
-
-
-def _by_kernels(baseline: ModelPart, tuned: ModelPart) -> float:
-    """Script: every kernel saves time."""
-    return float(1.1 ** (_kernels(tuned.model) - _kernels(baseline.model)))
+_by_kernels = by_kernels(1.1)
 
 
 class Run:
