@@ -81,8 +81,9 @@ def _fastest(workload: Workload, family: KernelFamily, target: KernelTarget) -> 
     space = allowed_space(family, workload, target)
     guesses = space.first_guesses if space is not None else ()
     names = {family.schedule(workload, Configuration(guess), target).algorithm for guess in guesses}
-    return max(map(_rate, names), default=1.0)
+    return max(map(rate_of, names), default=1.0)
 
 
-def _rate(algorithm: str) -> float:
+def rate_of(algorithm: str) -> float:
+    """Return multiply-adds an algorithm does in the time of one in float32, 1 if it is unknown."""
     return next((rate for part, rate in _RATES if part in algorithm), 1.0)

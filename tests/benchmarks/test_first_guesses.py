@@ -8,7 +8,9 @@ from pathlib import Path
 import onnx
 import pytest
 from first_guesses import main
-from support.engine.models import chain_model
+from support.engine.models import chain_model, matmul_net
+
+from aoe.testing.kernels import kernel_target
 
 
 def test_every_network_has_a_line_of_its_own(
@@ -25,3 +27,13 @@ def test_every_network_has_a_line_of_its_own(
         assert found, line
         assert found[1] == file.stem
         assert float(found[2]) < 1e-4
+
+
+@pytest.mark.skipif(not kernel_target().bf16_dot, reason="this CPU multiplies no bfloat16")
+def test_products_are_of_the_precision_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "product.onnx"
+    onnx.save(matmul_net(width=32), file)
+    main([str(file), "--seconds", "0", "--precision_mode", "allow_fp32_to_bf16"])
+    assert "2 matmul in bfloat16" in capsys.readouterr().out

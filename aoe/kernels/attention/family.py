@@ -7,6 +7,7 @@ from aoe.kernels.attention.stages import attention_pipeline
 from aoe.kernels.attention.tiles import attention_space, attention_steps
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
 from aoe.kernels.matmul.shape import MATRIX_PRODUCTS
+from aoe.kernels.matmul.tiles import PAIRS
 from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
 
@@ -26,7 +27,7 @@ class AttentionFamily:
         return support_of(read_attention(workload))
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the only algorithm there is."""
+        """Return the only algorithm there is in a precision."""
         return attention_pipeline(supported(workload, read_attention(workload)))
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
@@ -38,4 +39,5 @@ class AttentionFamily:
     ) -> Schedule:
         """Return the steps of a configuration."""
         attention = supported(workload, read_attention(workload))
-        return Schedule(tuple(attention_steps(configuration, attention, target)))
+        steps = tuple(attention_steps(configuration, attention, target))
+        return Schedule(steps, algorithm=PAIRS if attention.in_pairs else "")

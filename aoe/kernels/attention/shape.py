@@ -10,7 +10,7 @@ from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.matmul.shape import FEW_ROWS, MATRIX_PRODUCTS, MatrixProduct, read_product
 from aoe.operators import Shape, op_key, softmax_axis
-from aoe.workload import Operation, TensorSpec, Workload
+from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,11 @@ class Attention:
 
     scores: MatrixProduct
     values: MatrixProduct
+
+    @property
+    def in_pairs(self) -> bool:
+        """True if factors are rounded to bfloat16."""
+        return self.scores.workload.precision is Precision.BFLOAT16
 
     @property
     def keys(self) -> Axis:

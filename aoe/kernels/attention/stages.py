@@ -9,13 +9,15 @@
     value sums       products of those and the values, in registers
     y                value sums / total
 
+In bfloat16 queries, keys, values and `grown` are rounded, and products are summed up in pairs;
+`total` is that of the rounded weights, so that they add up to one.
+
 The softmax of a query is divided by its total at the end, once for all keys. Special values are
 ONNX Runtime's: a query whose scores are all minus infinity makes NaN, and so does one with a NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from operator import add
 from typing import Any
 
@@ -25,7 +27,16 @@ from aoe.kernels.attention.shape import Attention
 from aoe.kernels.family import UPDATE, Pipeline
 from aoe.kernels.halide.chain import RESULT, build_chain
 from aoe.kernels.halide.folds import Around, Fold, gathered
-from aoe.kernels.math.functions import constant, exp_of_negative, strict
+from aoe.kernels.math.functions import constant, exp_of_negative, strict, to_bfloat16
+from aoe.kernels.matmul.pairs import (
+    PAIR,
+    PAIRED_DEPTH,
+    ROUNDED,
+    pair_arguments,
+    pair_sums,
+    pairs_of,
+    round_left,
+)
 from aoe.kernels.matmul.panels import DEPTH, panel_arguments, panel_sums
 from aoe.kernels.matmul.result import (
     LANE,
@@ -46,23 +57,18 @@ Loops = tuple[tuple[str, int], ...]
 
 def attention_pipeline(attention: Attention) -> Pipeline:
     """Return the algorithm. Arguments are those of the workload."""
-    of_scores, of_values = panel_arguments(attention.scores), panel_arguments(attention.values)
-
-    def query(k: hl.Expr) -> hl.Expr:
-        return of_scores.left[left_place(attention.scores, of_scores.rows, k)]
-
-    score_sums = panel_sums(attention.scores, of_scores, query)
+    arguments_of = pair_arguments if attention.in_pairs else panel_arguments
+    of_scores, of_values = arguments_of(attention.scores), arguments_of(attention.values)
+    made: dict[str, hl.Func] = {}
+    score_sums = _score_sums(attention, of_scores, made)
     scores = hl.Func(SCORES)
     scores[of_scores.operands.variables] = _behind(
         attention.scores, of_scores, _in_panels(score_sums, of_scores)
     )
     scores.compute_root()  # steps place it closer
     grown, total, folds = _softmax(attention, scores, of_scores)
-
-    def weight(k: hl.Expr) -> hl.Expr:
-        return grown[(k, *of_values.rows)]
-
-    value_sums = panel_sums(attention.values, of_values, weight)
+    sums_of = pair_sums if attention.in_pairs else panel_sums
+    value_sums = sums_of(attention.values, of_values, lambda k: grown[(k, *of_values.rows)])
     inverse = hl.Func("inverse")
     inverse[of_values.rows] = strict(constant(1.0) / total)
     place = of_values.operands.variables
@@ -71,7 +77,7 @@ def attention_pipeline(attention: Attention) -> Pipeline:
     output = hl.Func(RESULT)
     output[place] = _behind(attention.values, of_values, attended[place])
     stages, loops = gathered(folds)
-    made: Mapping[str, hl.Func] = {
+    made |= {
         SCORES: scores,
         GROWN: grown,
         KEYS_PACKED: of_scores.packing.output,
@@ -82,8 +88,8 @@ def attention_pipeline(attention: Attention) -> Pipeline:
     loops[SCORES] = loops[GROWN] = ((attention.keys.name, attention.keys.extent), *loops[GROWN][1:])
     axes = reversed(attention.values.iteration.axes)
     loops[RESULT] = tuple((axis.name, axis.extent) for axis in axes)
-    _add_sums(stages, loops, SCORE_SUMS, score_sums, attention.scores.depth)
-    _add_sums(stages, loops, VALUE_SUMS, value_sums, attention.keys.extent)
+    _add_sums(stages, loops, SCORE_SUMS, score_sums, _depths(attention, attention.scores))
+    _add_sums(stages, loops, VALUE_SUMS, value_sums, _depths(attention, attention.values))
     arguments, extents = _buffers(attention, of_scores, of_values)
     return Pipeline(
         output=output,
@@ -96,13 +102,35 @@ def attention_pipeline(attention: Attention) -> Pipeline:
     )
 
 
+def _score_sums(
+    attention: Attention, arguments: ProductArguments, made: dict[str, hl.Func]
+) -> hl.Func:
+    """Return the products of queries and keys; rounded queries are added to what is made."""
+    product = attention.scores
+    if attention.in_pairs:
+        made[ROUNDED] = rounded = round_left(product, arguments)
+        return pair_sums(product, arguments, lambda k: rounded[(k, *arguments.rows)])
+
+    def query(k: hl.Expr) -> hl.Expr:
+        return arguments.left[left_place(product, arguments.rows, k)]
+
+    return panel_sums(product, arguments, query)
+
+
+def _depths(attention: Attention, product: MatrixProduct) -> Loops:
+    """Return the loops of the sums of a product, innermost first."""
+    if attention.in_pairs:
+        return ((PAIR, 2), (PAIRED_DEPTH, pairs_of(product)))
+    return ((DEPTH, product.depth),)
+
+
 def _add_sums(
-    stages: dict[str, Any], loops: dict[str, Loops], name: str, sums: hl.Func, depth: int
+    stages: dict[str, Any], loops: dict[str, Loops], name: str, sums: hl.Func, depths: Loops
 ) -> None:
     """Add sums in registers, and their update, to stages and loops."""
     pure: Loops = ((LANE, PANEL), *_loops(sums)[1:])
     stages |= {name: sums, f"{name}{UPDATE}": sums.update()}
-    loops |= {name: pure, f"{name}{UPDATE}": (*pure, (DEPTH, depth))}
+    loops |= {name: pure, f"{name}{UPDATE}": (*pure, *depths)}
 
 
 def rows_around(attention: Attention) -> Around:
@@ -118,9 +146,19 @@ def _softmax(
     around, rows = rows_around(attention), arguments.rows
     peak = Fold(PEAK, around, lambda at: scores[(at, *rows)], constant(LOWEST), hl.max)
     grown, place = hl.Func(GROWN), arguments.operands.variables
-    grown[place] = exp_of_negative(strict(scores[place] - peak.value()))
+    if attention.in_pairs:
+        key, keys = place[0], attention.keys.extent
+        inside = hl.clamp(key, 0, keys - 1)
+        value = exp_of_negative(strict(scores[(inside, *rows)] - peak.value()))
+        grown[place] = to_bfloat16(hl.select(key < keys, value, constant(0.0)))
+    else:
+        grown[place] = exp_of_negative(strict(scores[place] - peak.value()))
     grown.compute_root()  # steps place it closer
-    total = Fold(TOTAL, around, lambda at: grown[(at, *rows)], constant(0.0), add)
+
+    def weight(at: hl.Expr) -> hl.Expr:
+        return hl.cast(hl.Float(32), grown[(at, *rows)])
+
+    total = Fold(TOTAL, around, weight, constant(0.0), add)
     return grown, total.value(), [peak, total]
 
 

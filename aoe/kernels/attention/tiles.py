@@ -22,10 +22,12 @@ from aoe.kernels.family import UPDATE, KernelTarget
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.folds import fold_steps
 from aoe.kernels.halide.tiling import TASK, on_threads
+from aoe.kernels.matmul.pairs import PAIR, PAIRED_DEPTH, ROUNDED, ROUNDED_DEPTH
 from aoe.kernels.matmul.panels import DEPTH
 from aoe.kernels.matmul.result import BLOCK, LANE, PANEL, panels_of
 from aoe.kernels.matmul.tiles import BROADCAST, stays_in_registers
 from aoe.schedule import (
+    Atomic,
     Choice,
     ComputeAt,
     Fuse,
@@ -173,6 +175,10 @@ def _is_shared_by_batch(attention: Attention, queries: int, target: KernelTarget
 
 def _score_steps(attention: Attention, blocks: int, rows: int, tiles: int) -> Iterator[Step]:
     row, batch = _loops(attention)
+    if attention.in_pairs:
+        yield ComputeAt(ROUNDED, RESULT, TASK)
+        yield StoreIn(ROUNDED, _memory(rows * tiles * attention.scores.depth))
+        yield Vectorize(ROUNDED, ROUNDED_DEPTH, PANEL)
     yield ComputeAt(SCORES, RESULT, TASK)
     yield StoreIn(SCORES, _memory(rows * tiles * attention.keys.extent))
     yield from _columns_in_panels(SCORES, attention.keys.name, blocks)
@@ -202,7 +208,11 @@ def _sum_steps(
     for stage in (sums, summed):
         yield Split(stage, BLOCK, BLOCK, "in_block", blocks, Tail.ROUND_UP)
         if stage == summed:
-            yield Reorder(stage, (LANE, "in_block", row, DEPTH, BLOCK, *batch))
+            pair, depth = ((PAIR,), PAIRED_DEPTH) if attention.in_pairs else ((), DEPTH)
+            yield Reorder(stage, (*pair, LANE, "in_block", row, depth, BLOCK, *batch))
+            if pair:
+                yield Atomic(stage)
+                yield Vectorize(stage, PAIR, 2)
         yield Vectorize(stage, LANE, PANEL)
         yield Unroll(stage, "in_block", blocks)
         yield Unroll(stage, row, rows)
@@ -221,6 +231,8 @@ def _softmax_steps(attention: Attention, rows: int) -> Iterator[Step]:
 
 def _packing_steps(attention: Attention) -> Iterator[Step]:
     for stage, product in ((KEYS_PACKED, attention.scores), (VALUES_PACKED, attention.values)):
+        if attention.in_pairs:
+            yield Unroll(stage, "half", 2)
         yield Vectorize(stage, "lane", PANEL)
         axes = product.iteration.axes
         for at in product.right_axes:

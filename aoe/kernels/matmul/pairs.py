@@ -7,6 +7,8 @@ finished, y  as in `panels.py`
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import halide as hl
 
 from aoe.kernels.family import PackedInput, Pipeline
@@ -32,27 +34,55 @@ from aoe.kernels.matmul.shape import MatrixProduct
 ROUNDED, ROUNDED_DEPTH = "rounded", "k"
 
 
+PAIRED_DEPTH = "r$y"
+"""Loop over the pairs of the depth, of the update of the sums; that of a pair is `PAIR`."""
+PAIR = "r$x"
+
+
 def pairs_pipeline(product: MatrixProduct) -> Pipeline:
     """Return the algorithm.
 
     Arguments are those of the workload, weights replaced by their panels: bfloat16, from the
     innermost (2 of a pair, PANEL columns, pairs, panels), zeros behind the last row and column.
     """
-    pairs = -(-product.depth // 2)
-    extents = (2, PANEL, pairs, panels_of(product))
-    arguments = read_arguments(product, _packing(product), extents)
-    lane, block = hl.Var(LANE), hl.Var(BLOCK)
-    r = hl.RDom([(0, 2), (0, pairs)], "r")
+    arguments = pair_arguments(product)
     rounded = round_left(product, arguments)
+    sums = pair_sums(product, arguments, lambda k: rounded[(k, *arguments.rows)])
+    depths = ((PAIR, 2), (PAIRED_DEPTH, pairs_of(product)))
+    return finished_pipeline(product, arguments, sums, depths, {ROUNDED: rounded})
+
+
+def pairs_of(product: MatrixProduct) -> int:
+    """Return how many pairs are summed up."""
+    return -(-product.depth // 2)
+
+
+def pair_arguments(product: MatrixProduct) -> ProductArguments:
+    """Return the buffers of a kernel whose right matrix lies in panels of pairs."""
+    extents = (2, PANEL, pairs_of(product), panels_of(product))
+    return read_arguments(product, _packing(product), extents)
+
+
+def pair_sums(
+    product: MatrixProduct, arguments: ProductArguments, left: Callable[[hl.Expr], hl.Expr]
+) -> hl.Func:
+    """Return the sums of products over (PANEL columns, panels, rows...), not scheduled.
+
+    Args:
+        product: What is computed.
+        arguments: From `pair_arguments`.
+        left: Element of the left matrix in bfloat16, by its place in the depth; 0 behind an odd
+            one.
+    """
+    lane, block = hl.Var(LANE), hl.Var(BLOCK)
+    r = hl.RDom([(0, 2), (0, pairs_of(product))], "r")
     sums, place = hl.Func(SUMS), (lane, block, *arguments.rows)
     sums[place] = constant(0.0)
     panel = last_panel_at_most(product, block)
     weight = packed_element(product, arguments, (r.x, lane, r.y, panel))
-    left = rounded[(2 * r.y + r.x, *arguments.rows)]
-    sums[place] += hl.cast(hl.Float(32), left) * hl.cast(hl.Float(32), weight)
-    sums.bound_extent(lane, PANEL).compute_root()  # steps place it closer
-    depths = ((r.x.name(), 2), (r.y.name(), pairs))
-    return finished_pipeline(product, arguments, sums, depths, {ROUNDED: rounded})
+    factor = hl.cast(hl.Float(32), left(2 * r.y + r.x))
+    sums[place] += factor * hl.cast(hl.Float(32), weight)
+    return sums.bound_extent(lane, PANEL).compute_root()  # steps place it closer
 
 
 def round_left(product: MatrixProduct, arguments: ProductArguments) -> hl.Func:

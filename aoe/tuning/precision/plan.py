@@ -20,6 +20,8 @@ from aoe.workload import Operation, Precision, Workload
 
 _DENSE = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
 """Operators of ONNX with products whose factors may be rounded."""
+_INTEGERS = (Precision.INT8, Precision.INT4)
+"""Of products by a constant matrix alone."""
 _STRICT_REASON = "strict float32: infinities and NaN would not come out where ONNX Runtime has them"
 _LISTED_REASON = "there is a kernel of lower precision only, and the lists keep it in float32"
 
@@ -45,11 +47,15 @@ class PrecisionPlan:
         """
         if self.settings.strict and _spreads_specials(workload):
             return _STRICT_REASON
-        found = [self._offered(workload, precision) for precision in self._precisions(workload)]
-        refused = [one for one in found if isinstance(one, str)]
-        if refused and sum(map(_is_product, workload.operations)) > 1:
-            return refused[0]
-        return next((one for one in found if isinstance(one, Workload)), found[0])
+        found = {one: self._offered(workload, one) for one in self._precisions(workload)}
+        if sum(map(_is_product, workload.operations)) > 1:
+            integers = () if _has_constant_matrix(workload) else _INTEGERS
+            refused = [said for one, said in found.items() if one not in integers]
+            reason = next((said for said in refused if isinstance(said, str)), None)
+            if reason is not None:
+                return reason
+        offered = [*found.values()]
+        return next((one for one in offered if isinstance(one, Workload)), offered[0])
 
     def variants(
         self, graph: ModelGraph, regions: Sequence[Region]
@@ -157,6 +163,13 @@ def _is_dense(workload: Workload) -> bool:
 
 def _is_product(operation: Operation) -> bool:
     return facts_of(operation).kind is OperatorKind.PRODUCT
+
+
+def _has_constant_matrix(workload: Workload) -> bool:
+    """Return whether a product of a workload reads a constant."""
+    constants = {f"x{at}" for at, spec in enumerate(workload.inputs) if spec.constant}
+    read = {ref for op in workload.operations if _is_product(op) for ref in op.inputs}
+    return not constants.isdisjoint(read)
 
 
 def _spreads_specials(workload: Workload) -> bool:

@@ -15,6 +15,7 @@ from aoe.kernels.registry import classify, get_family
 from aoe.operators import MICROSOFT_DOMAIN
 from aoe.schedule import Configuration, Parallel
 from aoe.testing.kernels import (
+    BFLOAT16_STRICTNESS,
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -23,7 +24,7 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
-from aoe.workload import Operation, TensorSpec, Workload
+from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 Array = np.ndarray[Any, Any]
 
@@ -70,6 +71,11 @@ def attention(
     )
 
 
+def in_bfloat16(workload: Workload) -> Workload:
+    """Return a workload whose factors may be rounded."""
+    return replace(workload, precision=Precision.BFLOAT16)
+
+
 ADDED = operation("Add", "t0 x3", "t1")
 MASKED = attention((1, 2, 9, 8), (1, 2, 8, 12), (1, 2, 12, 16), ADDED, masks=[plain(9, 12)])
 
@@ -107,6 +113,16 @@ class TestAttention(KernelFamilyTests):
     }
 
 
+class TestAttentionInBfloat16(KernelFamilyTests):
+    """Products of pairs: odd depths and odd numbers of keys have a zero behind them."""
+
+    family_name = "attention"
+    share = BFLOAT16_STRICTNESS
+    cases: Mapping[str, Workload] = {
+        name: in_bfloat16(workload) for name, workload in TestAttention.cases.items()
+    }
+
+
 def in_float64(workload: Workload, feed: Mapping[str, Array]) -> Array:
     """Return the attention of `attention((...), ADDED)` in float64."""
     queries, keys, values, mask = (feed[f"x{number}"].astype(np.float64) for number in range(4))
@@ -130,6 +146,21 @@ def test_results_are_those_of_float64() -> None:
     assert np.max(np.abs(made - expected)) < 1e-6 * np.max(np.abs(expected))
 
 
+def test_results_in_bfloat16_are_near_those_of_float64() -> None:
+    """Three factors are rounded, and sums of as many pairs grow no worse by it."""
+    shapes = ((1, 40, 64), (1, 64, 701), (1, 701, 33))
+    workload = in_bfloat16(attention(*shapes, ADDED, masks=[plain(40, 701)]))
+    feed = random_inputs(workload, SEED)
+    made, expected = best_kernel(workload).run(feed), in_float64(workload, feed)
+    assert np.linalg.norm(made - expected) < 5e-3 * np.linalg.norm(expected)
+
+
+def test_weights_in_bfloat16_add_up_to_one() -> None:
+    workload = in_bfloat16(attention((2, 9, 8), (2, 8, 301), (2, 301, 16)))
+    feed = {**random_inputs(workload, SEED), "x2": np.ones((2, 301, 16), np.float32)}
+    np.testing.assert_allclose(best_kernel(workload).run(feed), 1.0, rtol=1e-6)
+
+
 def test_long_sums_keep_their_accuracy() -> None:
     shapes = ((1, 6, 16), (1, 16, 3000), (1, 3000, 16))
     workload = attention(*shapes, ADDED, masks=[plain(6, 3000)])
@@ -138,24 +169,28 @@ def test_long_sums_keep_their_accuracy() -> None:
     assert np.max(np.abs(made - expected)) < 3e-6 * np.max(np.abs(expected))
 
 
-def test_masked_keys_have_no_part_and_a_query_without_keys_is_nan() -> None:
+@pytest.mark.parametrize("workload", [MASKED, in_bfloat16(MASKED)], ids=["float32", "bfloat16"])
+def test_masked_keys_have_no_part_and_a_query_without_keys_is_nan(workload: Workload) -> None:
     feed = {name: value.copy() for name, value in random_inputs(MASKED, SEED).items()}
     feed["x3"][:, 3:] = -np.inf  # a causal mask would be another such shape
     feed["x3"][4] = -np.inf
     feed["x2"][:, :, 3:] *= 1e30
-    made = best_kernel(MASKED).run(feed)
+    made = best_kernel(workload).run(feed)
     np.testing.assert_array_equal(np.isnan(made[0, 0]).all(axis=-1), np.arange(9) == 4)
     there = made[:, :, np.arange(9) != 4]
-    assert np.max(np.abs(there)) <= np.max(np.abs(feed["x2"][:, :, :3])) * 1.001
+    assert np.max(np.abs(there)) <= np.max(np.abs(feed["x2"][:, :, :3])) * 1.01
     np.testing.assert_array_equal(np.isnan(made), np.isnan(run_baseline(MASKED, feed).result))
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", ["x0", "x1", "x2", "x3"])
-def test_special_values_come_out_where_onnx_runtime_has_them(name: str, special: float) -> None:
+@pytest.mark.parametrize("workload", [MASKED, in_bfloat16(MASKED)], ids=["float32", "bfloat16"])
+def test_special_values_come_out_where_onnx_runtime_has_them(
+    workload: Workload, name: str, special: float
+) -> None:
     feed = {key: value.copy() for key, value in random_inputs(MASKED, SEED).items()}
     feed[name][(0,) * (feed[name].ndim - 2) + (2, 5)] = special
-    made, expected = best_kernel(MASKED).run(feed), run_baseline(MASKED, feed).result
+    made, expected = best_kernel(workload).run(feed), run_baseline(MASKED, feed).result
     np.testing.assert_array_equal(np.isnan(made), np.isnan(expected))
     np.testing.assert_array_equal(np.isinf(made), np.isinf(expected))
 

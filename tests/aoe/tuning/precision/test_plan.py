@@ -189,18 +189,24 @@ def test_products_by_weights_are_tuned_in_every_precision_there_is(
 
 
 @pytest.mark.parametrize(
-    ("mode", "family"), [(PrecisionMode.KEEP, "attention"), (PrecisionMode.MIXED_INT8, "")]
+    ("mode", "constant", "family"),
+    [
+        (PrecisionMode.KEEP, False, "attention"),
+        (PrecisionMode.BFLOAT16, False, "attention"),
+        (PrecisionMode.MIXED_INT8, False, "attention"),
+        (PrecisionMode.MIXED_INT8, True, ""),
+    ],
 )
 def test_products_are_one_kernel_only_where_it_has_all_their_precisions(
-    net: onnx.ModelProto, mode: PrecisionMode, family: str
+    net: onnx.ModelProto, mode: PrecisionMode, constant: bool, family: str
 ) -> None:
-    """Apart, each product of an attention may go to a lower precision."""
+    """Apart, a product of an attention by a constant matrix may go to integers."""
     operations = (
-        operation("MatMul", "x0 x1"),
+        operation("MatMul", "x0 x1", "t0"),
         operation("Softmax", "t0", "t1", axis=-1),
         operation("MatMul", "t1 x2", "t2"),
     )
-    inputs = (plain(2, 9, 8), plain(2, 8, 12), plain(2, 12, 8))
+    inputs = (plain(2, 9, 8), plain(2, 8, 12, constant=constant), plain(2, 12, 8))
     workload = Workload(op_type="", inputs=inputs, operations=operations, output=plain(2, 9, 8))
     target = KernelTarget(vector_lanes=16, threads=1, bf16_dot=True)
     plan = PrecisionPlan(settings=PrecisionSettings(mode=mode), target=target, imported=net)
