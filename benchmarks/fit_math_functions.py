@@ -118,7 +118,7 @@ def _scaled_erfc(x: Array) -> Array:
 
 
 ERFC_SCALE = 0.5
-TANH_LIMIT = 9.0
+TANH_LIMIT, ERF_LIMIT = 9.0, 3.95
 
 
 def main() -> None:
@@ -141,9 +141,6 @@ def main() -> None:
     def log1p_ratio(t: Array) -> Array:
         return np.log1p(t) / t
 
-    def erf_ratio(s: Array) -> Array:
-        return _erf(np.sqrt(s)) / np.sqrt(s)
-
     def erfc_of_t(t: Array) -> Array:
         x = (1 / t - 1) / ERFC_SCALE
         return _scaled_erfc(x) / t
@@ -159,7 +156,6 @@ def main() -> None:
         ("EXP", exp_rest, lambda r: r * r, -half_ln2, half_ln2, 4),
         ("LOG", log_rest, lambda f: np.abs(f) ** 2, root - 1, 1 / root - 1, 8),
         ("LOG1P", log1p_ratio, lambda t: 1 / log1p_ratio(t), 1e-9, 1.0, 10),
-        ("ERF", erf_ratio, lambda s: 1 / erf_ratio(s), 1e-9, 0.5**2, 4),
         ("ERFC", erfc_of_t, lambda t: 1 / erfc_of_t(t), 1 / (1 + 10.1 * ERFC_SCALE), 1.0, 9),
         ("SIN", sin_rest, lambda s: s, 1e-4, quarter, 2),
         ("COS", cos_rest, lambda s: s * s, 1e-2, quarter, 2),
@@ -168,10 +164,13 @@ def main() -> None:
         coefficients, error = fit(function, weight, low, high, degree)
         print(f"# {name}: degree {degree} on [{low:.6g}, {high:.6g}], error {error:.2g}")
         _print(name, coefficients)
-    numerator, denominator, error = fit_rational(np.tanh, TANH_LIMIT, 5, 3)
-    print(f"# TANH: x P(x^2) / Q(x^2), degrees 5 and 3, on [0, {TANH_LIMIT}], error {error:.2g}")
-    _print("TANH_ABOVE", numerator)
-    _print("TANH_BELOW", denominator)
+    rational = (("TANH", np.tanh, TANH_LIMIT, 5, 3), ("ERF", _erf, ERF_LIMIT, 5, 5))
+    for name, function, limit, above, below in rational:
+        numerator, denominator, error = fit_rational(function, limit, above, below)
+        degrees = f"degrees {above} and {below}"
+        print(f"# {name}: x P(x^2) / Q(x^2), {degrees}, on [0, {limit}], error {error:.2g}")
+        _print(f"{name}_ABOVE", numerator)
+        _print(f"{name}_BELOW", denominator)
 
 
 def _print(name: str, coefficients: list[float]) -> None:

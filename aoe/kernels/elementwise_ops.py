@@ -240,7 +240,7 @@ ELEMENTWISE_OPS: dict[OperatorKey, ElementwiseOp] = {
     ("", "Softplus"): _unary(functions.softplus, cycles=20),
     ("", "Softsign"): _unary(_softsign, cycles=10),
     ("", "Mish"): _unary(functions.mish, cycles=22),
-    ("", "Erf"): _unary(functions.erf, cycles=30),
+    ("", "Erf"): _unary(functions.erf, cycles=25),
     ("", "Gelu"): ElementwiseOp(build=_gelu, cycles=30),
     ("", "Swish"): _with_attributes(functions.swish, cycles=20, alpha=1.0),
     ("", "ThresholdedRelu"): _with_attributes(_thresholded_relu, alpha=1.0),

@@ -223,12 +223,15 @@ def _erfc_positive(x: hl.Expr) -> hl.Expr:
 
 
 def erf(x: hl.Expr) -> hl.Expr:
-    """Return the error function; 4 ulp."""
-    size = hl.abs(x)
-    large = constant(1.0) - _erfc_positive(size)
-    signed = hl.select(strict(x < constant(0.0)), -large, large)
-    small = x * polynomial(x * x, coefficients.ERF)
-    return _nan_kept(x, hl.select(strict(size < constant(0.5)), small, signed))
+    """Return the error function; 6 ulp."""
+    limit = coefficients.ERF_LIMIT
+    limited = clamp(x, -limit, limit)
+    square = limited * limited
+    above = limited * polynomial(square, coefficients.ERF_ABOVE)
+    value = hl.clamp(
+        above / polynomial(square, coefficients.ERF_BELOW), constant(-1.0), constant(1.0)
+    )
+    return hl.select(strict(hl.abs(x) < constant(limit)), value, _sign_or_nan(x))
 
 
 def gelu(x: hl.Expr) -> hl.Expr:
