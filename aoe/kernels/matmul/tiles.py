@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import product as combinations
+from math import log2
 
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
@@ -49,11 +50,20 @@ from aoe.workload import Precision
 
 BLOCKS, ROWS, WALK = "blocks", "rows", "walk"
 COLUMNS_FIRST, ROWS_FIRST = "columns", "rows"
-"""What a task is: a panel of columns with all rows, or some rows with all columns."""
+"""What a task is: a panel of columns with all rows, or some rows with all columns.
+
+Either way a register tile of columns is walked down the rows of the task: the weights of a tile
+are what stays in the caches, and the rows of a task come from the second level.
+"""
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
 _LEAST_SUMS = 8
 """Sums a tile keeps at least: two per cycle, four cycles until each is ready again."""
+_STREAMS = 4
+"""Panels that are best read at once where a few rows wait for weights from memory: 4 read 39 GB/s
+where 8 read 35 and 16 read 34 (one thread of a Zen 5 with other work, minima, 2026-11-23)."""
+_STREAM_SHARE = 0.1
+"""What twice or half as many cost, as a share."""
 _FEW_BITS_BLOCKS = 8
 """Blocks of a tile at most, of weights of 4 bits, and half of them is enough: each sums up in a
 register of its own first. 4 to 8 read 4096 x 4096 in 320 to 355 us, 2 in 405, 12 in 425 (one thread
@@ -64,6 +74,8 @@ BROADCAST = 1.5
 """What a value broadcast to a register costs, in loads: 6 blocks times 4 rows reach 118 GF/s where
 2 times 12 reach 107. Measured on a Xeon with AVX-512 (model 167), 2026-11-22."""
 _PAGE_BYTES = 4096
+_MEMORY_BYTES = 10
+"""Bytes one core reads from memory in a cycle."""
 _ROUNDED_ROWS = 8
 """Rows one task rounds."""
 PANELS, PAIRS, ROUNDED_WEIGHTS = "panels", "panels_bf16", "weights_bf16"
@@ -147,7 +159,16 @@ def _is_useful(blocks: int, rows: int, product: MatrixProduct, target: KernelTar
     wider = 2 * blocks <= panels_of(product) and stays_in_registers(2 * blocks, rows, target)
     higher = 2 * rows <= _row_extent(product) and stays_in_registers(blocks, 2 * rows, target)
     least = _FEW_BITS_BLOCKS // 2 if _is_of_few_bits(product) else _LEAST_SUMS
+    if _waits_for_weights(product, target):
+        least = _STREAMS
     return blocks * _vectors(target) * rows >= least or not (wider or higher)
+
+
+def _waits_for_weights(product: MatrixProduct, target: KernelTarget) -> bool:
+    """Return True for a few rows by float32 weights that no second-level cache holds."""
+    few = product.has_weights and _row_extent(product) <= FEW_ROWS
+    is_large = 4 * product.depth * product.columns.extent > target.l2_bytes
+    return few and is_large and not product.workload.precision.is_lower
 
 
 def stays_in_registers(blocks: int, rows: int, target: KernelTarget) -> bool:
@@ -171,16 +192,28 @@ def _cost(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTa
     latency = 0.5 * max(0.0, 1 - wide * rows / 8)
     sums = across * wide * down * rows
     products_cycles = sums * product.depth / 2 * (1 + loads + latency)
+    if _waits_for_weights(product, target):
+        weights = 4 * PANEL * across * blocks * product.depth
+        return weights / _MEMORY_BYTES * (1 + _STREAM_SHARE * abs(log2(blocks / _STREAMS)))
     tile_across, tile_down = 4 * PANEL * blocks * product.depth, 4 * rows * product.depth
-    if values[WALK] == COLUMNS_FIRST:
-        tasks, held, streamed, again = across, tile_across, tile_down * down, down
-    else:
-        tasks, held, streamed, again = down, tile_down, tile_across * across, across
-    traffic = held * again * _cycles_per_byte(held, target)
-    traffic += streamed * _cycles_per_byte(held + streamed, target)
+    in_columns = values[WALK] == COLUMNS_FIRST
+    tiles = down if in_columns else _rows_of_task(rows, product, target) // rows
+    tasks = across if in_columns else -(-down // tiles)
+    panels_of_task = 1 if in_columns else across
+    held = tile_across * tiles * _cycles_per_byte(tile_across, target)
+    streamed = tile_down * tiles * _cycles_per_byte(tile_across + tile_down * tiles, target)
+    first = tile_across * _cycles_per_byte(4 * PANEL * panels * product.depth, target)
+    traffic = panels_of_task * (held + streamed + first)
     idle = -(-tasks // target.threads) * target.threads / tasks
-    written = _written_cycles(product, target, in_columns=values[WALK] == COLUMNS_FIRST)
+    written = _written_cycles(product, target, in_columns=in_columns)
     return (products_cycles + 0.5 * tasks * traffic + written) * idle
+
+
+def _rows_of_task(rows: int, product: MatrixProduct, target: KernelTarget) -> int:
+    """Return how many rows a task takes, whole register tiles: half a cache, a share each."""
+    shared = _row_extent(product) // rows // (_TASKS_PER_THREAD * target.threads)
+    fitting = target.l2_bytes // 2 // (4 * product.depth * rows)
+    return rows * max(1, min(shared, fitting))
 
 
 def _written_cycles(product: MatrixProduct, target: KernelTarget, *, in_columns: bool) -> float:
@@ -226,9 +259,9 @@ def _result_steps(
         yield Split(RESULT, outer[0], outer[0], "row", rows, Tail.SHIFT_INWARDS)
         inner.append("row")
     if values[WALK] == ROWS_FIRST:
-        size = max(1, _row_extent(product) // rows // (_TASKS_PER_THREAD * target.threads))
+        size = _rows_of_task(rows, product, target) // rows
         yield Split(RESULT, outer[0], TASK, outer[0], size, Tail.GUARD)
-        order = [*inner, "panel", outer[0], TASK, *outer[1:]]
+        order = [*inner, outer[0], "panel", TASK, *outer[1:]]
     elif product.right_axes:
         order = [*inner, outer[0], "panel", *outer[1:]]
     else:
@@ -253,12 +286,11 @@ def _is_long(product: MatrixProduct) -> bool:
 def _sum_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
     blocks, rows = int(values[BLOCKS]), int(values[ROWS])
     names = [axis.name for axis in reversed(product.rows)]
-    by_columns = names and values[WALK] == COLUMNS_FIRST
     kept = (SUMS, SUMMED, FINISHED) if _is_long(product) else (SUMS, SUMMED)
     group = _GROUPS.get(str(values[KNOB]), 1)
     for stage in kept:
         if stage != SUMMED:
-            yield ComputeAt(stage, RESULT, names[0] if by_columns else "panel")
+            yield ComputeAt(stage, RESULT, names[0] if names else "panel")
         yield Split(stage, BLOCK, BLOCK, "in_block", blocks, Tail.ROUND_UP)
         if stage == SUMMED:
             inner = (*((_GROUP,) if group > 1 else ()), LANE, "in_block", *names[:1])

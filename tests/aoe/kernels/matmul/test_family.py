@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from aoe.graph.workload_model import random_inputs
+from aoe.kernels.family import KernelTarget
 from aoe.kernels.matmul.family import MatMul
 from aoe.kernels.registry import get_family
 from aoe.schedule import Configuration, Split
@@ -218,6 +219,46 @@ def test_algorithm_in_bfloat16_is_that_of_rows_and_cpu(
     target = replace(kernel_target(), bf16_tiles=has_tiles)
     space = get_family("matmul").space(workload, target)
     assert {guess["algorithm"] for guess in space.first_guesses} == expected
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        (gemm(1, 3072, 768), 4),  # 9 MB
+        (product((2, 768), (768, 5000), (2, 5000)), 4),
+        (gemm(1, 96, 1600), 8),  # 600 kB: the second-level cache is faster than the sums
+    ],
+    ids=["one row", "two rows", "small weights"],
+)
+def test_few_rows_read_as_many_panels_at_once_as_memory_likes(
+    workload: Workload, expected: int
+) -> None:
+    target = KernelTarget(vector_lanes=16, threads=2)
+    guess = get_family("matmul").space(workload, target).first_guesses[0]
+    assert guess["blocks"] == expected
+
+
+@pytest.mark.parametrize("depth", [64, 384, 1536, 6144])
+def test_rows_of_a_task_stay_in_the_second_level_cache(depth: int) -> None:
+    workload, target = gemm(1500, depth, 384), KernelTarget(vector_lanes=16, threads=2)
+    values = Configuration({"algorithm": "panels", "blocks": 4, "rows": 6, "walk": "rows"})
+    schedule = get_family("matmul").schedule(workload, values, target)
+    tiles = next(
+        step.factor for step in schedule.steps if isinstance(step, Split) and step.outer == "task"
+    )
+    assert tiles >= 1
+    assert tiles == 1 or 4 * depth * tiles * 6 <= target.l2_bytes // 2
+    assert -(-1500 // (6 * tiles)) >= 2 * target.threads
+
+
+@pytest.mark.parametrize("walk", ["columns", "rows"])
+def test_either_walk_gives_the_same_numbers(walk: str) -> None:
+    workload = CASES["bias, GELU and residual"]
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    family, target = get_family("matmul"), kernel_target()
+    values = Configuration({"algorithm": "panels", "blocks": 2, "rows": 3, "walk": walk})
+    found = CompiledKernel(workload, family.schedule(workload, values, target)).run(run.inputs)
+    assert_close(workload, found, run.result, walk)
 
 
 @pytest.mark.parametrize(
