@@ -87,6 +87,21 @@ class _Plan:
         return self.expected_us / self.seconds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """The operator that is tuned next.
+
+    Attributes:
+        operator: Whose turn it is.
+        trials: Candidates it gets.
+        is_enough: True if that is all it is worth, False if the time left allows for no more.
+    """
+
+    operator: Operator
+    trials: int
+    is_enough: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class Agenda:
     """What is expected of the operators of a model, by what the others have brought.
@@ -132,7 +147,7 @@ class Agenda:
         """Return the seconds a glance at an operator should take."""
         return operator.setting_up_s + self._glances[operator.workload.op_type].trial_s
 
-    def next(self, operators: Sequence[Operator]) -> tuple[Operator, int]:
+    def next(self, operators: Sequence[Operator]) -> Turn:
         """Return the operator to tune next, of equals the first, and how many trials it gets.
 
         Where the time left is too short for all that `operators` are worth, each gets fewer.
@@ -142,7 +157,8 @@ class Agenda:
         worth = plans[at].trials
         needed_s = sum(plan.seconds for plan in plans)
         hurry = self.left_s() / needed_s if needed_s > 0 else 1.0
-        return operators[at], min(worth, max(_HURRIED_TRIALS, round(worth * min(hurry, 1.0))))
+        trials = min(worth, max(_HURRIED_TRIALS, round(worth * min(hurry, 1.0))))
+        return Turn(operator=operators[at], trials=trials, is_enough=trials >= worth)
 
     def seconds(self, operator: Operator) -> float:
         """Return the seconds an operator should take that is given all it is worth."""

@@ -31,19 +31,22 @@ class Job:
         trials: Most candidates of this instalment.
         tools: What with; a worker replaces what measures and compiles.
         is_glance: True for the first guess only.
+        is_enough: True if so many more are all the operator is worth.
     """
 
     search: OperatorSearch
     trials: int
     tools: OperatorTools
     is_glance: bool = False
+    is_enough: bool = False
 
     def done(self, tools: OperatorTools) -> DoneJob:
         """Do it with these tools."""
         began_s = time.monotonic()
-        tuned = (
-            self.search.glance(tools) if self.is_glance else self.search.finish(tools, self.trials)
-        )
+        if self.is_glance:
+            tuned = self.search.glance(tools)
+        else:
+            tuned = self.search.finish(tools, self.trials, is_enough=self.is_enough)
         return DoneJob(job=self, tuned=tuned, seconds=time.monotonic() - began_s)
 
 

@@ -10,6 +10,7 @@ miss   any           -                         unsatisfied   nothing
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ from aoe.workload import Workload
 
 ACCEPT_SPEEDUP = 1.03
 """Lower bound of the speed-up an operator needs. Source: DESIGN D7."""
+_LEAST_SAVED = 0.001
+"""Share of the model's time that is looked for again where noise has left open whether it can be
+saved: final comparisons of models tell half a percent apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +52,13 @@ def look_up(
     repeat_tune: bool,
     trials: int,
     flaw_of: Callable[[Schedule], str],
+    share: float = 1.0,
 ) -> Lookup:
     """Return whether to tune a workload.
 
     An earlier search that found nothing better than the default is believed when it was at
     least as large and made on the same machine with the same versions, and noise did not decide
-    it. A record in quarantine is a miss, and so is one whose strategy makes no sense.
+    it, unless what that leaves open is too little to be seen in the model. A record in quarantine is a miss, and so is one whose strategy makes no sense.
 
     Args:
         bank: Where to look.
@@ -61,6 +66,7 @@ def look_up(
         repeat_tune: True to tune what the bank has.
         trials: Size of the search that would be made.
         flaw_of: Says what is wrong with a schedule; empty if it can be compiled.
+        share: Part of the model's time the workload takes.
 
     Raises:
         BankFormatError: the bank file is corrupt.
@@ -78,7 +84,9 @@ def look_up(
         where = "in the earlier result" if stored.is_base else where
         under = f", under the old name {stored.old_name}" if stored.old_name else ""
         return Lookup(stored=stored, tune=False, reason=f"{where}{under}")
-    if quarantined is None and bank.is_hopeless(workload, trials, threshold=ACCEPT_SPEEDUP):
+    # what stays below this speed-up saves less than shows in the model
+    enough = max(ACCEPT_SPEEDUP, 1 + _LEAST_SAVED / share) if share > 0 else math.inf
+    if quarantined is None and bank.is_hopeless(workload, trials, threshold=enough):
         reason = DEFAULT_WAS_BEST
         return Lookup(stored=None, tune=False, reason=reason, flaw=flaw)
     reason = f"its record is a miss: {flaw}" if flaw else "not in the bank"

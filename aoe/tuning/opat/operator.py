@@ -116,12 +116,14 @@ class OperatorSearch:
         stored: Its record before the run, None without one.
         search: As far as it is.
         seen: What a glance has brought, None before it.
+        is_enough: True once all was tried that the operator is worth.
     """
 
     operator: Operator
     stored: StoredAnswer | None
     search: WorkloadSearch
     seen: TunedOperator | None = None
+    is_enough: bool = False
 
     def glance(self, tools: OperatorTools) -> TunedOperator:
         """Return what the first guess brings: of 20 gains, 19 show there.
@@ -136,12 +138,21 @@ class OperatorSearch:
         self.seen = self._settled(self.search.glanced(), tools, policy)
         return self.seen
 
-    def finish(self, tools: OperatorTools, trials: int) -> TunedOperator:
-        """Return what so many more trials bring, at least what a glance has brought."""
+    def finish(
+        self, tools: OperatorTools, trials: int, *, is_enough: bool = False
+    ) -> TunedOperator:
+        """Return what so many more trials bring, at least what a glance has brought.
+
+        Args:
+            tools: What with.
+            trials: Candidates.
+            is_enough: True if these are all the operator is worth: a later run searches no more.
+        """
         if not self._may_begin(tools):
             return self.seen or self._not_tried(tools)
         tried = len(self.search.trials)
         self._go_on(int(min(trials, tools.trials_left)), tools)
+        self.is_enough = is_enough and len(self.search.trials) - tried >= trials
         if self.seen is not None and len(self.search.trials) == tried:
             return self.seen
         final = final_policy(
@@ -207,7 +218,8 @@ class OperatorSearch:
 
     def _is_cut(self, tools: OperatorTools) -> bool:
         """Return True if a limit has kept the search from what it is worth."""
-        return not self.search.is_over or tools.left_s() <= 0 or tools.trials_left < 1
+        is_whole = self.search.is_over or self.is_enough
+        return not is_whole or tools.left_s() <= 0 or tools.trials_left < 1
 
     def _not_tried(self, tools: OperatorTools) -> TunedOperator:
         reason = OUT_OF_TIME if tools.trials_left >= 1 else "max_tuning_count was reached"
@@ -234,6 +246,7 @@ def begin_operator(
         repeat_tune=settings.repeat_tune and is_chosen and not settings.lookup_only,
         trials=settings.trials,
         flaw_of=partial(_flaw_of, operator, tools.runner),
+        share=operator.share,
     )
     if lookup.flaw:
         tools.progress.warn(f"{operator.op_name}: its record counts as a miss, {lookup.flaw}")

@@ -167,14 +167,21 @@ class _Rounds:
         return len(self.running) < self.crew.places() and self._tools().trials_left >= 1
 
     def _begin(self, free: Sequence[Operator], *, is_glance: bool) -> None:
-        operator, trials = self.agenda.next(free)
+        turn = self.agenda.next(free)
+        operator, trials = turn.operator, turn.trials
         if is_glance:
             operator, trials = self.agenda.glances(free)[0], 1
         search = self.open.pop(operator.key, None) or self._begun(operator)
         if search is not None:
             tools = self._tools()
             self.running[operator.key] = trials
-            job = Job(search=search, trials=trials, tools=tools, is_glance=is_glance)
+            job = Job(
+                search=search,
+                trials=trials,
+                tools=tools,
+                is_glance=is_glance,
+                is_enough=turn.is_enough,
+            )
             self.crew.begin(job)
 
     def _take_next(self) -> None:

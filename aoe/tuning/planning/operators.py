@@ -81,6 +81,7 @@ def _looked_up(bank: OperatorBank, bench: Workbench, operator: Operator) -> Look
         repeat_tune=settings.repeat_tune,
         trials=settings.trials,
         flaw_of=lambda schedule: "",
+        share=operator.share,
     )
 
 

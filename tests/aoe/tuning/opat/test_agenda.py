@@ -35,7 +35,7 @@ def _agenda(model_us: float = _MODEL_US, trials: int = _TRIALS) -> Agenda:
 
 
 def _first(agenda: Agenda, *operators: Operator) -> Operator:
-    return agenda.next(operators)[0]
+    return agenda.next(operators).operator
 
 
 def _chain(op_type: str = "Exp", rows: int = 64) -> Workload:
@@ -125,12 +125,12 @@ def test_little_time_is_shared_out_among_all_that_wait(left_s: float, trials: in
     agenda = replace(_agenda(), left_s=lambda: left_s)
     waiting = [placed_operator(_chain(name), 9000) for name in ("Exp", "Tanh")]
     # (24 trials + 3) of 0.6 s for each of two
-    assert agenda.next(waiting)[1] == trials
+    assert agenda.next(waiting).trials == trials
 
 
 def test_hurry_gives_nothing_more_trials_than_it_is_worth() -> None:
     agenda = replace(_agenda(), left_s=lambda: 0.1)
-    assert agenda.next([placed_operator(matrix_product(), 1342)])[1] == 2
+    assert agenda.next([placed_operator(matrix_product(), 1342)]).trials == 2
 
 
 def test_budget_never_exceeds_what_the_user_gives() -> None:

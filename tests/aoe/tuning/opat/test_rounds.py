@@ -308,6 +308,18 @@ def test_first_guess_that_loses_is_no_proof_for_the_next_run(tmp_path: Path) -> 
     assert {one.outcome for one in again.operators} == {RepoOutcome.ADD}
 
 
+def test_what_got_all_it_is_worth_after_a_glance_is_searched_no_more(tmp_path: Path) -> None:
+    """What a glance has brought leaves less to hope for: fewer trials than the search began with."""
+    found = _operators(12)
+    slower = _SlowRunner(limit_s=100.0, candidate=lambda _: 0.97)
+    first, told = _in_hurry(tmp_path, slower, found)
+    assert len(told) > 12 and slower.left_s() > 0
+    assert max(_tried(first)) < 24
+    again, _ = _in_hurry(tmp_path, _SlowRunner(limit_s=5000.0), found)
+    assert sum(_tried(again)) == 0
+    assert {one.outcome for one in again.operators} == {RepoOutcome.UNSATISFIED}
+
+
 @pytest.mark.parametrize("most", [0, 3, 12])
 def test_candidates_are_counted_in_a_hurry_too(most: int, tmp_path: Path) -> None:
     runner = _SlowRunner(limit_s=20.0)
