@@ -301,18 +301,38 @@ class OperatorBank:
         """Return whether this very model kept or dropped the workload's kernel, if it is settled.
 
         A record that was replaced since has not been judged yet, and one that was judged by an
-        interval too wide to decide is to be judged again.
+        interval too wide to decide is to be judged once more.
         """
-        verdict = None
-        file = self.file(workload.op_type)
+        verdict, last = None, None
+        for entry in self._model_verdicts(self.file(workload.op_type), workload):
+            if entry is None:
+                verdict = last = None
+            elif self._is_own(entry):
+                is_settled_now = is_settled(entry) or entry.event is last
+                verdict, last = (entry.event if is_settled_now else None), entry.event
+        return verdict
+
+    def is_kept_in_base(self, workload: Workload) -> bool:
+        """Return whether the model of the earlier result has kept the kernel that is used here."""
+        found, file = self.find(workload), self._base_file(workload.op_type)
+        in_base = self._in_base(workload)[1]
+        if found is None or file is None or in_base is None:
+            return False
+        verdicts = [*self._model_verdicts(file, workload)]
+        same = self._answer(in_base, file)
+        is_same = same is not None and same.schedule == found.schedule
+        last = verdicts[-1] if verdicts else None
+        return is_same and last is not None and last.event is Event.KEPT
+
+    def _model_verdicts(self, file: Path, workload: Workload) -> Iterator[Provenance | None]:
+        """Yield what models have made of a kernel, None where its record was replaced."""
         for entry in self._journal.entries(file, key_of(workload), where=self._here):
             if entry.event in CHANGES:
-                verdict = None
+                yield None
             elif self._has_other_source(entry, workload.op_type):
                 continue
-            elif entry.event in (Event.KEPT, Event.DROPPED) and self._is_own(entry):
-                verdict = entry.event if is_settled(entry) else None
-        return verdict
+            elif entry.event in (Event.KEPT, Event.DROPPED):
+                yield entry
 
     def save(
         self,

@@ -13,6 +13,9 @@ from aoebank.model.provenance import check_time
 from aoebank.model.record import Record
 
 _EMPTY: Mapping[str, JsonValue] = {}
+_NO_ANSWER = frozenset({"end2EndTime", "modelName"})
+"""Members of strategies that are no part of the answer: what was measured, and on which model. A
+gradient list is its times: measured again, it is another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +24,7 @@ class QuarantineEntry:
 
     Attributes:
         soc_version: None for any target; so for `op_type` and `format`.
-        strategy_sha256: `digest_of` the bad strategy; None for any strategy of this key.
+        strategy_sha256: `answer_digest` of the bad record; None for any strategy of this key.
         ticket: Where people discuss it.
         until: Last day it holds; None for ever.
         who: Who put it there.
@@ -87,7 +90,16 @@ class QuarantineEntry:
             return False
         if any(None not in pair and pair[0] != pair[1] for pair in pairs):
             return False
-        return self.strategy_sha256 in (None, digest_of(record.strategy))
+        # entries that were written before answers had digests of their own name whole strategies
+        return self.strategy_sha256 in (None, answer_digest(record), digest_of(record.strategy))
+
+
+def answer_digest(record: Record) -> str:
+    """Return the digest of the answer a record gives: the same one however often it is measured."""
+    strategy = record.strategy
+    if not isinstance(strategy, Mapping):
+        return digest_of(strategy)
+    return digest_of({name: strategy[name] for name in strategy if name not in _NO_ANSWER})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from aoebank.errors import BankNotFoundError, UsageError, shell_word
 from aoebank.formats.protocol import ParsedFile
-from aoebank.model.digest import digest_of
-from aoebank.model.quarantine import Quarantine, QuarantineEntry
+from aoebank.model.quarantine import Quarantine, QuarantineEntry, answer_digest
 from aoebank.model.record import Record
 from aoebank.ops.history.edits import FileEdit, Kept, apply_edits, edit_records
 from aoebank.ops.history.snapshot import Author
@@ -218,7 +217,7 @@ def _iter_files(root: Path, wanted: RecordFilter) -> Iterator[tuple[str, ParsedF
 
 
 def _entry(record: Record, complaint: Complaint, author: Author) -> QuarantineEntry:
-    strategy = None if complaint.any_strategy else digest_of(record.strategy)
+    strategy = None if complaint.any_strategy else answer_digest(record)
     return QuarantineEntry(
         key=record.key,
         soc_version=record.soc_version,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
@@ -91,7 +91,7 @@ class Judge(Generic[P]):
         self._step = step
         self._drops: dict[str, Drop] = {}
 
-    def judge(self, kernels: Sequence[P]) -> Judgement[P]:
+    def judge(self, kernels: Sequence[P], proven: Collection[str] = ()) -> Judgement[P]:
         """Drop what computes wrongly or slows the model down, then measure what is left.
 
         A kernel stays unless leaving it out shows a loss beyond noise, so that small gains add
@@ -99,25 +99,31 @@ class Judge(Generic[P]):
 
         Args:
             kernels: Kernels in the library.
+            proven: Names of those that an earlier result has kept in a model like this one.
         """
         # loading a large model twice more takes what its proof needs, which shows wrong results too
         is_checked = not self._comparer.is_hurried
+        tests = self._tests(kernels, proven)
         try:
-            right = self._correct(list(kernels)) if is_checked else list(kernels)
+            if is_checked and not tests.are_right():
+                tests = self._tests(self._correct(list(kernels)), proven)
         except TimeIsUpError:
             return self.undecided(kernels)
-        tests = GroupTests(
-            right,
+        tests.run()
+        self._drops |= tests.dropped
+        return self._concluded(
+            tests.kept, self._for_the_record, demand_gain=True, is_checked=is_checked
+        )
+
+    def _tests(self, kernels: Sequence[P], proven: Collection[str]) -> GroupTests[P]:
+        return GroupTests(
+            kernels,
             self._comparer.without,
             self._step,
             left_s=self._comparer.left_s,
             following_comparisons=PROCESSES,
             comparison_s=self._comparer.screening_s,
-        )
-        tests.run()
-        self._drops |= tests.dropped
-        return self._concluded(
-            tests.kept, self._for_the_record, demand_gain=True, is_checked=is_checked
+            proven=proven,
         )
 
     def confirm(self, kernels: Sequence[P]) -> Judgement[P]:

@@ -58,7 +58,8 @@ def look_up(
 
     An earlier search that found nothing better than the default is believed when it was at
     least as large and made on the same machine with the same versions, and noise did not decide
-    it, unless what that leaves open is too little to be seen in the model. A record in quarantine is a miss, and so is one whose strategy makes no sense.
+    it, unless what that leaves open is too little to be seen in the model. A record in quarantine
+    is a miss, and so is one whose strategy makes no sense.
 
     Args:
         bank: Where to look.

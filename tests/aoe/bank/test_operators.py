@@ -51,6 +51,44 @@ def _judged(event: Event, low: float = 0.995, high: float = 1.0) -> OperatorVerd
     return OperatorVerdict.of_model(event, ("n0",), reason="measured", estimate=estimate)
 
 
+def test_kernel_the_model_of_an_earlier_result_has_kept_is_known(tmp_path: Path) -> None:
+    base = make_bank(tmp_path / "base", model="earlier")
+    for workload, verdict in ((_EXP, Event.KEPT), (_TANH, Event.DROPPED)):
+        _save(base, workload)
+        base.note([(workload, _judged(verdict))])
+    journal = make_journal(tmp_path / "own", model="changed")
+    bank = OperatorBank(journal, core_num=2, base=Bank(tmp_path / "base"))
+    assert bank.is_kept_in_base(_EXP)
+    assert not bank.is_kept_in_base(_TANH)
+    assert bank.model_verdict(_EXP) is None  # this model has still to be asked
+    bank.adopt(_EXP)
+    assert bank.is_kept_in_base(_EXP)
+    assert not make_bank(tmp_path / "own").is_kept_in_base(_EXP)
+
+
+def test_kernel_that_was_replaced_since_is_none_an_earlier_model_has_kept(tmp_path: Path) -> None:
+    base = make_bank(tmp_path / "base", model="earlier")
+    _save(base)
+    base.note([(_EXP, _judged(Event.KEPT))])
+    _save(base, event=Event.UPDATE)
+    bank = OperatorBank(make_journal(tmp_path / "own"), core_num=2, base=Bank(tmp_path / "base"))
+    assert not bank.is_kept_in_base(_EXP)
+
+
+def test_verdict_of_noise_is_believed_the_second_time(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    wide = _judged(Event.DROPPED, 0.95, 1.05)
+    for verdict in (None, Event.DROPPED):
+        bank.note([(_EXP, wide)])
+        assert bank.model_verdict(_EXP) is verdict
+    bank.note([(_EXP, _judged(Event.KEPT, 0.99, 1.06))])  # once so, once so: asked again
+    assert bank.model_verdict(_EXP) is None
+    _save(bank, event=Event.UPDATE)
+    bank.note([(_EXP, wide)])
+    assert bank.model_verdict(_EXP) is None
+
+
 def test_file_is_named_after_target_and_family(tmp_path: Path) -> None:
     file = make_bank(tmp_path).file("lrn")
     assert file == tmp_path / "x86-64-test" / "unified_bank" / "x86-64-test_2_AiCore_lrn.json"

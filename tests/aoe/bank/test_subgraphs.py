@@ -24,6 +24,9 @@ from aoe.bank.records.subgraph import (
 from aoe.bank.sources import rule_source, source_of
 from aoe.bank.subgraphs import SubgraphBank, SubgraphNote
 from aoebank import Bank, Event, Record, diff, make_graph_record, merge, validate
+from aoebank.model.digest import digest_of
+from aoebank.model.quarantine import QuarantineEntry, answer_digest
+from aoebank.storage.quarantine import update_quarantine
 
 SPLIT = AppliedRule(rule="convolution-split", version=1, nodes=(0, 1, 3))
 MEAN = AppliedRule(rule="mean-to-global-pool", version=2, nodes=(4,))
@@ -64,6 +67,27 @@ def _note(event: Event, speedup: float = 1.5, **search: Any) -> SubgraphNote:
 
 def _bank(root: Path, *, anonymous: bool = False, **changes: Any) -> SubgraphBank:
     return SubgraphBank(make_journal(root, **changes), anonymous=anonymous)
+
+
+@pytest.mark.parametrize("as_before", [False, True])
+def test_subgraph_in_quarantine_is_the_same_when_it_is_measured_again(
+    tmp_path: Path, as_before: bool
+) -> None:
+    bank, strategy = _bank(tmp_path), STRATEGIES[1]
+    assert bank.save("7", NODES, strategy, _note(Event.ADD, 1.5)) == ""
+    (record,) = Bank(tmp_path).iter_records(bank.file)
+    entry = QuarantineEntry(
+        key="7",
+        reason="wrong on one machine",
+        who="Ann",
+        when="2026-01-01T00:00:00Z",
+        strategy_sha256=digest_of(record.strategy) if as_before else answer_digest(record),
+    )
+    update_quarantine(tmp_path, lambda old: [*old, entry])
+    assert entry.holds(record)
+    refused = bank.save("7", NODES, strategy, _note(Event.ADD, 1.7))
+    assert ("wrong on one machine" in refused) is not as_before  # older entries name the time, too
+    assert bank.save("7", NODES, STRATEGIES[3], _note(Event.ADD, 1.7)) == ""
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)

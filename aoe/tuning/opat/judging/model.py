@@ -67,7 +67,9 @@ def judge_model(
     if lookup_only:
         judgement = judge.take(kernels)
     else:
-        judgement = judge.confirm(kernels) if known else judge.judge(kernels)
+        judgement = (
+            judge.confirm(kernels) if known else judge.judge(kernels, _proven(bank, kernels))
+        )
     # what stays after a confirmation has been noted by the run that judged it
     news = [kernel for kernel in kernels if not known or kernel not in judgement.kept]
     news = [kernel for kernel in news if judgement.is_decided(kernel)]
@@ -84,6 +86,11 @@ def judge_model(
     if len(judgement.kept) < len(in_library):
         assembly.build(judgement.kept)  # the library a second run will build
     return judgement
+
+
+def _proven(bank: OperatorBank, kernels: Sequence[ChosenKernel]) -> frozenset[str]:
+    """Return the names of kernels the model of the earlier result has kept."""
+    return frozenset(one.name for one in kernels if bank.is_kept_in_base(one.source.workload))
 
 
 def _against_imported(

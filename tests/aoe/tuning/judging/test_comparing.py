@@ -17,7 +17,13 @@ from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP
 from aoe.testing.fakes import ScriptedRunner
-from aoe.tuning.judging.comparing import ModelComparer, TimeIsUpError
+from aoe.tuning.judging.comparing import (
+    _ACCEPTING,
+    _LOOKS,
+    ModelComparer,
+    TimeIsUpError,
+    _half_width,
+)
 from aoe.tuning.judging.judge import Judge
 from aoe.tuning.judging.reserve import HURRIED_PROCESSES, PROCESSES, ModelCosts
 
@@ -79,10 +85,45 @@ def _comparer(runner: _OrderedRunner) -> ModelComparer[Any]:
 
 
 def test_with_time_enough_every_process_loads_both_orders() -> None:
-    runner = _runner()
+    runner = _runner(speedup=1.05, noise=0.01)
     found = _comparer(runner).for_the_record([make_kernel(1)])
     assert runner.orders() == [None] * PROCESSES
-    assert found.estimate.median == pytest.approx(1.5, rel=0.01)
+    assert found.estimate.median == pytest.approx(1.05, rel=0.02)
+
+
+@pytest.mark.parametrize(("noise", "fewest", "most"), [(0.0, 3, 3), (0.006, 3, 5), (0.03, 5, 5)])
+def test_gain_far_beyond_the_scatter_takes_fewer_processes(
+    noise: float, fewest: int, most: int
+) -> None:
+    counts = set()
+    for seed in range(40):
+        runner = _runner(seed, speedup=1.16, noise=noise)
+        assert _comparer(runner).for_the_record([make_kernel(1)]).surely > 1
+        counts.add(len(runner.orders()))
+    assert min(counts) <= fewest and max(counts) <= max(most, PROCESSES)
+    assert noise > 0 or counts == {fewest}
+
+
+def test_looks_before_the_last_pass_no_more_equal_models_than_it_does() -> None:
+    """Of 4000 equal models, what three looks accept at first is what one of five processes did."""
+    passed = 0
+    rng = random.Random(7)
+    for _ in range(4000):
+        logs = [rng.gauss(0.0, 0.01) for _ in range(PROCESSES)]
+        passed += any(
+            sum(logs[:count]) / count > _half_width(logs[:count], _ACCEPTING, in_turns=False)
+            for count in _LOOKS
+        )
+    assert passed <= 32  # 20 of 4000 are a two-hundredth
+
+
+def test_wrong_or_busy_processes_are_no_early_proof() -> None:
+    runner = _runner(speedup=1.5, is_wrong=True)
+    _comparer(runner).for_the_record([make_kernel(1)])
+    assert len(runner.orders()) >= PROCESSES
+    runner = _runner(speedup=1.5, given_share=0.5)
+    _comparer(runner).for_the_record([make_kernel(1)])
+    assert len(runner.orders()) >= PROCESSES
 
 
 @pytest.mark.parametrize(
@@ -90,7 +131,8 @@ def test_with_time_enough_every_process_loads_both_orders() -> None:
     [
         (1.05, 0.04, math.inf, 2 * PROCESSES),  # shown, not proven
         (1.05, 0.04, 80.0, 9),
-        (1.05, 0.001, math.inf, PROCESSES),  # proven
+        (1.05, 0.008, math.inf, PROCESSES),  # proven
+        (1.05, 0.0001, math.inf, 3),  # proven by far
         (0.9, 0.04, math.inf, PROCESSES),  # not even shown
     ],
 )

@@ -17,14 +17,13 @@ from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Measurement, Outcome
 from aoe.tuning.judging.group_tests import MOST_COMPARISONS, GroupTests, Saving
-from aoe.tuning.judging.reserve import PROCESSES
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.policies import final_policy, variant_policy
 
 
 def _tests(case: JudgedModel) -> int:
     """Return how many group tests a judgement took."""
-    return len(case.runner.asked("compare_models")) - 1 - PROCESSES
+    return len(case.runner.asked("compare_models")) - case.runner.restarts
 
 
 # ---- without noise to speak of ----
@@ -59,6 +58,24 @@ def test_whole_that_keeps_its_promise_is_not_taken_apart() -> None:
     case = model_of(*[0.05] * 10)
     assert len(case.judged().kept) == 10
     assert _tests(case) == 1
+
+
+def test_proven_kernels_need_not_keep_their_promise() -> None:
+    """Four that promise more than they bring are taken apart, unless a model has kept them."""
+    promised = [0.05] * 5
+    case = model_of(*[0.03] * 4, 0.05, promised=promised)
+    assert len(case.judged().kept) == 5
+    assert _tests(case) > 1
+    case = model_of(*[0.03] * 4, 0.05, promised=promised)
+    proven = [kernel.name for kernel in case.kernels[:4]]
+    assert len(case.judge.judge(case.kernels, proven).kept) == 5
+    assert _tests(case) == 1
+
+
+def test_proven_kernels_that_lose_are_dropped_all_the_same() -> None:
+    case = model_of(0.1, -0.2, 0.1, promised=[0.1] * 3)
+    found = case.judge.judge(case.kernels, [kernel.name for kernel in case.kernels])
+    assert case.numbers(found.kept) == [0, 2]
 
 
 def test_single_kernel_is_left_to_the_last_comparison() -> None:

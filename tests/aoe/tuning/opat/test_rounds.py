@@ -309,7 +309,7 @@ def test_first_guess_that_loses_is_no_proof_for_the_next_run(tmp_path: Path) -> 
 
 
 def test_what_got_all_it_is_worth_after_a_glance_is_searched_no_more(tmp_path: Path) -> None:
-    """What a glance has brought leaves less to hope for: fewer trials than the search began with."""
+    """A glance leaves less to hope for: fewer trials than the search began with."""
     found = _operators(12)
     slower = _SlowRunner(limit_s=100.0, candidate=lambda _: 0.97)
     first, told = _in_hurry(tmp_path, slower, found)
