@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from aoe.kernels.convolution import depthwise, matrix_tiles, register_tiles
 from aoe.kernels.convolution.direct import direct_pipeline
@@ -11,7 +12,14 @@ from aoe.kernels.convolution.shape import ConvolutionPlan
 from aoe.kernels.convolution.winograd import streamed_tiles, tiles
 from aoe.kernels.convolution.winograd.stages import check_winograd, winograd_pipeline
 from aoe.kernels.convolution.winograd.streamed import streamed_pipeline
-from aoe.kernels.convolution.winograd.transforms import F2, F4, Transforms
+from aoe.kernels.convolution.winograd.transforms import (
+    F2,
+    F2_STRIDE_2,
+    F3,
+    F4,
+    F4_STRIDE_2,
+    Transforms,
+)
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
 from aoe.schedule import Choice, Step
 from aoe.workload import Precision
@@ -19,6 +27,11 @@ from aoe.workload import Precision
 Values = Mapping[str, Choice]
 TILES = "direct_tiles"
 """The algorithm that, on CPUs which have it, leaves other sums of bfloat16 nothing to win."""
+
+_SMALL = 200
+"""Results of a channel up to which the host is below the roof with filters larger than 1x1: 512
+channels of 7x7 take 0.83 of its time, 128 to 256 channels of 14x14 with stride 2 0.93, 64 to 128 of
+28x28 1.02 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +60,20 @@ class ConvolutionAlgorithm:
     is_available: Callable[[KernelTarget], bool] = lambda target: True
 
 
-def _winograd(transforms: Transforms, *, guesses: int) -> ConvolutionAlgorithm:
-    """Return fewer products on transformed tiles, 3 x 3 filters with stride 1."""
+def _winograd(
+    transforms: Transforms, *, guesses: int, is_for_phases: bool = False
+) -> ConvolutionAlgorithm:
+    """Return fewer products on transformed tiles, 3 x 3 filters.
+
+    Args:
+        transforms: Of the tiles; their stride is that of the filters.
+        guesses: First guesses it may make.
+        is_for_phases: True if it is offered for dilated filters alone: the images of their phases
+            are small, and larger tiles would be filled in part.
+    """
     return ConvolutionAlgorithm(
         guesses=guesses,
-        supports=lambda plan: check_winograd(plan.shape),
+        supports=lambda plan: _check_tiles(plan, transforms, is_for_phases=is_for_phases),
         pipeline=lambda plan: winograd_pipeline(plan, transforms),
         choices=lambda plan, target: tiles.choices(plan.shape, transforms),
         fits=lambda values, plan, target: tiles.fits(values, plan.shape, transforms, target),
@@ -65,7 +87,7 @@ def _streamed(transforms: Transforms) -> ConvolutionAlgorithm:
     ways = streamed_tiles
     return ConvolutionAlgorithm(
         guesses=1,
-        supports=lambda plan: check_winograd(plan.shape),
+        supports=lambda plan: _check_streamed(plan, transforms),
         pipeline=lambda plan: streamed_pipeline(plan, transforms),
         choices=lambda plan, target: ways.choices(plan.shape, transforms),
         fits=lambda values, plan, target: ways.fits(values, plan.shape, transforms, target),
@@ -74,8 +96,20 @@ def _streamed(transforms: Transforms) -> ConvolutionAlgorithm:
     )
 
 
+def _check_tiles(plan: ConvolutionPlan, transforms: Transforms, *, is_for_phases: bool) -> Support:
+    if is_for_phases and plan.shape.dilations == (1, 1):
+        return Support("Conv whose filters are not dilated")
+    return check_winograd(plan.shape, transforms)
+
+
+def _check_streamed(plan: ConvolutionPlan, transforms: Transforms) -> Support:
+    if plan.shape.dilations != (1, 1):
+        return Support("Conv with dilated filters, of which larger images are")
+    return check_winograd(plan.shape, transforms)
+
+
 def _direct(precision: Precision, *, guesses: int) -> ConvolutionAlgorithm:
-    """Return every product once; in float32 no faster than the host but for groups and chains."""
+    """Return every product once; in float32 for chains, groups and small images."""
     is_lower = precision is Precision.BFLOAT16
     return ConvolutionAlgorithm(
         guesses=guesses,
@@ -96,8 +130,10 @@ def _check_direct(plan: ConvolutionPlan, *, is_lower: bool) -> Support:
         return Support("a depthwise Conv has one product for each value of a filter")
     if is_lower and plan.shape.is_stem and plan.shape.dilations[1] > 1:
         return Support("Conv of a plain image with dilated filters has no pairs")
+    shape = plan.shape
+    is_small = shape.rows * shape.columns <= _SMALL and prod(shape.kernel) > 1
     spares_reorders = plan.prologue is not None and plan.prologue.has_reorders
-    if is_lower or plan.epilogue.cycles or spares_reorders or plan.shape.groups > 1:
+    if is_lower or plan.epilogue.cycles or spares_reorders or shape.groups > 1 or is_small:
         return SUPPORTED
     return Support("a direct convolution without a chain behind it gains nothing")
 
@@ -132,6 +168,9 @@ _MATRIX_TILES = ConvolutionAlgorithm(
 ALGORITHMS: Mapping[str, ConvolutionAlgorithm] = {
     "winograd_4x4": _winograd(F4, guesses=2),
     "winograd_2x2": _winograd(F2, guesses=1),
+    "winograd_3x3": _winograd(F3, guesses=1, is_for_phases=True),
+    "winograd_4x4_stride_2": _winograd(F4_STRIDE_2, guesses=2),
+    "winograd_2x2_stride_2": _winograd(F2_STRIDE_2, guesses=1),
     "winograd_4x4_streamed": _streamed(F4),
     "winograd_2x2_streamed": _streamed(F2),
     "direct": _direct(Precision.FLOAT32, guesses=2),

@@ -100,8 +100,12 @@ def exactly(workload: Workload, inputs: dict[str, np.ndarray]) -> np.ndarray:
     out, kernel = weights.shape[0], weights.shape[2:]
     filters = weights.reshape(out // BLOCK, channels // BLOCK, *kernel, BLOCK, BLOCK)
     filters = filters.transpose(0, 5, 1, 4, 2, 3).reshape(out, channels, *kernel)
-    windows = np.lib.stride_tricks.sliding_window_view(image, kernel, axis=(2, 3))
-    windows = windows[:, :, :: strides[0], :: strides[1]]
+    down, along = attributes["dilations"]
+    spread = tuple(
+        apart * (size - 1) + 1 for apart, size in zip((down, along), kernel, strict=True)
+    )
+    windows = np.lib.stride_tricks.sliding_window_view(image, spread, axis=(2, 3))
+    windows = windows[:, :, :: strides[0], :: strides[1], ::down, ::along]
     result = np.einsum("nchwij,ocij->nohw", windows, filters)
     _, _, rows, columns = result.shape
     result = result.reshape(batch, out // BLOCK, BLOCK, rows, columns)

@@ -10,6 +10,9 @@ The stages, for tiles of m x m results (T = m + 2):
     columns      A^T products
     tile         (A^T products) A, m x m results per tile and channel
     y            bias, the tensor added, activation, the chain
+
+A dilated filter meets every d-th row and column: d * d images (phases) of 1 / d of the rows and
+columns each, of which tile after tile is taken, and in it phase after phase.
 """
 
 from __future__ import annotations
@@ -67,18 +70,20 @@ class WinogradLoops:
         return cls(*(hl.Var(name) for name in cls.__slots__))
 
 
-def check_winograd(shape: ConvolutionShape) -> Support:
-    """Tell whether a convolution has 3 x 3 filters and stride 1."""
-    if shape.kernel != (FILTER_SIDE, FILTER_SIDE) or shape.strides != (1, 1):
+def check_winograd(shape: ConvolutionShape, transforms: Transforms) -> Support:
+    """Tell whether a convolution has 3 x 3 filters, and the stride of the transforms."""
+    strides = transforms.stride, transforms.stride
+    if shape.kernel != (FILTER_SIDE, FILTER_SIDE) or shape.strides != strides:
         rows, columns = shape.kernel
         return Support(f"Conv with {rows}x{columns} filters and strides {shape.strides}")
     if shape.is_stem:
         return Support("Conv of a plain image")
     if shape.groups > 1:
         return Support("Conv in groups")
-    if shape.dilations != (1, 1):
-        return Support("Conv with dilated filters")
-    if min(shape.rows, shape.columns) < 2:
+    if shape.strides != (1, 1) and shape.dilations != (1, 1):
+        return Support("Conv with dilated filters and strides")
+    lengths = zip((shape.rows, shape.columns), shape.dilations, strict=True)
+    if any(extent < 2 * apart for extent, apart in lengths):
         return Support("Conv of a single row or column")
     return SUPPORTED
 
@@ -87,15 +92,15 @@ def winograd_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     """Return the algorithm; weights are transformed once, when the kernel is created.
 
     The arguments are those of the workload, weights replaced by their transform: float32, from
-    the innermost (block of o, block of c, blocks in, blocks out, T * T).
+    the innermost (block of o, block of c, blocks in, blocks out, T * T); T of the weights.
     """
     shape, v = plan.shape, WinogradLoops.named()
-    square = transforms.products**2
+    square = len(transforms.weights) ** 2
     packed = (shape.block, shape.block, shape.blocks_in, shape.blocks_out, square)
     arguments = kernel_arguments(plan, packed)
     stages = transformed_data(image_read(plan, arguments), shape, transforms, v)
-    stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, v)
-    spread_values(stages[GATHERED], shape.columns, shape.blocks_out, transforms, v)
+    stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, transforms, v)
+    spread_values(stages[GATHERED], shape, shape.blocks_out, transforms, v)
     stages |= back_transformed(stages[GATHERED], transforms, v)
 
     def loops(known: Mapping[str, hl.Func]) -> dict[str, tuple[tuple[str, int], ...]]:
@@ -126,45 +131,82 @@ def tiles_pipeline(
         loops: Gives the loops of all stages.
         packing: Of the weights, if they are packed.
     """
-    v, step, result = WinogradLoops.named(), transforms.results, hl.Func(RESULT)
-    summed = stages[TILE][v.o, v.w % step, v.h % step, v.w // step, v.h // step, v.b, v.n]
+    v, result = WinogradLoops.named(), hl.Func(RESULT)
+    rows_apart, columns_apart = plan.shape.dilations
+    j, tx = _tile_of(v.w, columns_apart, transforms)
+    i, ty = _tile_of(v.h, rows_apart, transforms)
+    summed = stages[TILE][v.o, j, i, tx, ty, v.b, v.n]
     place = (v.o, v.w, v.h, v.b, v.n)
     result[place] = finished_result(plan, arguments, summed, place)
     extents = plan.shape.result_extents
     return finished_pipeline(arguments, stages, result, loops, extents=extents, packing=packing)
 
 
+def tiles_of(shape: ConvolutionShape, transforms: Transforms) -> tuple[int, int]:
+    """Return tiles across and down an image, those of all phases."""
+    results = zip((shape.columns, shape.rows), reversed(shape.dilations), strict=True)
+    across, down = (-(-extent // (transforms.results * d)) * d for extent, d in results)
+    return across, down
+
+
+def _tile_of(result: hl.Var, apart: int, transforms: Transforms) -> tuple[hl.Expr, hl.Expr]:
+    """Return where a row or column of the result is in its tile, and the number of the tile."""
+    step = transforms.results
+    if apart == 1:
+        return result % step, result // step
+    return result // apart % step, result // (step * apart) * apart + result % apart
+
+
+def _pixel_of(tile: hl.Var, at: hl.Expr, apart: int, transforms: Transforms) -> hl.Expr:
+    """Return the row or column of the padded image a value of a tile is made of."""
+    step = transforms.results * transforms.stride
+    if apart == 1:
+        return tile * step + at
+    return tile // apart * (step * apart) + tile % apart + at * apart
+
+
 def transformed_data(
     x: hl.ImageParam | hl.Func, shape: ConvolutionShape, transforms: Transforms, v: WinogradLoops
 ) -> dict[str, hl.Func]:
     """Return the stages that make transformed tiles of an image."""
-    size, step = transforms.products, transforms.results
+    size = transforms.products
     padded, rows, data = hl.Func(PADDED), hl.Func(ROWS), hl.Func(DATA)
+    rows_apart, columns_apart = shape.dilations
     place = (v.c, v.w, v.h, v.b, v.n)
     padded[place] = padded_image(x, shape, place)
-    column = [padded[v.c, v.tx * step + v.j, v.ty * step + k, v.b, v.n] for k in range(size)]
+    read = _pixel_of(v.tx, v.j, columns_apart, transforms)
+    lines = [_pixel_of(v.ty, k, rows_apart, transforms) for k in range(size)]
+    column = [padded[v.c, read, line, v.b, v.n] for line in lines]
     rows[v.c, v.j, v.i, v.tx, v.ty, v.b, v.n] = select_row(v.i, transforms.data, column)
     row = [rows[v.c, k, v.e // size, v.tx, v.ty, v.b, v.n] for k in range(size)]
     data[v.c, v.tx, v.ty, v.b, v.e, v.n] = select_row(v.e % size, transforms.data, row)
-    spread_values(data, shape.columns, shape.blocks_in, transforms, v)
+    spread_values(data, shape, shape.blocks_in, transforms, v)
     return {PADDED: padded, ROWS: rows, DATA: data}
 
 
 def _summed_products(
-    weights: hl.ImageParam, data: hl.Func, shape: ConvolutionShape, v: WinogradLoops
+    weights: hl.ImageParam,
+    data: hl.Func,
+    shape: ConvolutionShape,
+    transforms: Transforms,
+    v: WinogradLoops,
 ) -> dict[str, hl.Func]:
     r = hl.RDom([(0, shape.block), (0, shape.blocks_in)], "r")
     products, gathered = hl.Func(PRODUCTS), hl.Func(GATHERED)
     place = (v.o, v.tx, v.ty, v.b, v.e, v.n)
     products[place] = constant(0.0)
     read = data[r[0], v.tx, v.ty, r[1], v.e, v.n]
-    products[place] += read * weights[v.o, r[0], r[1], v.b, v.e]
+    products[place] += read * weights[v.o, r[0], r[1], v.b, transforms.weights_of(v.e)]
     gathered[place] = products[place]
     return {PRODUCTS: products, SUMMED: products.update(), GATHERED: gathered}
 
 
 def spread_values(
-    stage: hl.Func, columns: int, blocks: int, transforms: Transforms, v: WinogradLoops
+    stage: hl.Func,
+    shape: ConvolutionShape,
+    blocks: int,
+    transforms: Transforms,
+    v: WinogradLoops,
 ) -> None:
     """Keep the values of one tile in different sets of the caches.
 
@@ -172,7 +214,7 @@ def spread_values(
     blocks take: with powers of two of them all would be in one set, and drive each other out. The
     room that is left between them is never touched.
     """
-    wide, deep = stored_extents(-(-columns // transforms.results), blocks)
+    wide, deep = stored_extents(tiles_of(shape, transforms)[0], blocks)
     stage.align_storage(v.tx, wide).align_storage(v.b, deep)
 
 
@@ -205,7 +247,7 @@ def _packing(shape: ConvolutionShape, transforms: Transforms) -> PackedInput:
     The weights come as the host keeps them, from the innermost: block of o, block of c, columns,
     rows, blocks in, blocks out ("OIhw16i16o"; 8 with AVX2).
     """
-    size = transforms.products
+    size = len(transforms.weights)
     o, c, b, p, e = (hl.Var(name) for name in ("o", "c", "b", "p", "e"))
     extents = shape.weight_extents
     weights = hl.ImageParam(hl.Float(32), len(extents), "weights")

@@ -61,7 +61,7 @@ def streamed_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     stages = transformed_data(image_read(plan, arguments), shape, transforms, v)
     stages |= _filters(arguments.at(WEIGHTS), transforms, v)
     stages |= _products(stages[DATA], stages[FILTERS], shape, v, chunk)
-    spread_values(stages[PRODUCTS], shape.columns, shape.blocks_out, transforms, v)
+    spread_values(stages[PRODUCTS], shape, shape.blocks_out, transforms, v)
     stages |= back_transformed(stages[PRODUCTS], transforms, v)
 
     def loops(known: Mapping[str, hl.Func]) -> dict[str, tuple[tuple[str, int], ...]]:

@@ -7,7 +7,7 @@ from itertools import product
 
 from aoe.kernels.convolution.shape import ConvolutionPlan, ConvolutionShape
 from aoe.kernels.convolution.winograd import tiles
-from aoe.kernels.convolution.winograd.stages import PRODUCTS, SUMMED
+from aoe.kernels.convolution.winograd.stages import PRODUCTS, SUMMED, tiles_of
 from aoe.kernels.convolution.winograd.streamed import FILTER_ROWS, FILTERS, PART_SUMS, PARTS
 from aoe.kernels.convolution.winograd.tiles import ACROSS, BLOCKS, DOWN, IMAGE, SCOPE, TILE_ROWS
 from aoe.kernels.convolution.winograd.transforms import FILTER_SIDE, Transforms
@@ -64,7 +64,7 @@ def _cost(
     """Return the relative time of a configuration: registers in use, idle threads."""
     tasks = shape.blocks_out // int(values[BLOCKS]) * shape.batch
     idle = -(-tasks // target.threads) * target.threads / tasks
-    across, down = tiles.tiles_of(shape, transforms)
+    across, down = tiles_of(shape, transforms)
     return tiles.products_time(values, across, down) * idle
 
 
@@ -93,9 +93,9 @@ def _result_steps(
     *,
     is_heavy: bool,
 ) -> Iterator[Step]:
-    yield from tiles.tile_loops(transforms)
+    yield from tiles.tile_loops(shape, transforms)
     yield Split(RESULT, "b", "b", "in_b", int(values[BLOCKS]), Tail.GUARD)
-    yield Reorder(RESULT, ("o", "in_x", "in_y", "tile_x", "tile_y", "in_b", "b", "n"))
+    yield Reorder(RESULT, (*tiles.tile_order(shape), "in_b", "b", "n"))
     yield from tiles.tile_steps(shape, transforms, is_heavy=is_heavy)
     yield Parallel(RESULT, "n")
     yield Parallel(RESULT, "b")

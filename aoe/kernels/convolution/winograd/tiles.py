@@ -15,6 +15,7 @@ from aoe.kernels.convolution.winograd.stages import (
     ROWS,
     SUMMED,
     TILE,
+    tiles_of,
 )
 from aoe.kernels.convolution.winograd.transforms import Transforms
 from aoe.kernels.family import KernelTarget
@@ -35,6 +36,7 @@ from aoe.schedule import (
 
 IMAGE, GROUP = "image", "group"
 """Where transformed data and products live: of the whole image, or of one group of tile rows."""
+PHASE_COLUMN, PHASE_ROW = "phase_x", "phase_y"
 BLOCKS, ACROSS, DOWN, TILE_ROWS, SCOPE = "blocks", "across", "down", "tile_rows", "scope"
 _BLOCKS, _ACROSS, _DOWN = (1, 2, 4), (1, 2, 3, 4, 6, 7, 8, 10, 14), (1, 2, 4)
 _GROUPS = (1, 2, 4, 7, 14)
@@ -44,12 +46,6 @@ _WEIGHT, _BROADCAST, _FREE_SUMS = 0.35, 0.2, 16
 """What loads cost, in products: weights come from the second-level cache, values of tiles from the
 first; and the sums from which on there is no waiting. Fitted to six shapes on a Zen 5: 16 sums that
 divide the tiles of a row are up to 13 % faster than 24 that do not (80x80, 2026-11-23)."""
-
-
-def tiles_of(shape: ConvolutionShape, transforms: Transforms) -> tuple[int, int]:
-    """Return tiles across and down an image."""
-    step = transforms.results
-    return -(-shape.columns // step), -(-shape.rows // step)
 
 
 def fits(
@@ -65,7 +61,9 @@ def fits(
     """
     across, down = tiles_of(shape, transforms)
     blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
-    group = down if values[SCOPE] == IMAGE else min(int(values[TILE_ROWS]), down)
+    group = (
+        down if values[SCOPE] == IMAGE else min(int(values[TILE_ROWS]) * shape.dilations[0], down)
+    )
     sums = blocks * wide * high
     return (
         sums + blocks + 1 <= target.registers
@@ -73,7 +71,7 @@ def fits(
         and shape.blocks_out % blocks == 0
         and wide <= across
         and high <= group
-        and int(values[TILE_ROWS]) <= down
+        and int(values[TILE_ROWS]) * shape.dilations[0] <= down
         and (values[SCOPE] == GROUP or values[TILE_ROWS] == 1)
     )
 
@@ -85,7 +83,7 @@ def choices(shape: ConvolutionShape, transforms: Transforms) -> dict[str, tuple[
         BLOCKS: tuple(n for n in _BLOCKS if shape.blocks_out % n == 0),
         ACROSS: tuple(n for n in _ACROSS if n <= across),
         DOWN: tuple(n for n in _DOWN if n <= down),
-        TILE_ROWS: tuple(n for n in _GROUPS if n <= down),
+        TILE_ROWS: tuple(n for n in _GROUPS if n * shape.dilations[0] <= down),
     }
 
 
@@ -112,13 +110,13 @@ def _cost(
 ) -> float:
     """Return the relative time of a configuration: registers in use, cache, idle threads."""
     across, down = tiles_of(shape, transforms)
-    group = down if values[SCOPE] == IMAGE else int(values[TILE_ROWS])
+    group = down if values[SCOPE] == IMAGE else int(values[TILE_ROWS]) * shape.dilations[0]
     groups = -(-down // group)
     square = transforms.products**2
     values_bytes = 4 * square * across * group * shape.batch
     held = values_bytes * (shape.channels_in + shape.channels_out)
     spilled = 0.3 * max(0.0, held / (target.l2_bytes * 0.8) - 1)
-    weights_bytes = 4 * square * shape.channels_in * shape.channels_out
+    weights_bytes = 4 * len(transforms.weights) ** 2 * shape.channels_in * shape.channels_out
     reloaded = 0.05 * (groups - 1) * weights_bytes / (target.l2_bytes * 4)
     tasks = groups * shape.batch if values[SCOPE] == GROUP else 8 * target.threads
     idle = -(-tasks // target.threads) * target.threads / tasks
@@ -167,20 +165,32 @@ def _result_steps(
     is_grouped: bool,
     is_heavy: bool,
 ) -> Iterator[Step]:
-    yield from tile_loops(transforms)
+    yield from tile_loops(shape, transforms)
     if is_grouped:
         yield Split(RESULT, "tile_y", "group", "tile_y", int(values[TILE_ROWS]), Tail.GUARD)
     outer = ("group", "n") if is_grouped else ("n",)
-    yield Reorder(RESULT, ("o", "in_x", "in_y", "tile_x", "tile_y", "b", *outer))
+    yield Reorder(RESULT, (*tile_order(shape), "b", *outer))
     yield from tile_steps(shape, transforms, is_heavy=is_heavy)
     yield Parallel(RESULT, "n")
     yield Parallel(RESULT, "group" if is_grouped else "b")
 
 
-def tile_loops(transforms: Transforms) -> Iterator[Step]:
-    """Yield how the loops of the result become those of tiles and those inside a tile."""
-    yield Split(RESULT, "w", "tile_x", "in_x", transforms.results, Tail.GUARD)
-    yield Split(RESULT, "h", "tile_y", "in_y", transforms.results, Tail.GUARD)
+def tile_loops(shape: ConvolutionShape, transforms: Transforms) -> Iterator[Step]:
+    """Yield how the loops of the result become those of tiles, phases and those inside a tile."""
+    down, along = shape.dilations
+    yield Split(RESULT, "w", "tile_x", "in_x", transforms.results * along, Tail.GUARD)
+    yield Split(RESULT, "h", "tile_y", "in_y", transforms.results * down, Tail.GUARD)
+    if along > 1:
+        yield Split(RESULT, "in_x", "in_x", PHASE_COLUMN, along, Tail.GUARD)
+    if down > 1:
+        yield Split(RESULT, "in_y", "in_y", PHASE_ROW, down, Tail.GUARD)
+
+
+def tile_order(shape: ConvolutionShape) -> tuple[str, ...]:
+    """Return the loops of results, tiles and phases, innermost first."""
+    down, along = shape.dilations
+    phases = (PHASE_COLUMN,) * (along > 1) + (PHASE_ROW,) * (down > 1)
+    return "o", "in_x", "in_y", *phases, "tile_x", "tile_y"
 
 
 def tile_steps(
@@ -198,8 +208,10 @@ def tile_steps(
     if not is_heavy:
         yield Unroll(RESULT, "in_x", step)
         yield Unroll(RESULT, "in_y", step)
+    is_dilated = shape.dilations != (1, 1)  # then tiles of all phases are there before the results
     for stage, rows in ((TILE, step), (COLUMNS, step)):
-        yield ComputeAt(stage, RESULT, "tile_x")
+        is_inner = is_dilated and stage == COLUMNS
+        yield ComputeAt(stage, *((TILE, "tx") if is_inner else (RESULT, "tile_x")))
         yield Vectorize(stage, "o", shape.block)
         yield Unroll(stage, "j", step if stage == TILE else transforms.products)
         yield Unroll(stage, "i", rows)

@@ -2,7 +2,11 @@
 
 Source: A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks, 2015 (sections
 4.1 and 4.3): a tile of m x m results takes (m + 2)^2 products instead of 9 m^2. The matrices are
-those of the points 0, 1, -1 (m = 2) and 0, 1, -1, 2, -2 (m = 4).
+those of the points 0, 1, -1 (m = 2), with 2 (m = 3) and with 2 and -2 (m = 4).
+
+With stride 2 the even columns meet the outer two values of a filter and the odd ones the middle
+value: F(m, 2) of the former and m plain products, 2 m + 1 together instead of 3 m. The matrices are
+those of the points 0 and 1 (m = 2), with -1 and 2 (m = 4).
 """
 
 from __future__ import annotations
@@ -24,9 +28,9 @@ class Transforms:
     """The three matrices: Y = A^T [(G g G^T) * (B^T d B)] A for a tile d and a filter g.
 
     Attributes:
-        data: B^T, (m + 2, m + 2).
-        weights: G, (m + 2, 3).
-        result: A^T, (m, m + 2).
+        data: B^T, square: a row for each product of a row of a tile.
+        weights: G, rows of 3; products beyond them have the weights of the last one.
+        result: A^T, a row for each result.
     """
 
     data: Matrix
@@ -40,8 +44,21 @@ class Transforms:
 
     @property
     def products(self) -> int:
-        """Rows and columns of products of one tile, m + 2."""
+        """Rows and columns of products of one tile, m + 2; with stride 2, 2 m + 1."""
         return len(self.data)
+
+    @property
+    def stride(self) -> int:
+        """Rows and columns from one result to the next."""
+        return (self.products - FILTER_SIDE) // (self.results - 1)
+
+    def weights_of(self, product: hl.Expr) -> hl.Expr:
+        """Return the number of the transformed weights that a product of a tile, by number, has."""
+        size, last = self.products, len(self.weights) - 1
+        if size == len(self.weights):
+            return product
+        row, column = hl.min(product // size, last), hl.min(product % size, last)
+        return row * len(self.weights) + column
 
 
 def _matrix(*rows: str) -> Matrix:
@@ -52,6 +69,11 @@ F2 = Transforms(
     data=_matrix("1 0 -1 0", "0 1 1 0", "0 -1 1 0", "0 1 0 -1"),
     weights=_matrix("1 0 0", "1/2 1/2 1/2", "1/2 -1/2 1/2", "0 0 1"),
     result=_matrix("1 1 1 0", "0 1 -1 -1"),
+)
+F3 = Transforms(
+    data=_matrix("2 -1 -2 1 0", "0 -2 -1 1 0", "0 2 -3 1 0", "0 -1 0 1 0", "0 2 -1 -2 1"),
+    weights=_matrix("1/2 0 0", "-1/2 -1/2 -1/2", "-1/6 1/6 -1/6", "1/6 1/3 2/3", "0 0 1"),
+    result=_matrix("1 1 1 1 0", "0 1 -1 2 0", "0 1 1 4 1"),
 )
 F4 = Transforms(
     data=_matrix(
@@ -71,6 +93,29 @@ F4 = Transforms(
         "0 0 1",
     ),
     result=_matrix("1 1 1 1 1 0", "0 1 -1 2 -2 0", "0 1 1 4 4 0", "0 1 -1 8 -8 1"),
+)
+
+F2_STRIDE_2 = Transforms(
+    data=_matrix("1 0 -1 0 0", "0 0 1 0 0", "0 0 -1 0 1", "0 1 0 0 0", "0 0 0 1 0"),
+    weights=_matrix("1 0 0", "1 0 1", "0 0 1", "0 1 0"),
+    result=_matrix("1 1 0 1 0", "0 1 1 0 1"),
+)
+F4_STRIDE_2 = Transforms(
+    data=_matrix(
+        "2 0 -1 0 -2 0 1 0 0",
+        "0 0 -2 0 -1 0 1 0 0",
+        "0 0 2 0 -3 0 1 0 0",
+        "0 0 -1 0 0 0 1 0 0",
+        "0 0 2 0 -1 0 -2 0 1",
+        "0 1 0 0 0 0 0 0 0",
+        "0 0 0 1 0 0 0 0 0",
+        "0 0 0 0 0 1 0 0 0",
+        "0 0 0 0 0 0 0 1 0",
+    ),
+    weights=_matrix("1/2 0 0", "-1/2 0 -1/2", "-1/6 0 1/6", "1/6 0 1/3", "0 0 1", "0 1 0"),
+    result=_matrix(
+        "1 1 1 1 0 1 0 0 0", "0 1 -1 2 0 0 1 0 0", "0 1 1 4 0 0 0 1 0", "0 1 -1 8 1 0 0 0 1"
+    ),
 )
 
 
