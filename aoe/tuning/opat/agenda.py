@@ -74,6 +74,37 @@ class _Pace:
         return self.seconds / self.trials
 
 
+class _Savings:
+    """What kernels save at places of the model, each a tuple of nodes; places may overlap.
+
+    Two places are alike in part if one computes what the other ends in: what is only read through
+    by both, a reorder, counts for nothing.
+    """
+
+    def __init__(self) -> None:
+        self._saved_us: dict[tuple[int, ...], float] = {}
+        self._with: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
+        self._ending: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
+
+    def add(self, place: tuple[int, ...], saved_us: float) -> None:
+        """Remember what a kernel saves at a place; of several, the most."""
+        self._saved_us[place] = max(saved_us, self._saved_us.get(place, 0.0))
+        self._ending[place[-1]].add(place)
+        for node in place:
+            self._with[node].add(place)
+
+    def at(self, place: tuple[int, ...]) -> float:
+        """Return what is saved by now at a place, and by kernels that compute a part of it."""
+        found = {other for node in place for other in self._ending[node]}
+        found |= self._with[place[-1]]
+        saved_us, taken = 0.0, set[int]()
+        for other in sorted(found, key=lambda one: (-self._saved_us[one], one)):
+            if taken.isdisjoint(other):
+                taken.update(other)
+                saved_us += self._saved_us[other]
+        return saved_us
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     """What an operator gets: trials, their seconds, and what they are expected to save."""
@@ -120,7 +151,7 @@ class Agenda:
     trials: int
     left_s: Callable[[], float] = lambda: math.inf
     _least_us: dict[str, float] = field(default_factory=dict)
-    _now_us: dict[tuple[int, ...], float] = field(default_factory=dict)
+    _savings: _Savings = field(default_factory=_Savings)
     _kinds: defaultdict[Hashable, _Experience] = field(
         default_factory=lambda: defaultdict(_Experience)
     )
@@ -221,9 +252,9 @@ class Agenda:
         each_us = operator.default_us / len(operator.regions)
         after_us = each_us / tuned.speedup
         for region in operator.regions:
-            now_us = self._now_us.get(region.nodes, each_us)
+            now_us = each_us - self._savings.at(region.nodes)
             saved_us += max(0.0, now_us - after_us)
-            self._now_us[region.nodes] = min(now_us, after_us)
+            self._savings.add(region.nodes, each_us - after_us)
         return saved_us
 
     def _experience(self, operator: Operator) -> _Experience:
@@ -242,7 +273,7 @@ class Agenda:
             family = get_family(workload.op_type)
             self._least_us[operator.key] = least_us(workload, family, self.target, self.rates)
         each_us = operator.default_us / len(operator.regions)
-        now_us = sum(self._now_us.get(region.nodes, each_us) for region in operator.regions)
+        now_us = sum(each_us - self._savings.at(region.nodes) for region in operator.regions)
         return max(0.0, now_us - self._least_us[operator.key] * len(operator.regions))
 
 

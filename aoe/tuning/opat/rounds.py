@@ -50,16 +50,19 @@ def tune_found(
     tools: OperatorTools,
     tell: Callable[[TunedOperator], None],
     crew: Crew | None = None,
+    later: Sequence[Operator] = (),
 ) -> TunedOperators:
     """Tune what promises most first; parts of what was fused and is not won join the others.
 
     Args:
         found: The operators of a model.
-        take_apart: See `part_operators`.
+        take_apart: See `part_operators`; what is `later` may be among what it gives.
         agenda: Says what comes next.
         tools: What operators are tuned with.
         tell: Is told of each operator that is done, and again where more time has changed that.
         crew: Does the searches; None for this machine, one after another.
+        later: Other operators that compute nodes of these; their turn comes when all of these had
+            a first guess.
 
     Raises:
         BankFormatError: the bank file is corrupt.
@@ -75,7 +78,11 @@ def tune_found(
     )
     if agenda.is_hurried(rounds.untouched()):
         rounds.glance_at_all()
+        rounds.later = later
     rounds.tune_all()
+    if rounds.later != later:
+        rounds.later = later
+        rounds.tune_all()
     return rounds.result()
 
 
@@ -89,6 +96,7 @@ class _Rounds:
         open: Searches that were glanced at and may go on.
         running: Trials promised to searches that go on now, by key.
         lost: Places of fused operators that were not won.
+        later: What else there is, once it has its turn.
     """
 
     found: FoundOperators
@@ -103,10 +111,13 @@ class _Rounds:
     running: dict[str, int] = field(default_factory=dict)
     lost: list[Region] = field(default_factory=list)
     planned: int = 0
+    later: Sequence[Operator] = ()
 
     def all(self) -> tuple[Operator, ...]:
         """Return what there is to tune by now."""
-        return (*self.found.fused, *self.left.operators)
+        first = (*self.found.fused, *self.left.operators)
+        known = {one.key for one in first}
+        return (*first, *(one for one in self.later if one.key not in known))
 
     def untouched(self) -> list[Operator]:
         """Return what nothing has been done about."""

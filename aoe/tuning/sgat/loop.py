@@ -210,7 +210,7 @@ def _search(
     budget = math.ceil(tools.budget * SEEDED_SHARE) if is_seeded else tools.budget
     search = make_search(tools.method, choices.space, budget=budget, seed=tools.seed)
     known: dict[SubgraphStrategy, Measurement] = {}
-    is_cut = tools.is_partial
+    is_cut, is_only_one = tools.is_partial, budget == 1
     while True:
         if tools.out_of_time():
             is_cut = True
@@ -220,7 +220,9 @@ def _search(
             break
         strategy = choices.strategy(asked[0])
         if not strategy.is_default and strategy not in known:
-            known[strategy] = measurer.measure(strategy, tools.screen)
+            known[strategy] = measurer.measure(
+                strategy, tools.final if is_only_one else tools.screen
+            )
             tools.tell_trial(subgraph, len(known), budget, _best_speedup(known))
         measured = known.get(strategy)
         search.tell(asked[0], Trial.of(measured) if measured else _DEFAULT_TRIAL)
@@ -229,7 +231,9 @@ def _search(
     if not good:
         return _Found(trials=trials, is_cut=is_cut)
     best = max(good, key=lambda strategy: good[strategy].speedup)
-    fresh = measurer.measure(best, tools.final)
+    fresh = good[best]  # which says enough where it was not chosen, or has lost
+    if not is_only_one and estimate_speedup(fresh).high > 1:
+        fresh = measurer.measure(best, tools.final)
     stored_now = None
     if usable is not None and usable.strategy is not None and usable.strategy != best:
         again = measurer.measure(usable.strategy, tools.final)

@@ -31,11 +31,13 @@ class ScopeCandidate:
         ruling: Whether AOE's classes allow it.
         owned: Positions no other kernel may compute; reorders may be computed by several.
         regions: What the kernel would compute at each place, None where that is something else.
+        is_operator: True if operator tuning would cut the first place like that.
     """
 
     ruling: ScopeRuling
     owned: frozenset[int]
     regions: tuple[Region | None, ...]
+    is_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

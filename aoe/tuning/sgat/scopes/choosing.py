@@ -7,12 +7,16 @@ is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from aoe.bank.records.subgraph import KernelScope
+from aoe.graph.regions import Region
 from aoe.schedule import Choice, Knob, Space
+from aoe.tuning.opat.operators import FoundOperators, Operator
 from aoe.tuning.sgat.space import StrategySpace
+from aoe.tuning.sgat.subgraphs import Subgraph
 
 _ENUMERATED = 10
 """Scopes up to which all sets are weighed: a thousand."""
@@ -78,6 +82,46 @@ def _along_the_chain(
         if all(owned[scope].isdisjoint(owned[other]) for other in chosen):
             chosen.append(scope)
     return tuple(chosen)
+
+
+def without_overlap(subgraph: Subgraph) -> tuple[KernelScope, ...]:
+    """Return scopes of a subgraph that share no node: those of operator tuning, then the largest.
+
+    Only what AOE's classes allow is among them.
+    """
+    scopes, taken = subgraph.scopes, set[int]()
+    chosen = []
+    for scope in sorted(
+        subgraph.allowed_scopes,
+        key=lambda one: (not scopes[one].is_operator, -len(scopes[one].owned), one.nodes),
+    ):
+        if taken.isdisjoint(scopes[scope].owned):
+            taken |= scopes[scope].owned
+            chosen.append(scope)
+    return tuple(chosen)
+
+
+def parts_of(places: Iterable[Region], others: Iterable[Operator]) -> tuple[Operator, ...]:
+    """Return operators that compute a part of what is computed at one of some places."""
+    wholes = [frozenset(place.nodes) for place in places]
+    return tuple(
+        one
+        for one in others
+        if any(whole.issuperset(region.nodes) for region in one.regions for whole in wholes)
+    )
+
+
+def with_parts(
+    later: Sequence[Operator], found: FoundOperators, lost: Sequence[Region]
+) -> FoundOperators:
+    """Return operators with the parts of what was lost; see `tune_found`.
+
+    Args:
+        later: Operators that compute nodes of others.
+        found: The others.
+        lost: Places of these for which no kernel was found.
+    """
+    return replace(found, operators=(*found.operators, *parts_of(lost, later)))
 
 
 def scope_space(

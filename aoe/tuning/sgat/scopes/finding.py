@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from aoe.bank.operators import key_of
 from aoe.bank.records.subgraph import KernelScope
@@ -45,7 +45,9 @@ def find_scopes(graph: ModelGraph, classes: Sequence[FusionClass]) -> FoundSubgr
             refused.append((graph.nodes[run.start].name, piece))
         else:
             places.setdefault(graph_id(piece, graph.blocked), []).append(piece)
-    found = [_subgraph(graph, key, equal, classes) for key, equal in places.items()]
+    found = [
+        _subgraph(graph, key, equal, classes, frozenset(together)) for key, equal in places.items()
+    ]
     return FoundSubgraphs(
         subgraphs=tuple(subgraph for subgraph in found if subgraph.has_options),
         without_options=without + sum(not subgraph.has_options for subgraph in found),
@@ -54,7 +56,11 @@ def find_scopes(graph: ModelGraph, classes: Sequence[FusionClass]) -> FoundSubgr
 
 
 def _subgraph(
-    graph: ModelGraph, key: str, places: Sequence[Piece], classes: Sequence[FusionClass]
+    graph: ModelGraph,
+    key: str,
+    places: Sequence[Piece],
+    classes: Sequence[FusionClass],
+    operators: Container[tuple[int, ...]],
 ) -> Subgraph:
     first = places[0]
     position = {at: number for number, at in enumerate(first.nodes)}
@@ -74,6 +80,7 @@ def _subgraph(
             ruling=rule_on(graph, region.nodes, classes),
             owned=frozenset(at for at in nodes if not is_reorder(first.graph.nodes[at])),
             regions=(region, *_elsewhere(graph, region, nodes, places[1:])),
+            is_operator=region.nodes in operators,
         )
     return Subgraph(graph_id=key, places=tuple(places), scopes=scopes)
 

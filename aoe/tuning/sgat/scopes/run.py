@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
-from aoe.bank.operators import OperatorBank
+from aoe.bank.operators import OperatorBank, key_of
 from aoe.bank.records.subgraph import KernelScope, SubgraphStrategy
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.execute.messages import TaskRunner
@@ -25,7 +26,7 @@ from aoe.measurement import SpeedupEstimate
 from aoe.om.file import LIBRARY, SubgraphUse
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.profile import ModelProfile
-from aoe.results.files import RepoOutcome
+from aoe.results.files import OUT_OF_TIME, RepoOutcome
 from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.judging.reserve import ModelCosts, searching_time
@@ -34,7 +35,7 @@ from aoe.tuning.mode import OptimizationLevel
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 from aoe.tuning.opat.judging.model import judge_model
 from aoe.tuning.opat.operator import TunedOperator
-from aoe.tuning.opat.operators import FoundOperators, group_regions
+from aoe.tuning.opat.operators import FoundOperators, Operator, group_regions
 from aoe.tuning.opat.rounds import tune_found
 from aoe.tuning.opat.run import (
     make_agenda,
@@ -51,10 +52,11 @@ from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.lookup import SubgraphLookup, TunedSubgraph
 from aoe.tuning.sgat.loop import SubgraphTools, looked_up, search_subgraph
-from aoe.tuning.sgat.scopes.choosing import scope_space
+from aoe.tuning.sgat.scopes.choosing import parts_of, scope_space, with_parts, without_overlap
 from aoe.tuning.sgat.scopes.finding import find_scopes
 from aoe.tuning.sgat.scopes.kernels import WonKernels, saved_us, source_of
 from aoe.tuning.sgat.scopes.measuring import ScopeMeasurer
+from aoe.tuning.sgat.space import StrategySpace
 from aoe.tuning.sgat.subgraphs import FoundSubgraphs, Subgraph, log_rules
 from aoe.tuning.workbench import Workbench
 
@@ -64,6 +66,10 @@ Lookups = Mapping[str, SubgraphLookup]
 
 _SETS_MAX = 6
 """Sets of scopes that are measured for one subgraph: what each kernel saves is known already."""
+_SETS_SHARE = 0.25
+"""Of the time for searching, for measuring sets: kernels need the most of it."""
+_SET_S = 1.5
+"""Seconds to measure a set of scopes, about: two sessions, warm-up, pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +116,15 @@ def tune_scopes(
             searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
             tools = replace(_tools(bench, bank, operators, searching), tell_lookup=tell_lookup)
             lookups = {one.graph_id: looked_up(one, tools) for one in found.subgraphs}
+            alone = _time_for_kernels(searching, lookups.values())
+            first, later = _operators(graph, profile, found, lookups)
             with open_crew(bench) as crew:
                 kernels = tune_found(
-                    _operators(graph, profile, found, lookups),
-                    take_apart=lambda all_of_them, lost: all_of_them,
-                    agenda=make_agenda(bench, profile, searching, crew, measure_rates(bench)),
-                    tools=operator_tools(bench, operators, graph, searching, compilers),
+                    first,
+                    take_apart=partial(with_parts, later),
+                    later=later,
+                    agenda=make_agenda(bench, profile, alone, crew, measure_rates(bench)),
+                    tools=operator_tools(bench, operators, graph, alone, compilers),
                     tell=lambda tuned: bench.progress.operator(
                         tuned.operator.op_name, f"{tuned.outcome.value}: {tuned.reason}"
                     ),
@@ -123,7 +132,10 @@ def tune_scopes(
                 )
             won = WonKernels({one.operator.key: one for one in kernels.operators})
             won.drop(assembly.build(won.chosen(), left_s=searching.left_s()))
-            tuned = tuple(_told(tell, _tuned(bench, graph, found, lookups, tools, won, assembly)))
+            sets = _told(
+                tell, _tuned(bench, graph, found, lookups, tools, won, assembly, searching.left_s)
+            )
+            tuned = tuple(sorted(sets, key=lambda one: found.subgraphs.index(one.subgraph)))
             judgement = judge_model(bench, operators, assembly, won.used(graph, tuned), costs)
         uses = tuple(_uses(bank, tuned, judgement))
         if judgement.kept:
@@ -156,21 +168,41 @@ def _found(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
     return found
 
 
+def _time_for_kernels(searching: Stopwatch, lookups: Iterable[SubgraphLookup]) -> Stopwatch:
+    """Return the time of a search but for measuring which kernels go together."""
+    if searching.limit_s is None:
+        return searching
+    wanted_s = _SET_S * sum(lookup.known is None for lookup in lookups)
+    return searching.keeping(min(_SETS_SHARE * searching.left_s(), wanted_s))
+
+
 def _operators(
     graph: ModelGraph, profile: ModelProfile, found: FoundSubgraphs, lookups: Lookups
-) -> FoundOperators:
-    """Return what is to be known as operators: of subgraphs in the bank what their records name."""
+) -> tuple[FoundOperators, tuple[Operator, ...]]:
+    """Return what is to be known as operators; of subgraphs in the bank what their records name.
+
+    The first part does not overlap, as far as a model has places that are alike. What else could
+    be one kernel computes nodes of these, and is the second part.
+    """
     regions: dict[tuple[int, ...], Region] = {}
+    first: set[str] = set()
     for subgraph in found.subgraphs:
         known = lookups[subgraph.graph_id].known
-        scopes: Iterable[KernelScope] = subgraph.allowed_scopes
+        scopes, chosen = subgraph.allowed_scopes, without_overlap(subgraph)
         if known is not None:
-            scopes = known.strategy.scopes if known.strategy is not None else ()
-        places = (subgraph.scopes[scope].regions for scope in scopes)
-        regions |= {one.nodes: one for place in places for one in place if one is not None}
+            scopes = chosen = known.strategy.scopes if known.strategy is not None else ()
+        for scope in scopes:
+            places = [one for one in subgraph.scopes[scope].regions if one is not None]
+            regions |= {one.nodes: one for one in places}
+            first |= {key_of(one.workload) for one in places if scope in chosen}
     ordered = tuple(sorted(regions.values(), key=lambda region: region.nodes[::-1]))
     every = group_regions(graph, profile, Partition(regions=ordered, refusals=()))
-    return replace(every, fused=(), operators=(*every.fused, *every.operators))
+    operators = (*every.fused, *every.operators)
+    later = tuple(one for one in operators if one.key not in first)
+    now = [one for one in operators if one.key in first]
+    whole = tuple(one for one in now if parts_of(one.regions, later))
+    rest = tuple(one for one in now if one not in whole)
+    return replace(every, fused=whole, operators=rest), later
 
 
 # ---- subgraphs ----
@@ -241,10 +273,13 @@ def _tuned(
     tools: SubgraphTools,
     won: WonKernels,
     assembly: Assembly,
+    left_s: Callable[[], float],
 ) -> Iterator[TunedSubgraph]:
+    """Yield what becomes of each subgraph, the one with most to save first."""
     folder, around = bench.scratch / "scopes", graph.bytes_touched()
     folder.mkdir()
-    for subgraph in found.subgraphs:
+    waiting = sorted(found.subgraphs, key=won.saved_us, reverse=True)
+    for number, subgraph in enumerate(waiting):
         lookup = lookups[subgraph.graph_id]
         if lookup.known is not None:
             yield lookup.known
@@ -252,6 +287,10 @@ def _tuned(
         kernels = won.of(subgraph)
         gains = {s: gain for s, one in kernels.items() if (gain := saved_us(one)) > 0}
         owned = {scope: subgraph.scopes[scope].owned for scope in gains}
+        choices = scope_space(gains, owned)
+        if gains and lookup.usable is None and tools.out_of_time():
+            yield _not_measured(subgraph, lookup, choices)
+            continue
 
         def measurer(
             subgraph: Subgraph,
@@ -274,12 +313,36 @@ def _tuned(
             replace(
                 tools,
                 measurer=measurer,
-                space=_always(scope_space(gains, owned)),
+                space=_always(choices),
                 is_partial=won.is_open(subgraph),
+                budget=_sets(tools.budget, left_s() / (len(waiting) - number)),
+                final=final_policy(
+                    bench.runner.target.core_num,
+                    accept_busy=bench.settings.accept_busy,
+                    left_s=left_s(),
+                ),
             ),
         )
         bench.progress.detail(f"{subgraph.op_name}: {tuned.outcome.value}, {tuned.reason}")
         yield tuned
+
+
+def _sets(most: int, left_s: float) -> int:
+    """Return how many sets of scopes of a subgraph are measured in so many seconds."""
+    return most if left_s >= _SET_S * (most + 1) else 1
+
+
+def _not_measured(
+    subgraph: Subgraph, lookup: SubgraphLookup, choices: StrategySpace
+) -> TunedSubgraph:
+    """Return a subgraph with the kernels that should save most; no record says so."""
+    return TunedSubgraph(
+        subgraph=subgraph,
+        outcome=RepoOutcome.UNSATISFIED,
+        reason=f"{lookup.why}; {OUT_OF_TIME}, its kernels have won alone",
+        strategy=choices.strategy(choices.space.first_guesses[0]),
+        is_untried=True,
+    )
 
 
 def _always(value: T) -> Callable[[Subgraph], T]:

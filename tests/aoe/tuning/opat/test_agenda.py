@@ -88,6 +88,32 @@ def test_time_to_set_up_is_not_taken_for_the_pace_of_others() -> None:
     assert agenda.seconds(other) == pytest.approx(before)
 
 
+def _at(operator: Operator, *nodes: int) -> Operator:
+    """Return an operator with one place."""
+    return replace(operator, regions=(replace(operator.regions[0], nodes=nodes),))
+
+
+@pytest.mark.parametrize(
+    ("won", "other", "left_us"),
+    [
+        ((1, 2, 3), (1, 2), 400),  # what a part saves, it saves instead of the whole
+        ((2, 3), (1, 2, 3), 400),
+        ((1, 2), (1, 3), 1600),  # both read through a reorder that others read, too
+        ((1, 2), (3, 4), 1600),
+    ],
+)
+def test_what_is_saved_is_no_room_for_kernels_of_the_same_nodes(
+    won: tuple[int, ...], other: tuple[int, ...], left_us: int
+) -> None:
+    agenda, still_open = _agenda(), placed_operator(matrix_product(), 1342 + 1600)
+    later = _at(still_open, *other)
+    before_s = agenda.seconds(later)
+    agenda.learn(_tuned(_at(placed_operator(_chain("Tanh"), 2400), *won), 2.0), seconds=0.0)
+    same = _at(placed_operator(matrix_product(), 1342 + left_us), *other)
+    assert agenda.budget(later) == _agenda().budget(same)
+    assert (agenda.seconds(later) < before_s) is (left_us < 1600)
+
+
 def test_lower_precision_has_more_room() -> None:
     target = KernelTarget.of(make_target())
     agenda = replace(_agenda(), target=replace(target, vector_lanes=16, bf16_dot=True))

@@ -44,6 +44,7 @@ def _told(
     apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators] | None = None,
     left_s: Callable[[], float] = lambda: math.inf,
     compilers: Any = None,
+    later: Sequence[Operator] = (),
     **chosen: Any,
 ) -> tuple[TunedOperators, list[str]]:
     """Return what became of the operators, and their types in the order they were tuned in."""
@@ -71,6 +72,7 @@ def _told(
         agenda=agenda,
         tools=tools,
         tell=lambda one: told.append(one.operator.workload.operations[-1].op_type),
+        later=later,
     )
     return tuned, told
 
@@ -156,6 +158,31 @@ def test_search_cut_by_the_count_proves_no_more_than_it_tried(tmp_path: Path) ->
     again, _ = _told(tmp_path, found, slow)
     (operator,) = again.operators
     assert operator.search is not None and len(operator.search.trials) > 2
+
+
+@pytest.mark.parametrize("limit_s", [math.inf, 30.0])
+def test_what_comes_later_waits_until_all_others_had_their_first_guess(
+    limit_s: float, tmp_path: Path
+) -> None:
+    runner = _SlowRunner(limit_s=limit_s)
+    first, later = _operators(12), placed_operator(_chain("Erf"), 90_000)
+    tuned, told = _in_hurry(tmp_path, runner, first, later=[later])
+    assert set(told[:12]) == {"Exp"} and "Erf" in told[12:]
+    assert len(tuned.operators) == 13 and min(_tried(tuned)) >= 1
+
+
+def test_part_that_comes_later_is_tuned_once_where_the_whole_was_lost(tmp_path: Path) -> None:
+    fused, other = placed_operator(_chain("Sin"), 5000), placed_operator(_chain("Exp"), 2000)
+    part, last = placed_operator(_chain("Tanh"), 400), placed_operator(_chain("Erf"), 9000)
+    tuned, told = _told(
+        tmp_path,
+        _found(other, fused=(fused,)),
+        ScriptedRunner(candidate=lambda _: 1.0),
+        lambda found, lost: _apart(found, lost, part, []),
+        later=[part, last],
+    )
+    assert told == ["Sin", "Exp", "Tanh", "Erf"]
+    assert len(tuned.operators) == 4
 
 
 # ---- where time is short ----

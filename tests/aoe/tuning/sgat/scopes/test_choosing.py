@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
+from support.engine.tuning import make_operator, matrix_product, placed_operator
 
 from aoe.bank.records.subgraph import ComputeLevel, KernelScope
+from aoe.graph.fusing.legality import ScopeRuling
 from aoe.schedule import ComputeAt, ComputeRoot, Schedule, Split
+from aoe.tuning.opat.operators import FoundOperators
 from aoe.tuning.sgat.scopes import choosing
-from aoe.tuning.sgat.scopes.choosing import ScopeSet, best_sets, scope_space
+from aoe.tuning.sgat.scopes.choosing import (
+    ScopeSet,
+    best_sets,
+    scope_space,
+    with_parts,
+    without_overlap,
+)
 from aoe.tuning.sgat.scopes.levels import level_of
+from aoe.tuning.sgat.subgraphs import ScopeCandidate, Subgraph
 
 
 def _scope(*nodes: int) -> KernelScope:
@@ -89,3 +100,41 @@ def test_level_is_that_of_the_producer_furthest_away(
     steps: tuple[object, ...], level: ComputeLevel
 ) -> None:
     assert level_of(Schedule(steps)) is level  # type: ignore[arg-type]
+
+
+def _subgraph(**scopes: tuple[tuple[int, ...], bool, str]) -> Subgraph:
+    return Subgraph(
+        graph_id="1",
+        places=(),
+        scopes={
+            _scope(*nodes): ScopeCandidate(
+                ruling=ScopeRuling(fusion_class="", nodes=(), why=why),
+                owned=frozenset(nodes),
+                regions=(),
+                is_operator=is_operator,
+            )
+            for nodes, is_operator, why in scopes.values()
+        },
+    )
+
+
+def test_first_come_those_of_operator_tuning_then_the_largest_beside_them() -> None:
+    found = _subgraph(
+        largest=((0, 1, 2, 3), True, "too many"),
+        larger=((0, 1, 2), False, ""),
+        operator=((2, 3), True, ""),
+        beside=((0, 1), False, ""),
+        alone=((0,), False, ""),
+    )
+    assert without_overlap(found) == (_scope(2, 3), _scope(0, 1))
+
+
+def test_parts_of_what_was_lost_join_the_others() -> None:
+    region = make_operator(matrix_product()).regions[0]
+    inner, outer = (
+        replace(placed_operator(matrix_product(), 1.0), regions=(replace(region, nodes=nodes),))
+        for nodes in ((1, 2), (2, 3))
+    )
+    found = FoundOperators(fused=(), operators=(), refusals=())
+    lost = replace(region, nodes=(0, 1, 2))
+    assert with_parts([inner, outer], found, [lost]).operators == (inner,)

@@ -29,6 +29,7 @@ from aoe.execute.messages import ModelPart
 from aoe.om.file import read_manifest
 from aoe.ort.sessions import session_options
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
+from aoe.tuning.live_report import Stopwatch
 from aoe.tuning.mode import JobType, OptimizationLevel, TuneSettings
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
@@ -270,6 +271,39 @@ def test_without_a_faster_kernel_the_model_stays_as_it_is(run: Run) -> None:
 def test_what_a_limit_has_left_is_searched_by_the_next_run(run: Run) -> None:
     assert run.tune(tuning_time_limit_s=0.0).used_ids == frozenset()
     assert run.tune().used_ids
+
+
+def test_kernels_there_was_no_time_to_measure_together_are_left_to_the_judge(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock jumps once two kernels were measured: the rest of the search is cut off."""
+
+    def clock() -> float:
+        return 99.0 if len(run.runner.asked("measure_candidates")) > 1 else 0.0
+
+    over = Stopwatch(clock=clock, start=0.0, limit_s=50.0)
+    monkeypatch.setattr("aoe.tuning.sgat.scopes.run.searching_time", lambda *_: over)
+    result = run.tune()
+    (used,) = (one for one in result.subgraphs if one.strategy is not None)
+    assert used.is_untried and "its kernels have won alone" in used.reason
+    assert result.judgement.kept and result.speedup > 1
+    assert result.used_ids == frozenset()  # the bank says nothing about it
+    assert not list((run.place / "bank").glob("graph/*/*_l2cache.json"))
+    monkeypatch.undo()
+    script_runs(monkeypatch)
+    monkeypatch.setattr("aoe.tuning.workbench.Runner", run._made)
+    monkeypatch.setattr("aoe.tuning.sgat.run.RULES", {})
+    assert run.tune().used_ids == {used.subgraph.graph_id}
+
+
+def test_largest_kernels_come_first_and_their_parts_with_the_time_that_is_left(run: Run) -> None:
+    run.tune(tune_optimization_level=OptimizationLevel.O1)
+    operations = [
+        len(call.arguments["workload"]["operations"])
+        for call in run.runner.asked("measure_candidates")
+    ]
+    assert set(operations[:6]) == {7, 8, 1}  # two trials each: a chain, chain and product, product
+    assert 1 < len(set(operations[6:])) < 7
 
 
 def test_kernels_are_left_to_operator_tuning_where_it_follows(run: Run) -> None:
