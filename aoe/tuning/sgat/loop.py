@@ -39,6 +39,8 @@ from aoebank import Event, plural
 ACCEPT_SPEEDUP = 1.01
 """Lower bound of the speed-up a subgraph needs: it is larger than an operator, and what changes is
 a part of it."""
+HOPELESS_HERE = "its rules have lost in others, the time limit is for what is more promising"
+"""Why no form of a subgraph was tried."""
 SEEDED_SHARE = 0.5
 """Of the trials, where the answer for the same operators of another shape is known."""
 _DEFAULT_TRIAL = Trial(outcome=Outcome.CORRECT, speedup=1.0)
@@ -80,6 +82,8 @@ class SubgraphTools:
         final: Policy for the winner.
         method: Name of the search.
         budget: Most trials for one subgraph.
+        affordable: Most trials there is time for, None for any number; what they leave is open.
+        screens: False if the first strategy should be the best: it is measured in full at once.
         seed: Of the search.
         repeat_tune: True to tune what the bank has.
         lookup_only: True to take what the bank has, and try nothing.
@@ -98,6 +102,8 @@ class SubgraphTools:
     method: str
     budget: int
     seed: int
+    affordable: int | None = None
+    screens: bool = True
     space: Callable[[Subgraph], StrategySpace] = strategy_space
     flaw_of: FlawOf | None = None
     accepts: Callable[[SpeedupEstimate], bool] = is_surely_faster
@@ -210,7 +216,7 @@ def _search(
     budget = math.ceil(tools.budget * SEEDED_SHARE) if is_seeded else tools.budget
     search = make_search(tools.method, choices.space, budget=budget, seed=tools.seed)
     known: dict[SubgraphStrategy, Measurement] = {}
-    is_cut, is_only_one = tools.is_partial, budget == 1
+    is_cut, is_only_one = tools.is_partial, tools.affordable == 1 and not tools.screens
     while True:
         if tools.out_of_time():
             is_cut = True
@@ -219,7 +225,11 @@ def _search(
         if not asked or search.is_converged:
             break
         strategy = choices.strategy(asked[0])
-        if not strategy.is_default and strategy not in known:
+        is_new = not strategy.is_default and strategy not in known
+        if is_new and tools.affordable is not None and len(known) >= tools.affordable:
+            is_cut = True
+            break
+        if is_new:
             known[strategy] = measurer.measure(
                 strategy, tools.final if is_only_one else tools.screen
             )
@@ -234,18 +244,27 @@ def _search(
     fresh = good[best]  # which says enough where it was not chosen, or has lost
     if not is_only_one and estimate_speedup(fresh).high > 1:
         fresh = measurer.measure(best, tools.final)
-    stored_now = None
-    if usable is not None and usable.strategy is not None and usable.strategy != best:
-        again = measurer.measure(usable.strategy, tools.final)
-        stored_now = estimate_speedup(again) if again.is_correct else None
     return _Found(
         trials=trials,
         strategy=best,
         measurement=fresh if fresh.is_correct else None,
         estimate=estimate_speedup(fresh) if fresh.is_correct else None,
-        stored_now=stored_now,
+        stored_now=_stored_now(usable, best, tools, measurer),
         is_cut=is_cut,
     )
+
+
+def _stored_now(
+    usable: StoredSubgraph | None,
+    best: SubgraphStrategy,
+    tools: SubgraphTools,
+    measurer: StrategyMeasurer,
+) -> SpeedupEstimate | None:
+    """Return how fast a record's strategy is now, None if it has none but the best."""
+    if usable is None or usable.strategy is None or usable.strategy == best:
+        return None
+    again = measurer.measure(usable.strategy, tools.final)
+    return estimate_speedup(again) if again.is_correct else None
 
 
 def _best_speedup(known: Mapping[SubgraphStrategy, Measurement]) -> float | None:
@@ -262,6 +281,7 @@ def _settled(
         return replace(from_bank(subgraph, usable), trials=found.trials)
     if found.is_cut and not found.trials:
         limit = OUT_OF_TIME if tools.out_of_time() else "max_tuning_count was reached"
+        limit = HOPELESS_HERE if tools.affordable == 0 else limit
         return TunedSubgraph(
             subgraph=subgraph,
             outcome=RepoOutcome.UNSATISFIED,

@@ -46,7 +46,7 @@ from aoe.tuning.policies import (
     variant_policy,
 )
 from aoe.tuning.sgat.assembly import ChosenForm, SubgraphAssembly, write_parts
-from aoe.tuning.sgat.crew import SubgraphCrew
+from aoe.tuning.sgat.crew import FormAgenda, SubgraphCrew
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.lookup import TunedSubgraph
 from aoe.tuning.sgat.loop import SubgraphTools
@@ -116,7 +116,7 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         report.update(baseline_ms=costs.run_s * 1e3 / bench.streams)
         searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
         tools = replace(_tools(bench, bank, graph, searching), tell_lookup=partial(reuse.add, bank))
-        tuned = tuple(_tuned(bench, report, found, tools))
+        tuned = tuple(_tuned(bench, report, found, tools, FormAgenda(left_s=searching.left_s)))
         judgement = _judged(bench, bank, comparer, tuned)
         chosen = _chosen_graph(bank, assembly, judgement)
     shutil.rmtree(assembly.directory)
@@ -142,9 +142,13 @@ def _has_scopes(bench: Workbench) -> bool:
 
 
 def _with_time_for_forms(bench: Workbench) -> Workbench:
-    """Return the workbench with what forms may take of its time limit."""
+    """Return the workbench with what forms may take of its time limit.
+
+    What operator tuning follows with leaves it the rest, unless the user has shared the time out.
+    """
     limit_s = bench.stopwatch.limit_s
-    if limit_s is None or not _has_scopes(bench):
+    is_shared_out = bool(bench.settings.stage_limits_s) and not _has_scopes(bench)
+    if limit_s is None or is_shared_out:
         return bench
     return replace(bench, stopwatch=replace(bench.stopwatch, limit_s=_FORMS_SHARE * limit_s))
 
@@ -275,7 +279,7 @@ def _tools(
         runner=bench.runner,
         measurer=measurer,
         screen=screen_policy(threads),
-        final=final_policy(threads, accept_busy=settings.accept_busy),
+        final=final_policy(threads, accept_busy=settings.accept_busy, left_s=searching.left_s()),
         method=settings.search,
         budget=settings.trials,
         seed=settings.seed,
@@ -288,7 +292,11 @@ def _tools(
 
 
 def _tuned(
-    bench: Workbench, report: LiveReport[SgatReport], found: FoundSubgraphs, tools: SubgraphTools
+    bench: Workbench,
+    report: LiveReport[SgatReport],
+    found: FoundSubgraphs,
+    tools: SubgraphTools,
+    agenda: FormAgenda,
 ) -> list[TunedSubgraph]:
     """Return what became of every subgraph, in the order of the model; most work comes first."""
     bench.progress.plan(len(found.subgraphs))
@@ -307,6 +315,7 @@ def _tuned(
     crew = SubgraphCrew(
         tools=tools,
         most_trials=bench.settings.max_tuning_count,
+        agenda=agenda,
         farm=bench.farm,
         told=bench.progress.warn,
     )
@@ -322,7 +331,8 @@ def _comparer(
 ) -> ModelComparer[ChosenForm]:
     """Return what compares; without costs whatever the time limit, in a hurry if there is one."""
     threads, accept_busy = bench.threads_judged, bench.settings.accept_busy
-    screen = variant_policy(threads, accept_busy=accept_busy)
+    left_s = bench.stopwatch.left_s()
+    screen = variant_policy(threads, accept_busy=accept_busy, left_s=left_s)
     if bench.settings.lookup_only:
         screen = single_run_policy(threads)
     if costs is None:
@@ -334,7 +344,7 @@ def _comparer(
         assembly,
         bench.runner,
         screen=screen,
-        final=final_policy(threads, accept_busy=accept_busy),
+        final=final_policy(threads, accept_busy=accept_busy, left_s=left_s),
         inputs=bench.inputs,
         left_s=stopwatch.left_s,
         costs=costs or NO_COSTS,

@@ -239,6 +239,7 @@ def _tools(
         out_of_time=searching.is_over,
         experience=Experience.of(bank.measured()),
         tell_trial=tell,
+        screens=False,
     )
 
 
@@ -315,7 +316,7 @@ def _tuned(
                 measurer=measurer,
                 space=_always(choices),
                 is_partial=won.is_open(subgraph),
-                budget=_sets(tools.budget, left_s() / (len(waiting) - number)),
+                affordable=_affordable(left_s() / (len(waiting) - number)),
                 final=final_policy(
                     bench.runner.target.core_num,
                     accept_busy=bench.settings.accept_busy,
@@ -327,9 +328,9 @@ def _tuned(
         yield tuned
 
 
-def _sets(most: int, left_s: float) -> int:
-    """Return how many sets of scopes of a subgraph are measured in so many seconds."""
-    return most if left_s >= _SET_S * (most + 1) else 1
+def _affordable(left_s: float) -> int | None:
+    """Return how many sets of scopes are measured in so many seconds, None for any number."""
+    return None if left_s >= _SET_S * (_SETS_MAX + 1) else 1
 
 
 def _not_measured(

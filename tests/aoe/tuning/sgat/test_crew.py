@@ -11,11 +11,18 @@ import pytest
 from support.engine.farms import SimulatedFarm, SimulatedProcesses, farm_of, simulated_workers
 from support.engine.scripted_runs import script_runs
 from support.engine.subgraph_runs import Run
+from support.engine.subgraphs import NetworkBuilder, graph_of
+from support.engine.tuning import make_measurement
 
-from aoe.bank.records.subgraph import strategy_of
+from aoe.bank.records.subgraph import SubgraphStrategy, strategy_of
 from aoe.execute.workers.farm import Farm
+from aoe.graph.rewrites.registry import RULES
+from aoe.results.files import RepoOutcome
 from aoe.tuning.mode import JobType
+from aoe.tuning.sgat.crew import FormAgenda
+from aoe.tuning.sgat.lookup import StrategyTrial, TunedSubgraph
 from aoe.tuning.sgat.result import SgatResult
+from aoe.tuning.sgat.subgraphs import Subgraph, find_subgraphs, work_of
 from aoebank import Bank
 
 
@@ -101,3 +108,62 @@ def test_hits_ask_no_worker(run: Run, opened: Opened) -> None:
 def test_most_trials_hold_for_all_workers_together(run: Run, opened: Opened, most: int) -> None:
     result = run.tune(workers="3", max_tuning_count=most)
     assert sum(len(tuned.trials) for tuned in result.subgraphs) == most
+
+
+# ---- what is next where time is short ----
+
+
+@pytest.fixture(scope="module")
+def waiting() -> tuple[Subgraph, ...]:
+    """Return two subgraphs with a Split, the second with more to do, and one with a mean."""
+    net = NetworkBuilder()
+    x = net.silu(net.conv("x", 4, 16))
+    x = net.silu(net.conv(net.c2f(x, 16), 16, 64, 1))
+    graph = graph_of(net.model("x", 4, 8, [net.mean(net.c2f(x, 64))]))
+    rules = {name: RULES[name] for name in ("convolution-split", "mean-to-global-pool")}
+    return find_subgraphs(graph, rules, uneven=False, blocked=False).subgraphs
+
+
+def _rules(subgraph: Subgraph) -> set[str]:
+    return {applied.rule for applied in subgraph.matches}
+
+
+def _tried(subgraph: Subgraph, speedup: float) -> TunedSubgraph:
+    strategy = SubgraphStrategy(rewrites=tuple(subgraph.matches))
+    trial = StrategyTrial(strategy=strategy, measurement=make_measurement(speedup))
+    return TunedSubgraph(
+        subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason="", trials=(trial,)
+    )
+
+
+def test_without_a_limit_subgraphs_come_as_they_are_given(waiting: tuple[Subgraph, ...]) -> None:
+    assert FormAgenda().next(waiting) == (waiting[0], None)
+
+
+def test_most_work_comes_first_until_more_is_known(waiting: tuple[Subgraph, ...]) -> None:
+    first, affordable = FormAgenda(left_s=lambda: 20.0).next(waiting)
+    assert work_of(first) == max(map(work_of, waiting))
+    assert affordable is not None and 1 <= affordable < 20
+
+
+def test_rule_that_has_lost_waits_for_others(waiting: tuple[Subgraph, ...]) -> None:
+    agenda = FormAgenda(left_s=lambda: 20.0)
+    largest, _ = agenda.next(waiting)
+    rest = [one for one in waiting if one is not largest]
+    assert _rules(largest) == {"convolution-split"}
+    for _ in range(3):
+        assert agenda.next([largest])[1] != 0
+        agenda.learn(_tried(largest, 0.7), seconds=2.0)
+    assert "mean-to-global-pool" in _rules(agenda.next(rest)[0])
+    assert agenda.next([largest]) == (largest, 0)
+    agenda = FormAgenda(left_s=lambda: 20.0)
+    agenda.learn(_tried(largest, 2.0), seconds=2.0)
+    assert _rules(agenda.next(rest)[0]) == {"convolution-split"}
+
+
+def test_slow_trials_leave_fewer_but_each_subgraph_has_one(waiting: tuple[Subgraph, ...]) -> None:
+    agenda = FormAgenda(left_s=lambda: 20.0)
+    before = agenda.next(waiting)[1]
+    agenda.learn(_tried(waiting[0], 1.0), seconds=100.0)
+    assert before is not None and before > 1
+    assert agenda.next(waiting)[1] == 1

@@ -34,6 +34,7 @@ from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
+from aoe.tuning.sgat.crew import FormAgenda
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.result import SgatResult
 from aoe.tuning.sgat.subgraphs import work_of
@@ -309,6 +310,20 @@ def test_most_work_comes_first_and_is_told_in_the_order_of_the_model(run: Run) -
     assert tried[0] is False
     starts = [tuned.subgraph.piece.nodes[0] for tuned in result.subgraphs]
     assert starts == sorted(starts)
+
+
+def test_forms_there_is_no_time_for_are_left_to_a_later_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx.save(c2f_network(2, batch=4), run.place / "net.onnx")
+    run.script = lambda baseline, tuned: 0.9
+    with monkeypatch.context() as limited:
+        limited.setattr(FormAgenda, "next", lambda self, waiting: (waiting[0], 1))
+        first = run.tune()
+    second, third = run.tune(), run.tune()
+    tried = [[len(tuned.trials) for tuned in one.subgraphs] for one in (first, second, third)]
+    assert set(tried[0]) == {1}
+    assert any(tried[1]) and not any(tried[2])  # what has been tried in full is not tried again
 
 
 def test_every_trial_is_kept_to_learn_from(run: Run) -> None:
