@@ -50,6 +50,16 @@ FAR_BYTES_PER_CYCLE = 12
 """Bytes a core reads per cycle from the cache behind its own. Assumed: about 40 GB/s at 3 GHz."""
 _STRAY_CYCLES = 2.0
 """What storing a result away from its neighbours costs. Assumed."""
+_DEPTH_PART, _IN_DEPTH = 16, "r$i"
+"""Channels of the inner of two loops over those read, in front of a long chain; its name.
+
+A single loop counts for less than those of the chain when the compiler gives out registers:
+two of three sums go to memory and back (`aoe/kernels/matmul/tiles.py` has the same).
+"""
+_LONG_CHAIN = 1.2
+"""What a long chain costs `rows` all the same, which has more of its tiles: 1500 results of 384
+channels with GELU take 11.0 ms with one loop, 7.5 with two, 6.3 in vectors of channels, without
+GELU 6.1 and 6.4 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
 _FREE_SUMS = 8
 """Sums that hide the wait for each: two a cycle, four cycles until it is ready again."""
 Tile = tuple[int, int, int]
@@ -214,6 +224,8 @@ def _cycles(values: Mapping[str, Choice], plan: PlainPlan, target: KernelTarget)
     cycles = results / VECTOR * depth * _tile_cost(tile, shape, algorithm)
     if algorithm.startswith(CHANNELS):
         cycles += _STRAY_CYCLES * results
+    elif _is_heavy(plan) and panels.pairs(shape) > _DEPTH_PART:
+        cycles *= _LONG_CHAIN
     is_grouped = values[SCOPE] == GROUP
     along = _tiles_along(shape, algorithm, tile)
     groups = max(1, -(-along // int(values[TILE_ROWS]))) if is_grouped else 1
@@ -236,11 +248,16 @@ def _cycles(values: Mapping[str, Choice], plan: PlainPlan, target: KernelTarget)
     return cycles * (-(-tasks // target.threads) * target.threads / tasks)
 
 
+def _is_heavy(plan: PlainPlan) -> bool:
+    """Return True if the chain is too long to be written out for every vector of a tile."""
+    return plan.epilogue.cycles > WRITTEN_OUT_CYCLES
+
+
 def direct_steps(
     values: Mapping[str, Choice], plan: PlainPlan, target: KernelTarget
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
+    is_heavy = _is_heavy(plan)
     steps = (
         *_result_steps(values, plan.shape, is_heavy=is_heavy),
         *_copy_steps(values, plan),
@@ -341,6 +358,9 @@ def _product_steps(
         yield ComputeAt(PRODUCTS, RESULT, "w")
     extents = panels.reduced_extents(shape)
     pair, depth = REDUCED[: panels.pair - 1], REDUCED[panels.pair - 1 : len(extents)]
+    if is_heavy and extents[-1] > _DEPTH_PART:
+        yield Split(SUMMED, depth[-1], depth[-1], _IN_DEPTH, _DEPTH_PART, Tail.GUARD)
+        depth = (*depth[:-1], _IN_DEPTH, depth[-1])
     yield Reorder(SUMMED, (*pair, *tile, *depth, "d", "n"))
     if pair:
         yield Vectorize(SUMMED, pair[0], panels.pair)

@@ -14,9 +14,10 @@ from support.engine.plain_convolutions import plain_convolution, transposed_conv
 
 from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.kernels.algorithms import allowed_space
+from aoe.kernels.family import KernelTarget
 from aoe.kernels.plain_convolution.family import PlainConvolution
 from aoe.kernels.registry import classify
-from aoe.schedule import Configuration
+from aoe.schedule import Configuration, Split
 from aoe.testing.kernels import (
     SEED,
     CompiledKernel,
@@ -28,7 +29,7 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
-from aoe.workload import AttributeValue, Precision, Workload
+from aoe.workload import AttributeValue, Operation, Precision, Workload
 
 SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
 GELU = (operation("Gelu", "t0", "t1"),)
@@ -265,6 +266,43 @@ def test_convolution_is_classified() -> None:
 def test_unknown_algorithm_is_refused() -> None:
     with pytest.raises(ValueError, match="no such algorithm"):
         PlainConvolution().pipeline(CONVOLUTIONS["3-D"], "winograd_6x6")
+
+
+@pytest.mark.parametrize(
+    ("chain", "channels", "expected"),
+    [((), 384, "direct_rows"), (GELU, 384, "direct_channels"), (GELU, 4, "direct_rows")],
+    ids=["no chain", "long chain", "long chain, few channels"],
+)
+def test_long_chain_behind_many_channels_is_left_to_vectors_of_channels(
+    chain: tuple[Operation, ...], channels: int, expected: str
+) -> None:
+    workload = plain_convolution(
+        (1, channels, 3000), (384, channels, 3), stride=2, pads=(1, 1), chain=chain
+    )
+    target = KernelTarget(vector_lanes=16, threads=2)
+    guess = PlainConvolution().space(workload, target).first_guesses[0]
+    assert guess["algorithm"] == expected
+
+
+@pytest.mark.parametrize(
+    ("chain", "channels", "loops"), [((), 48, 1), (SILU, 48, 2), (SILU, 16, 1)]
+)
+def test_channels_are_walked_in_two_loops_in_front_of_a_long_chain(
+    chain: tuple[Operation, ...], channels: int, loops: int
+) -> None:
+    workload = plain_convolution(
+        (1, channels, 70), (16, channels, 3), stride=2, pads=(1, 1), chain=chain
+    )
+    family, target = PlainConvolution(), kernel_target()
+    for guess in family.space(workload, target).first_guesses:
+        schedule = family.schedule(workload, Configuration(guess), target)
+        if schedule.algorithm.startswith("direct"):
+            split = [step for step in schedule.steps if isinstance(step, Split)]
+            walked = [step for step in split if step.var == "r$w"]
+            assert len(walked) == loops - 1
+            run = run_baseline(workload, random_inputs(workload, SEED))
+            found = CompiledKernel(workload, schedule).run(run.inputs)
+            assert_close(workload, found, run.result, repr(guess))
 
 
 @pytest.mark.parametrize("precision", [Precision.BFLOAT16, Precision.STRICT_FLOAT32])
