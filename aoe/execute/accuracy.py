@@ -11,11 +11,14 @@ import numpy as np
 
 from aoe.kernels.halide.shapes import reduction_length
 from aoe.operators import Rounding, facts_of
+from aoe.operators.element_types import FLOAT16, LEVELS, element_types
 from aoe.workload import Precision, Workload
 
 Array = np.ndarray[Any, Any]
 
 _FLOAT32_EPS = 2.0**-23
+_FLOAT16_EPS, _FLOAT16_LEAST = 2.0**-10, 2.0**-24
+"""Of float16: distance of the numbers from 1 on, and of the smallest ones."""
 _ELEMENT_ULPS = 128
 """Rounding steps allowed per result of a chain: each transcendental function of either side is
 good for a few, and a chain adds up. Source: error bounds stated in aoe.kernels.math.functions."""
@@ -96,7 +99,21 @@ def kernel_tolerance(workload: Workload, reference: Array) -> Tolerance:
     if workload.precision in _SHARES:
         share = _SHARES[workload.precision]
         absolute = max(absolute, share * float(finite.max(initial=1.0)))
-    return Tolerance(relative=relative, absolute=absolute)
+    return _widened(Tolerance(relative=relative, absolute=absolute), workload)
+
+
+def _widened(tolerance: Tolerance, workload: Workload) -> Tolerance:
+    """Return a tolerance for results that are rounded once more, to shorter elements.
+
+    Where float32 results differ at all, the one nearest to them may be a neighbour's.
+    """
+    types = element_types(workload).values()
+    halves = sum(dtype == FLOAT16 for dtype in types) if FLOAT16 in types else 0
+    levels = float(workload.output.dtype in LEVELS)
+    return Tolerance(
+        relative=tolerance.relative + halves * _FLOAT16_EPS,
+        absolute=tolerance.absolute + halves * _FLOAT16_LEAST + levels,
+    )
 
 
 def compare(

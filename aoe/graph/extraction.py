@@ -15,9 +15,11 @@ from aoe.operators import (
     KERNEL_DTYPES,
     MOVED_DTYPES,
     OPERATORS,
+    STORED_DTYPES,
     OperatorKind,
     op_key,
 )
+from aoe.operators.element_types import LEVELS
 from aoe.workload import NCHWC_DOMAIN, Layout, Operation, TensorSpec, Workload
 
 UNCLASSIFIED = "unclassified"
@@ -152,7 +154,7 @@ class _Extraction:
             return INDEX_DTYPES
         facts = [OPERATORS.get(op_key(node)) for node in self._nodes]
         moved = all(one is not None and one.kind is OperatorKind.MOVEMENT for one in facts)
-        return KERNEL_DTYPES | MOVED_DTYPES if moved else KERNEL_DTYPES
+        return KERNEL_DTYPES | (MOVED_DTYPES if moved else STORED_DTYPES)
 
     def _holds_indices(self, name: str) -> bool:
         """Return True for tensors only indices are read from, or written to."""
@@ -184,7 +186,26 @@ class _Extraction:
 def _channel_parameters(node: onnx.NodeProto) -> list[str]:
     """Return the tensors a node reads one value per channel of."""
     facts = OPERATORS.get(op_key(node))
-    return [node.input[i] for i in facts.per_channel if i < len(node.input)] if facts else []
+    if facts is None or facts.signature.converts:
+        return []  # one element is one value for all channels there
+    return [node.input[i] for i in facts.per_channel if i < len(node.input)]
+
+
+def converts(node: onnx.NodeProto) -> bool:
+    """Return True for nodes whose result is of another type than what they read."""
+    facts = OPERATORS.get(op_key(node))
+    return facts is not None and facts.signature.converts
+
+
+def has_kernel_types(graph: ModelGraph, node: onnx.NodeProto) -> bool:
+    """Return False for nodes that convert what kernels cannot read, or to what they cannot make."""
+    if not converts(node):
+        return True
+    known = [graph.find_info(name) for name in (node.input[0], node.output[0])]
+    if any(info and info.dtype not in KERNEL_DTYPES | STORED_DTYPES for info in known):
+        return False
+    made = known[1]  # a cast to integers cuts off, and overflows as the CPU does
+    return op_key(node) != ("", "Cast") or made is None or made.dtype not in LEVELS
 
 
 def _odd_attribute(node: onnx.NodeProto) -> str | None:

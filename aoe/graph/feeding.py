@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 
 import onnx
 
+from aoe.graph.extraction import converts
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.operators import (
     BLOCKED_CONVOLUTION,
@@ -107,7 +108,9 @@ def grow_attention(
             continue  # a mask that is smaller would be computed again for every score
         if _is_product(node):
             products.add(index)
-        elif index == softmax or (op_key(node) in fusible and len(node.output) == 1):
+        elif index == softmax or (
+            op_key(node) in fusible and len(node.output) == 1 and not converts(node)
+        ):
             members.add(index)
             for producer in _producers(graph, node.input):
                 heappush(waiting, -producer)
@@ -142,7 +145,7 @@ def _chains(graph: ModelGraph, node: onnx.NodeProto, fusible: Container[Operator
         group = attributes_of(node).get("group", 1)
         scales = weights is not None and weights.shape == (group, 1, 1, 1)
         return scales and len(node.input) < 4 and not any(attributes_of(node).get("pads", ()))
-    return op_key(node) in fusible
+    return op_key(node) in fusible and not converts(node)
 
 
 def _is_large_product(graph: ModelGraph, index: int, convolution: int) -> bool:

@@ -12,12 +12,14 @@ from heapq import heapify, heappop, heappush
 
 import onnx
 
+from aoe.graph.extraction import has_kernel_types
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.operators import (
     KERNEL_DTYPES,
     MOVED_DTYPES,
     OPERATORS,
     REORDER_OUTPUT,
+    STORED_DTYPES,
     OperatorKey,
     OperatorKind,
     is_reorder,
@@ -56,9 +58,10 @@ def grow_moves(
     """
     node = graph.nodes[sink]
     key = op_key(node)
-    ends = key in fusible or is_reorder(node) or (is_move(node) and key not in (*RESHAPING, SPLIT))
+    chains = key in fusible and has_kernel_types(graph, node)
+    ends = chains or is_reorder(node) or (is_move(node) and key not in (*RESHAPING, SPLIT))
     result = graph.find_info(node.output[0])
-    dtypes = KERNEL_DTYPES | MOVED_DTYPES if is_move(node) else KERNEL_DTYPES
+    dtypes = KERNEL_DTYPES | (MOVED_DTYPES if is_move(node) else STORED_DTYPES)
     if not ends or len(node.output) > 1 or (result and result.dtype not in dtypes):
         return ()  # moves of wide integers compute shapes
     members, moved = {sink}, set() if key in fusible else {sink}
@@ -74,7 +77,12 @@ def grow_moves(
             continue
         if is_move(found) or is_reorder(found):
             moved.add(index)
-        elif op_key(found) not in fusible or readers & moved or len(found.output) > 1:
+        elif (
+            op_key(found) not in fusible
+            or readers & moved
+            or len(found.output) > 1
+            or not has_kernel_types(graph, found)
+        ):
             continue
         members.add(index)
         for producer in _producers(graph, index):

@@ -11,14 +11,14 @@ blocked convolution; two matrix products with a softmax between them are one (`f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import product
 
 import onnx
 
-from aoe.graph.extraction import extract_workload
+from aoe.graph.extraction import converts, extract_workload, has_kernel_types
 from aoe.graph.feeding import grow_attention, grow_front
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.moving import grow_moves, grow_resized, is_move, is_read_through
@@ -226,9 +226,14 @@ class _Growth:
         """Yield what may end in `sink`, the largest first."""
         takes = [_Takes.PRODUCTS, _Takes.ANCHORS, _Takes.NEITHER][0 if fuse_products else 1 :]
         found = [
-            self.grow(sink, blocked=blocked, takes=behind, prologues=prologues)
+            nodes
             for behind, prologues, blocked in product(takes, (True, False), (True, False))
+            for nodes in [self.grow(sink, blocked=blocked, takes=behind, prologues=prologues)]
+            if behind is not _Takes.PRODUCTS or self._holds_product(nodes)
         ]
+        behind_product = any(map(self._holds_product, found))
+        if fuse_products and behind_product and converts(self._graph.nodes[sink]):
+            found = [(sink,)]  # kernels of products make float32: the chain is left to them
         anchored = [nodes for nodes in found if any(map(self._is_anchor, nodes))]
         moving = grow_moves(self._graph, sink, fusible=self._fusible, free=self._free)
         alone = (sink,) if is_move(self._graph.nodes[sink]) and moving else ()
@@ -267,6 +272,9 @@ class _Growth:
         nodes = tuple(sorted(members))
         return nodes if self._worthwhile(nodes, blocked) else ()
 
+    def _holds_product(self, nodes: Iterable[int]) -> bool:
+        return any(self._is_product(self._graph.nodes[at]) for at in nodes)
+
     def _fed(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
         """Return a region with what makes the image of its blocked convolution; () if nothing."""
         at = next((index for index in nodes if self._is_dense(self._graph.nodes[index])), None)
@@ -303,6 +311,8 @@ class _Growth:
             return groups and not blocked and takes is not _Takes.NEITHER
         if self._is_product(node) and takes is not _Takes.PRODUCTS:
             return False
+        if takes is _Takes.PRODUCTS and converts(node):
+            return False
         if self._is_anchor(index) and takes is _Takes.NEITHER:
             return False
         if key == BLOCKED_CONVOLUTION and not blocked:
@@ -313,8 +323,8 @@ class _Growth:
         key = op_key(node)
         if any(self._is_needed(name) for name in node.output[1:]):
             return False  # a kernel has one result
-        if is_move(node):
-            return False  # of regions of their own
+        if is_move(node) or not has_kernel_types(self._graph, node):
+            return False  # of regions of their own, or of none
         return key in self._fusible or key in self._anchors
 
     def _is_dense(self, node: onnx.NodeProto) -> bool:

@@ -10,7 +10,15 @@ import onnx
 from onnx import helper, numpy_helper
 
 from aoe.kernels.halide.shapes import infer_shapes
-from aoe.operators import MOVED_DTYPES, OperatorFacts, OperatorKind, Specials, facts_of
+from aoe.operators import (
+    MOVED_DTYPES,
+    STORED_DTYPES,
+    OperatorFacts,
+    OperatorKind,
+    Specials,
+    facts_of,
+)
+from aoe.operators.element_types import FLOAT16, FLOAT32, LEVELS
 from aoe.workload import Operation, TensorSpec, Workload
 
 Array = np.ndarray[Any, Any]
@@ -63,7 +71,9 @@ def workload_model(
             initializers.append(store(values[name], name))
         else:
             inputs.append(_info(name, spec))
-    shaped = _read_as(workload, lambda facts: facts.per_channel)  # one value for each channel
+    shaped = _read_as(  # one value for each channel
+        workload, lambda facts: () if facts.signature.converts else facts.per_channel
+    )
     for number, scalar in enumerate(workload.scalars):
         shape = (1,) if f"s{number}" in shaped else ()
         value = np.full(shape, scalar, dtype=np.float32)
@@ -109,18 +119,20 @@ def special_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
     """
     values = dict(random_inputs(workload, seed))
     specials, sparse = _specials(workload)
+    moved = all(facts_of(item).kind is OperatorKind.MOVEMENT for item in workload.operations)
     for number, name in enumerate(values):
         rng = np.random.default_rng([seed, 1000 + number])
-        if values[name].dtype.name in MOVED_DTYPES:
+        if values[name].dtype.name in (MOVED_DTYPES if moved else LEVELS):
             bits = np.frombuffer(rng.bytes(values[name].nbytes), values[name].dtype)
             values[name] = bits.reshape(values[name].shape)
-        if values[name].dtype != np.float32:
+        if moved or values[name].dtype.kind != "f":
             continue
         flat = values[name].reshape(-1).copy()
         share = int(np.ceil(_SPECIAL_SHARE * flat.size))
         count = min(share, _SPARSE_SPECIALS if sparse else share)
         places = rng.choice(flat.size, size=count, replace=False)
-        flat[places] = rng.permutation(np.resize(specials, count)).astype(np.float32)
+        with np.errstate(over="ignore"):  # float16 has no 1e20
+            flat[places] = rng.permutation(np.resize(specials, count)).astype(flat.dtype)
         values[name] = flat.reshape(values[name].shape)
     return values
 
@@ -156,9 +168,10 @@ def _values(workload: Workload, seed: int, *, constant: bool) -> dict[str, Array
             array = np.abs(array) + 0.1
         elif name in nonzero:
             array += np.copysign(0.5, array)
-        if spec.dtype in MOVED_DTYPES:
+        stored = spec.dtype in MOVED_DTYPES | STORED_DTYPES
+        if stored and spec.dtype != FLOAT16:
             array = np.abs(np.rint(array * _MOVED_SPREAD))
-        made = spec.dtype if spec.dtype in MOVED_DTYPES else "float32"
+        made = spec.dtype if stored else FLOAT32
         drawn = np.asarray(array * scales.get(name, 1.0)).astype(made)
         values[name] = np.resize(drawn, spec.shape)
     return values

@@ -12,6 +12,8 @@ from aoe.kernels.halide.chain import (
 )
 from aoe.kernels.halide.iteration import Iteration, plan_iteration
 from aoe.kernels.halide.tiling import RowNest, estimate_us, row_schedule, row_space
+from aoe.operators import STORED_DTYPES
+from aoe.operators.element_types import element_types
 from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
 
@@ -27,7 +29,8 @@ class Elementwise:
 
     def supports(self, workload: Workload) -> Support:
         """Tell whether every operator is element-wise and the layouts go together."""
-        return check_chain(workload.operations) and support_of(plan_iteration(workload))
+        chain = check_chain(workload.operations, element_types(workload))
+        return chain and support_of(_plan(workload))
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return the chain as one function."""
@@ -48,7 +51,11 @@ class Elementwise:
 
 def iteration_of(workload: Workload) -> Iteration:
     """Return the loop nest of a workload known to be supported."""
-    return supported(workload, plan_iteration(workload))
+    return supported(workload, _plan(workload))
+
+
+def _plan(workload: Workload) -> Iteration | Support:
+    return plan_iteration(workload, stored=STORED_DTYPES)
 
 
 def row_nest(workload: Workload, target: KernelTarget) -> RowNest:

@@ -193,6 +193,23 @@ def _identity(values: Sequence[hl.Expr], attributes: Attributes, version: int) -
     return values[0]
 
 
+def _dequantize(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
+    level = strict(values[0] - values[2]) if len(values) > 2 else values[0]
+    return strict(level * values[1])
+
+
+def _quantize(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
+    """Return the level, not saturated: that is done in the type of the result."""
+    level = hl.round(strict(values[0] / values[1]))
+    return strict(level + values[2]) if len(values) > 2 else level
+
+
+def _refuse_blocks(operation: Operation) -> str:
+    """Return a reason where scales are given for blocks, or levels are made in another type."""
+    given = [name for name in ("block_size", "precision") if operation.attributes.get(name, 0)]
+    return f"{operation.op_type} with {given[0]}" if given else ""
+
+
 def _refuse_training(operation: Operation) -> str:
     """Dropout is the identity unless it trains; its mode must be known and off."""
     if any(ref and not ref.startswith("s") for ref in operation.inputs[1:]):
@@ -245,6 +262,9 @@ ELEMENTWISE_OPS: dict[OperatorKey, ElementwiseOp] = {
     ("", "Swish"): _with_attributes(functions.swish, cycles=20, alpha=1.0),
     ("", "ThresholdedRelu"): _with_attributes(_thresholded_relu, alpha=1.0),
     ("", "Shrink"): _with_attributes(_shrink, bias=0.0, lambd=0.5),
+    ("", "Cast"): ElementwiseOp(build=_identity),
+    ("", "DequantizeLinear"): ElementwiseOp(build=_dequantize, refuse=_refuse_blocks),
+    ("", "QuantizeLinear"): ElementwiseOp(build=_quantize, cycles=14, refuse=_refuse_blocks),
     ("", "Identity"): ElementwiseOp(build=_identity),
     ("", "Dropout"): ElementwiseOp(build=_identity, refuse=_refuse_training),
     ("", "Equal"): _binary(lambda a, b: strict(a == b)),

@@ -15,6 +15,7 @@ from aoe.kernels.halide.chain import (
     RESULT,
     build_chain,
     estimate_cycles,
+    in_type,
     read_operands,
 )
 from aoe.kernels.halide.folds import Around, Combine, Fold, Term, fold_steps, gathered
@@ -29,9 +30,11 @@ from aoe.kernels.halide.tiling import (
     task_choices,
     vector_choices,
 )
+from aoe.kernels.math.elements import stored
 from aoe.kernels.math.functions import constant, exp, log, strict
-from aoe.operators import OPERATORS, Shape, facts_of
+from aoe.operators import OPERATORS, STORED_DTYPES, Shape, facts_of
 from aoe.operators.axes import keeps_dimensions, reduced_axes
+from aoe.operators.element_types import element_types
 from aoe.schedule import (
     Choice,
     Configuration,
@@ -123,7 +126,8 @@ class Reductions:
         plan = supported(workload, _plan(workload))
         operands = read_operands(plan.shaped, plan.iteration)
         scalars = workload.scalars
-        known = build_chain(plan.front, operands.values, scalars, operands.variables)
+        types = element_types(workload)
+        known = build_chain(plan.front, operands.values, scalars, operands.variables, types)
         source = hl.Func("source")
         source[operands.variables] = known[plan.anchor.inputs[0]]
 
@@ -135,18 +139,19 @@ class Reductions:
         folds, value = _folded(plan, walked)
         variables = plan.around.variables or (hl.Var(_ONE),)
         made, output = hl.Func("reduced"), hl.Func(RESULT)
-        made[variables] = value
+        made[variables] = in_type(plan.anchor, value, types[plan.anchor.output])
         behind = {**operands.values, plan.anchor.output: made[variables]}
-        output[variables] = build_chain(plan.behind, behind, scalars, variables)[workload.result]
+        results = build_chain(plan.behind, behind, scalars, variables, types)
+        output[variables] = stored(results[workload.result], workload.output.dtype)
         stages, loops = gathered(folds)
-        results = tuple((axis.name, axis.extent) for axis in reversed(plan.axes))
+        nest = tuple((axis.name, axis.extent) for axis in reversed(plan.axes))
         return Pipeline(
             output=output,
             stages={RESULT: output, **stages},
             arguments=operands.arguments,
             argument_extents=plan.iteration.argument_extents,
             output_extents=tuple(axis.extent for axis in reversed(plan.axes)),
-            loops={RESULT: results, **loops},
+            loops={RESULT: nest, **loops},
         )
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
@@ -245,7 +250,7 @@ class _ReductionPlan:
 def _plan(workload: Workload) -> _ReductionPlan | Support:
     """Return how a workload is computed, or why it is not."""
     parts = split_around(workload, Reductions.anchors)
-    layouts = check_layouts(workload)
+    layouts = check_layouts(workload, STORED_DTYPES)
     if isinstance(parts, Support) or not layouts:
         return parts if isinstance(parts, Support) else layouts
     shapes = infer_shapes(workload)
@@ -266,7 +271,7 @@ def _plan(workload: Workload) -> _ReductionPlan | Support:
     if isinstance(shaped, Support):
         return shaped
     names = [axis_names(shaped)[axis] for axis in axes]
-    iteration = plan_iteration(shaped, apart=names)
+    iteration = plan_iteration(shaped, apart=names, stored=STORED_DTYPES)
     if isinstance(iteration, Support):
         return iteration
     walked = [axis for axis in iteration.axes if axis.name.startswith(tuple(names))]

@@ -14,7 +14,9 @@ MICROSOFT_DOMAIN = "com.microsoft"
 KERNEL_DTYPES = frozenset({"float32"})
 """Element types of the tensors kernels compute in, NumPy spelling."""
 MOVED_DTYPES = frozenset({"float16", "int8", "uint8", "int16", "uint16"})
-"""Element types of tensors kernels move and do not compute with."""
+"""Element types of tensors kernels move without a look at their values."""
+STORED_DTYPES = frozenset({"float16", "int8", "uint8"})
+"""Element types of tensors kernels read and make; in between they compute in float32."""
 INDEX_DTYPES = frozenset({"int32", "int64"})
 """Element types of indices, which kernels read and make but do not compute with."""
 
@@ -59,12 +61,18 @@ class OperatorKind(StrEnum):
 
 
 class Signature(StrEnum):
-    """Which inputs and which result of an operator are booleans; the others are float32."""
+    """Which inputs and which result of an operator are booleans; the others are numbers."""
 
     NUMBERS = "numbers"
     COMPARISON = "comparison"
     LOGIC = "logic"
     WHERE = "where"
+    CAST = "cast"
+    """Numbers of one type, which become numbers of another."""
+    QUANTIZE = "quantize"
+    """Numbers and their scale, which become integers of the type of the zero point."""
+    DEQUANTIZE = "dequantize"
+    """Integers, which become numbers of the type of their scale."""
 
     def reads_boolean(self, position: int) -> bool:
         """Return True if an input is a boolean."""
@@ -74,6 +82,11 @@ class Signature(StrEnum):
     def makes_boolean(self) -> bool:
         """True if the result is a boolean."""
         return self in (Signature.COMPARISON, Signature.LOGIC)
+
+    @property
+    def converts(self) -> bool:
+        """True if the type of the result is not that of what is read."""
+        return self in (Signature.CAST, Signature.QUANTIZE, Signature.DEQUANTIZE)
 
 
 class Rounding(StrEnum):
@@ -180,7 +193,8 @@ class OperatorFacts:
         shape: Shape of the result from the operation and the shapes of its inputs, None if
             they do not fit.
         constants: Inputs a workload has as attributes.
-        per_channel: Inputs with one value per channel of the first, which do not broadcast.
+        per_channel: Inputs with one value per channel of the first, which do not broadcast; of
+            operators that convert, one value for all, or one per element of an axis.
         positive: Inputs that make NaN of every negative value.
         nonzero: Inputs that make a pole of zero.
         specials: Special values it is compared on.

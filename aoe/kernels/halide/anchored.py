@@ -14,10 +14,12 @@ from aoe.kernels.halide.chain import (
     build_chain,
     chain_pipeline,
     check_chain,
+    in_type,
     read_operands,
 )
 from aoe.kernels.halide.iteration import Axis, Iteration, plan_iteration
 from aoe.operators import OperatorKey, is_reorder, op_key
+from aoe.operators.element_types import element_types
 from aoe.workload import Operation, Workload
 
 
@@ -114,8 +116,9 @@ def anchored_pipeline(
         stages: Functions `result` reads, by name.
         loops: Their loops.
     """
+    anchor, types = nest.parts.anchor, element_types(nest.workload)
     normalised = hl.Func("normalised")
-    normalised[operands.variables] = result
+    normalised[operands.variables] = in_type(anchor, result, types[anchor.output])
     made = {nest.parts.anchor.output: normalised[operands.variables]}
     behind = replace(operands, values={**operands.values, **made})
     return chain_pipeline(nest.workload, behind, nest.parts.after, stages, loops)

@@ -12,23 +12,35 @@ import halide as hl
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import SUPPORTED, Pipeline, Support
 from aoe.kernels.halide.iteration import Iteration
+from aoe.kernels.math.elements import element_type, loaded, rounded, stored
 from aoe.kernels.math.functions import constant, tanh_of_softplus
 from aoe.kernels.math.powers import power_of_constant
-from aoe.operators import facts_of, is_reorder, op_key
+from aoe.operators import Rounding, facts_of, is_reorder, op_key
+from aoe.operators.element_types import (
+    BOOLEAN,
+    FLOAT32,
+    element_types,
+    misread,
+    read_types,
+    result_type,
+)
 from aoe.workload import Operation, Workload
 
 RESULT = "y"
 """Stage name of the result in every family."""
 
 
-def check_chain(operations: Iterable[Operation], booleans: Iterable[str] = ()) -> Support:
+_NO_TYPES: Mapping[str, str] = MappingProxyType({})
+
+
+def check_chain(operations: Iterable[Operation], types: Mapping[str, str] = _NO_TYPES) -> Support:
     """Tell whether every operation is one a chain may hold, used in a supported way.
 
     Args:
         operations: In topological order.
-        booleans: References to boolean values from elsewhere.
+        types: Element types of what comes from elsewhere, by reference; float32 if not given.
     """
-    known = set(booleans)
+    known = dict(types)
     last = None
     for operation in operations:
         last = operation
@@ -37,13 +49,13 @@ def check_chain(operations: Iterable[Operation], booleans: Iterable[str] = ()) -
         reason = _refusal(operation, known)
         if reason:
             return Support(reason)
-    if last is not None and last.output in known:
+    if last is not None and known.get(last.output) == BOOLEAN:
         return Support(f"{last.op_type} makes booleans, kernels return float32")
     return SUPPORTED
 
 
-def _refusal(operation: Operation, booleans: set[str]) -> str:
-    """Return why `operation` is not supported; note its result in `booleans` if it is one."""
+def _refusal(operation: Operation, types: dict[str, str]) -> str:
+    """Return why `operation` is not supported; note the type of its result in `types`."""
     rule = ELEMENTWISE_OPS.get(op_key(operation))
     name = operation.op_type
     if rule is None:
@@ -54,13 +66,9 @@ def _refusal(operation: Operation, booleans: set[str]) -> str:
     least, most = facts.inputs
     if not least <= len(operation.inputs) <= most or "" in operation.inputs[:least]:
         return f"{name} with {len(operation.inputs)} inputs"
-    for position, ref in enumerate(operation.inputs):
-        wants = facts.signature.reads_boolean(position)
-        if ref and (ref in booleans) != wants:
-            return f"{name} reads {'a number' if wants else 'a boolean'} as input {position}"
-    if facts.signature.makes_boolean:
-        booleans.add(operation.output)
-    return rule.refuse(operation)
+    given = read_types(operation, types)
+    types[operation.output] = result_type(operation, given)
+    return misread(operation, given) or rule.refuse(operation)
 
 
 WRITTEN_OUT_CYCLES = 12
@@ -72,6 +80,7 @@ def build_chain(
     values: Mapping[str, hl.Expr],
     scalars: Sequence[float],
     variables: Sequence[hl.Var],
+    types: Mapping[str, str] = _NO_TYPES,
 ) -> dict[str, hl.Expr]:
     """Return the value of every reference, each result being an inlined function of its own.
 
@@ -80,8 +89,9 @@ def build_chain(
         values: Values of references that are known already.
         scalars: Values of `s0`, `s1`, ...
         variables: Loop variables, innermost first.
+        types: Element types of those references; float32 if not given.
     """
-    known = dict(values)
+    known, made = dict(values), dict(types)
     known |= {f"s{i}": constant(value) for i, value in enumerate(scalars)}
     softened: dict[str, hl.Expr] = {}
     for operation in operations:
@@ -93,9 +103,18 @@ def build_chain(
             expression = tanh_of_softplus(softened[operation.inputs[0]])
         else:
             expression = _expression(operation, known, scalars)
+        made[operation.output] = result_type(operation, read_types(operation, made))
+        expression = in_type(operation, expression, made[operation.output])
         function[tuple(variables)] = expression
         known[operation.output] = function[tuple(variables)]
     return known
+
+
+def in_type(operation: Operation, value: hl.Expr, dtype: str) -> hl.Expr:
+    """Return a result of an operation, computed in float32, as it is in its element type."""
+    facts = facts_of(operation)
+    chosen = facts.rounding is Rounding.EXACT and not facts.signature.converts
+    return value if chosen or dtype in (BOOLEAN, FLOAT32) else rounded(value, dtype)
 
 
 def _expression(
@@ -144,15 +163,29 @@ def read_operands(workload: Workload, iteration: Iteration) -> Operands:
     """Return the inputs of `workload` as they are read in a loop nest."""
     variables = tuple(hl.Var(axis.name) for axis in reversed(iteration.axes))
     arguments = tuple(
-        hl.ImageParam(hl.Float(32), len(operand), f"x{i}")
-        for i, operand in enumerate(iteration.operands)
+        hl.ImageParam(element_type(spec.dtype), len(operand), f"x{i}")
+        for i, (spec, operand) in enumerate(zip(workload.inputs, iteration.operands, strict=True))
     )
     outermost_first = tuple(reversed(variables))
     values = {
-        f"x{i}": argument[tuple(outermost_first[at] for at in reversed(operand))]
+        f"x{i}": _loaded(
+            f"x{i}",
+            argument[tuple(outermost_first[at] for at in reversed(operand))],
+            workload.inputs[i].dtype,
+            variables,
+        )
         for i, (argument, operand) in enumerate(zip(arguments, iteration.operands, strict=True))
     }
     return Operands(iteration=iteration, variables=variables, arguments=arguments, values=values)
+
+
+def _loaded(ref: str, element: hl.Expr, dtype: str, variables: Sequence[hl.Var]) -> hl.Expr:
+    """Return the number an element stands for, as a plain value (see `elementwise_ops`)."""
+    if dtype == FLOAT32:
+        return element
+    function = hl.Func(f"{ref}_loaded")
+    function[tuple(variables)] = loaded(element, dtype)
+    return hl.Expr(function[tuple(variables)])
 
 
 def chain_pipeline(
@@ -172,9 +205,10 @@ def chain_pipeline(
         loops: Their loops.
     """
     variables, iteration = operands.variables, operands.iteration
-    values = build_chain(operations, operands.values, workload.scalars, variables)
+    types = element_types(workload)
+    values = build_chain(operations, operands.values, workload.scalars, variables, types)
     output = hl.Func(RESULT)
-    output[variables] = values[workload.result]
+    output[variables] = stored(values[workload.result], workload.output.dtype)
     nest = tuple((axis.name, axis.extent) for axis in reversed(iteration.axes))
     return Pipeline(
         output=output,

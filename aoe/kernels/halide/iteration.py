@@ -77,7 +77,10 @@ class Iteration:
 
 
 def plan_iteration(
-    workload: Workload, keep: Collection[str] = (), apart: Collection[str] = ()
+    workload: Workload,
+    keep: Collection[str] = (),
+    apart: Collection[str] = (),
+    stored: Collection[str] = (),
 ) -> Iteration | Support:
     """Return the loop nest of `workload`, or a `Support` that says why there is none.
 
@@ -86,8 +89,9 @@ def plan_iteration(
         keep: Names of axes (`axis_names`) that stay apart from their neighbours even where
             every operand agrees, and exist even with extent 1.
         apart: Names of axes that become one with each other only.
+        stored: Element types tensors may have besides float32.
     """
-    prepared = _operand_patterns(workload)
+    prepared = _operand_patterns(workload, stored)
     if isinstance(prepared, str):
         return Support(prepared)
     names, extents, patterns = prepared
@@ -117,10 +121,10 @@ def axis_names(workload: Workload) -> tuple[str, ...]:
     return ("n", "c", "h", "w") if rank == 4 else tuple(f"d{i}_" for i in range(rank))
 
 
-def check_layouts(workload: Workload) -> Support:
+def check_layouts(workload: Workload, stored: Collection[str] = ()) -> Support:
     """Tell whether types and layouts of a workload are ones kernels can compute in."""
     for number, spec in enumerate((*workload.inputs, workload.output)):
-        if spec.dtype not in KERNEL_DTYPES:
+        if spec.dtype not in KERNEL_DTYPES and spec.dtype not in stored:
             return Support(f"tensor {number} is {spec.dtype}, kernels compute in float32")
         if (spec.layout is Layout.BLOCKED) and not workload.blocked:
             return Support("a blocked tensor in a plain workload")
@@ -142,9 +146,9 @@ def check_layouts(workload: Workload) -> Support:
 _Patterns = tuple[tuple[str, ...], tuple[int, ...], tuple[tuple[bool, ...], ...]]
 
 
-def _operand_patterns(workload: Workload) -> _Patterns | str:
+def _operand_patterns(workload: Workload, stored: Collection[str]) -> _Patterns | str:
     """Return axis names, extents, and for each operand which axes it has; or why not."""
-    layouts = check_layouts(workload)
+    layouts = check_layouts(workload, stored)
     if not layouts:
         return layouts.reason
     shapes = infer_shapes(workload)

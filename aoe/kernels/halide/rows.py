@@ -38,7 +38,9 @@ from aoe.kernels.halide.tiling import (
     task_choices,
     vector_choices,
 )
-from aoe.operators import OperatorKey, is_reorder, op_key
+from aoe.kernels.math.elements import element_type, loaded
+from aoe.operators import STORED_DTYPES, OperatorKey, is_reorder, op_key
+from aoe.operators.element_types import element_types, misread, read_types
 from aoe.schedule import (
     Choice,
     ComputeAt,
@@ -157,7 +159,7 @@ def plan_walk(
         what: The operator in a word, for reasons.
         is_computed: See `RowPlan`.
     """
-    iteration = plan_iteration(shaped, apart=reduced)
+    iteration = plan_iteration(shaped, apart=reduced, stored=STORED_DTYPES)
     if isinstance(iteration, Support):
         return iteration
     walked = tuple(axis for axis in iteration.axes if axis.name.startswith(tuple(reduced)))
@@ -179,9 +181,13 @@ def split_around(workload: Workload, anchors: Container[OperatorKey]) -> Anchore
         return Support("no operator of this family")
     anchor = workload.operations[at[0]]
     before, after = workload.operations[: at[0]], workload.operations[at[0] + 1 :]
-    chain = check_chain((*before, *after))
+    types = element_types(workload)
+    chain = check_chain((*before, *after), types)
     if not chain:
         return chain
+    unread = misread(anchor, read_types(anchor, types))
+    if unread:
+        return Support(unread)
     shapes = infer_shapes(workload)
     if isinstance(shapes, str):
         return Support(shapes)
@@ -218,7 +224,11 @@ class RowKernel:
         if len(plan.walked) > 1:
             operands = self._flattened(operands, plan.anchor.inputs[0])
         values = build_chain(
-            nest.parts.before, operands.values, nest.workload.scalars, operands.variables
+            nest.parts.before,
+            operands.values,
+            nest.workload.scalars,
+            operands.variables,
+            element_types(nest.workload),
         )
         self._source = hl.Func(SOURCE)
         self._source[operands.variables] = walked(values)
@@ -240,8 +250,9 @@ class RowKernel:
 
     def walked(self, at: hl.Expr) -> hl.Expr:
         """Return what is walked at a place of the axis."""
-        for flat in self._flat.values():
-            return flat[(at, *self.plan.around.rows)]
+        for number, flat in self._flat.items():
+            dtype = self.plan.nest.workload.inputs[number].dtype
+            return loaded(flat[(at, *self.plan.around.rows)], dtype)
         return self.along(self._source, at)
 
     def _flattened(self, operands: Operands, source: str) -> Operands:
@@ -250,10 +261,11 @@ class RowKernel:
         for axis in reversed(self.plan.walked):
             place, stride = place + hl.Var(axis.name) * stride, stride * axis.extent
         rows = self.plan.around.rows
-        flat = self._flat[number] = hl.ImageParam(hl.Float(32), 1 + len(rows), source)
+        dtype = self.plan.nest.workload.inputs[number].dtype
+        flat = self._flat[number] = hl.ImageParam(element_type(dtype), 1 + len(rows), source)
         arguments = list(operands.arguments)
         arguments[number] = flat
-        values = {**operands.values, source: flat[(place, *rows)]}
+        values = {**operands.values, source: loaded(flat[(place, *rows)], dtype)}
         return replace(operands, arguments=tuple(arguments), values=values)
 
     def keep(self, name: str, value: hl.Expr) -> hl.Func:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
-from aoe.operators import Shape, facts_of
+from aoe.operators import Shape, facts_of, number
 from aoe.workload import Workload
 
 
@@ -44,10 +45,19 @@ def channel_axes(workload: Workload, shapes: Mapping[str, Shape]) -> Mapping[str
         for position, ref in enumerate(operation.inputs):
             if not ref:
                 continue
-            if position not in parameters:
+            one = facts_of(operation).signature.converts and prod(shapes[ref]) == 1
+            if position not in parameters or one:
                 broadcast.add(ref)
                 continue
             data = shapes[operation.inputs[0]]
+            if facts_of(operation).signature.converts:
+                axis = int(number(operation.attributes, "axis", 1))
+                axis = axis - len(data) if axis >= 0 else axis
+                if not -len(data) <= axis < 0 or shapes[ref] != (data[axis],):
+                    return f"{operation.op_type} of {data} has {shapes[ref]} as {ref}"
+                if axes.setdefault(ref, axis) != axis:
+                    return f"{ref} belongs to several axes"
+                continue
             if len(data) < 2:
                 return f"{operation.op_type} of rank {len(data)} has no channels"
             if not ref.startswith("x") or shapes[ref] not in ((data[1],), (data[1], 1, 1, 1)):

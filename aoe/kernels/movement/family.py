@@ -6,10 +6,18 @@ import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
 from aoe.kernels.halide.chain import RESULT, build_chain
+from aoe.kernels.math.elements import stored
 from aoe.kernels.movement.plan import Movement, read_movement
-from aoe.kernels.movement.reading import element, position_variables, read_arguments
+from aoe.kernels.movement.reading import (
+    as_it_is,
+    element,
+    loading,
+    position_variables,
+    read_arguments,
+)
 from aoe.kernels.movement.walks import movement_schedule, movement_space, stage_name, turned
 from aoe.operators import OPERATORS, OperatorKind
+from aoe.operators.element_types import element_types
 from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
 
@@ -38,17 +46,19 @@ class MovementFamily:
         loops = {variable.name(): hl.Expr(variable) for variable in variables}
         places = position_variables(loops, movement.made)
         found = turned(movement)
+        load = loading(workload) if movement.chain else as_it_is
         stages: dict[str, hl.Func] = {}
         values: dict[str, hl.Expr] = {}
         for ref, source in movement.sources.items():
-            values[ref] = element(source, arguments, places, workload.scalars)
+            values[ref] = element(source, arguments, places, workload.scalars, load)
             if found is not None and ref in found.refs:
                 stages[stage_name(ref)] = stage = hl.Func(stage_name(ref))
                 stage[variables] = values[ref]
                 values[ref] = stage[variables]
-        known = build_chain(movement.chain, values, workload.scalars, variables)
-        output = hl.Func(RESULT)
-        output[variables] = known[workload.result]
+        types = element_types(workload)
+        known = build_chain(movement.chain, values, workload.scalars, variables, types)
+        output, made = hl.Func(RESULT), known[workload.result]
+        output[variables] = stored(made, workload.output.dtype) if movement.chain else made
         nest = tuple((axis.name, axis.extent) for axis in reversed(movement.axes))
         return Pipeline(
             output=output,

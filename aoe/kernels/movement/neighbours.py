@@ -28,6 +28,7 @@ from aoe.kernels.movement.places import (
 )
 from aoe.kernels.movement.plan import check_tensors, moves_of
 from aoe.operators import Shape
+from aoe.operators.element_types import element_types, misread, read_types
 from aoe.workload import Operation, Workload
 
 _CUTS_MAX = 4
@@ -92,9 +93,13 @@ def split_around(workload: Workload, anchor: Operation) -> SplitAround | Support
     moves = moves_of(workload)
     done = {anchor.output, *moves}
     chain = tuple(item for item in workload.operations if item.output not in done)
-    checked = check_chain(chain)
+    types = element_types(workload)
+    checked = check_chain(chain, types)
     if not checked:
         return checked
+    unread = misread(anchor, read_types(anchor, types))
+    if unread:
+        return Support(unread)
     if not anchor.inputs[0].startswith("x") and anchor.inputs[0] not in moves:
         return Support(f"{anchor.op_type} reads a computed value")
     shapes = infer_shapes(workload)

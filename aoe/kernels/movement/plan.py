@@ -24,12 +24,14 @@ from aoe.operators import (
     MOVED_DTYPES,
     OPERATORS,
     REORDER_INPUT,
+    STORED_DTYPES,
     OperatorKind,
     Shape,
     facts_of,
     is_reorder,
     op_key,
 )
+from aoe.operators.element_types import element_types
 from aoe.operators.movement import RESHAPE
 from aoe.workload import Operation, Workload
 
@@ -68,7 +70,7 @@ def read_movement(workload: Workload) -> Movement | Support:
     if not checked:
         return checked
     chain = tuple(item for item in workload.operations if item.output not in moves)
-    checked = _check_parts(moves, chain)
+    checked = _check_parts(moves, chain, element_types(workload))
     if not checked:
         return checked
     shapes = _shapes(workload)
@@ -129,8 +131,9 @@ def _shapes(workload: Workload) -> Mapping[str, Shape] | Support:
 
 
 def _is_moved_alone(workload: Workload) -> bool:
-    """Return whether the result is of a type kernels do not compute with."""
-    return workload.output.dtype in MOVED_DTYPES
+    """Return whether elements of a type kernels do not compute in only change their place."""
+    kinds = {_kind(operation) for operation in workload.operations}
+    return workload.output.dtype in MOVED_DTYPES and kinds == {OperatorKind.MOVEMENT}
 
 
 def _check_moved(workload: Workload) -> Support:
@@ -138,11 +141,8 @@ def _check_moved(workload: Workload) -> Support:
     made = workload.output.dtype
     if any(spec.dtype != made for spec in workload.inputs):
         return Support(f"{made} beside another type")
-    for operation in workload.operations:
-        if _kind(operation) is not OperatorKind.MOVEMENT:
-            return Support(f"{operation.op_type} of {made}, kernels compute in float32")
-        if operation.op_type == "Pad":
-            return Support(f"Pad of {made}")
+    if _pads(workload):
+        return Support(f"Pad of {made}")
     plain = replace(workload.output, dtype=_FLOAT32)
     inputs = tuple(replace(spec, dtype=_FLOAT32) for spec in workload.inputs)
     return check_tensors(replace(workload, inputs=inputs, output=plain))
@@ -152,8 +152,10 @@ def check_tensors(workload: Workload) -> Support:
     """Tell whether types, sizes and layouts of a workload's tensors are ones a kernel can read."""
     block = workload.output.block
     for spec in (*workload.inputs, workload.output):
-        if spec.dtype not in KERNEL_DTYPES:
+        if spec.dtype not in KERNEL_DTYPES | STORED_DTYPES:
             return Support(f"a tensor of {spec.dtype}, kernels compute in float32")
+        if spec.dtype not in KERNEL_DTYPES and _pads(workload):
+            return Support(f"Pad of {spec.dtype}")
         if spec.size >= _ELEMENTS_MAX:
             return Support(f"a tensor of {spec.size} elements")
         block = block or spec.block
@@ -164,7 +166,13 @@ def check_tensors(workload: Workload) -> Support:
     return SUPPORTED
 
 
-def _check_parts(moves: Mapping[str, Operation], chain: tuple[Operation, ...]) -> Support:
+def _pads(workload: Workload) -> bool:
+    return any(operation.op_type == "Pad" for operation in workload.operations)
+
+
+def _check_parts(
+    moves: Mapping[str, Operation], chain: tuple[Operation, ...], types: Mapping[str, str]
+) -> Support:
     """Tell whether something is moved, and what is behind it is a chain."""
     late = [item for item in chain if _kind(item) is OperatorKind.MOVEMENT]
     if late:
@@ -173,7 +181,7 @@ def _check_parts(moves: Mapping[str, Operation], chain: tuple[Operation, ...]) -
         return Support("nothing is moved")
     if all(op_key(item) == RESHAPE for item in moves.values()):
         return Support("only the shape changes")
-    return check_chain(chain)
+    return check_chain(chain, types)
 
 
 def _merged(

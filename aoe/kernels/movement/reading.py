@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import halide as hl
 
+from aoe.kernels.math.elements import element_type, loaded
 from aoe.kernels.math.functions import constant
 from aoe.kernels.movement.moves import Fill, Read, Source
 from aoe.kernels.movement.places import Bound, KeptInside, Made, Position
 from aoe.workload import Workload
 
 Values = Mapping[str, hl.Expr]
-
-_ELEMENTS = {
-    "float32": hl.Float(32),
-    "float16": hl.UInt(16),  # its bits: nothing is computed
-    "int16": hl.Int(16),
-    "uint16": hl.UInt(16),
-    "int8": hl.Int(8),
-    "uint8": hl.UInt(8),
-}
+Load = Callable[[hl.Expr, int], hl.Expr]
+"""Makes a number of an element, given the input it is read from."""
 
 
 def read_arguments(workload: Workload) -> tuple[hl.ImageParam, ...]:
     """Return the buffers of a kernel, each in one dimension."""
     return tuple(
-        hl.ImageParam(_ELEMENTS[spec.dtype], 1, f"x{number}")
+        hl.ImageParam(element_type(spec.dtype), 1, f"x{number}")
         for number, spec in enumerate(workload.inputs)
     )
+
+
+def as_it_is(read: hl.Expr, number: int) -> hl.Expr:
+    """Return an element that is only moved."""
+    return read
+
+
+def loading(workload: Workload) -> Load:
+    """Return what makes float32 of the elements of a workload's inputs."""
+    return lambda read, number: loaded(read, workload.inputs[number].dtype)
 
 
 def position_variables(variables: Values, made: Mapping[str, Made]) -> Values:
@@ -47,6 +51,7 @@ def element(
     arguments: Sequence[hl.ImageParam],
     variables: Values,
     scalars: Sequence[float],
+    load: Load,
 ) -> hl.Expr:
     """Return an element, read or chosen.
 
@@ -55,16 +60,18 @@ def element(
         arguments: Buffers of all workload inputs.
         variables: From `position_variables`.
         scalars: Of the workload.
+        load: Makes a number of what is read.
     """
     match source:
         case Read(number, address):
-            return arguments[number][_expression(address, variables)]
+            return load(arguments[number][_expression(address, variables)], number)
         case Fill(ref):
             return constant(scalars[int(ref[1:])] if ref else 0.0)
     place = _expression(source.place, variables)
     within = hl.likely((place >= source.low) & (place < source.high))
     inside, outside = (
-        element(part, arguments, variables, scalars) for part in (source.inside, source.outside)
+        element(part, arguments, variables, scalars, load)
+        for part in (source.inside, source.outside)
     )
     return hl.select(within, inside, outside)
 

@@ -8,12 +8,19 @@ from itertools import product
 import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
-from aoe.kernels.halide.chain import RESULT, build_chain
+from aoe.kernels.halide.chain import RESULT, build_chain, in_type
+from aoe.kernels.math.elements import stored
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.movement.neighbours import tap
-from aoe.kernels.movement.reading import element, position_variables, read_arguments
+from aoe.kernels.movement.reading import (
+    element,
+    loading,
+    position_variables,
+    read_arguments,
+)
 from aoe.kernels.pooling.plan import Pooling, read_pooling
 from aoe.kernels.pooling.walks import COLUMN, ROWS, pooling_schedule, pooling_space
+from aoe.operators.element_types import element_types
 from aoe.operators.windows import WINDOW_OPERATORS, Window
 from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
@@ -47,13 +54,14 @@ class PoolingFamily:
             pooled = strict(hl.sqrt(pooled))
         elif not plan.is_largest and not plan.power:
             pooled = pooled / _count(plan, loops)
-        values = {plan.split.anchor.output: pooled}
+        anchor, types = plan.split.anchor, element_types(workload)
+        values = {anchor.output: in_type(anchor, pooled, types[anchor.output])}
         places = position_variables(loops, plan.nest.made)
         for ref, source in plan.nest.sources.items():
-            values[ref] = element(source, arguments, places, workload.scalars)
-        known = build_chain(plan.split.chain, values, workload.scalars, variables)
+            values[ref] = element(source, arguments, places, workload.scalars, loading(workload))
+        known = build_chain(plan.split.chain, values, workload.scalars, variables, types)
         output = hl.Func(RESULT)
-        output[variables] = known[workload.result]
+        output[variables] = stored(known[workload.result], workload.output.dtype)
         nest = tuple((axis.name, axis.extent) for axis in reversed(plan.axes))
         return Pipeline(
             output=output,
@@ -97,7 +105,8 @@ def _columns(
             if not window.is_inside:
                 inside.append((there >= 0) & (there < window.extent))
                 known[tap(at)] = hl.clamp(hl.likely(there), 0, window.extent - 1)
-        value = element(plan.nest.read, arguments, position_variables(known, plan.nest.made), ())
+        there = position_variables(known, plan.nest.made)
+        value = element(plan.nest.read, arguments, there, (), loading(plan.split.workload))
         # the choice first: of sums of chosen products Halide 21 loses one choice in a guarded tail
         value = _or_nothing(plan, value, inside)
         terms.append({0: value, 1: hl.abs(value), 2: value * value}[plan.power])

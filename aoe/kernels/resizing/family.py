@@ -8,11 +8,18 @@ from itertools import product
 import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
-from aoe.kernels.halide.chain import RESULT, build_chain
+from aoe.kernels.halide.chain import RESULT, build_chain, in_type
+from aoe.kernels.math.elements import stored
 from aoe.kernels.math.functions import constant
-from aoe.kernels.movement.reading import element, position_variables, read_arguments
+from aoe.kernels.movement.reading import (
+    element,
+    loading,
+    position_variables,
+    read_arguments,
+)
 from aoe.kernels.resizing.plan import Dimension, Resizing, read_resizing
 from aoe.kernels.resizing.walks import FIRST, ROWS, WEIGHTS, resizing_schedule, resizing_space
+from aoe.operators.element_types import element_types
 from aoe.operators.movement import RESIZES
 from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
@@ -47,13 +54,14 @@ class ResizingFamily:
         else:
             stages |= _tables(plan.last)
             interpolated = _looked_up(plan, rows, stages, variables)
-        values = {plan.split.anchor.output: interpolated}
+        anchor, types = plan.split.anchor, element_types(workload)
+        values = {anchor.output: in_type(anchor, interpolated, types[anchor.output])}
         places = position_variables(loops, plan.nest.made)
         for ref, source in plan.nest.sources.items():
-            values[ref] = element(source, arguments, places, workload.scalars)
-        known = build_chain(plan.split.chain, values, workload.scalars, variables)
+            values[ref] = element(source, arguments, places, workload.scalars, loading(workload))
+        known = build_chain(plan.split.chain, values, workload.scalars, variables, types)
         output = hl.Func(RESULT)
-        output[variables] = known[workload.result]
+        output[variables] = stored(known[workload.result], workload.output.dtype)
         nest = tuple((axis.name, axis.extent) for axis in reversed(plan.axes))
         unbounded = {
             name: tuple((argument.name(), 0) for argument in stage.args())
@@ -97,7 +105,8 @@ def _rows(
             first = item.taps.first(result)
             known[item.tap] = hl.clamp(first + number, 0, item.taps.extent - 1)
             weight = weight * item.taps.weights(result)[number]
-        value = element(plan.nest.read, arguments, position_variables(known, plan.nest.made), ())
+        there = position_variables(known, plan.nest.made)
+        value = element(plan.nest.read, arguments, there, (), loading(plan.split.workload))
         term = value * weight if others else value
         total = total + term if total.defined() else term
     rows = hl.Func(ROWS)

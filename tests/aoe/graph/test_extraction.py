@@ -131,7 +131,7 @@ def test_parameters_of_a_one_channel_normalisation_stay_tensors() -> None:
 @pytest.mark.parametrize(
     ("info", "reason"),
     [
-        (TensorInfo(dtype="float16", shape=SHAPE), "x2 is float16, kernels compute in float32"),
+        (TensorInfo(dtype="float64", shape=SHAPE), "x2 is float64, kernels compute in float32"),
         (TensorInfo(dtype="bool", shape=SHAPE), "x2 is bool"),
         (TensorInfo(dtype="float32", shape=(1, 0, 4, 4)), "x2 is empty"),
         (TensorInfo(dtype="float32", shape=(1,) * 9), "x2 has rank 9, more than 8"),

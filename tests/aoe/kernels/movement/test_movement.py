@@ -229,9 +229,9 @@ def _assert_moved(workload: Workload, x: Array) -> None:
                     operation("Transpose", "x0", "t0"),
                     operation("Relu", "t0", "t1"),
                 ),
-                "float16",
+                "uint8",
             ),
-            "Relu of float16, kernels compute in float32",
+            "Relu of uint8, kernels compute in float32",
         ),
         (
             replace(SINGLE["two dimensions"], output=plain(18, 33, dtype="int8")),

@@ -1,0 +1,50 @@
+"""Elements of buffers, and the float32 values kernels compute with."""
+
+from __future__ import annotations
+
+import halide as hl
+
+from aoe.kernels.math.functions import constant
+
+_STORED_AS = {
+    "float32": hl.Float(32),
+    "float16": hl.UInt(16),  # its bits: the glue knows no other type of 16 bits
+    "int16": hl.Int(16),
+    "uint16": hl.UInt(16),
+    "int8": hl.Int(8),
+    "uint8": hl.UInt(8),
+}
+_RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
+
+
+def element_type(dtype: str) -> hl.Type:
+    """Return how an element of a buffer is seen by a kernel."""
+    return _STORED_AS[dtype]
+
+
+def loaded(element: hl.Expr, dtype: str) -> hl.Expr:
+    """Return the number an element of a buffer stands for: float32, exactly."""
+    if dtype == "float16":
+        return hl.f32(hl.reinterpret(hl.Float(16), element))
+    return element if dtype == "float32" else hl.f32(element)
+
+
+def stored(value: hl.Expr, dtype: str) -> hl.Expr:
+    """Return the element that stands for a float32 value: the nearest, ties to even.
+
+    Integers are saturated; NaN becomes the least of them, as in ONNX Runtime's QuantizeLinear.
+    """
+    if dtype == "float16":
+        return hl.reinterpret(hl.UInt(16), hl.cast(hl.Float(16), value))
+    if dtype in _RANGES:
+        return hl.cast(element_type(dtype), hl.cast(hl.Int(32), rounded(value, dtype)))
+    return value
+
+
+def rounded(value: hl.Expr, dtype: str) -> hl.Expr:
+    """Return a value as `stored` and `loaded` would leave it."""
+    if dtype in _RANGES:
+        low, high = map(constant, _RANGES[dtype])
+        at_least = hl.select(value > low, value, low)
+        return hl.round(hl.select(at_least < high, at_least, high))
+    return loaded(stored(value, dtype), dtype) if dtype == "float16" else value
