@@ -32,6 +32,17 @@ _ROWS = 64
 _FLOAT_BYTES = 4
 _SEED = 20261123
 _PERIOD_S = 0.1
+_SESSION = """
+import sys
+import numpy as np
+import aoe
+session = aoe.InferenceSession(sys.argv[1])
+session.wait_for_tuning()
+given = session.get_inputs()[0]
+session.run(None, {given.name: np.zeros(given.shape, np.float32)})
+print([(form.stage.value, form.kernels, form.problem) for form in session.forms])
+session.close()
+"""
 _PSS = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE)
 _ANONYMOUS = re.compile(rb"^Pss_Anon:\s+(\d+) kB", re.MULTILINE)
 _PEAK = re.compile(rb"^VmHWM:\s+(\d+) kB", re.MULTILINE)
@@ -165,6 +176,8 @@ def main() -> None:
         tune = [f"--job_type={given.job_type}", f"--trials={given.trials}", "--output", str(om)]
         commands = {
             "tune": [*aoe, "--model", str(model), *tune],
+            "session": [sys.executable, "-c", _SESSION, str(model)],
+            "advise": [*aoe, "advise", str(model), "--runs=3", "--most=2"],
             "run": [*aoe, "run", str(om)],
             "inspect": [*aoe, "inspect", str(om)],
             "profile": [*aoe, "profile", str(om), "--runs=3"],
@@ -174,7 +187,7 @@ def main() -> None:
             peaks = watched(command, env)
             row = {"command": what, "model_mib": size_mib, **asdict(peaks)}
             print(json.dumps(row), flush=True)
-            if what == "tune":
+            if what == "advise":  # the last one to read the model itself
                 model_bytes = folder / "large.weights"
                 model_bytes.unlink()  # the .om has them
 

@@ -12,7 +12,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx.external_data_helper import uses_external_data
+from support.engine.online import Script
 
 import aoe
 from aoe.cli.app import main
@@ -31,6 +32,8 @@ from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import SessionsInTurns
 from aoe.graph.weights import SMALL_BYTES, WeightStore, array_of, is_outside
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS, unpack
+from aoe.online.conversions import RESULT, Conversion
+from aoe.online.worker import convert
 from aoe.ort import offline_optimization, profile
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import session_options, session_source
@@ -269,6 +272,8 @@ def test_several_shapes_share_weights_that_stay_outside(tmp_path: Path) -> None:
         ["compile", "--model={model}", "--output=again"],
         ["profile", "{om}", "--runs=1"],
         ["profile", "{model}", "--runs=1"],
+        ["advise", "{model}", "--runs=1", "--most=1"],
+        ["advise", "{om}", "--runs=1", "--most=1"],
     ],
     ids=" ".join,
 )
@@ -283,6 +288,31 @@ def test_command_takes_a_large_model(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
+
+
+# ---- online inference ----
+
+
+def test_session_takes_what_the_bank_has_for_a_large_model(
+    tuned: Tuned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its converting process, as a thread: the limit here is none of another process."""
+
+    def answer(asked: Conversion) -> Path | str | None:
+        folder = tuned.root / "converted"
+        folder.mkdir()
+        found = convert(replace(asked, accept_busy=True), folder)
+        return found.problem or (folder / RESULT if found.kernels else None)
+
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tuned.root / "bank"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tuned.root / "kept"))
+    script = Script(answer)
+    with script.session_class()(tuned.model) as session:
+        assert session.wait_for_tuning(60)
+        found = session.run(None, _feed())[0]
+        (form,) = session.forms
+    assert form.problem == ""
+    np.testing.assert_allclose(found, _expected(tuned.model), rtol=1e-4, atol=1e-5)
 
 
 # ---- comparing ----

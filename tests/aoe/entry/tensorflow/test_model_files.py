@@ -149,6 +149,24 @@ def test_python_without_tensorflow_says_what_to_install(pb: Path, tmp_path: Path
     assert "AOE_TENSORFLOW_PYTHON" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("missing", ["tensorflow", "tf2onnx"])
+def test_converter_names_the_package_that_is_missing(
+    missing: str, pb: Path, tmp_path: Path
+) -> None:
+    """The converting process itself, in a Python that has one of the two at most."""
+    for name in ("tensorflow", "tf2onnx"):
+        (tmp_path / f"{name}.py").write_text(
+            f"raise ModuleNotFoundError('no {name}', name='{name}')\n" if name == missing else ""
+        )
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    with pytest.raises(ModelImportError) as caught:
+        _load(pb, {"AOE_TENSORFLOW_PYTHON": str(script), "PATH": os.environ["PATH"]})
+    assert f"{missing} cannot be imported: no {missing}" in str(caught.value)
+    assert "pip install 'aoebank[tensorflow]'" in str(caught.value.hint)
+
+
 def test_python_that_is_none_is_named(pb: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelImportError, match="AOE_TENSORFLOW_PYTHON: cannot be run"):
         _load(pb, {"AOE_TENSORFLOW_PYTHON": str(tmp_path / "gone")})
