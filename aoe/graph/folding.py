@@ -1,8 +1,11 @@
-"""How nodes are written in a workload: constant inputs as attributes, few words for one thing."""
+"""How nodes are written in a workload: constant inputs as attributes, few words for one thing.
+
+A convolution says how many zeros are around its image, never by which rule they are to be found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +13,16 @@ import onnx
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.weights import array_of
-from aoe.operators import OPERATORS, OperatorKey, Shape, op_key
+from aoe.operators import BLOCKED_CONVOLUTION, OPERATORS, OperatorKey, Shape, op_key
 from aoe.operators.movement import RESHAPE, RESHAPING, SPLIT
+from aoe.operators.products import PLAIN_CONVOLUTIONS, TRANSPOSED_CONVOLUTION
+from aoe.operators.windows import same_padding
 from aoe.workload import AttributeValue
 
 _FOLDED_MAX = 64
 """Elements up to which a constant may be an attribute."""
+_PADDED = (PLAIN_CONVOLUTIONS | {BLOCKED_CONVOLUTION}) - {TRANSPOSED_CONVOLUTION}
+"""Operators whose zeros around what they read depend on its extents alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +69,39 @@ def fold(graph: ModelGraph, node: onnx.NodeProto, output: str) -> Folded | str:
         inputs[constant.position] = ""
     while inputs and not inputs[-1]:
         inputs.pop()
+    if key in _PADDED:
+        attributes = _with_pads(graph, node, attributes)
     return Folded(key=key, inputs=tuple(inputs), attributes=attributes)
+
+
+def _with_pads(
+    graph: ModelGraph, node: onnx.NodeProto, attributes: dict[str, AttributeValue]
+) -> dict[str, AttributeValue]:
+    """Return the attributes of a convolution with the zeros its `auto_pad` stands for."""
+    rule = str(attributes.get("auto_pad", "NOTSET"))
+    image, weights = graph.find_info(node.input[0]), graph.find_info(node.input[1])
+    if rule not in ("SAME_UPPER", "SAME_LOWER", "VALID") or image is None or weights is None:
+        return attributes
+    ends = list(_ends(rule, image.shape[2:], weights.shape[2:], attributes))
+    pads = (*(before for before, _ in ends), *(behind for _, behind in ends))
+    return attributes | {"auto_pad": "NOTSET", "pads": pads}
+
+
+def _ends(
+    rule: str, extents: Shape, kernel: Shape, attributes: Mapping[str, AttributeValue]
+) -> Iterator[tuple[int, int]]:
+    """Yield the zeros before and behind each axis of an image."""
+    strides, dilations = (_along(attributes, name, kernel) for name in ("strides", "dilations"))
+    for extent, size, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
+        reach = dilation * (size - 1) + 1
+        is_same = rule.startswith("SAME")
+        yield same_padding(rule, extent, stride, reach) if is_same else (0, 0)
+
+
+def _along(attributes: Mapping[str, AttributeValue], name: str, kernel: Shape) -> Shape:
+    """Return an attribute with a number for each axis of a kernel; ones if it is not given."""
+    given = attributes.get(name)
+    return tuple(int(item) for item in given) if isinstance(given, tuple) else (1,) * len(kernel)
 
 
 def is_folded(node: onnx.NodeProto, position: int) -> bool:

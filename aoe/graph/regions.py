@@ -20,6 +20,7 @@ import onnx
 
 from aoe.graph.extraction import converts, extract_workload, has_kernel_types
 from aoe.graph.feeding import grow_attention, grow_front
+from aoe.graph.folding import is_folded
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.moving import grow_moves, grow_resized, is_move, is_read_through
 from aoe.operators import (
@@ -266,6 +267,8 @@ class _Growth:
             elif not before_anchor and self._readers(index) <= members and self._is_inner(index):
                 if self._is_anchor(index) and any(map(self._is_anchor, members)):
                     continue
+                if self._reads({*members, index}) > _MAX_INPUTS:
+                    continue
                 if self._is_closed(index, prologues) or self._joins_groups(index):
                     closed.add(index)
                 members.add(index)
@@ -366,6 +369,17 @@ class _Growth:
     def _is_inner(self, index: int) -> bool:
         node = self._graph.nodes[index]
         return not any(name in self._graph.output_names for name in node.output)
+
+    def _reads(self, members: Collection[int]) -> int:
+        """Return how many tensors some nodes read; numbers and what is folded are none."""
+        nodes = [self._graph.nodes[index] for index in members]
+        read = {
+            name
+            for node in nodes
+            for at, name in enumerate(node.input)
+            if name and not is_folded(node, at) and self._graph.find_scalar(name) is None
+        }
+        return len(read.difference(*(node.output for node in nodes)))
 
     def _readers(self, index: int) -> frozenset[int]:
         return self._read_by[index]

@@ -52,6 +52,20 @@ class Window:
         return self.before == 0 and (self.made - 1) * self.stride + self.reach <= self.extent
 
 
+def same_padding(rule: str, extent: int, stride: int, reach: int) -> tuple[int, int]:
+    """Return the elements `SAME_UPPER` or `SAME_LOWER` adds before and behind an axis.
+
+    Args:
+        rule: Which of them; an odd element goes behind, or before.
+        extent: Elements of the axis.
+        stride: From one window to the next.
+        reach: Elements from the first of a window to its last, both counted.
+    """
+    total = max(0, (-(-extent // stride) - 1) * stride + reach - extent)
+    before = total // 2 if rule == "SAME_UPPER" else total - total // 2
+    return before, total - before
+
+
 def windows_of(operation: Operation, shape: Shape) -> tuple[Window, ...]:
     """Return the windows of a pooling along its dimensions, those behind the channels.
 
@@ -72,9 +86,7 @@ def windows_of(operation: Operation, shape: Shape) -> tuple[Window, ...]:
         before, behind = pads[at], pads[rank + at]
         reach = dilation * (size - 1) + 1
         if padding.startswith("SAME"):
-            total = max(0, (-(-extent // stride) - 1) * stride + reach - extent)
-            before = total // 2 if padding == "SAME_UPPER" else total - total // 2
-            behind = total - before
+            before, behind = same_padding(padding, extent, stride, reach)
         elif padding == "VALID":
             before = behind = 0
         steps, left = divmod(extent + before + behind - reach, stride)

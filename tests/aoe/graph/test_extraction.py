@@ -9,8 +9,10 @@ from onnx import helper
 from support.engine.graphs import BLOCK
 from support.engine.models import Array, make_model
 
+from aoe.device.registry import default_device
 from aoe.graph.extraction import UNCLASSIFIED, Extracted, extract_workload
 from aoe.graph.model_graph import ModelGraph, TensorInfo
+from aoe.ort.sessions import run_session, session_options
 from aoe.workload import NCHWC_DOMAIN, Layout, TensorSpec
 
 SHAPE = (1, 16, 4, 4)
@@ -193,3 +195,50 @@ def test_chain_between_blocked_tensors_without_reorders_is_plain() -> None:
     assert isinstance(found, Extracted)
     assert found.workload.inputs == (TensorSpec(shape=SHAPE),)
     assert not found.workload.blocked
+
+
+@pytest.mark.parametrize("domain", ["", NCHWC_DOMAIN])
+@pytest.mark.parametrize(
+    ("given", "shape", "pads"),
+    [
+        ({"auto_pad": "SAME_UPPER", "strides": (2, 2)}, (9, 8), (1, 0, 1, 1)),
+        ({"auto_pad": "SAME_LOWER", "strides": (2, 2)}, (9, 8), (1, 1, 1, 0)),
+        ({"auto_pad": "SAME_UPPER", "dilations": (2, 1)}, (9, 8), (2, 1, 2, 1)),
+        ({"auto_pad": "VALID", "pads": (1, 1, 1, 1)}, (9, 8), (0, 0, 0, 0)),
+        ({"auto_pad": "NOTSET", "pads": (0, 1, 2, 3)}, (9, 8), (0, 1, 2, 3)),
+    ],
+)
+def test_convolution_says_how_many_zeros_its_rule_of_padding_adds(
+    given: dict[str, object], shape: tuple[int, int], pads: tuple[int, ...], domain: str
+) -> None:
+    image, weights = (1, 16, *shape), {"w": np.ones((16, 16, 3, 3), np.float32)}
+    node = helper.make_node("Conv", ["x", "w"], ["y"], domain=domain, **given)
+    model = make_model([node], {"x": image}, ["y"], weights=weights, domains={NCHWC_DOMAIN: 1})
+    graph = ModelGraph(model, {"y": TensorInfo(dtype="float32", shape=image)}, block=BLOCK)
+    (found,) = _extracted(graph).workload.operations
+    assert found.attributes["auto_pad"] == "NOTSET"
+    assert found.attributes["pads"] == pads
+
+
+@pytest.mark.parametrize("rule", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+@pytest.mark.parametrize("extents", [(9, 8), (5, 7)])
+def test_padding_is_that_of_onnxruntime(rule: str, extents: tuple[int, int]) -> None:
+    """What is said of the zeros gives the numbers ONNX Runtime makes of the rule."""
+    rng = np.random.default_rng(3)
+    weights = {"w": rng.standard_normal((4, 3, 3, 2)).astype(np.float32)}
+    x = rng.standard_normal((1, 3, *extents)).astype(np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], auto_pad=rule, strides=(2, 1))
+    model = make_model([node], {"x": x.shape}, ["y"], weights=weights, opset=17)
+    (expected,) = _results(model, x)
+    graph = ModelGraph(model, {"y": TensorInfo(dtype="float32", shape=expected.shape)}, block=BLOCK)
+    (found,) = _extracted(graph).workload.operations
+    written = helper.make_node("Conv", ["x", "w"], ["y"], **found.attributes)
+    (made,) = _results(make_model([written], {"x": x.shape}, ["y"], weights=weights, opset=17), x)
+    np.testing.assert_array_equal(made, expected)
+
+
+def _results(model: onnx.ModelProto, x: Array) -> list[Array]:
+    session = default_device().open_session(
+        model.SerializeToString(), session_options(threads=1, optimize=False)
+    )
+    return run_session(session, {"x": x})

@@ -519,3 +519,13 @@ def test_choices_hold_what_the_partition_takes(graph: ModelGraph) -> None:
     found = set(_within(graph, 99))
     ends = {nodes[-1] for nodes in found}
     assert {nodes[-1] for nodes in chosen} <= ends
+
+
+def test_chain_that_reads_more_than_a_kernel_may_is_cut_where_it_is_full() -> None:
+    """Sums of many branches are no reason to leave all of them to ONNX Runtime."""
+    weights = {f"w{at}": np.ones(SHAPE, np.float32) for at in range(40)}
+    nodes = [_op("Add", [f"t{at - 1}" if at else "x", f"w{at}"], f"t{at}") for at in range(40)]
+    found = _cut(_graph(nodes, ["t39"], weights=weights))
+    assert not found.refusals
+    assert sorted(at for region in found.regions for at in region.nodes) == list(range(40))
+    assert [len(region.inputs) for region in found.regions] == [10, 32]

@@ -36,6 +36,8 @@ _CHANNELS = "layer-norm-of-channels"
 _RMS = "rms-norm"
 _GROUPS = "group-norm"
 _LAYER_SINCE, _RMS_SINCE = 17, 23
+_AXES_ARE_INPUT_SINCE = 18
+"""Opset in which ReduceMean reads its axes."""
 _X, _EPSILON = AnyTensor("x"), AnyNumber("epsilon")
 
 
@@ -122,15 +124,44 @@ def find_root_means(graph: ModelGraph) -> Iterator[Finding]:
     for found, output, shape in _cores(graph, _UNCENTRED):
         scaled = _scaled(graph, output, shape, len(shape) - 1, with_bias=False)
         nodes = [*found.nodes, *scaled.nodes]
-        if graph.opset("") < _RMS_SINCE:
-            why = f"opset {graph.opset('')} has no RMSNormalization, {_RMS_SINCE} does"
-            yield refuse(graph, _RMS, nodes, why)
+        if graph.opset("") < _RMS_SINCE and _is_fused_there(graph, output, scaled):
+            yield refuse(graph, _RMS, nodes, "ONNX Runtime fuses it as it is written")
             continue
         rewriting = Rewriting(graph, _RMS, nodes)
         inputs = [found.names["x"], _parameters(rewriting, scaled, shape[-1])[0]]
         epsilon = _epsilon(graph, found)
-        rewriting.add("RMSNormalization", inputs, scaled.output, axis=-1, epsilon=epsilon)
+        if graph.opset("") < _RMS_SINCE:
+            _add_fused_form(rewriting, inputs, scaled.output, epsilon, graph.opset(""))
+        else:
+            rewriting.add("RMSNormalization", inputs, scaled.output, axis=-1, epsilon=epsilon)
         yield rewriting.finish()
+
+
+def _is_fused_there(graph: ModelGraph, output: str, scaled: _Scaled) -> bool:
+    """Return True for what ONNX Runtime makes one operator of: a Div by the root, and a scale."""
+    divided = maker(graph, output)
+    return scaled.scale is not None and is_op(divided, "Div")
+
+
+def _add_fused_form(
+    rewriting: Rewriting, inputs: list[str], output: str, epsilon: float, opset: int
+) -> None:
+    """Add the nodes ONNX Runtime's SimplifiedLayerNormFusion looks for.
+
+    What PyTorch writes, a product with the Reciprocal of the root, it leaves as it is.
+    Source: onnxruntime/core/optimizer/layer_norm_fusion.cc, ONNX Runtime 1.31.
+    """
+    x, scale = inputs
+    two = rewriting.constant(np.full((), 2, np.float32), "two")
+    square = rewriting.add("Pow", [x, two])
+    if opset < _AXES_ARE_INPUT_SINCE:
+        mean = rewriting.add("ReduceMean", [square], axes=(-1,), keepdims=1)
+    else:
+        axes = rewriting.constant(np.array([-1], np.int64), "axes")
+        mean = rewriting.add("ReduceMean", [square, axes], keepdims=1)
+    small = rewriting.constant(np.full((), epsilon, np.float32), "epsilon")
+    root = rewriting.add("Sqrt", [rewriting.add("Add", [mean, small])])
+    rewriting.add("Mul", [rewriting.add("Div", [x, root]), scale], output)
 
 
 def find_groups(graph: ModelGraph) -> Iterator[Finding]:
@@ -229,11 +260,11 @@ CHANNELS_RULE = RewriteRule(
 )
 RMS_RULE = RewriteRule(
     name=_RMS,
-    what="x over the root of its mean square becomes RMSNormalization",
-    needs=f"{_ONCE}; opset 23",
+    what="x over the root of its mean square becomes RMSNormalization, or what is fused to it",
+    needs=f"{_ONCE}; below opset 23 not what ONNX Runtime fuses as it is",
     exact=False,
     tolerance=1e-4,
-    version=1,
+    version=2,
     find=find_root_means,
 )
 GROUPS_RULE = RewriteRule(

@@ -189,6 +189,17 @@ def test_chain_in_plain_layout_of_channels_that_fill_no_block_is_refused() -> No
     assert "no whole blocks" in found.reason
 
 
+def test_image_of_few_channels_made_in_the_plain_layout_is_refused() -> None:
+    """What it makes is blocked, what it reads is not: DPN-68 has one of 10 channels."""
+    known = convolution((6, 6), **POINT)  # type: ignore[arg-type]
+    few = BLOCK - 6
+    weights = plain(known.inputs[1].shape[0], few, 1, 1, constant=True)
+    stem = replace(known, inputs=(plain(1, few, 6, 6), weights, *known.inputs[2:]))
+    workload = fed(stem, operation("Relu", "x0", "f0"))
+    assert "no whole blocks" in get_family("convolution").supports(workload).reason
+    assert isinstance(classify(replace(workload, op_type="unclassified")), str)
+
+
 def test_what_is_made_is_kept_in_a_task_or_made_at_once() -> None:
     """The search has the form that makes the whole image first, as ONNX Runtime does."""
     workload, family = gated(convolution((28, 28), **POINT)), get_family("convolution")  # type: ignore[arg-type]

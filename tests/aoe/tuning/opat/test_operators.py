@@ -121,6 +121,29 @@ def test_tiny_workloads_are_left_alone_with_the_reason(tmp_path: Path, target: T
     assert "16 elements" in refusal.reason
 
 
+def _small_chains(places: int) -> onnx.ModelProto:
+    """Return chains of 5 nodes of 512 elements, each in front of a Hardmax."""
+    nodes, read = [], "x"
+    for at in range(places):
+        for op_type in ("Sigmoid", "Neg", "Softplus", "Tanh", "Sin"):
+            nodes.append(helper.make_node(op_type, [read], [f"{op_type}{at}"], f"{op_type}{at}"))
+            read = f"{op_type}{at}"
+        nodes.append(helper.make_node("Hardmax", [read], [f"h{at}"], f"h{at}"))  # has no kernel
+        read = f"h{at}"
+    return make_model(nodes, {"x": (1, 512)}, [read])
+
+
+@pytest.mark.parametrize(("places", "is_tuned"), [(2, False), (4, True)])
+def test_many_small_nodes_are_worth_a_kernel_where_few_are_not(
+    places: int, is_tuned: bool, tmp_path: Path, target: Target
+) -> None:
+    """A node costs about a microsecond, however small its tensors are."""
+    found, _ = _found(_small_chains(places), tmp_path, target)
+    chains = [one for one in found.operators if one.workload.op_type == "elementwise"]
+    assert bool(chains) == is_tuned
+    assert all(len(one.regions) == places for one in chains)
+
+
 def test_model_with_nothing_to_generate_has_no_operators(tmp_path: Path, target: Target) -> None:
     found, _ = _found(matmul_net(width=64), tmp_path, target)
     assert found.operators == ()

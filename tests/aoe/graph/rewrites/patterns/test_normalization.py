@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import onnx
+import pytest
 
-from aoe.testing.rewrites import MakeModel, Refused, RewriteRuleTests
+from aoe.device.registry import default_device
+from aoe.graph.rewrites.registry import RULES
+from aoe.testing.rewrites import MakeModel, Refused, RewriteRuleTests, rewritten
 from aoe.testing.small_models import SmallModel
 
 
@@ -100,11 +104,30 @@ class TestRmsRule(RewriteRuleTests):
     matching: Mapping[str, MakeModel] = {
         "power": lambda: normalized(centred=False, opset=23),
         "product": lambda: normalized(centred=False, opset=23, square="Mul", root="Reciprocal"),
+        "as PyTorch writes it": lambda: normalized(centred=False, opset=18, root="Reciprocal"),
+        "before axes were read": lambda: normalized(centred=False, root="Reciprocal"),
+        "without a scale": lambda: normalized(centred=False, opset=18, scaled=False),
     }
     refused: Mapping[str, Refused] = {
-        "old": (lambda: normalized(centred=False, opset=18), "opset 18"),
+        "fused as it is": (lambda: normalized(centred=False, opset=18), "fuses it as it is"),
     }
     odd_values = False
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18, 20])
+def test_root_mean_as_pytorch_writes_it_becomes_one_operator_of_onnxruntime(
+    opset: int, tmp_path: Path
+) -> None:
+    """It is left as it is where the Reciprocal of the root is multiplied by."""
+    written = normalized(centred=False, opset=opset, root="Reciprocal")
+    made, _ = rewritten(written, RULES["rms-norm"])
+    assert "SimplifiedLayerNormalization" not in _optimized(written, tmp_path)
+    assert "SimplifiedLayerNormalization" in _optimized(made, tmp_path)
+
+
+def _optimized(model: onnx.ModelProto, folder: Path) -> list[str]:
+    found = default_device().optimize(model, folder / "optimized.onnx", threads=1)
+    return [node.op_type for node in found.graph.node]
 
 
 class TestGroupsRule(RewriteRuleTests):
