@@ -70,8 +70,9 @@ from aoe.tuning.sgat.subgraphs import (
 from aoe.tuning.workbench import Workbench, model_path
 from aoebank import Event
 
-_FORMS_SHARE = 0.4
-"""Of a time limit, for forms: they gain in fewer networks than kernels do."""
+_FORMS_SHARE, _FORMS_SHARE_BESIDE = 0.4, 0.6
+"""Of a time limit, for forms: they gain in fewer networks than kernels do. Where operator tuning
+follows, of the half that is not its own."""
 
 
 def check(context: TuneContext) -> None:
@@ -150,7 +151,8 @@ def _with_time_for_forms(bench: Workbench) -> Workbench:
     is_shared_out = bool(bench.settings.stage_limits_s) and not _has_scopes(bench)
     if limit_s is None or is_shared_out:
         return bench
-    return replace(bench, stopwatch=replace(bench.stopwatch, limit_s=_FORMS_SHARE * limit_s))
+    share = _FORMS_SHARE if _has_scopes(bench) else _FORMS_SHARE_BESIDE
+    return replace(bench, stopwatch=replace(bench.stopwatch, limit_s=share * limit_s))
 
 
 def _scopes(
@@ -371,7 +373,7 @@ def _judged(
     lookup_only = bench.settings.lookup_only
     bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
     judge = Judge(comparer, bench.progress.step)
-    if lookup_only or (not forms and _has_scopes(bench)):
+    if lookup_only or not forms:
         return judge.take(forms)  # without a form the comparison with kernels says it all
     judgement = judge.confirm(forms) if known else judge.judge(forms)
     if judgement.undecided:

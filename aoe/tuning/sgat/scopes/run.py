@@ -49,6 +49,7 @@ from aoe.tuning.opat.run import (
     write_model,
 )
 from aoe.tuning.policies import final_policy, screen_policy
+from aoe.tuning.progress import Progress
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.lookup import SubgraphLookup, TunedSubgraph
 from aoe.tuning.sgat.loop import SubgraphTools, looked_up, search_subgraph
@@ -125,9 +126,7 @@ def tune_scopes(
                     later=later,
                     agenda=make_agenda(bench, profile, alone, crew, measure_rates(bench)),
                     tools=operator_tools(bench, operators, graph, alone, compilers),
-                    tell=lambda tuned: bench.progress.operator(
-                        tuned.operator.op_name, f"{tuned.outcome.value}: {tuned.reason}"
-                    ),
+                    tell=kernel_teller(bench.progress),
                     crew=crew,
                 )
             won = WonKernels({one.operator.key: one for one in kernels.operators})
@@ -143,6 +142,21 @@ def tune_scopes(
             chosen = ChosenGraph(proto=bench.start, uses=(*earlier, *uses))
             write_model(replace(bench, chosen=chosen), operators, assembly, judgement)
     return TunedScopes(subgraphs=tuned, found=found, judgement=judgement, uses=uses)
+
+
+def kernel_teller(progress: Progress) -> Callable[[TunedOperator], None]:
+    """Return what tells of each kernel that is done, and quietly where more time changed that."""
+    told: set[str] = set()
+
+    def tell(tuned: TunedOperator) -> None:
+        text = f"{tuned.outcome.value}: {tuned.reason}"
+        if tuned.operator.key in told:
+            progress.detail(f"{tuned.operator.op_name}: {text}, after more trials")
+        else:
+            progress.operator(tuned.operator.op_name, text)
+        told.add(tuned.operator.key)
+
+    return tell
 
 
 def _told(

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome
 from aoe.om.file import read_manifest
 from aoe.report.tuning import report_of
+from aoe.tuning.live_report import Stopwatch
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
@@ -282,6 +284,37 @@ def test_time_limit_that_is_over_leaves_the_model_and_remembers_nothing(run: Run
     assert all(tuned.outcome.value == "unsatisfied" for tuned in result.subgraphs)
     assert not result.bank_file.exists()
     assert run.tune().used_ids
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit_s"),
+    [
+        ({"tuning_time_limit_s": 100.0}, 40.0),
+        ({"tuning_time_limit_s": 100.0, "job_types": (JobType.SGAT, JobType.OPAT)}, 30.0),
+        ({"stage_limits_s": (80.0, 60.0), "job_types": (JobType.SGAT, JobType.OPAT)}, 80.0),
+        ({}, None),
+    ],
+)
+def test_forms_leave_kernels_their_share_of_the_time(
+    run: Run, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], limit_s: float | None
+) -> None:
+    given: list[float | None] = []
+
+    def reckoned(stopwatch: Stopwatch, *_: object) -> Stopwatch:
+        given.append(stopwatch.limit_s)
+        return replace(stopwatch, limit_s=0.0)
+
+    monkeypatch.setattr("aoe.tuning.sgat.run.searching_time", reckoned)
+    run.tune(trials=1, **settings)
+    assert given == [pytest.approx(limit_s, abs=1.0) if limit_s is not None else None]
+
+
+def test_without_a_form_there_is_nothing_to_judge(run: Run) -> None:
+    run.script = lambda baseline, tuned: 0.9
+    run.tune()
+    result = run.tune()
+    assert (result.speedup, result.judgement.kept) == (1.0, ())
+    assert run.comparisons == 1  # what a run of the model takes
 
 
 def test_screen_says_what_a_limit_has_left(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

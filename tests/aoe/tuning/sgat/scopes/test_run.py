@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from onnx import helper
 from support.engine.models import make_model
 from support.engine.scripted_runs import script_runs
 from support.engine.subgraphs import by_kernels
+from support.engine.tuning import make_tuned
 
 import aoe
 from aoe.device.cpu.device import Cpu
@@ -28,11 +30,13 @@ from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.om.file import read_manifest
 from aoe.ort.sessions import session_options
+from aoe.results.files import RepoOutcome
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.live_report import Stopwatch
 from aoe.tuning.mode import JobType, OptimizationLevel, TuneSettings
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
+from aoe.tuning.sgat.scopes.run import kernel_teller
 from aoebank import validate
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -304,6 +308,15 @@ def test_largest_kernels_come_first_and_their_parts_with_the_time_that_is_left(r
     ]
     assert set(operations[:6]) == {7, 8, 1}  # two trials each: a chain, chain and product, product
     assert len(operations) > 6
+
+
+def test_kernel_that_more_time_has_changed_is_told_once() -> None:
+    progress = RecordingProgress()
+    tell, tuned = kernel_teller(progress), make_tuned("n")
+    for outcome in (RepoOutcome.UNSATISFIED, RepoOutcome.ADD):
+        tell(replace(tuned, outcome=outcome))
+    assert len(progress.texts("operator")) == 1
+    assert any("add: " in text and "after more trials" in text for text in progress.texts("detail"))
 
 
 def test_kernels_are_left_to_operator_tuning_where_it_follows(run: Run) -> None:
