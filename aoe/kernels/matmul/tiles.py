@@ -61,7 +61,8 @@ _LEAST_SUMS = 8
 """Sums a tile keeps at least: two per cycle, four cycles until each is ready again."""
 _STREAMS = 4
 """Panels that are best read at once where a few rows wait for weights from memory: 4 read 39 GB/s
-where 8 read 35 and 16 read 34 (one thread of a Zen 5 with other work, minima, 2026-11-23)."""
+where 8 read 35 and 16 read 34, in pairs of bfloat16 37 where those read 33 and 32 (one thread of a
+Zen 5 with other work, minima, 2026-11-23)."""
 _STREAM_SHARE = 0.1
 """What twice or half as many cost, as a share."""
 _FEW_BITS_BLOCKS = 8
@@ -165,10 +166,12 @@ def _is_useful(blocks: int, rows: int, product: MatrixProduct, target: KernelTar
 
 
 def _waits_for_weights(product: MatrixProduct, target: KernelTarget) -> bool:
-    """Return True for a few rows by float32 weights that no second-level cache holds."""
+    """Return True for a few rows by weights, no integers, that no second-level cache holds."""
+    precision = product.workload.precision
     few = product.has_weights and _row_extent(product) <= FEW_ROWS
-    is_large = 4 * product.depth * product.columns.extent > target.l2_bytes
-    return few and is_large and not product.workload.precision.is_lower
+    size = 2 if precision.is_lower else 4
+    is_large = size * product.depth * product.columns.extent > target.l2_bytes
+    return few and is_large and precision not in _INTEGERS
 
 
 def stays_in_registers(blocks: int, rows: int, target: KernelTarget) -> bool:

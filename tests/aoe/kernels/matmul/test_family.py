@@ -226,14 +226,15 @@ def test_algorithm_in_bfloat16_is_that_of_rows_and_cpu(
     [
         (gemm(1, 3072, 768), 4),  # 9 MB
         (product((2, 768), (768, 5000), (2, 5000)), 4),
+        (replace(gemm(1, 3072, 768), precision=Precision.BFLOAT16), 4),
         (gemm(1, 96, 1600), 8),  # 600 kB: the second-level cache is faster than the sums
     ],
-    ids=["one row", "two rows", "small weights"],
+    ids=["one row", "two rows", "bfloat16", "small weights"],
 )
 def test_few_rows_read_as_many_panels_at_once_as_memory_likes(
     workload: Workload, expected: int
 ) -> None:
-    target = KernelTarget(vector_lanes=16, threads=2)
+    target = KernelTarget(vector_lanes=16, threads=2, bf16_dot=True)
     guess = get_family("matmul").space(workload, target).first_guesses[0]
     assert guess["blocks"] == expected
 
