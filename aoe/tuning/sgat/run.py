@@ -185,7 +185,7 @@ def _result(
     found, tuned, of_forms, chosen = forms
     judgement = with_kernels(of_forms, scopes.judgement if scopes is not None else None)
     subgraphs = (*tuned, *(scopes.subgraphs if scopes is not None else ()))
-    uses = (*(chosen.uses if chosen else ()), *(scopes.uses if scopes is not None else ()))
+    used_ids = {use.graph_id for use in chosen.uses} if chosen else set[str]()
     report.update(
         subgraphs=tuple(map(subgraph_result, subgraphs)),
         baseline_ms=whole_model_ms(judgement, bench.streams),
@@ -203,7 +203,7 @@ def _result(
         without_options=found.without_options + (others.without_options if others else 0),
         refused=(*found.refused, *(others.refused if others else ())),
         judgement=judgement,
-        used_ids=frozenset(use.graph_id for use in uses),
+        used_ids=frozenset(used_ids).union(scopes.used_ids if scopes is not None else ()),
         chosen=chosen,
         report=report.value,
     )

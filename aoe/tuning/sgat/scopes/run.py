@@ -81,13 +81,15 @@ class TunedScopes:
         subgraphs: Of the optimised graph, each with what was found.
         found: What there was to choose.
         judgement: Kernels that hold up in the whole model.
-        uses: Subgraphs that have some of these, for the manifest.
+        uses: Subgraphs that have some of these, for the manifest; those with a record.
+        used_ids: Identities of all that have some of these.
     """
 
     subgraphs: tuple[TunedSubgraph, ...]
     found: FoundSubgraphs
     judgement: Judgement[ChosenKernel]
     uses: tuple[SubgraphUse, ...]
+    used_ids: frozenset[str]
 
 
 def tune_scopes(
@@ -136,12 +138,19 @@ def tune_scopes(
             )
             tuned = tuple(sorted(sets, key=lambda one: found.subgraphs.index(one.subgraph)))
             judgement = judge_model(bench, operators, assembly, won.used(graph, tuned), costs)
-        uses = tuple(_uses(bank, tuned, judgement))
+        used = list(_uses(bank, tuned, judgement))
+        uses = tuple(use for one, use in used if one.outcome is not RepoOutcome.UNSATISFIED)
         if judgement.kept:
             earlier = bench.chosen.uses if bench.chosen is not None else ()
             chosen = ChosenGraph(proto=bench.start, uses=(*earlier, *uses))
             write_model(replace(bench, chosen=chosen), operators, assembly, judgement)
-    return TunedScopes(subgraphs=tuned, found=found, judgement=judgement, uses=uses)
+    return TunedScopes(
+        subgraphs=tuned,
+        found=found,
+        judgement=judgement,
+        uses=uses,
+        used_ids=frozenset(use.graph_id for _, use in used),
+    )
 
 
 def kernel_teller(progress: Progress) -> Callable[[TunedOperator], None]:
@@ -367,11 +376,11 @@ def _always(value: T) -> Callable[[Subgraph], T]:
 
 def _uses(
     bank: SubgraphBank, tuned: Iterable[TunedSubgraph], judgement: Judgement[ChosenKernel]
-) -> Iterator[SubgraphUse]:
-    """Yield the subgraphs kernels that stay are in."""
+) -> Iterator[tuple[TunedSubgraph, SubgraphUse]]:
+    """Yield the subgraphs kernels that stay are in, whether the bank knows them or not."""
     kept = {region.nodes for kernel in judgement.kept for region in kernel.regions}
     for one in tuned:
-        if one.strategy is None or one.outcome is RepoOutcome.UNSATISFIED:
+        if one.strategy is None:
             continue
         places = [
             place.op_names[-1]
@@ -383,9 +392,12 @@ def _uses(
             )
         ]
         if places:
-            yield SubgraphUse(
-                graph_id=one.subgraph.graph_id,
-                strategy=str(one.strategy),
-                bank_file=bank.file.name,
-                op_names=tuple(places),
+            yield (
+                one,
+                SubgraphUse(
+                    graph_id=one.subgraph.graph_id,
+                    strategy=str(one.strategy),
+                    bank_file=bank.file.name,
+                    op_names=tuple(places),
+                ),
             )
