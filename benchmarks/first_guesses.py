@@ -29,13 +29,14 @@ import onnx
 from aoe.device.compiler import KernelSource, build_library, compile_kernel
 from aoe.device.registry import default_device
 from aoe.device.toolchain import find_toolchain
+from aoe.execute.rates import measure_rates
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region, partition
 from aoe.graph.reshapes import sink_reshapes
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FUSIBLE, anchors, get_family
-from aoe.kernels.roofline import rate_of
+from aoe.kernels.roofline import least_us
 from aoe.ort.sessions import random_feed, session_options
 from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Configuration
@@ -119,6 +120,8 @@ class _Chosen:
         settings = parse_precision(mode)
         settings.check(target)
         facts = KernelTarget.of(target)
+        options = session_options(threads=1, optimize=True)
+        self._rates = measure_rates(default_device(), options)
         self._plan = PrecisionPlan(settings=settings, target=facts, imported=model)
 
     def classify(self, workload: Workload) -> Workload | str:
@@ -132,12 +135,13 @@ class _Chosen:
         fastest: dict[tuple[int, ...], Region] = {}
         for region in self._plan.variants(graph, regions)[0]:
             known = fastest.get(region.nodes)
-            if known is None or self._rate(region) > self._rate(known):
+            if known is None or self._least_us(region) < self._least_us(known):
                 fastest[region.nodes] = region
         return list(fastest.values())
 
-    def _rate(self, region: Region) -> float:
-        return rate_of(_first_guess(region, self.target).schedule.algorithm)
+    def _least_us(self, region: Region) -> float:
+        family, facts = get_family(region.workload.op_type), KernelTarget.of(self.target)
+        return least_us(region.workload, family, facts, self._rates)
 
 
 def with_first_guesses(

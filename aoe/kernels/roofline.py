@@ -22,15 +22,31 @@ from aoe.workload import Workload
 _FLOAT_BYTES = 4
 _RATES = (
     (TILES_SUFFIX, 4.0),
-    ("winograd_4x4", 2.2),
+    ("stride_2", 1.3),
+    ("winograd_4x4", 2.8),
+    ("winograd_3x3", 2.2),
+    ("winograd_2x2", 1.8),
     ("winograd", 1.6),
     ("int8", 3.0),
     ("int4", 3.0),
     ("bf16", 2.0),
 )
 """Multiply-adds of the plain way an algorithm does in the time of one in float32, by what its name
-holds. Source: measured on networks, docs/benchmarks.md; the transforms of Winograd's take part of
-the 4 and 2.25 they save."""
+holds, where its weights are at hand. Source: measured on networks, docs/benchmarks.md; the
+transforms of Winograd's take part of the 4 and 2.25 they save."""
+_MORE_WEIGHTS = (
+    ("streamed", 1.6),
+    ("winograd_4x4", 36 / 9 - 1),
+    ("winograd_3x3", 25 / 9 - 1),
+    ("winograd_2x2", 16 / 9 - 1),
+    ("winograd", 6 / 3 - 1),
+)
+"""What transformed filters cost besides, in the time of reading the plain ones from memory: they
+are larger by so much, or made in every run. Source: CPU time with weights in no cache, 64 to 512
+channels of 56 x 56 to 7 x 7, one thread of a Zen 5, 2026-11-23."""
+_FAR = 5.0
+"""How much longer reading from memory takes one thread than from the caches: 13 to 20 GB/s and 90.
+Source: as above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +88,27 @@ def least_us(
     count = multiply_adds(workload)
     if not count:
         return moving_us
-    speed = _fastest(workload, family, target)
-    return max(moving_us, count / (rates.multiply_adds_per_us * speed))
+    plain_us = count / rates.multiply_adds_per_us
+    reading_us = _FAR * _FLOAT_BYTES * _weights(workload) / rates.bytes_per_us
+    return min(
+        max(moving_us, plain_us / _share(_RATES, name, 1.0))
+        + reading_us * _share(_MORE_WEIGHTS, name, 0.0)
+        for name in _algorithms(workload, family, target)
+    )
 
 
-def _fastest(workload: Workload, family: KernelFamily, target: KernelTarget) -> float:
-    """Return the rate of the fastest algorithm a family begins with, float32 products being 1."""
+def _weights(workload: Workload) -> int:
+    """Return the elements of the largest constant: a network reads it once in each run."""
+    return max((spec.size for spec in workload.inputs if spec.constant), default=0)
+
+
+def _algorithms(workload: Workload, family: KernelFamily, target: KernelTarget) -> set[str]:
+    """Return the names of the algorithms a family begins with, "" if there is none."""
     space = allowed_space(family, workload, target)
     guesses = space.first_guesses if space is not None else ()
-    names = {family.schedule(workload, Configuration(guess), target).algorithm for guess in guesses}
-    return max(map(rate_of, names), default=1.0)
+    found = {family.schedule(workload, Configuration(guess), target).algorithm for guess in guesses}
+    return found or {""}
 
 
-def rate_of(algorithm: str) -> float:
-    """Return multiply-adds an algorithm does in the time of one in float32, 1 if it is unknown."""
-    return next((rate for part, rate in _RATES if part in algorithm), 1.0)
+def _share(shares: tuple[tuple[str, float], ...], algorithm: str, otherwise: float) -> float:
+    return next((share for part, share in shares if part in algorithm), otherwise)

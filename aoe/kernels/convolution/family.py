@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from math import prod
 
 from aoe.kernels.algorithms import KNOB, is_allowed
-from aoe.kernels.convolution.algorithms import ALGORITHMS, TILES
+from aoe.kernels.convolution.algorithms import ALGORITHMS, STREAMED, TILES
 from aoe.kernels.convolution.result import check_arguments
-from aoe.kernels.convolution.shape import ConvolutionPlan, read_convolution
+from aoe.kernels.convolution.shape import ConvolutionPlan, ConvolutionShape, read_convolution
 from aoe.kernels.convolution.winograd import tiles
+from aoe.kernels.convolution.winograd.transforms import F4
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support, supported
 from aoe.operators import BLOCKED_CONVOLUTION
 from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
 from aoe.workload import Workload
+
+_FEW_PIXELS = 1024
+"""Results of a filter up to which transformed filters do not pay for being read from memory:
+128 x 128 of 28 x 28 take 560 us so, 390 transformed where they are used; 64 x 64 of 56 x 56, which
+stay in the cache, 400 and 440 (CPU time with weights in no cache, one thread of a Zen 5,
+2026-11-23)."""
 
 
 class Convolution:
@@ -100,7 +108,18 @@ def _offered(plan: ConvolutionPlan, target: KernelTarget) -> tuple[str, ...]:
     """Return those the CPU has the instructions for; all where it has them for none."""
     computing = _computing(plan)
     available = tuple(name for name in computing if ALGORITHMS[name].is_available(target))
-    return (TILES,) if TILES in available else available or computing
+    if TILES in available:
+        return (TILES,)
+    offered = available or computing
+    if not _waits_for_weights(plan.shape, target):
+        return offered
+    return tuple(sorted(offered, key=lambda name: not name.endswith(STREAMED)))
+
+
+def _waits_for_weights(shape: ConvolutionShape, target: KernelTarget) -> bool:
+    """Return True if reading transformed filters takes longer than transforming them."""
+    transformed = 4 * prod(shape.weight_extents) * F4.products**2 // prod(shape.kernel)
+    return transformed > target.l2_bytes and shape.rows * shape.columns <= _FEW_PIXELS
 
 
 def _varied(guesses: Iterator[dict[str, Choice]], count: int) -> list[dict[str, Choice]]:

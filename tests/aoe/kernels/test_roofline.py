@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support.engine.convolutions import BLOCK, convolution
 from support.engine.families import chain_workload
 
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import classify, get_family
 from aoe.kernels.roofline import MachineRates, least_us, multiply_adds, touched_elements
 from aoe.testing.fakes import make_target
-from aoe.testing.kernels import operation, plain
+from aoe.testing.kernels import block_size, operation, plain
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 _RATES = MachineRates(multiply_adds_per_us=1000.0, bytes_per_us=10_000.0)
@@ -102,3 +103,18 @@ def test_a_row_times_a_matrix_lasts_as_long_as_reading_the_matrix() -> None:
     slow = replace(_RATES, bytes_per_us=100.0)
     least = least_us(row, get_family(row.op_type), _TARGET, slow)
     assert least == pytest.approx(4 * (512 + 512 * 1024 + 1024) / 100)
+
+
+@pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
+@pytest.mark.parametrize(("channels", "extent", "is_less"), [(64, 56, True), (512, 7, False)])
+def test_transformed_weights_of_many_channels_are_read_longer_than_products_last(
+    channels: int, extent: int, is_less: bool
+) -> None:
+    """As many products both; the roof of bfloat16 is the lower one where images are small."""
+    rates = MachineRates(multiply_adds_per_us=118e3, bytes_per_us=90e3)
+    known = convolution((extent, extent), blocks=(channels // BLOCK,) * 2)
+    transformed, rounded = (
+        least_us(replace(known, precision=one), get_family(known.op_type), _TARGET, rates)
+        for one in (Precision.FLOAT32, Precision.BFLOAT16)
+    )
+    assert (transformed < rounded) is is_less

@@ -152,3 +152,15 @@ def test_weights_have_to_be_constant() -> None:
 def test_unknown_algorithm_is_refused() -> None:
     with pytest.raises(ValueError, match="no such algorithm"):
         Convolution().pipeline(convolution((8, 8)), "winograd_6x6")
+
+
+@pytest.mark.parametrize(
+    ("extent", "channels", "first"),
+    [(56, 64, "winograd_4x4"), (28, 128, "winograd_4x4_streamed"), (112, 128, "winograd_4x4")],
+)
+def test_weights_no_cache_holds_are_transformed_where_they_are_used(
+    extent: int, channels: int, first: str
+) -> None:
+    workload = convolution((extent, extent), blocks=(channels // BLOCK,) * 2)
+    target = replace(kernel_target(), vector_lanes=BLOCK, l2_bytes=1 << 20)
+    assert Convolution().space(workload, target).first_guesses[0]["algorithm"] == first
