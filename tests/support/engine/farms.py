@@ -188,3 +188,28 @@ def simulated_farm(folder: Path, names: Sequence[str]) -> Iterator[SimulatedFarm
     """Have workers and a farm of them."""
     with simulated_workers(folder, names) as processes, farm_of(processes) as farm:
         yield farm
+
+
+class OpenedFarms:
+    """The farms runs have opened, in the place of those of `--workers`.
+
+    Args:
+        processes: Their workers.
+        names: Those of the workers.
+    """
+
+    def __init__(self, processes: SimulatedProcesses, names: Sequence[str]) -> None:
+        self.farms: list[SimulatedFarm] = []
+        self._processes = processes
+        self._names = names
+
+    @contextmanager
+    def open(self, *_: Any, **__: Any) -> Iterator[Farm]:
+        """Stand in for `open_farm`."""
+        with farm_of(self._processes) as farm:
+            self.farms.append(farm)
+            yield farm.farm
+
+    def asked(self, task: str) -> dict[str, int]:
+        """Return how often each worker of the last farm was asked for something."""
+        return {name: self.farms[-1].tasks(name).count(task) for name in self._names}

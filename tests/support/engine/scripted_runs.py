@@ -13,6 +13,7 @@ import pytest
 from onnx import helper
 
 from aoe.device.cpu.device import Cpu
+from aoe.execute.messages import ModelPart
 from aoe.ort.profile import ModelProfile
 from aoe.schedule import Schedule
 from aoe.testing.fakes import ScriptedRunner, always_twice_as_fast
@@ -28,10 +29,12 @@ class ScriptedRuns:
 
     Attributes:
         candidate: True speed-up of every candidate.
+        model: True speed-up of one model over another.
         runners: One for each run, siblings left out.
     """
 
     candidate: Callable[[Schedule], float] = always_twice_as_fast
+    model: Callable[[ModelPart, ModelPart], float] = lambda baseline, tuned: 1.5
     runners: list[ScriptedRunner] = field(default_factory=list)
 
     def trials(self) -> int:
@@ -48,7 +51,7 @@ class ScriptedRuns:
             jitter=0.0005,
             drift=0.0,
             candidate=lambda schedule: self.candidate(schedule),
-            model=lambda baseline, tuned: 1.5,
+            model=lambda baseline, tuned: self.model(baseline, tuned),
             results=lambda part: [np.ones(3, np.float32)],
         )
         self.runners.append(runner)

@@ -17,7 +17,7 @@ from aoe.settings import environment
 from support.fuzz.run import FuzzState
 from support.scope_fuzz.strategies import Machine, ScopedNetwork
 
-STRATEGIES = 16  # of a network, whose kernels are compiled once for all of them
+STRATEGIES = 32  # of a network, whose kernels are compiled once for all of them
 _OBJECTS_BYTES = 2**30
 _THREADS = 2
 

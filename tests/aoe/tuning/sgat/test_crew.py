@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.engine.farms import SimulatedFarm, SimulatedProcesses, farm_of, simulated_workers
+from support.engine.farms import OpenedFarms, SimulatedProcesses, simulated_workers
 from support.engine.scripted_runs import script_runs
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import NetworkBuilder, graph_of
 from support.engine.tuning import make_measurement
 
 from aoe.bank.records.subgraph import SubgraphStrategy, strategy_of
-from aoe.execute.workers.farm import Farm
 from aoe.graph.rewrites.registry import RULES
 from aoe.results.files import RepoOutcome
 from aoe.tuning.mode import JobType
@@ -25,37 +22,19 @@ from aoe.tuning.sgat.result import SgatResult
 from aoe.tuning.sgat.subgraphs import Subgraph, find_subgraphs, work_of
 from aoebank import Bank
 
+_NAMES = ("good1", "good2", "other")
+
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedProcesses]:
     """Return two sound workers and one of another machine."""
-    folder = tmp_path_factory.mktemp("farm")
-    with simulated_workers(folder, ("good1", "good2", "other")) as processes:
+    with simulated_workers(tmp_path_factory.mktemp("farm"), _NAMES) as processes:
         yield processes
 
 
-class Opened:
-    """The farms runs have opened, in the place of those of `--workers`."""
-
-    def __init__(self, processes: SimulatedProcesses) -> None:
-        self.farms: list[SimulatedFarm] = []
-        self._processes = processes
-
-    @contextmanager
-    def open(self, *_: Any, **__: Any) -> Iterator[Farm]:
-        with farm_of(self._processes) as farm:
-            self.farms.append(farm)
-            yield farm.farm
-
-    def compared(self) -> dict[str, int]:
-        """Return how many forms each worker of the last farm has measured."""
-        names = ("good1", "good2", "other")
-        return {name: self.farms[-1].tasks(name).count("compare_models") for name in names}
-
-
 @pytest.fixture
-def opened(workers: SimulatedProcesses, monkeypatch: pytest.MonkeyPatch) -> Opened:
-    found = Opened(workers)
+def opened(workers: SimulatedProcesses, monkeypatch: pytest.MonkeyPatch) -> OpenedFarms:
+    found = OpenedFarms(workers, _NAMES)
     monkeypatch.setattr("aoe.execute.workers.keeper.open_farm", found.open)
     return found
 
@@ -76,7 +55,7 @@ def _again(run: Run) -> None:
     (run.place / "bank").mkdir()
 
 
-def test_records_and_model_are_those_of_one_machine(run: Run, opened: Opened) -> None:
+def test_records_and_model_are_those_of_one_machine(run: Run, opened: OpenedFarms) -> None:
     alone = run.tune()
     expected, forms = _records(run, alone), run.comparisons
     _again(run)
@@ -86,26 +65,28 @@ def test_records_and_model_are_those_of_one_machine(run: Run, opened: Opened) ->
     assert [one.subgraph.graph_id for one in together.subgraphs] == [
         one.subgraph.graph_id for one in alone.subgraphs
     ]
-    compared = opened.compared()
+    compared = opened.asked("compare_models")
     assert compared["good1"] and compared["good2"] and not compared["other"]
     # what is left here is the whole model
     assert run.comparisons < forms
 
 
-def test_farm_is_opened_once_for_all_modes_and_shapes(run: Run, opened: Opened) -> None:
+def test_farm_is_opened_once_for_all_modes_and_shapes(run: Run, opened: OpenedFarms) -> None:
     run.tune(workers="3", job_types=(JobType.SGAT, JobType.OPAT), trials=1)
     assert len(opened.farms) == 1
     assert opened.farms[0].farm.is_stopped  # given back at the end
 
 
-def test_hits_ask_no_worker(run: Run, opened: Opened) -> None:
+def test_hits_ask_no_worker(run: Run, opened: OpenedFarms) -> None:
     run.tune()
     run.tune(workers="3")
-    assert sum(opened.compared().values()) == 0
+    assert sum(opened.asked("compare_models").values()) == 0
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
-def test_most_trials_hold_for_all_workers_together(run: Run, opened: Opened, most: int) -> None:
+def test_most_trials_hold_for_all_workers_together(
+    run: Run, opened: OpenedFarms, most: int
+) -> None:
     result = run.tune(workers="3", max_tuning_count=most)
     assert sum(len(tuned.trials) for tuned in result.subgraphs) == most
 

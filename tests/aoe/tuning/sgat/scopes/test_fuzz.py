@@ -21,7 +21,7 @@ from aoe.operators import op_key
 from aoe.schedule import Schedule, Split
 from aoe.tuning.opat.operator import TunedOperator
 
-TRIED = int(os.environ.get("AOE_FUZZ_SCOPES", "20"))
+TRIED = int(os.environ.get("AOE_FUZZ_SCOPES", "34"))
 _MANY = 1000
 _FIRST = 22 * STRATEGIES  # a network of matrix products, a mean and chains, in 6 kernels
 
@@ -92,7 +92,7 @@ def test_kernel_that_computes_something_else_is_a_find(
     place = tmp_path / "state.json"
     fuzz(state, inputs=2, place=place, attempt=fuzzer.attempt)
     assert state.finds
-    assert all("correctness" in reason for _, reason in state.finds)
+    assert all("model, " in reason for _, reason in state.finds)
     assert load_state(place).finds == state.finds
 
 
