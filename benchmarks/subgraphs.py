@@ -163,7 +163,7 @@ def _rows(rows: Sequence[NetworkFigures]) -> Iterator[str]:
     aims = {NETWORKS[name].title: aim for name, aim in AIMS.items()}
     ways = [name for name in WAYS if name != BASELINE]
     heads = ["network", "ORT ms", *(WAYS[name].title for name in ways)]
-    heads += ["aim", "forms, kernels of both", "memory of both"]
+    heads += ["aim", "forms, kernels of both", "peak memory: SGAT, OPAT, both"]
     yield table_row(heads)
     yield table_row(["---"] * len(heads))
     for row in rows:
@@ -177,7 +177,7 @@ def _rows(rows: Sequence[NetworkFigures]) -> Iterator[str]:
                 *(ratio_cell(row.peers.get(name)) for name in ways),
                 "" if aim is None else f"{aim:g}",
                 _contents(both),
-                _memory(both),
+                ", ".join(_memory(row.peers.get(name)) for name in ways),
             ]
         )
     shared = shared_rows(rows, ways)
@@ -192,9 +192,9 @@ def _contents(both: PeerFigure | None) -> str:
     return f"{both.facts.get('forms', 0)}, {both.facts.get('kernels', 0)}"
 
 
-def _memory(both: PeerFigure | None) -> str:
-    """Return the peak of the tuned model over that of the imported one, as `aoe` measured it."""
-    found = both.facts.get("memory") if both is not None else None
+def _memory(way: PeerFigure | None) -> str:
+    """Return the peak of a tuned model over that of the imported one, as `aoe` measured it."""
+    found = way.facts.get("memory") if way is not None else None
     peaks = [found[side]["peak_bytes"] for side in ("tuned", "untuned")] if found else [None]
     return f"{peaks[0] / peaks[1]:.2f}" if all(peaks) else "-"
 

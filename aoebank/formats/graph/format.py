@@ -17,6 +17,7 @@ from aoebank.formats.graph.rules import (
     group_problems,
     header_problem,
     line_problems,
+    own_time_us,
 )
 from aoebank.formats.names import BankName, plain_soc
 from aoebank.formats.protocol import Format, ParsedFile
@@ -83,7 +84,7 @@ class GraphFormat(Format):
         return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
-        """Return the record at a position; its time stays in the strategy, its unit unknown."""
+        """Return the record at a position; the time stays in the strategy, too."""
         text = record_text(parsed, number)
         value = json_text.loads(text.text)
         for problem in line_problems(value):
@@ -93,6 +94,7 @@ class GraphFormat(Format):
             **stored(parsed, number, text),
             workload=value["feature"],
             strategy=value["strategy"],
+            cost_us=own_time_us(value["strategy"]),
             extra={name: value[name] for name in value if name not in MEMBERS},
         )
         return with_raw(record, parsed.raw(number))
@@ -146,7 +148,13 @@ def make_graph_record(
     problem = next(chain(line_problems(value), group_problems(value)), None)
     if problem is not None:
         raise ValueError(f"{problem.message} (got {problem.got}, expected {problem.expected})")
-    return Record(key=graph_id, format="graph", workload=value["feature"], strategy=strategy)
+    return Record(
+        key=graph_id,
+        format="graph",
+        workload=value["feature"],
+        strategy=strategy,
+        cost_us=own_time_us(strategy),
+    )
 
 
 def render_graph(record: Record) -> bytes:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
+from aoebank.formats.text.cost import cost_us
 from aoebank.formats.text.json_lines import duplicate_identity
 from aoebank.formats.text.problem import (
     Problem,
@@ -28,6 +30,11 @@ VERSION = "2.1"
 HEADER = b'{"version": "2.1"}'
 PER_NODE = ("cut", "fusionType", "scopeId")
 _LARGEST = 2**64 - 1
+_NS_PER_US = 1000
+_OWN_PASS = re.compile(
+    r"kernel\.[a-z0-9_]+\.[a-z]+(#\d+)?|[\w.-]+@\d+(#\d+)?|chunks|layout\.plain", re.ASCII
+)
+"""What `ubPass` names in records of `aoe`; CANN's are words in one piece (`AutomaticUbFusion`)."""
 
 
 def is_uint64(value: JsonValue) -> bool:
@@ -51,6 +58,24 @@ def uint64_problem(value: JsonValue, name: str) -> Problem:
         got=str(value)[:40],
         expected="a string of digits, 0 to 18446744073709551615",
     )
+
+
+def own_time_us(strategy: JsonValue) -> float | None:
+    """Return the time of a record of `aoe`, which is in nanoseconds; None for any other record.
+
+    >>> own_time_us({"end2EndTime": 2500, "group": [{"ubPass": {"kernel.matmul.tile": [0]}}]})
+    2.5
+    >>> own_time_us({"end2EndTime": 2500, "group": [{"ubPass": {"AutomaticUbFusion": [0]}}]})
+    """
+    groups = strategy.get("group") if isinstance(strategy, Mapping) else None
+    if not isinstance(groups, list) or len(groups) != 1 or not isinstance(groups[0], Mapping):
+        return None
+    passes = groups[0].get("ubPass")
+    if not isinstance(passes, Mapping) or not passes or not all(map(_OWN_PASS.fullmatch, passes)):
+        return None
+    assert isinstance(strategy, Mapping)
+    time_ns = cost_us(strategy.get("end2EndTime"))
+    return None if time_ns is None else time_ns / _NS_PER_US
 
 
 def header_problem(value: JsonValue, *, is_first: bool) -> Problem | None:
