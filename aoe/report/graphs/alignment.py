@@ -1,20 +1,23 @@
 """Which nodes of a tuned graph stand where which nodes of the imported one stood.
 
 Both are in topological order. A tensor that is made in both, under its name or as ONNX Runtime
-calls it in its blocked layout, leads from one to the other; what stands between two such tensors
-on either side belongs together.
+calls it in its blocked layout, leads from one to the other, and so does what a node of ONNX
+Runtime's, or a kernel, is known to compute; what stands between two such tensors on either side
+belongs together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
+from types import MappingProxyType
 
 import onnx
 
-from aoe.graph.rewrite import KERNEL_DOMAIN
+from aoe.graph.origins import Origins
+from aoe.graph.rewrite import KERNEL_DOMAIN, inline_kernels
 
 _BLOCKED_SUFFIX = "_nchwc"
 
@@ -49,6 +52,7 @@ def aligned(
     *,
     is_optimized: bool,
     formed: Collection[str] = (),
+    computed: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> tuple[AlignedNodes, ...]:
     """Return all nodes of two graphs in groups, in order.
 
@@ -58,8 +62,12 @@ def aligned(
         is_optimized: True if the tuned graph is what ONNX Runtime made of it: it has fused and
             moved nodes, too.
         formed: Names of imported nodes at the end of subgraphs in another form.
+        computed: See `computed_tensors`; what is not known leads by the tensor's own name. Nodes
+            that are computed together stand together, wherever the imported graph has them.
     """
-    names, others = ([_result(node) for node in nodes] for nodes in (before, after))
+    before = _together(before, [computed.get(node.name, ()) for node in after])
+    names = [_result(node) for node in before]
+    others = [computed[node.name][-1] if node.name in computed else _result(node) for node in after]
     matcher = SequenceMatcher(None, names, others, autojunk=False)
     found = []
     at, other = 0, 0
@@ -71,6 +79,45 @@ def aligned(
     if at < len(before) or other < len(after):
         found.append(_group(before[at:], after[other:], is_optimized=is_optimized, formed=formed))
     return tuple(found)
+
+
+def computed_tensors(
+    before: onnx.ModelProto, after: onnx.ModelProto
+) -> Mapping[str, Sequence[str]]:
+    """Return the imported tensors each node of an optimised graph stands for, by the node's name.
+
+    In its blocked layout ONNX Runtime gives tensors names of its own.
+
+    Args:
+        before: The imported model.
+        after: What ONNX Runtime made of it, with kernels.
+    """
+    spelled_out = inline_kernels(after)
+    origins, nodes = Origins(before, spelled_out.proto), spelled_out.proto.graph.node
+    found = {
+        name: [_result(one) for at in parts for one in origins.fused(nodes[at])]
+        for name, parts in spelled_out.parts.items()
+    }
+    return {name: tensors for name, tensors in found.items() if tensors}
+
+
+def _together(
+    nodes: Sequence[onnx.NodeProto], computed: Sequence[Sequence[str]]
+) -> list[onnx.NodeProto]:
+    """Return imported nodes in the order in which they are computed; others stay in front of one.
+
+    Args:
+        nodes: The imported ones.
+        computed: The tensors each tuned node stands for, in its order.
+    """
+    place = {name: number for number, names in enumerate(computed) for name in names}
+    places: list[int] = []
+    following = len(computed)
+    for node in reversed(nodes):
+        following = place.get(_result(node), following)
+        places.append(following)
+    ordered = sorted(zip(reversed(places), range(len(nodes)), strict=True))
+    return [nodes[number] for _, number in ordered]
 
 
 def _group(

@@ -55,7 +55,8 @@ def _box(node: onnx.NodeProto, number: int, *, gone: bool) -> str:
     inputs = ", ".join(filter(None, node.input))
     title = f"{node.name}\n{operator}({inputs}) -> {', '.join(filter(None, node.output))}"
     room = max(8, _CHARACTERS - len(operator))
-    name = node.name if len(node.name) <= room else f"…{node.name[1 - room :]}"
+    name = node.name.removesuffix(f"_{node.op_type}")  # as kernels are called after their operator
+    name = name if len(name) <= room else f"…{name[1 - room :]}"
     return (
         f'<g class="{kind}"><title>{escape(title)}</title>'
         f'<rect x="{_LEFT}" y="{y}" width="{WIDTH - _LEFT - 8}" height="{_BOX}" rx="5"/>'

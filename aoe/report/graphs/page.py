@@ -10,7 +10,7 @@ from html import escape
 import onnx
 
 from aoe.om.file import Manifest
-from aoe.report.graphs.alignment import AlignedNodes, Change, aligned, runs
+from aoe.report.graphs.alignment import AlignedNodes, Change, aligned, computed_tensors, runs
 from aoe.report.graphs.drawing import draw_nodes
 from aoe.report.graphs.style import GRAPH_STYLE
 from aoe.report.timelines.style import STYLE
@@ -33,6 +33,7 @@ def render_graphs(manifest: Manifest, before: onnx.ModelProto, after: onnx.Model
         after.graph.node,
         is_optimized=bool(manifest.kernels),
         formed=formed,
+        computed=computed_tensors(before, after) if manifest.kernels else {},
     )
     body = [
         f"<h1>{escape(manifest.name)}</h1>",

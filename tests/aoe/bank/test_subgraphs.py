@@ -252,6 +252,16 @@ def test_bank_is_valid_and_two_of_them_merge(tmp_path: Path) -> None:
     assert list(validate(tmp_path / "merged").findings) == []
 
 
+def test_merge_keeps_the_faster_strategy_of_a_subgraph(tmp_path: Path) -> None:
+    slower, faster = _bank(tmp_path / "a"), _bank(tmp_path / "b")
+    slower.save("7", NODES, STRATEGIES[1], _note(Event.ADD, 1.2))
+    faster.save("7", NODES, STRATEGIES[5], _note(Event.ADD, 1.6))
+    found = merge(tmp_path / "a", tmp_path / "b", output=tmp_path / "merged")
+    assert found.conflicts == 0
+    stored = _bank(tmp_path / "merged").find("7")
+    assert stored is not None and stored.strategy == STRATEGIES[5]
+
+
 # ---- fingerprints ----
 
 

@@ -16,7 +16,7 @@ from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.forms import form_of
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.om.file import KernelUse, SubgraphUse
-from aoe.report.graphs.alignment import AlignedNodes, Change, aligned
+from aoe.report.graphs.alignment import AlignedNodes, Change, aligned, computed_tensors
 from aoe.report.graphs.page import render_graphs
 from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import find_subgraphs
@@ -100,6 +100,51 @@ def test_blocked_tensor_leads_back_and_is_the_hosts_doing() -> None:
     tuned = _chain(("conv", "x", "a_nchwc"), ("Exp", "a_nchwc", "b"), domain="com.microsoft.nchwc")
     first, second = aligned(imported.graph.node, tuned.graph.node, is_optimized=True)
     assert (first.change, second.change) == (Change.HOST, Change.SAME)
+
+
+def _named(op_type: str, read: str, made: str, name: str, domain: str = "") -> onnx.NodeProto:
+    return helper.make_node(op_type, [read], [made], name, domain=domain)
+
+
+def _branches() -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """Return two chains that meet, and how ONNX Runtime and a kernel compute them."""
+    nodes = [
+        _named("Conv", "x", "a", "conv_a"),
+        _named("Conv", "x", "b", "conv_b"),
+        _named("Relu", "a", "c", "relu_c"),
+        helper.make_node("Add", ["c", "b"], ["d"], "add_d"),
+    ]
+    blocked = "com.microsoft.nchwc"
+    inner = helper.make_node("Conv", ["x0"], ["y"], "b_nchwc", domain=blocked)
+    body = helper.make_function(
+        KERNEL_DOMAIN, "k_1", ["x0"], ["y"], [inner], [helper.make_opsetid(blocked, 1)]
+    )
+    conv = _named("Conv", "x", "reorder_1", "a_nchwc", blocked)
+    conv.attribute.append(helper.make_attribute("activation", "Relu"))
+    kernel = _named("k_1", "x", "reorder_2", "b_nchwc_k_1", KERNEL_DOMAIN)
+    tuned = [conv, kernel, helper.make_node("Add", ["reorder_1", "reorder_2"], ["d"], "add_d")]
+    models = [helper.make_model(helper.make_graph(one, "g", [], [])) for one in (nodes, tuned)]
+    models[1].functions.append(body)
+    return models[0], models[1]
+
+
+def test_what_is_computed_together_stands_together_though_tensors_have_other_names() -> None:
+    imported, tuned = _branches()
+    groups = aligned(
+        imported.graph.node,
+        tuned.graph.node,
+        is_optimized=True,
+        computed=computed_tensors(imported, tuned),
+    )
+    found = [([n.name for n in one.before], [n.name for n in one.after]) for one in groups]
+    assert found == [
+        (["conv_a", "relu_c"], ["a_nchwc"]),
+        (["conv_b"], ["b_nchwc_k_1"]),
+        (["add_d"], ["add_d"]),
+    ]
+    use = KernelUse(name="k_1", op_type="chain", key="k", bank_file="b", op_names=("b",))
+    page = render_graphs(make_manifest(kernels=(use,)), imported, tuned)
+    assert ">b_nchwc</tspan>" in page  # nothing is said twice
 
 
 def test_page_needs_nothing_from_outside_and_names_stay_text() -> None:
