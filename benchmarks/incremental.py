@@ -2,14 +2,17 @@
 
     python benchmarks/incremental.py --smoke                 # does it work: small networks, seconds
     python benchmarks/incremental.py --write-docs            # an idle machine: about 12 minutes
+    python benchmarks/incremental.py --budget 0              # without a time limit: 20 minutes
     python benchmarks/incremental.py --networks resnet50 --budget 300
 
 A network of the suite (`benchmarks/networks`) is tuned. The same command again finds everything in
 the bank, and so does `aoe compile`. Then the network gets another head (100 classes) and two other
-blocks (a 3x3 convolution becomes 5x5 or the other way round), and is tuned twice: with an empty
-bank, and with an empty bank and the first result as `--base_result`. Every command is a process;
-each of the three tunings has a home, a bank and a cache of kernels of its own, and `--budget`
-seconds at most. The two results of the changed network are measured side by side, in turns.
+blocks (a 3x3 convolution becomes 5x5 or the other way round), and is tuned three times: twice with
+an empty bank, and with an empty bank and the first result as `--base_result`. Every command is a
+process; each of the four tunings has a home, a bank and a cache of kernels of its own, and
+`--budget` seconds at most. The results of the changed network are measured side by side, in turns:
+the one of the first full run against that of the second, which tells what two tunings differ by,
+and against that of `--base_result`.
 
 What is done is kept in `--results`: the same command goes on where it was ended. Needs torch, as
 `benchmarks/peers.py` does.
@@ -23,6 +26,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,6 +47,11 @@ _NETWORKS = ("resnet50", "mobilenet_v3_large")
 _CLASSES = 100
 _BUDGET_S, _SMOKE_S = 120, 15
 _AGAIN = 3
+_COLUMNS = (
+    *("network", "run", "seconds", "of the first"),
+    *("start, profile, search, judge, write", "trials", "speed-up over ONNX Runtime", "reuse"),
+)
+_OTHERS = {"full_again": "tuned anew once more", "base": "tuned with `--base_result`"}
 _Row = Mapping[str, Any]
 
 
@@ -58,7 +67,9 @@ def main(words: list[str] | None = None) -> int:
     """Tune, tune again, change, tune both ways, compare; write the tables if asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--networks", nargs="+", default=_NETWORKS, choices=sorted(NETWORKS))
-    parser.add_argument("--budget", type=int, default=_BUDGET_S, help="seconds of each tuning")
+    parser.add_argument(
+        "--budget", type=int, default=_BUDGET_S, help="seconds of each tuning; 0: no limit"
+    )
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--work", type=Path, default=_WORK)
     parser.add_argument("--results", type=Path, default=_RESULTS)
@@ -67,7 +78,8 @@ def main(words: list[str] | None = None) -> int:
     given = parser.parse_args(words)
     budget, trials = (_SMOKE_S, 1) if given.smoke else (given.budget, given.trials)
     results = given.work / "smoke.json" if given.smoke else given.results
-    options = (f"--trials={trials}", f"--tuning_time_limit={budget}")
+    limit = (f"--tuning_time_limit={budget}",) if budget else ()
+    options = (f"--trials={trials}", *limit)
     steps = Steps(results, {"options": list(options)})
     for name in given.networks:
         measure(name, steps, Settings(options=options, work=given.work / name))
@@ -92,9 +104,11 @@ def measure(name: str, steps: Steps, settings: Settings) -> None:
         steps.once(f"{name} hits {number}", lambda: _again(first, work, *options))
         steps.once(f"{name} compile {number}", lambda: _compiled(first, work))
     steps.once(f"{name} full", lambda: _tuned(changed, work / "full", *options))
+    steps.once(f"{name} full again", lambda: _tuned(changed, work / "full_again", *options))
     with_base = (*options, f"--base_result={base}")
     steps.once(f"{name} base", lambda: _tuned(changed, work / "base", *with_base))
-    steps.once(f"{name} latency", lambda: _side_by_side(work, changed.stem))
+    for what in _OTHERS:
+        steps.once(f"{name} against {what}", partial(_side_by_side, work, changed.stem, what))
 
 
 def _tuned(model: Path, folder: Path, *options: str) -> _Row:
@@ -128,14 +142,15 @@ def _figures(folder: Path) -> _Row:
     return {
         "om": summary["om"],
         "trials": trials,
+        "phase_seconds": summary["phase_seconds"],
         **{name: summary[name] for name in names},
         "reuse": reuse["counts"] if reuse is not None else None,
     }
 
 
-def _side_by_side(work: Path, name: str) -> _Row:
-    """Return how many times as fast the model of the full run is as that of the other."""
-    files = [work / what / f"{name}_tune.om" for what in ("full", "base")]
+def _side_by_side(work: Path, name: str, other: str) -> _Row:
+    """Return how many times as fast the model of another run is as that of the full one."""
+    files = [work / what / f"{name}_tune.om" for what in ("full", other)]
     words = ("benchmark", str(files[0]), "--vs", str(files[1]), "--json")
     found = json.loads(run_aoe(work / "full.home", words).text)
     return {key: value for key, value in found.items() if "speedup" in key or key.endswith("_ms")}
@@ -188,21 +203,26 @@ def tables(document: Mapping[str, Any]) -> str:
     lines = [
         f"`python benchmarks/incremental.py`, tunings with `{options}`. {where_measured(document)}",
         "",
-        "| network | run | seconds | of the first | trials | speed-up over ONNX Runtime | reuse |",
-        "|---|---|---|---|---|---|---|",
+        table_row(_COLUMNS),
+        "|---|---|---|---|---|---|---|---|",
         *(row for name in names for row in _tuning_rows(name, steps)),
         "",
-        "| network | whole command, everything known | seconds, each of three |",
-        "|---|---|---|",
+        "| network | whole command, everything known | seconds, each of three | trials |",
+        "|---|---|---|---|",
         *(row for name in names for row in _known_rows(name, steps)),
         "",
-        *(line for name in names if (line := _latency(name, steps))),
+        *(line for name in names for line in _latencies(name, steps)),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _tuning_rows(name: str, steps: Mapping[str, _Row]) -> list[str]:
-    runs = {"first": "first", "changed, all anew": "full", "changed, --base_result": "base"}
+    runs = {
+        "first": "first",
+        "changed, all anew": "full",
+        "changed, all anew once more": "full again",
+        "changed, --base_result": "base",
+    }
     first = steps.get(f"{name} first")
     rows = []
     for words, key in runs.items():
@@ -217,6 +237,7 @@ def _tuning_rows(name: str, steps: Mapping[str, _Row]) -> list[str]:
                     words,
                     f"{row['seconds']:.0f}",
                     f"{row['seconds'] / first['seconds']:.0%}",
+                    ", ".join(f"{seconds:.1f}" for seconds in row["phase_seconds"].values()),
                     str(row["trials"]),
                     "{speedup:.3f}x ({speedup_low:.3f} to {speedup_high:.3f})".format(**row),
                     ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "-",
@@ -230,18 +251,22 @@ def _known_rows(name: str, steps: Mapping[str, _Row]) -> list[str]:
     rows = []
     for words, key in {"`aoe` again, all hits": "hits", "`aoe compile`": "compile"}.items():
         found = [steps.get(f"{name} {key} {number}") for number in range(_AGAIN)]
-        times = [f"{row['seconds']:.1f}" for row in found if row is not None]
-        if times:
-            rows.append(table_row([name, words, ", ".join(times)]))
+        done = [row for row in found if row is not None]
+        times = ", ".join(f"{row['seconds']:.1f}" for row in done)
+        trials = ", ".join(str(row["trials"]) for row in done if "trials" in row)
+        if done:
+            rows.append(table_row([name, words, times, trials or "-"]))
     return rows
 
 
-def _latency(name: str, steps: Mapping[str, _Row]) -> str:
-    row = steps.get(f"{name} latency")
-    if row is None:
-        return ""
-    words = ", ".join(f"{key} {value}" for key, value in row.items())
-    return f"{name}, the changed network tuned anew against `--base_result`, in turns: {words}."
+def _latencies(name: str, steps: Mapping[str, _Row]) -> list[str]:
+    lines = []
+    for key, words in _OTHERS.items():
+        row = steps.get(f"{name} against {key}")
+        if row is not None:
+            figures = ", ".join(f"{member} {value}" for member, value in row.items())
+            lines.append(f"- {name}, the changed network tuned anew against {words}: {figures}")
+    return lines
 
 
 if __name__ == "__main__":

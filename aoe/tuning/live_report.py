@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 R = TypeVar("R", bound=Any)
@@ -46,6 +47,40 @@ class Stopwatch:
 def start_stopwatch(clock: Callable[[], float], limit_s: float | None) -> Stopwatch:
     """Return a stopwatch that runs from now on."""
     return Stopwatch(clock=clock, start=clock(), limit_s=limit_s)
+
+
+class Phase(StrEnum):
+    """What a mode does, in its order; one with several parts goes through them again."""
+
+    START = "start"
+    PROFILE = "profile"
+    SEARCH = "search"
+    JUDGE = "judge"
+    WRITE = "write"
+
+
+class PhaseTimes:
+    """What a run took its time for.
+
+    Args:
+        stopwatch: Of the run, which begins with `Phase.START`.
+    """
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        self._stopwatch = stopwatch
+        self._phase, self._began_s = Phase.START, 0.0
+        self._seconds = dict.fromkeys(Phase, 0.0)
+
+    def begin(self, phase: Phase) -> None:
+        """End the phase that goes on, and begin another, or go on with it."""
+        now_s = self._stopwatch.elapsed_s()
+        self._seconds[self._phase] += now_s - self._began_s
+        self._phase, self._began_s = phase, now_s
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each phase until now; together they are those of the run."""
+        self.begin(self._phase)
+        return {phase.value: round(seconds, 2) for phase, seconds in self._seconds.items()}
 
 
 class LiveReport(Generic[R]):

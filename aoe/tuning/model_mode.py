@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -44,6 +44,7 @@ class ModelTuning(Generic[P]):
         places: Where everything was written.
         judgement: What held up in the whole model, and its measured speed-up.
         seconds: Duration of the run.
+        phases: Seconds of each `Phase` of it.
         streams: Callers the whole model was judged with at the same time.
     """
 
@@ -54,6 +55,7 @@ class ModelTuning(Generic[P]):
     places: ResultPlaces
     judgement: Judgement[P]
     seconds: float
+    phases: Mapping[str, float] = field(default_factory=dict)
     streams: int = 1
 
     @property
@@ -150,6 +152,7 @@ def run_facts(bench: Workbench) -> dict[str, Any]:
         "bank": bench.journal.bank.root,
         "places": bench.places,
         "seconds": bench.stopwatch.elapsed_s(),
+        "phases": bench.phases.seconds(),
         "streams": bench.streams,
     }
 

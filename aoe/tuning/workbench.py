@@ -36,7 +36,7 @@ from aoe.results.files import BANK_FOLDER, result_name, timestamp_of
 from aoe.settings import cache_limit, cache_path, lock_path, work_path
 from aoe.target import Target, unmet_cores
 from aoe.tuning.chosen_graph import ChosenGraph, chosen_before
-from aoe.tuning.live_report import Stopwatch, start_stopwatch
+from aoe.tuning.live_report import PhaseTimes, Stopwatch, start_stopwatch
 from aoe.tuning.mode import CacheMode, JobType, TargetMetric, TuneContext, TuneSettings
 from aoe.tuning.policies import final_policy
 from aoe.tuning.progress import Progress
@@ -88,6 +88,7 @@ class Workbench:
         scratch: Empty directory that goes with the workbench.
         progress: Is told what happens.
         stopwatch: Of the run.
+        phases: What it took its time for.
         streams: Callers the whole model is judged with at the same time, each with the threads of
             the target; 1 where its latency is tuned.
         chosen: The graph an earlier mode of the run has chosen, None if none did.
@@ -109,6 +110,7 @@ class Workbench:
     scratch: Path
     progress: Progress
     stopwatch: Stopwatch
+    phases: PhaseTimes
     streams: int = 1
     objects: ObjectCache | None = None
     base: EarlierResult | None = None
@@ -195,6 +197,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             scratch=scratch,
             progress=context.progress,
             stopwatch=stopwatch,
+            phases=PhaseTimes(stopwatch),
             streams=streams,
             objects=object_cache(settings, env, cwd, target),
             base=_earlier(settings, cwd, earlier),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import incremental
 import pytest
@@ -13,7 +14,14 @@ from comparison.steps import Steps
 from comparison.tables import put_between
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
-_FIGURES = {"speedup": 1.2, "speedup_low": 1.1, "speedup_high": 1.3, "trials": 7, "reuse": None}
+_FIGURES: dict[str, Any] = {
+    "speedup": 1.2,
+    "speedup_low": 1.1,
+    "speedup_high": 1.3,
+    "trials": 7,
+    "reuse": None,
+}
+_FIGURES["phase_seconds"] = {"start": 0.5, "search": 3.0}
 
 
 def test_step_is_done_once_and_dropped_where_anything_it_depends_on_changes(tmp_path: Path) -> None:
@@ -48,9 +56,10 @@ def test_tables_of_a_network_have_what_is_known_so_far(tmp_path: Path) -> None:
     steps.once("net base", lambda: {"seconds": 20.0, **_FIGURES, "reuse": counts})
     text = incremental.tables(steps.document)
     assert (
-        "| net | changed, --base_result | 20 | 20% | 7 | 1.200x (1.100 to 1.300) | 4 reused" in text
+        "| net | changed, --base_result | 20 | 20% | 0.5, 3.0 | 7 | 1.200x (1.100 to 1.300) "
+        "| 4 reused" in text
     )
-    assert "all hits | 9.5 |" in text and "`aoe compile` | 3.2 |" in text
+    assert "all hits | 9.5 | 7 |" in text and "`aoe compile` | 3.2 | - |" in text
     assert "all anew" not in text
 
 

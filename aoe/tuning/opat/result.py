@@ -122,6 +122,7 @@ def summary(result: OpatResult) -> dict[str, Any]:
         },
         "versions": dict(result.versions),
         "seconds": round(result.seconds, 1),
+        "phase_seconds": dict(result.phases),
         "baseline": "onnxruntime, all optimisations, same threads",
         **count_members(rows, result.seconds),
         "performance_improvement": improvement_text(result.speedup),

@@ -42,7 +42,7 @@ from aoe.results.files import TuningResult
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.judging.reserve import ModelCosts, searching_time
-from aoe.tuning.live_report import LiveReport, Stopwatch
+from aoe.tuning.live_report import LiveReport, Phase, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.model_mode import check_search, run_facts, run_reported, whole_model_ms
 from aoe.tuning.opat.agenda import Agenda
@@ -159,6 +159,7 @@ def open_bank(bench: Workbench, base: EarlierResult | None) -> OperatorBank:
 def profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     """Return ONNX Runtime's own optimised graph, and where its time goes."""
     device, threads = bench.runner.device, bench.runner.target.core_num
+    bench.phases.begin(Phase.PROFILE)
     bench.progress.step("optimising the graph with ONNX Runtime")
     graph = optimized_graph(bench.start, device, bench.scratch, threads=threads)
     proto = graph.proto
@@ -268,7 +269,8 @@ def make_agenda(
     crew: Crew,
     rates: MachineRates | None,
 ) -> Agenda:
-    """Return what says which operator of a run is tuned next."""
+    """Return what says which operator of a run is tuned next: from now on they are."""
+    bench.phases.begin(Phase.SEARCH)
     return Agenda(
         rates=rates or MachineRates(multiply_adds_per_us=1.0, bytes_per_us=1.0),
         target=KernelTarget.of(bench.runner.target),
@@ -422,6 +424,7 @@ def write_model(
         accuracy=str(judgement.accuracy or ""),
         streams=bench.streams,
     )
+    bench.phases.begin(Phase.WRITE)
     bench.progress.step(f"writing {om_file}")
     write_offline_model(om_file, assembly.directory, manifest)
     if bench.places.bank is not None:

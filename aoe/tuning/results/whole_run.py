@@ -98,6 +98,7 @@ def _mode_row(mode: ModelTuning[Any], part: _Summary) -> dict[str, Any]:
         "mode": "opat" if isinstance(mode, OpatResult) else "sgat",
         "result_file": mode.result_file.name,
         "seconds": round(mode.seconds, 1),
+        "phase_seconds": dict(mode.phases),
         **count_members(rows, mode.seconds),
         "repo": part["repo"],
         **speed_members(mode),

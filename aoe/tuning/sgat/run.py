@@ -36,7 +36,7 @@ from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.judging.comparing import ModelComparer
 from aoe.tuning.judging.judge import Judge, Judgement
 from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts, hurried, searching_time
-from aoe.tuning.live_report import LiveReport, Stopwatch
+from aoe.tuning.live_report import LiveReport, Phase, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.model_mode import check_search, run_facts, run_reported, whole_model_ms
 from aoe.tuning.policies import (
@@ -239,6 +239,7 @@ def _costs(bench: Workbench, assembly: SubgraphAssembly) -> ModelCosts:
 
 def found_subgraphs(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
     """Return the subgraphs of a model, and tell how many there are."""
+    bench.phases.begin(Phase.PROFILE)
     bench.progress.step("cutting the model into subgraphs")
     found = find_subgraphs(graph, RULES, uneven=bench.settings.nonhomo_split, blocked=False)
     log_rules(found, bench.progress.detail)
@@ -301,6 +302,7 @@ def _tuned(
     agenda: FormAgenda,
 ) -> list[TunedSubgraph]:
     """Return what became of every subgraph, in the order of the model; most work comes first."""
+    bench.phases.begin(Phase.SEARCH)
     bench.progress.plan(len(found.subgraphs))
     done: list[TunedSubgraph] = []
 
@@ -361,6 +363,7 @@ def _judged(
     tuned: tuple[TunedSubgraph, ...],
 ) -> Judgement[ChosenForm]:
     """Return what holds up in the whole model; what an earlier run settled is believed."""
+    bench.phases.begin(Phase.JUDGE)
     verdicts = {
         one.subgraph.graph_id: None
         if bench.settings.repeat_tune
@@ -447,6 +450,7 @@ def _chosen_graph(
 
 def _write_model(bench: Workbench, bank: SubgraphBank, chosen: ChosenGraph | None) -> None:
     target, om_file = bench.runner.target, bench.places.om_file
+    bench.phases.begin(Phase.WRITE)
     bench.progress.step(f"writing {om_file}")
     parts = _final_parts(bench, chosen)
     uses = chosen.uses if chosen is not None else ()

@@ -12,7 +12,7 @@ import pytest
 from aoe.errors import OutputError
 from aoe.results.files import RepoOutcome, TuningResult, write_json
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
-from aoe.tuning.live_report import LiveReport, start_stopwatch
+from aoe.tuning.live_report import LiveReport, Phase, PhaseTimes, start_stopwatch
 
 _EXP = OperatorResult(op_name="n", op_types=("Exp",), outcome=RepoOutcome.UNSATISFIED)
 
@@ -28,6 +28,22 @@ def _report(file: Path, now_s: list[float]) -> LiveReport[OpatReport]:
 def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     basic, body = json.loads(file.read_text())
     return basic["basic"], body["OPAT"]
+
+
+def test_phases_of_a_run_take_its_time_together() -> None:
+    now_s = [100.0]
+    phases = PhaseTimes(start_stopwatch(lambda: now_s[-1], None))
+    for phase, ends_s in (
+        (Phase.PROFILE, 101.0),
+        (Phase.SEARCH, 103.0),
+        (Phase.JUDGE, 110.0),
+        (Phase.SEARCH, 111.0),  # of another part of the run
+    ):
+        now_s.append(ends_s)
+        phases.begin(phase)
+    now_s.append(114.5)
+    found = {"start": 1.0, "profile": 2.0, "search": 10.5, "judge": 1.0, "write": 0.0}
+    assert phases.seconds() == found == phases.seconds()
 
 
 def test_published_report_replaces_the_one_before(tmp_path: Path) -> None:

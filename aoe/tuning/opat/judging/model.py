@@ -12,6 +12,7 @@ from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.judging.comparing import ModelComparer, TimeIsUpError
 from aoe.tuning.judging.judge import Judge, Judgement
 from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts
+from aoe.tuning.live_report import Phase
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.judging.accuracy import AccuracyKeeper, worth_lowering
 from aoe.tuning.opat.operator import TunedOperator
@@ -48,6 +49,7 @@ def judge_model(
     earlier run settled is believed; where all of it is, nothing is chosen again. With
     `REPEAT_TUNE` nothing is settled.
     """
+    bench.phases.begin(Phase.JUDGE)
     verdicts = {t.operator.key: _earlier_verdict(bench, bank, t.operator) for t in tuned}
     candidates = [_chosen(item) for item in worth_lowering(tuned) if item.schedule is not None]
     candidates.sort(key=lambda kernel: kernel.source.name)  # shares are noisy, names are not

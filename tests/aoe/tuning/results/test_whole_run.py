@@ -50,6 +50,8 @@ def test_both_modes_are_in_one_summary(run: Run) -> None:
     for name in ("baseline_ms", "tuned_ms", "speedup", "unchanged"):
         assert found[name] == modes["opat"][name]  # the model that is there at the end
     assert all((run.place / "out" / row["result_file"]).exists() for row in modes.values())
+    for row in modes.values():
+        assert sum(row["phase_seconds"].values()) == pytest.approx(row["seconds"], abs=0.2)
 
 
 def test_what_both_modes_reused_is_added(run: Run) -> None:

@@ -23,7 +23,7 @@ from aoe.ort.inputs import MADE_UP
 from aoe.results.files import RepoOutcome
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.judging.judge import Judgement
-from aoe.tuning.live_report import start_stopwatch
+from aoe.tuning.live_report import PhaseTimes, start_stopwatch
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.judging.model import judge_model
 from aoe.tuning.opat.operator import TunedOperator
@@ -143,6 +143,7 @@ class Model:
             calibration=MADE_UP,
             progress=self.progress,
             stopwatch=start_stopwatch(time.monotonic, None),
+            phases=PhaseTimes(start_stopwatch(time.monotonic, None)),
         )
         found = judge_model(bench, self.bank, assembly, self.tuned)  # type: ignore[arg-type]
         self.comparisons = len(runner.asked("compare_models"))
