@@ -167,10 +167,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     toolchain = find_toolchain(env)
     check_toolchain(toolchain, target)
     model = entry.load(source)
-    inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
-    calibration = replace(inputs, sets=settings.precision.calibration or inputs.sets)
-    for given in (inputs, calibration):
-        given.check(model.proto)
+    inputs, calibration = _inputs(settings, model)
     places = _places(context, model.name, job)
     context.progress.step(f"{job.words} of {source.path.name}")
     _tell_doubts(context, whole, model)
@@ -205,6 +202,15 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             operators=operators,
             farm=farm,
         )
+
+
+def _inputs(settings: TuneSettings, model: ImportedModel) -> tuple[ModelInputs, ModelInputs]:
+    """Return what a model is run on, and what its accuracy is checked on."""
+    inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
+    calibration = replace(inputs, sets=settings.precision.calibration or inputs.sets)
+    for given in (inputs, calibration):
+        given.check(model.proto)
+    return inputs, calibration
 
 
 def _of_a_stream(whole: Target, metric: TargetMetric) -> tuple[Target, int]:

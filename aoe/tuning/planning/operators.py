@@ -55,7 +55,7 @@ def plan_operators(bench: Workbench) -> PlannedOperators:
     graph, profile = profile_default(bench)
     plan = precision_plan(bench)
     found = find_operators(graph, profile, plan)
-    look = partial(_looked_up, bank, bench)
+    look = partial(looked_up_operator, bank, bench)
     lookups = {one.key: look(one) for one in found.fused}
     apart = partial(part_operators, graph, profile, plan=plan)
     left = apart(found, _lost(found, lookups))
@@ -69,11 +69,12 @@ def plan_operators(bench: Workbench) -> PlannedOperators:
     return PlannedOperators(
         reuse=summary_of(base, parts, maybe=maybe),
         shares={one.key: one.share for one in operators},
-        most_s=_most_s(bench, tuned, sum(profile.node_us.values())),
+        most_s=most_seconds(bench, tuned, sum(profile.node_us.values())),
     )
 
 
-def _looked_up(bank: OperatorBank, bench: Workbench, operator: Operator) -> Lookup:
+def looked_up_operator(bank: OperatorBank, bench: Workbench, operator: Operator) -> Lookup:
+    """Return what the banks say of an operator, whose schedules are not looked at."""
     settings = bench.settings
     return look_up(
         bank,
@@ -97,7 +98,8 @@ def _lost(found: FoundOperators, lookups: Mapping[str, Lookup]) -> list[Region]:
     return [region for region in places if region.nodes not in hoped]
 
 
-def _most_s(bench: Workbench, operators: Sequence[Operator], model_us: float) -> float:
+def most_seconds(bench: Workbench, operators: Sequence[Operator], model_us: float) -> float:
+    """Return what searching operators takes at most, as if all of their time could be saved."""
     agenda = Agenda(
         rates=MachineRates(multiply_adds_per_us=_ANY_RATE, bytes_per_us=_ANY_RATE),
         target=KernelTarget.of(bench.runner.target),

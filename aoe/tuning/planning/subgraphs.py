@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.graph.rewrites.registry import RULES
 from aoe.tuning.chosen_graph import ChosenGraph
+from aoe.tuning.planning.scopes import FORM_S, PlannedScopes, plan_scopes
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
 from aoe.tuning.sgat.assembly import ChosenForm, model_with
 from aoe.tuning.sgat.lookup import SubgraphLookup, look_up_subgraph
 from aoe.tuning.sgat.loop import ACCEPT_SPEEDUP
 from aoe.tuning.sgat.reuse import subgraph_reuse, subgraph_summary
-from aoe.tuning.sgat.run import chosen_form, found_subgraphs, imported_graph, inference
+from aoe.tuning.sgat.run import chosen_form, found_subgraphs, has_scopes, imported_graph, inference
 from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import Subgraph
 from aoe.tuning.workbench import Workbench
 from aoebank import Event
 
-_FORM_S = 2.0
-"""Seconds a form takes as a rule: two sessions, two processes' worth of pairs."""
+_NO_SCOPES = PlannedScopes(parts=(), most_s=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,8 @@ class PlannedSubgraphs:
 def plan_subgraphs(bench: Workbench) -> PlannedSubgraphs:
     """Return what subgraph tuning of a model would reuse, tune again, tune and drop.
 
-    Nothing is measured or written.
+    Where operator tuning does not follow, subgraphs of the optimised graph with the kernels of
+    theirs are among them, as in a run. No candidate is measured, and nothing is written.
 
     Raises:
         AoeError: the model cannot be read.
@@ -65,11 +66,15 @@ def plan_subgraphs(bench: Workbench) -> PlannedSubgraphs:
         for one, found in known
         if found.known is None
     ]
+    chosen = ChosenGraph(proto=proto, uses=()) if forms else None
+    scopes = _NO_SCOPES
+    if has_scopes(bench):
+        scopes = plan_scopes(replace(bench, chosen=chosen), bank, base)
     parts = [subgraph_reuse(one, found, bank, base) for one, found in known]
     return PlannedSubgraphs(
-        reuse=subgraph_summary(base, parts),
-        chosen=ChosenGraph(proto=proto, uses=()) if forms else None,
-        most_s=_FORM_S * sum(trials),
+        reuse=subgraph_summary(base, [*parts, *scopes.parts]),
+        chosen=chosen,
+        most_s=FORM_S * sum(trials) + scopes.most_s,
     )
 
 

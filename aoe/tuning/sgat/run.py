@@ -137,7 +137,7 @@ def _bank(bench: Workbench) -> SubgraphBank:
     return SubgraphBank(bench.journal, anonymous=bench.settings.anonymous, base=base)
 
 
-def _has_scopes(bench: Workbench) -> bool:
+def has_scopes(bench: Workbench) -> bool:
     """Return whether kernels are made here: operator tuning does so itself where it follows."""
     return JobType.OPAT not in bench.settings.job_types
 
@@ -148,10 +148,10 @@ def _with_time_for_forms(bench: Workbench) -> Workbench:
     What operator tuning follows with leaves it the rest, unless the user has shared the time out.
     """
     limit_s = bench.stopwatch.limit_s
-    is_shared_out = bool(bench.settings.stage_limits_s) and not _has_scopes(bench)
+    is_shared_out = bool(bench.settings.stage_limits_s) and not has_scopes(bench)
     if limit_s is None or is_shared_out:
         return bench
-    share = _FORMS_SHARE if _has_scopes(bench) else _FORMS_SHARE_BESIDE
+    share = _FORMS_SHARE if has_scopes(bench) else _FORMS_SHARE_BESIDE
     return replace(bench, stopwatch=replace(bench.stopwatch, limit_s=share * limit_s))
 
 
@@ -161,7 +161,7 @@ def _scopes(
     report: LiveReport[SgatReport],
     reuse: SubgraphReuseBook,
 ) -> TunedScopes | None:
-    if not _has_scopes(bench):
+    if not has_scopes(bench):
         bench.progress.step("which nodes become one kernel is left to operator tuning")
         return None
 

@@ -65,7 +65,7 @@ T = TypeVar("T")
 Lookups = Mapping[str, SubgraphLookup]
 """What the banks say of each subgraph, by its identity."""
 
-_SETS_MAX = 6
+SETS_MAX = 6
 """Sets of scopes that are measured for one subgraph: what each kernel saves is known already."""
 _SETS_SHARE = 0.25
 """Of the time for searching, for measuring sets: kernels need the most of it."""
@@ -112,7 +112,7 @@ def tune_scopes(
     """
     operators = open_bank(bench, bench.base)
     graph, profile = profile_default(bench)
-    found = _found(bench, graph)
+    found = found_scopes(bench, graph)
     with closing(open_compilers(bench)) as compilers:
         with closing(open_assembly(bench, graph, compilers)) as assembly:
             costs = ModelCosts.of(profile, write_s=assembly.write_s)
@@ -120,7 +120,7 @@ def tune_scopes(
             tools = replace(_tools(bench, bank, operators, searching), tell_lookup=tell_lookup)
             lookups = {one.graph_id: looked_up(one, tools) for one in found.subgraphs}
             alone = _time_for_kernels(searching, lookups.values())
-            first, later = _operators(graph, profile, found, lookups)
+            first, later = scope_operators(graph, profile, found, lookups)
             with open_crew(bench) as crew:
                 kernels = tune_found(
                     first,
@@ -179,7 +179,8 @@ def _told(
 # ---- what there is ----
 
 
-def _found(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
+def found_scopes(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
+    """Return the subgraphs of the optimised graph with their scopes, and tell how many."""
     limited = bench.settings.tune_optimization_level is OptimizationLevel.O2
     found = find_scopes(graph, FUSION_CLASSES if limited else ())
     log_rules(found, bench.progress.detail)
@@ -199,7 +200,7 @@ def _time_for_kernels(searching: Stopwatch, lookups: Iterable[SubgraphLookup]) -
     return searching.keeping(min(_SETS_SHARE * searching.left_s(), wanted_s))
 
 
-def _operators(
+def scope_operators(
     graph: ModelGraph, profile: ModelProfile, found: FoundSubgraphs, lookups: Lookups
 ) -> tuple[FoundOperators, tuple[Operator, ...]]:
     """Return what is to be known as operators; of subgraphs in the bank what their records name.
@@ -255,7 +256,7 @@ def _tools(
         screen=screen_policy(threads),
         final=final_policy(threads, accept_busy=settings.accept_busy),
         method=settings.search,
-        budget=min(_SETS_MAX, settings.trials),
+        budget=min(SETS_MAX, settings.trials),
         seed=settings.seed,
         repeat_tune=settings.repeat_tune and not settings.lookup_only,
         lookup_only=settings.lookup_only,
@@ -353,7 +354,7 @@ def _tuned(
 
 def _affordable(left_s: float) -> int | None:
     """Return how many sets of scopes are measured in so many seconds, None for any number."""
-    return None if left_s >= _SET_S * (_SETS_MAX + 1) else 1
+    return None if left_s >= _SET_S * (SETS_MAX + 1) else 1
 
 
 def _not_measured(

@@ -24,6 +24,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "bank"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("aoe.tuning.planning.subgraphs.has_scopes", lambda _: False)
     return Run(tmp_path, monkeypatch)
 
 

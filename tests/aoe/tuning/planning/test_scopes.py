@@ -1,0 +1,118 @@
+"""`aoe plan` of subgraph tuning alone: kernels for subgraphs are part of what is planned."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from support.documents import find_faults
+from support.engine.models import make_model
+from support.engine.scripted_runs import script_runs
+from support.engine.subgraphs import by_kernels
+
+from aoe.cli.app import main
+from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
+from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.run import tune_with
+
+_CHAIN = ("Exp", "Neg", "Abs", "Sqrt", "Tanh", "Neg")
+
+
+def _network(last: str) -> onnx.ModelProto:
+    """Two chains of element-wise operators, a matrix product behind each."""
+    nodes, tensor = [], "x"
+    for block, chain in enumerate(((*_CHAIN, "Exp"), (*_CHAIN, last))):
+        for number, op_type in enumerate(chain):
+            name = f"{op_type}_{block}_{number}"
+            nodes.append(helper.make_node(op_type, [tensor], [name], name))
+            tensor = name
+        result = "y" if block else "between"
+        nodes.append(helper.make_node("MatMul", [tensor, "w"], [result], f"MatMul_{block}"))
+        tensor = result
+    return make_model(
+        nodes, {"x": (1, 256, 64)}, ["y"], weights={"w": np.eye(64, dtype=np.float32)}
+    )
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with a model, a bank, and a machine that measures as scripted."""
+    script_runs(monkeypatch)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "bank"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "aoe.tuning.workbench.Runner",
+        lambda *_: ScriptedRunner(
+            candidate=lambda schedule: 2.0,
+            model=by_kernels(1.1),
+            target=make_target(),
+            jitter=0.0005,
+            drift=0.0,
+        ),
+    )
+    (tmp_path / "bank").mkdir()
+    onnx.save(_network("Tanh"), tmp_path / "net.onnx")
+    return tmp_path
+
+
+def _tuned(place: Path, **settings: Any) -> dict[str, Any]:
+    facts: dict[str, Any] = {"output": place / "out", "job_types": (JobType.SGAT,), "trials": 2}
+    tune_with(
+        TuneSettings(model=place / "net.onnx", **(facts | settings)),
+        env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(place / "bank")},
+        cwd=place,
+        progress=RecordingProgress(),
+        now=datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC),
+    )
+    found: dict[str, Any] = json.loads((place / "out/summary.json").read_text())
+    return found
+
+
+def _planned(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str
+) -> dict[str, Any]:
+    command = ["aoe", "plan", "net.onnx", "--job_type=sgat", "--json", *words]
+    monkeypatch.setattr("sys.argv", command)
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main()
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert find_faults(found) == []
+    return found
+
+
+def test_plan_has_the_subgraphs_the_run_then_makes_kernels_for(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anew = _planned(capsys, monkeypatch)
+    assert {part["kind"] for part in anew["subgraphs"]} == {"new"} and anew["most_s"] > 0
+    done = _tuned(place)
+    tuned = {row["graph_id"] for row in done["subgraphs"]}
+    assert {part["key"] for part in anew["subgraphs"]} == tuned != set()
+    known = _planned(capsys, monkeypatch)
+    assert {part["kind"] for part in known["subgraphs"]} == {"reused"}
+    assert known["most_s"] < anew["most_s"]
+
+
+def test_plan_of_a_changed_model_says_what_the_run_reuses(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _tuned(place)
+    (place / "out").rename(place / "base")
+    (place / "bank").rename(place / "base.bank")
+    (place / "bank").mkdir()
+    onnx.save(_network("Abs"), place / "net.onnx")
+    planned = _planned(capsys, monkeypatch, f"--base_result={place / 'base'}")
+    done = _tuned(place, base_result=place / "base")
+    assert planned["counts"] == done["reuse"]["counts"]
+    assert planned["counts"]["dropped"]
+    told = {part["key"]: (part["kind"], part["reason"]) for part in planned["subgraphs"]}
+    assert told == {part["key"]: (part["kind"], part["reason"]) for part in done["reuse"]["parts"]}
