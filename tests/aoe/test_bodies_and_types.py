@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +15,16 @@ from onnx import TensorProto, helper
 from support.engine.cpu import open_session
 from support.engine.first_guesses import FirstGuesses, newest_opset, small_net
 
+import aoe
 from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError
 from aoe.ort.sessions import random_feed, session_options
 from aoe.target import Target
+from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.progress import SilentProgress
+from aoe.tuning.run import tune_with
+
+_NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +253,32 @@ def test_halves_and_bytes_are_read_and_made_by_kernels(
     make: Callable[[], onnx.ModelProto], models: FirstGuesses
 ) -> None:
     assert models.compare(make()) > 0
+
+
+@pytest.mark.parametrize("make", [_computed_halves_net, _levels_net])
+def test_whole_run_keeps_what_such_models_compute(
+    make: Callable[[], onnx.ModelProto], tmp_path: Path
+) -> None:
+    """Measured by the worker as any other; whatever wins, results are ONNX Runtime's."""
+    file = tmp_path / "net.onnx"
+    onnx.save(make(), file)
+    (tmp_path / "bank").mkdir()
+    settings = TuneSettings(
+        model=file,
+        output=tmp_path / "net.om",
+        job_types=(JobType.OPAT,),
+        core_num=1,
+        trials=1,
+        accept_busy=True,
+    )
+    env = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(tmp_path / "bank")}
+    result = tune_with(settings, env=env, cwd=tmp_path, progress=SilentProgress(), now=_NOW)
+    assert result.om_file is not None
+    plain = open_session(file.read_bytes(), session_options(threads=1, optimize=True))
+    feed = random_feed(plain, 5)
+    found, expected = aoe.load(result.om_file).run(None, feed)[0], plain.run(None, feed)[0]
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -275,3 +275,19 @@ def test_shapes_and_special_values_count_in_every_precision(
     reference: object, actual: object
 ) -> None:
     assert not compare_model_results([reference], [actual], Precision.BFLOAT16).acceptable
+
+
+def test_shorter_results_may_be_a_neighbour_s_where_float32_ones_may_differ() -> None:
+    cast = Operation(op_type="Cast", version=13, inputs=("t0",), output="t1", attributes={"to": 10})
+    single = chain_workload(("Exp",))
+    half = replace(
+        single,
+        operations=(*single.operations, cast),
+        output=replace(single.output, dtype="float16"),
+    )
+    reference = _array(1.0, 2.0)
+    wide, narrow = kernel_tolerance(single, reference), kernel_tolerance(half, reference)
+    assert narrow.relative >= wide.relative + 2.0**-10
+    assert narrow.absolute >= wide.absolute + 2.0**-24
+    alone = replace(half, operations=(replace(cast, inputs=("x0",), output="t0"),))
+    assert kernel_tolerance(alone, reference) == _EXACT

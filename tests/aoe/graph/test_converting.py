@@ -1,0 +1,111 @@
+"""Conversions of element types in regions: where they join, and where they leave room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from support.engine.models import make_model
+
+from aoe.graph.extraction import extract_workload
+from aoe.graph.model_graph import ModelGraph, TensorInfo
+from aoe.graph.regions import partition
+from aoe.kernels.registry import FUSIBLE, anchors, classify
+
+_SHAPE = (8, 32)
+_HALF, _SINGLE = TensorProto.FLOAT16, TensorProto.FLOAT
+
+
+def _graph(
+    nodes: list[onnx.NodeProto], types: Mapping[str, str], **weights: np.ndarray[Any, Any]
+) -> ModelGraph:
+    made = {name for node in nodes for name in node.output}
+    infos = {name: TensorInfo(dtype=types.get(name, "float32"), shape=_SHAPE) for name in made}
+    last = nodes[-1].output[0]
+    model = make_model(nodes, {"x": _SHAPE}, [last], weights=weights)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(types.get("x", "float32")))
+    model.graph.input[0].type.tensor_type.elem_type = kind
+    return ModelGraph(model, infos, block=0)
+
+
+def _cast(read: str, made: str, to: int) -> onnx.NodeProto:
+    return helper.make_node("Cast", [read], [made], made, to=to)
+
+
+def _op(op_type: str, read: list[str], made: str) -> onnx.NodeProto:
+    return helper.make_node(op_type, read, [made], made)
+
+
+def _regions(graph: ModelGraph) -> list[list[str]]:
+    found = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    return [[graph.nodes[at].output[0] for at in region.nodes] for region in found.regions]
+
+
+def test_casts_around_a_chain_are_part_of_it() -> None:
+    nodes = [_cast("x", "a", _SINGLE), _op("Sigmoid", ["a"], "b"), _cast("b", "y", _HALF)]
+    graph = _graph(nodes, {"x": "float16", "y": "float16"})
+    assert _regions(graph) == [["a", "b", "y"]]
+
+
+def test_casts_around_a_normalisation_are_part_of_it() -> None:
+    nodes = [
+        _cast("x", "a", _SINGLE),
+        helper.make_node("Softmax", ["a"], ["b"], "b", axis=-1),
+        _cast("b", "y", _HALF),
+    ]
+    assert _regions(_graph(nodes, {"x": "float16", "y": "float16"})) == [["a", "b", "y"]]
+
+
+def test_quantisation_of_a_chain_is_part_of_it() -> None:
+    levels = {"scale": np.array(0.1, np.float32), "zero": np.array(3, np.uint8)}
+    nodes = [
+        _op("DequantizeLinear", ["x", "scale", "zero"], "a"),
+        _op("HardSwish", ["a"], "b"),
+        _op("QuantizeLinear", ["b", "scale", "zero"], "y"),
+    ]
+    graph = _graph(nodes, {"x": "uint8", "y": "uint8"}, **levels)
+    assert _regions(graph) == [["a", "b", "y"]]
+    found = extract_workload(graph, range(3))
+    assert not isinstance(found, str)
+    assert found.scalars == ("scale",)
+    assert [spec.dtype for spec in found.workload.inputs] == ["uint8", "uint8"]
+
+
+def test_cast_behind_a_product_leaves_the_chain_to_it() -> None:
+    """The product's kernel makes float32; with its chain it saves more than the cast does."""
+    nodes = [
+        _op("MatMul", ["x", "w"], "m"),
+        _op("Sigmoid", ["m"], "b"),
+        _cast("b", "y", _HALF),
+    ]
+    graph = _graph(nodes, {"y": "float16"}, w=np.ones((32, 32), np.float32))
+    assert _regions(graph) == [["m", "b"], ["y"]]
+
+
+def test_cast_beside_a_product_stays_out_of_its_region() -> None:
+    nodes = [
+        _cast("x", "a", _SINGLE),
+        _op("MatMul", ["a", "w"], "m"),
+        _cast("x", "c", _SINGLE),
+        _op("Add", ["m", "c"], "y"),
+    ]
+    graph = _graph(nodes, {"x": "float16"}, w=np.ones((32, 32), np.float32))
+    assert _regions(graph) == [["a"], ["c"], ["m", "y"]]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool", "float64"])
+def test_cast_of_what_kernels_cannot_read_ends_the_chain(dtype: str) -> None:
+    nodes = [_cast("x", "a", _SINGLE), _op("Sigmoid", ["a"], "b"), _op("Neg", ["b"], "y")]
+    graph = _graph(nodes, {"x": dtype})
+    assert _regions(graph) == [["b", "y"]]
+    found = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    assert found.refusals == ()
+
+
+def test_cast_to_integers_is_none_of_ours() -> None:
+    nodes = [_op("Sigmoid", ["x"], "a"), _cast("a", "y", TensorProto.UINT8)]
+    assert _regions(_graph(nodes, {"y": "uint8"})) == [["a"]]
