@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,8 +27,14 @@ def write_accuracy(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset
     if held.trade.put_back:
         text.line(
             f"{len(held.trade.put_back)} of {len(held.weighed)} kernels put back to keep it: "
-            f"{held.constraint.name} was {held.trade.at_first:.6g} with all of them"
+            f"{_with_all(held)}"
         )
+
+
+def _with_all(held: HeldAccuracy[ChosenKernel]) -> str:
+    if not held.trade.in_time and isnan(held.trade.at_first):
+        return "no time was left to run the model with them"
+    return f"{held.constraint.name} was {held.trade.at_first:.6g} with all of them"
 
 
 def _write_trade(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]) -> None:

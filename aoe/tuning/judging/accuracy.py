@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import Generic
 
 from aoe.tuning.judging.candidates import P
@@ -32,7 +33,10 @@ class HeldAccuracy(Generic[P]):
 
     def __str__(self) -> str:
         inputs = "made-up inputs" if self.made_up else f"{self.sets} input sets"
-        return f"{self.constraint.name} {self.trade.value:.6g} on {inputs} ({self.constraint})"
+        value = f"{self.constraint.name} {self.trade.value:.6g} on {inputs}"
+        if not self.trade.in_time and isnan(self.trade.value):
+            value = f"{self.constraint.name} not measured for want of time"
+        return f"{value} ({self.constraint})"
 
     def followed_by(self, later: HeldAccuracy[P]) -> HeldAccuracy[P]:
         """Return what both came to, one after the other; the rows are those of the first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -92,6 +93,18 @@ def test_trade_is_a_table_of_accuracy_against_speed(capsys: pytest.CaptureFixtur
     assert "200.0" in second and "0.99952" in second and "yes" in second
     assert text.index("\nn1 ") < text.index("\nn0 ")
     assert "1 of 2 kernels put back to keep it: cosine was 0.98 with all of them" in text
+
+
+def test_what_there_was_no_time_for_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    result = _result(put_back=True)
+    held = result.judgement.accuracy
+    assert held is not None
+    late = replace(held.trade, value=math.nan, at_first=math.nan, alone={}, in_time=False)
+    judgement = replace(result.judgement, accuracy=replace(held, trade=late))
+    text = _told(replace(result, judgement=judgement), capsys)
+    assert "accuracy: cosine not measured for want of time (cosine >= 0.999)" in text
+    assert "put back to keep it: no time was left to run the model with them" in text
+    assert "nan" not in text
 
 
 def test_missed_bound_is_shouted(capsys: pytest.CaptureFixture[str]) -> None:

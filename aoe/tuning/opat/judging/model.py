@@ -152,7 +152,7 @@ def _held(
         )
     if not held.trade.holds:
         bench.progress.warn(f"{held.constraint} does not hold, not even in float32")
-    if not held.trade.in_time:
+    if held.weighed and not held.trade.in_time:
         bench.progress.warn("the time limit left no time to find out which kernels are accurate")
     else:
         for name in held.trade.put_back:
