@@ -95,8 +95,15 @@ def grow_attention(
     softmax = graph.producer.get(graph.nodes[sink].input[0]) if graph.nodes[sink].input else None
     if softmax is None or not _is_product(graph.nodes[sink]):
         return ()
+    guard = _guard(graph, softmax)
+    if guard:
+        softmax = graph.producer[graph.nodes[guard[0]].input[0]]
+    if any(at not in free or _is_result(graph, graph.nodes[at]) for at in guard):
+        return ()
+    if any(not _readers(graph, at) <= {sink, *guard} for at in guard):
+        return ()
     scores = graph.find_info(graph.nodes[softmax].input[0])
-    members, products = {sink}, set[int]()
+    members, products = {sink, *guard}, set[int]()
     waiting = [-softmax]
     while waiting and scores is not None and op_key(graph.nodes[softmax]) == _SOFTMAX:
         index = -heappop(waiting)  # behind all that read it
@@ -115,6 +122,23 @@ def grow_attention(
             for producer in _producers(graph, node.input):
                 heappush(waiting, -producer)
     return tuple(sorted(members | products)) if len(products) == 1 else ()
+
+
+def _guard(graph: ModelGraph, last: int) -> tuple[int, ...]:
+    """Return the IsNaN and the Where that make zeros of weights that are no numbers, () if none.
+
+    Args:
+        graph: The model.
+        last: Index of what makes the weights a product reads.
+    """
+    if op_key(graph.nodes[last]) != ("", "Where"):
+        return ()
+    condition, _, weights = graph.nodes[last].input
+    asked = graph.producer.get(condition)
+    if asked is None or op_key(graph.nodes[asked]) != ("", "IsNaN"):
+        return ()
+    is_of_weights = graph.nodes[asked].input[0] == weights and weights in graph.producer
+    return (asked, last) if is_of_weights else ()
 
 
 def _is_product(node: onnx.NodeProto) -> bool:

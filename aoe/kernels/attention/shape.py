@@ -23,10 +23,13 @@ class Attention:
     Attributes:
         scores: Queries times keys, and the chain behind: scale, mask. Its columns are the keys.
         values: Weights of the keys times the values; its left matrix is no input of the workload.
+        is_guarded: True if a query whose weights are no numbers, because all its keys are masked,
+            has weights of zero instead.
     """
 
     scores: MatrixProduct
     values: MatrixProduct
+    is_guarded: bool = False
 
     @property
     def in_pairs(self) -> bool:
@@ -78,7 +81,8 @@ def read_attention(workload: Workload) -> Attention | Support:
     values = read_product(back, apart=True)
     if isinstance(values, Support):
         return values
-    return _checked(Attention(scores=scores, values=values), chain)
+    guarded = last.inputs[0] != softmax.output
+    return _checked(Attention(scores=scores, values=values, is_guarded=guarded), chain)
 
 
 def _parts(workload: Workload) -> tuple[tuple[Operation, ...], Operation, Operation] | Support:
@@ -89,14 +93,31 @@ def _parts(workload: Workload) -> tuple[tuple[Operation, ...], Operation, Operat
     if len(products) != 2 or len(found) != 1:
         return Support("no softmax between two matrix products")
     softmax = found[0]
-    if last is not products[1] or last.inputs[0] != softmax.output or len(last.inputs) > 2:
+    guard = _guard(workload, softmax)
+    weights = guard[-1].output if guard else softmax.output
+    if last is not products[1] or last.inputs[0] != weights or len(last.inputs) > 2:
         return Support(f"{last.op_type} is no product of a softmax")
     if last.attributes.get("transA", 0):
         return Support(f"{last.op_type} of a softmax by columns")
     chain = feeding(softmax.inputs[0], operations)
-    if len(chain) != len(operations) - 2 or products[0] not in chain:
+    if len(chain) != len(operations) - 2 - len(guard) or products[0] not in chain:
         return Support("the scores are read by more than their softmax")
     return chain, softmax, last
+
+
+def _guard(workload: Workload, softmax: Operation) -> tuple[Operation, ...]:
+    """Return what makes zeros of weights that are no numbers, () if nothing does.
+
+    PyTorch writes it behind the softmax of every attention with a mask.
+    """
+    of_weights = [item for item in workload.operations if softmax.output in item.inputs]
+    if [op_key(item) for item in of_weights] != [("", "IsNaN"), ("", "Where")]:
+        return ()
+    asked, chosen = of_weights
+    condition, zero, weights = chosen.inputs
+    if (condition, weights) != (asked.output, softmax.output) or not zero.startswith("s"):
+        return ()
+    return (asked, chosen) if workload.scalars[int(zero[1:])] == 0 else ()
 
 
 def _shape_refusal(softmax: Operation, scored: Shape, made: Shape) -> str:

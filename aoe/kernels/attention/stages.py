@@ -14,6 +14,7 @@ In bfloat16 queries, keys, values and `grown` are rounded, and products are summ
 
 The softmax of a query is divided by its total at the end, once for all keys. Special values are
 ONNX Runtime's: a query whose scores are all minus infinity makes NaN, and so does one with a NaN.
+Where weights that are no numbers become zeros, both make zeros.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def attention_pipeline(attention: Attention) -> Pipeline:
     sums_of = pair_sums if attention.in_pairs else panel_sums
     value_sums = sums_of(attention.values, of_values, lambda k: grown[(k, *of_values.rows)])
     inverse = hl.Func("inverse")
-    inverse[of_values.rows] = strict(constant(1.0) / total)
+    inverse[of_values.rows] = _inverse(attention, total)
     place = of_values.operands.variables
     attended = hl.Func("attended")
     attended[place] = strict(_in_panels(value_sums, of_values) * inverse[of_values.rows])
@@ -150,16 +151,40 @@ def _softmax(
         key, keys = place[0], attention.keys.extent
         inside = hl.clamp(key, 0, keys - 1)
         value = exp_of_negative(strict(scores[(inside, *rows)] - peak.value()))
+        value = _without_nan(attention, value)
         grown[place] = to_bfloat16(hl.select(key < keys, value, constant(0.0)))
     else:
-        grown[place] = exp_of_negative(strict(scores[place] - peak.value()))
+        value = exp_of_negative(strict(scores[place] - peak.value()))
+        grown[place] = _without_nan(attention, value)
     grown.compute_root()  # steps place it closer
 
     def weight(at: hl.Expr) -> hl.Expr:
-        return hl.cast(hl.Float(32), grown[(at, *rows)])
+        found = hl.cast(hl.Float(32), grown[(at, *rows)])
+        if not attention.is_guarded:
+            return found
+        score = scores[(at, *rows)]
+        return strict(hl.select(hl.is_nan(score), score, found))
 
     total = Fold(TOTAL, around, weight, constant(0.0), add)
     return grown, total.value(), [peak, total]
+
+
+def _inverse(attention: Attention, total: hl.Expr) -> hl.Expr:
+    """Return what sums of values are multiplied by: zero where weights are no numbers.
+
+    A total of zero is one of minus infinities alone, or of plus infinity.
+    """
+    inverse = strict(constant(1.0) / total)
+    if attention.is_guarded:
+        return strict(hl.select(total > constant(0.0), inverse, constant(0.0)))
+    return inverse
+
+
+def _without_nan(attention: Attention, weight: hl.Expr) -> hl.Expr:
+    """Return zero for a guarded weight that is no number; the total tells that there was one."""
+    if not attention.is_guarded:
+        return weight
+    return strict(hl.select(hl.is_nan(weight), constant(0.0), weight))
 
 
 def _loops(stage: hl.Func) -> Loops:

@@ -27,7 +27,7 @@ def _graph(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> ModelGr
         list(nodes),
         {name: list(shape) for name, shape in SHAPES.items()},
         list(outputs),
-        weights={"half": np.float32(0.5).reshape(())},
+        weights={"half": np.full((), 0.5, np.float32), "zero": np.zeros((), np.float32)},
         domains={MICROSOFT_DOMAIN: 1},
     )
     names = [name for node in nodes for name in node.output]
@@ -106,3 +106,24 @@ def test_scores_of_two_products_are_no_attention() -> None:
 def test_product_without_a_softmax_is_none() -> None:
     graph = _graph(_op("MatMul", ["q", "k"], "s"), _op("MatMul", ["s", "v"], "y"))
     assert _grown(graph) == []
+
+
+def _guarded(*, other: str = "zero", weights: str = "p") -> tuple[onnx.NodeProto, ...]:
+    """Return an attention with a mask as PyTorch writes it."""
+    *scores, last = _attention()
+    return (
+        *scores,
+        _op("IsNaN", [weights], "n"),
+        _op("Where", ["n", other, "p"], "w"),
+        _op("MatMul", ["w", *last.input[1:]], "y"),
+    )
+
+
+def test_weights_that_become_zeros_where_they_are_no_numbers_are_part_of_it() -> None:
+    graph = _graph(*_guarded())
+    assert _nodes_of(graph, _cut(graph)) == [("attention", ["s", "a", "p", "n", "w", "y"])]
+
+
+def test_guard_of_something_else_is_none() -> None:
+    assert _grown(_graph(*_guarded(weights="a"))) == []
+    assert _grown(_graph(*_guarded(), outputs=("y", "w"))) == []

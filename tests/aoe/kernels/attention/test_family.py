@@ -80,6 +80,21 @@ ADDED = operation("Add", "t0 x3", "t1")
 MASKED = attention((1, 2, 9, 8), (1, 2, 8, 12), (1, 2, 12, 16), ADDED, masks=[plain(9, 12)])
 
 
+def guarded(workload: Workload, zero: float = 0.0) -> Workload:
+    """Return an attention as PyTorch writes it: weights that are no numbers become zeros."""
+    *scores, softmax, last = workload.operations
+    guard = (
+        operation("IsNaN", softmax.output, "g0"),
+        operation("Where", f"g0 s{len(workload.scalars)} {softmax.output}", "g1"),
+    )
+    last = replace(last, inputs=("g1", *last.inputs[1:]))
+    return replace(
+        workload,
+        scalars=(*workload.scalars, zero),
+        operations=(*scores, softmax, *guard, last),
+    )
+
+
 class TestAttention(KernelFamilyTests):
     family_name = "attention"
     cases: Mapping[str, Workload] = {
@@ -110,6 +125,7 @@ class TestAttention(KernelFamilyTests):
             masks=[plain(12, 40)],
             scalars=(0.0, -10000.0),
         ),
+        "weights that are no numbers are zeros": guarded(MASKED),
     }
 
 
@@ -180,6 +196,25 @@ def test_masked_keys_have_no_part_and_a_query_without_keys_is_nan(workload: Work
     there = made[:, :, np.arange(9) != 4]
     assert np.max(np.abs(there)) <= np.max(np.abs(feed["x2"][:, :, :3])) * 1.01
     np.testing.assert_array_equal(np.isnan(made), np.isnan(run_baseline(MASKED, feed).result))
+
+
+@pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.BFLOAT16])
+def test_query_without_keys_makes_zeros_where_weights_are_guarded(precision: Precision) -> None:
+    workload = replace(guarded(MASKED), precision=precision)
+    feed = {name: value.copy() for name, value in random_inputs(MASKED, SEED).items()}
+    feed["x3"][4] = -np.inf
+    feed["x3"][6, 2] = np.nan
+    feed["x0"][0, 1, 3, 5] = np.inf
+    made, expected = best_kernel(workload).run(feed), run_baseline(workload, feed).result
+    assert np.isfinite(expected).all()
+    np.testing.assert_array_equal((made == 0).all(axis=-1), (expected == 0).all(axis=-1))
+    assert not made[:, :, [4, 6]].any() and not made[0, 1, 3].any()
+    share = 1e-5 if precision is Precision.FLOAT32 else 2e-2
+    np.testing.assert_allclose(made, expected, atol=share * np.abs(expected).max())
+
+
+def test_guard_that_puts_in_another_number_is_refused() -> None:
+    assert not get_family("attention").supports(guarded(MASKED, zero=1.0))
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
