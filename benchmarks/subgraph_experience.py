@@ -2,6 +2,7 @@
 
     python benchmarks/subgraph_experience.py              # what benchmarks/subgraphs.py has left
     python benchmarks/subgraph_experience.py RESULTS...   # directories of aoe --job_type=sgat
+    python benchmarks/subgraph_experience.py --write-docs # the table in docs/benchmarks.md, too
 
 For each model the measurements of all others are learned from; then each of its subgraphs is gone
 through in the order it was tuned in, and in the order experience gives. What counts is the trials
@@ -14,14 +15,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from comparison.files import write_whole
+from comparison.results import ResultsError
+from comparison.tables import PAGE, put_between, table_row
+
 from aoe.tuning.sgat.experience import Experience
 
+BEGIN, END = "<!-- experience: begin -->", "<!-- experience: end -->"
 _AS_GOOD = 1.01
-_WORK = Path(__file__).resolve().parent.parent / "build" / "peers"
+_ROOT = Path(__file__).resolve().parent.parent
+_WORK = _ROOT / "build" / "peers"
 Trials = tuple[tuple[str, float], ...]
 """Strategies in words and their speed-ups, in the order they were measured."""
 
@@ -50,18 +57,34 @@ class SavedTrials:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Print a row for each model, and the sum."""
+    """Print a row for each model, and the sum; 3 if there is nothing to replay, or no place."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", nargs="*", type=Path)
-    given = parser.parse_args(words).results or sorted(_WORK.glob("*/sgat-*"))
-    models = [load_model(folder) for folder in given]
-    rows = replay(models)
-    print("| model | subgraphs | trials in turn | trials with experience |\n|---|---|---|---|")
-    for row in rows:
-        print(f"| {row.name} | {row.subgraphs} | {row.before} | {row.learned} |")
-    sums = [sum(getattr(row, name) for row in rows) for name in ("subgraphs", "before", "learned")]
-    print(f"| all | {' | '.join(map(str, sums))} |")
+    parser.add_argument("--write-docs", action="store_true", help="docs/benchmarks.md, too")
+    parser.add_argument("--docs", type=Path, default=_ROOT / "docs", help="folder of that page")
+    arguments = parser.parse_args(words)
+    given = arguments.results or sorted(_WORK.glob("*/sgat-*"))
+    try:
+        if not given:
+            raise ResultsError(f"{_WORK}: no tunings (hint: benchmarks/subgraphs.py leaves some)")
+        table = "\n".join(_table(replay([load_model(folder) for folder in given]))) + "\n"
+        print(table, end="")
+        if arguments.write_docs:
+            page = arguments.docs / PAGE
+            write_whole(page, put_between(page, BEGIN, END, table))
+    except ResultsError as error:
+        print(f"subgraph_experience: {error}", file=sys.stderr)
+        return 3
     return 0
+
+
+def _table(rows: Sequence[SavedTrials]) -> Iterator[str]:
+    yield table_row(["model", "subgraphs", "trials in turn", "trials with experience"])
+    yield table_row(["---"] * 4)
+    for row in rows:
+        yield table_row([row.name, *map(str, (row.subgraphs, row.before, row.learned))])
+    sums = [sum(getattr(row, name) for row in rows) for name in ("subgraphs", "before", "learned")]
+    yield table_row(["all", *map(str, sums)])
 
 
 def load_model(folder: Path) -> RecordedModel:

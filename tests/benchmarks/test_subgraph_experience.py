@@ -41,3 +41,21 @@ def test_results_of_runs_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert subgraph_experience.main(folders) == 0
     text = capsys.readouterr().out
     assert "| one | 1 | 3 | 1 |" in text and "| all | 2 | 6 | 2 |" in text
+
+
+def test_table_is_written_into_the_page(tmp_path: Path) -> None:
+    (tmp_path / "one" / "sgat-2").mkdir(parents=True)
+    page = tmp_path / "benchmarks.md"
+    page.write_text(f"a\n{subgraph_experience.BEGIN}\n{subgraph_experience.END}\nb\n")
+    words = [str(tmp_path / "one" / "sgat-2"), "--write-docs", "--docs", str(tmp_path)]
+    assert subgraph_experience.main(words) == 0
+    text = page.read_text()
+    assert "| one | 0 | 0 | 0 |" in text and text.endswith("b\n")
+
+
+def test_nothing_to_replay_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(subgraph_experience, "_WORK", tmp_path)
+    assert subgraph_experience.main([]) == 3
+    assert "no tunings" in capsys.readouterr().err
