@@ -46,6 +46,11 @@ _CONFLICTING = 16
 cache has 64 sets of 8 to 12 lines, a tile 36 values, and two rows of tiles lie between them. 32
 channels of 256x256 in tiles of 4x4 took 4.05 ms, spread 2.5 (one thread of a Zen 5, 2026-11-23)."""
 
+_LEAST_TILES = 36
+"""Tiles that read the weights of a convolution with stride 2: 16 and 25 of them took 1.1 to 1.5
+times as long as ONNX Runtime, 49 and more 0.8 of it (one thread of a Zen 5 with other work,
+2026-11-23)."""
+
 
 @dataclass(frozen=True, slots=True)
 class WinogradLoops:
@@ -80,6 +85,8 @@ def check_winograd(shape: ConvolutionShape, transforms: Transforms) -> Support:
         return Support("Conv of a plain image")
     if shape.groups > 1:
         return Support("Conv in groups")
+    if transforms.stride > 1 and prod(tiles_of(shape, transforms)) * shape.batch < _LEAST_TILES:
+        return Support("Conv with strides of a small image")
     if shape.strides != (1, 1) and shape.dilations != (1, 1):
         return Support("Conv with dilated filters and strides")
     lengths = zip((shape.rows, shape.columns), shape.dilations, strict=True)

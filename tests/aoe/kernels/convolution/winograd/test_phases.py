@@ -41,12 +41,12 @@ class TestStride(KernelFamilyTests):
     family_name = "convolution"
     share = 1.0
     cases: Mapping[str, Workload] = {
-        "even": convolution((16, 12), blocks=(2, 2), **TWICE),
+        "even": convolution((46, 44), blocks=(2, 2), **TWICE),
         "prime image, batch of 2": convolution(
-            (13, 17), batch=2, blocks=(1, 3), added=True, activation="Relu", **TWICE
+            (29, 37), batch=2, blocks=(1, 3), added=True, activation="Relu", **TWICE
         ),
-        "uneven padding": convolution((10, 9), pads=(0, 1, 2, 0), bias=False, **TWICE),
-        "chain": chained(convolution((9, 14), **TWICE), *SILU),
+        "uneven padding": convolution((27, 26), pads=(0, 1, 2, 0), bias=False, **TWICE),
+        "chain": chained(convolution((24, 24), **TWICE), *SILU),
     }
 
 
@@ -68,7 +68,7 @@ class TestDilation(KernelFamilyTests):
     ("workload", "names"),
     [
         (
-            convolution((32, 32), blocks=(16, 2), bias=False, **TWICE),
+            convolution((48, 48), blocks=(16, 2), bias=False, **TWICE),
             ("4x4_stride_2", "2x2_stride_2"),
         ),
         (dilated((30, 30), 2, 2, blocks=(16, 2), bias=False), ("4x4", "3x3", "2x2")),
@@ -107,8 +107,9 @@ def test_tiles_of_all_phases_are_counted() -> None:
         stem(convolution((40, 40), **TWICE), 3),
         in_groups(convolution((40, 40), blocks=(2, 2), **TWICE), 2),
         convolution((40, 40), kernel=(5, 5), **TWICE),
+        convolution((17, 17), **TWICE),
     ],
-    ids=["both", "one stride", "phases of a single row", "stem", "groups", "5x5"],
+    ids=["both", "one stride", "phases of a single row", "stem", "groups", "5x5", "few tiles"],
 )
 def test_what_has_no_tiles_is_refused(workload: Workload) -> None:
     plan = read_convolution(workload)
