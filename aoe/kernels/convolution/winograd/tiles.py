@@ -38,7 +38,7 @@ IMAGE, GROUP = "image", "group"
 """Where transformed data and products live: of the whole image, or of one group of tile rows."""
 PHASE_COLUMN, PHASE_ROW = "phase_x", "phase_y"
 BLOCKS, ACROSS, DOWN, TILE_ROWS, SCOPE = "blocks", "across", "down", "tile_rows", "scope"
-_BLOCKS, _ACROSS, _DOWN = (1, 2, 4), (1, 2, 3, 4, 6, 7, 8, 10, 14), (1, 2, 4)
+_BLOCKS, _ACROSS, _DOWN = (1, 2, 4), (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14), (1, 2, 4, 5)
 _GROUPS = (1, 2, 4, 7, 14)
 _LEAST_SUMS = 12
 """Sums a register tile keeps at least: two per cycle, four cycles until each is ready again."""
@@ -46,6 +46,11 @@ _WEIGHT, _BROADCAST, _FREE_SUMS = 0.35, 0.2, 16
 """What loads cost, in products: weights come from the second-level cache, values of tiles from the
 first; and the sums from which on there is no waiting. Fitted to six shapes on a Zen 5: 16 sums that
 divide the tiles of a row are up to 13 % faster than 24 that do not (80x80, 2026-11-23)."""
+_FROM_L2, _FROM_FAR = 3.0, 8.0
+"""What loads cost where one value of all tiles and the weights that meet it, which are walked again
+and again, are more than the first-level cache holds, and more than the second. In the first, 256
+channels of 14x14 take 0.68 of the time of 16 other sums beyond it, of 128 channels of 28x28 14 sums
+take 0.88 of the time of 28 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
 
 
 def fits(
@@ -120,21 +125,30 @@ def _cost(
     reloaded = 0.05 * (groups - 1) * weights_bytes / (target.l2_bytes * 4)
     tasks = groups * shape.batch if values[SCOPE] == GROUP else 8 * target.threads
     idle = -(-tasks // target.threads) * target.threads / tasks
-    products = products_time(values, across, group)
+    panel = int(values[BLOCKS]) * shape.block + across * group
+    products = products_time(values, across, group, _load(4 * shape.channels_in * panel, target))
     return (products + min(spilled, 0.6) + min(reloaded, 0.6)) * idle
 
 
-def products_time(values: Mapping[str, Choice], across: int, down: int) -> float:
+def _load(walked_bytes: int, target: KernelTarget) -> float:
+    """Return what loads cost of so many bytes that are walked again and again."""
+    if walked_bytes <= 0.9 * target.l1_bytes:
+        return 1.0
+    return _FROM_L2 if walked_bytes <= 0.7 * target.l2_bytes else _FROM_FAR
+
+
+def products_time(values: Mapping[str, Choice], across: int, down: int, load: float = 1.0) -> float:
     """Return the time of the products relative to the least: loads, and what is done twice.
 
     Args:
         values: A configuration.
         across: Tiles in a row.
         down: Rows of tiles that are walked together.
+        load: What a load costs, relative to one from the first-level cache.
     """
     blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
     sums = blocks * wide * high
-    loads = (_WEIGHT * blocks + _BROADCAST * wide * high) / sums
+    loads = load * (_WEIGHT * blocks + _BROADCAST * wide * high) / sums
     loads += 0.5 * max(0.0, 1 - sums / _FREE_SUMS)
     repeated = -(-across // wide) * wide / across * (-(-down // high) * high / down)
     return (1 + loads) * repeated
