@@ -242,7 +242,7 @@ def _search(
         return _Found(trials=trials, is_cut=is_cut)
     best = max(good, key=lambda strategy: good[strategy].speedup)
     fresh = good[best]  # which says enough where it was not chosen, or has lost
-    if not is_only_one and estimate_speedup(fresh).high > 1:
+    if not is_only_one and fresh.speedup > 1:
         fresh = measurer.measure(best, tools.final)
     return _Found(
         trials=trials,
