@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aoe.cli.options import JsonFlag, finish
+from aoe.cli.options import (
+    InputFiles,
+    InputSets,
+    JsonFlag,
+    OperatorsOption,
+    finish,
+    given_inputs,
+)
 from aoe.errors import OptionError
+from aoe.settings import environment
+from aoebank import say
 
 if TYPE_CHECKING:
     from aoe.om.file import Manifest
+    from aoe.profiling.comparing import ComparedProfiles
     from aoe.results.gradients import GdatReport
 
 
@@ -22,6 +32,13 @@ def command(
     html: Annotated[
         Path | None, typer.Option("--html", help="Write one self-contained HTML page here.")
     ] = None,
+    times: Annotated[
+        bool,
+        typer.Option("--times", help="Run an .om here, untuned and tuned: where does time go now?"),
+    ] = False,
+    inputs: InputFiles = None,
+    input_sets: InputSets = None,
+    custom_ops_library: OperatorsOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --html: write nothing, say what would be.")
     ] = False,
@@ -32,13 +49,26 @@ def command(
     The page shows the graph, or the timeline, before and after tuning.
     """
     if file.suffix == ".om":
-        _inspect_model(file, html, dry_run=dry_run, as_json=as_json)
+        _check_page(file, html, "the tuned model")
+        compared = None
+        if times:
+            from aoe.profiling.run import compare_tuned
+
+            compared = compare_tuned(
+                file,
+                environment(),
+                inputs=given_inputs(inputs, input_sets),
+                operators=tuple(custom_ops_library or ()),
+                tell=lambda text: say(f"warning: {text}"),
+            )
+        _inspect_model(file, html, compared, dry_run=dry_run, as_json=as_json)
         return
+    if times:
+        raise OptionError("--times", "is of tuned models", got=file, expected="an .om")
     from aoe.report.timelines.text import TimelineReport
     from aoe.results.gradient_reading import load_gdat_report
 
-    if html is not None and html.resolve() == file.resolve():
-        raise OptionError("--html", "would overwrite the result file", got=html)
+    _check_page(file, html, "the result file")
     report = load_gdat_report(file)
     if html is not None:
         _write_page(report, html, dry_run=dry_run)
@@ -46,27 +76,46 @@ def command(
     finish(timelines, as_json=as_json)
 
 
-def _inspect_model(file: Path, html: Path | None, *, dry_run: bool, as_json: bool) -> None:
+def _check_page(file: Path, html: Path | None, what: str) -> None:
+    if html is not None and html.resolve() == file.resolve():
+        raise OptionError("--html", f"would overwrite {what}", got=html)
+
+
+def _inspect_model(
+    file: Path,
+    html: Path | None,
+    compared: ComparedProfiles | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     from aoe.om.file import read_manifest
     from aoe.report.tuned_model import TunedModelReport
 
-    if html is not None and html.resolve() == file.resolve():
-        raise OptionError("--html", "would overwrite the tuned model", got=html)
     manifest = read_manifest(file)
     if html is not None:
-        _write_graphs(file, manifest, html, dry_run=dry_run)
-    report = TunedModelReport(file=file, manifest=manifest, html=html, is_dry_run=dry_run)
+        _write_graphs(file, manifest, html, compared, dry_run=dry_run)
+    report = TunedModelReport(
+        file=file, manifest=manifest, html=html, compared=compared, is_dry_run=dry_run
+    )
     finish(report, as_json=as_json)
 
 
-def _write_graphs(file: Path, manifest: Manifest, html: Path, *, dry_run: bool) -> None:
+def _write_graphs(
+    file: Path,
+    manifest: Manifest,
+    html: Path,
+    compared: ComparedProfiles | None,
+    *,
+    dry_run: bool,
+) -> None:
     from aoe.om.cases import case_manifest
     from aoe.om.graphs import graphs_of
     from aoe.report.graphs.page import render_graphs
     from aoe.results.files import write_text
 
     shown = case_manifest(manifest, 0) if manifest.cases else manifest
-    page = render_graphs(shown, *graphs_of(file, manifest))
+    page = render_graphs(shown, *graphs_of(file, manifest), compared)
     if not dry_run:
         write_text(html, page)
 

@@ -1,4 +1,4 @@
-"""`profile_file`: a model in, where its time goes out.
+"""`profile_file`: a model in, where its time goes out; `compare_tuned`: an `.om`, before and now.
 
 open the model -> probe the machine -> run it under ONNX Runtime's profiler, once for each number of
 threads -> what each node computes, and how long the machine would need for that at its best
@@ -7,7 +7,7 @@ threads -> what each node computes, and how long the machine would need for that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,8 +15,10 @@ from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
 from aoe.folders.scratch import ScratchFolder
 from aoe.folders.turns import Turns
+from aoe.om.file import FALLBACK, unpack
 from aoe.ort.inputs import InputSet, ModelInputs
 from aoe.ort.profile import RUNS, ModelProfile, profile_model
+from aoe.profiling.comparing import ComparedProfiles, compare_profiles
 from aoe.profiling.counters import HardwareCounters, count_runs
 from aoe.profiling.figures import ProfiledModel
 from aoe.profiling.fusion import fusion_limits
@@ -26,6 +28,7 @@ from aoe.profiling.subject import ProfileSubject, open_subject
 from aoe.profiling.warm import with_warm_times
 from aoe.settings import cache_path, lock_path
 from aoe.target import Target, unmet_cores
+from aoe.workload import shapes_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +160,44 @@ def profile_subject(
         versions={name: version(name) for name in ("aoebank", "onnxruntime")},
         fusion=fusion_limits(subject.imported, operators) if settings.fusion else None,
     )
+
+
+def compare_tuned(
+    file: Path,
+    env: Mapping[str, str],
+    *,
+    inputs: tuple[InputSet, ...] = (),
+    operators: tuple[Path, ...] = (),
+    tell: Callable[[str], None] = lambda text: None,
+) -> ComparedProfiles:
+    """Run the untuned and the tuned model of an `.om` here, with the threads it was tuned for.
+
+    Of a file of several shapes the first is run.
+
+    Args:
+        file: The tuned model.
+        env: The process's environment.
+        inputs: What both are run on; made-up inputs if there are none.
+        operators: Libraries of operators ONNX Runtime does not have.
+        tell: Is told what makes the figures doubtful.
+
+    Raises:
+        AoeError: a part is damaged, its kernels do not fit this machine, or it cannot be run.
+    """
+    with ScratchFolder("untuned") as folder:
+        manifest = unpack(file, folder)
+        settings = ProfileSettings(
+            model=file,
+            inputs=inputs,
+            input_shape=shapes_text(manifest.cases[0].shapes) if manifest.cases else None,
+            operators=operators,
+            threads=manifest.core_num,
+            sweeps=False,
+            counts=False,
+            env=env,
+        )
+        before = profile_file(replace(settings, model=folder / FALLBACK), tell)
+    return compare_profiles(replace(before, model=f"{file}, untuned"), profile_file(settings, tell))
 
 
 def _thread_counts(most: int) -> tuple[int, ...]:

@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aoe.report.quantities import time_text
 from aoe.workload import shapes_text
 
 if TYPE_CHECKING:
     from aoe.om.file import Manifest
+    from aoe.profiling.comparing import ComparedProfiles
     from aoebank import AoebankError, Text
 
 _SUBGRAPHS = ("subgraph", "places", "ends at", "form")
@@ -25,24 +27,29 @@ class TunedModelReport:
         file: The tuned model.
         manifest: What it says.
         html: The page that is written with it.
+        compared: Where its time went before tuning and goes now; None if that was not asked.
         is_dry_run: True if nothing is written.
     """
 
     file: Path
     manifest: Manifest
     html: Path | None = None
+    compared: ComparedProfiles | None = None
     is_dry_run: bool = False
     schema: str = "aoe.inspect_om/1"
     error: AoebankError | None = None
     exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the manifest."""
+        """Return the manifest, and times if they were asked for."""
+        from aoe.report.profiling.comparison import comparison_members
+
         is_written = self.html is not None and not self.is_dry_run
         return {
             "om": str(self.file),
             "html": str(self.html) if is_written else None,
             "manifest": asdict(self.manifest),
+            "times": None if self.compared is None else comparison_members(self.compared),
         }
 
     def write(self, text: Text) -> None:
@@ -59,6 +66,8 @@ class TunedModelReport:
             text.line("any other shape: the imported model as it is")
         else:
             _write_tuned(text, manifest)
+        if self.compared is not None:
+            _write_times(text, self.compared)
         if self.html is not None:
             text.line(f"{'would write' if self.is_dry_run else 'wrote'} {self.html}")
 
@@ -89,6 +98,14 @@ def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:
         text.table(_KERNELS, kernels, "nrn-")
     if not manifest.subgraphs and not manifest.kernels:
         text.line("the imported model as it is: nothing faster was found")
+
+
+def _write_times(text: Text, compared: ComparedProfiles) -> None:
+    from aoe.report.profiling.comparison import write_operators
+
+    before, now = (time_text(side.model_us) for side in (compared.before, compared.after))
+    text.line(f"where the time goes now, {now} a run; untuned {before}:")
+    write_operators(text, sorted(compared.operators, key=lambda one: -one.after_us))
 
 
 def _first(names: tuple[str, ...]) -> str:

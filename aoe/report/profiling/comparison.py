@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,27 +35,8 @@ class ProfileComparisonReport:
 
     def document(self) -> Mapping[str, object]:
         """Return the times before and after, of the model, of kinds and of operators."""
-        compared = self.compared
-        return {
-            "before": compared.before.model,
-            "after": compared.after.model,
-            "before_us": compared.before.model_us,
-            "after_us": compared.after.model_us,
-            "speedup": _rounded(compared.speedup),
-            "doubts": list(compared.doubts),
-            "kinds": [
-                {
-                    "kind": one.kind,
-                    "places": one.places,
-                    "before_us": round(one.before_us, 4),
-                    "after_us": round(one.after_us, 4),
-                    "speedup": _rounded(one.speedup),
-                }
-                for one in compared.kinds()
-            ],
-            "operators": [_operator(one) for one in compared.operators],
-            "written": [] if self.is_dry_run else [str(file) for file in self.written],
-        }
+        written = [] if self.is_dry_run else [str(file) for file in self.written]
+        return {**comparison_members(self.compared), "written": written}
 
     def write(self, text: Text) -> None:
         """Write both times, then what has changed most."""
@@ -70,20 +51,7 @@ class ProfileComparisonReport:
             text.line(f"not to be compared: {doubt}")
         text.line()
         text.line("operators, by what has changed:")
-        rows = [
-            [
-                names_text(one),
-                one.kind,
-                _time(one.before_us, bool(one.before)),
-                _time(one.after_us, bool(one.after)),
-                figure(one.speedup, ".2f"),
-            ]
-            for one in compared.operators[:_MOST_ROWS]
-        ]
-        text.table(["operator", "computes", "before us", "after us", "x"], rows, "n-rrr")
-        hidden = len(compared.operators) - _MOST_ROWS
-        if hidden > 0:
-            text.line((f"{hidden} more with --json", "dim"))
+        write_operators(text, compared.operators)
         text.line()
         text.line("kinds, by what has changed:")
         text.table(
@@ -101,6 +69,47 @@ class ProfileComparisonReport:
             "-rrrr",
         )
         write_files(text, self.written, is_dry_run=self.is_dry_run)
+
+
+def comparison_members(compared: ComparedProfiles) -> dict[str, object]:
+    """Return the times before and after, of the model, of kinds and of operators."""
+    return {
+        "before": compared.before.model,
+        "after": compared.after.model,
+        "before_us": compared.before.model_us,
+        "after_us": compared.after.model_us,
+        "speedup": _rounded(compared.speedup),
+        "doubts": list(compared.doubts),
+        "kinds": [
+            {
+                "kind": one.kind,
+                "places": one.places,
+                "before_us": round(one.before_us, 4),
+                "after_us": round(one.after_us, 4),
+                "speedup": _rounded(one.speedup),
+            }
+            for one in compared.kinds()
+        ],
+        "operators": [_operator(one) for one in compared.operators],
+    }
+
+
+def write_operators(text: Text, operators: Sequence[ComparedOperators]) -> None:
+    """Write the first of these operators as a table, and how many more there are."""
+    rows = [
+        [
+            names_text(one),
+            one.kind,
+            _time(one.before_us, bool(one.before)),
+            _time(one.after_us, bool(one.after)),
+            figure(one.speedup, ".2f"),
+        ]
+        for one in operators[:_MOST_ROWS]
+    ]
+    text.table(["operator", "computes", "before us", "after us", "x"], rows, "n-rrr")
+    hidden = len(operators) - _MOST_ROWS
+    if hidden > 0:
+        text.line((f"{hidden} more with --json", "dim"))
 
 
 def names_text(one: ComparedOperators) -> str:

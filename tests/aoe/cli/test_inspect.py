@@ -338,7 +338,8 @@ def test_tuned_model_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixtu
 def _with_graph(folder: Path) -> Path:
     relu = helper.make_node("Relu", ["x"], ["y"], "Relu_1")
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
-    model = helper.make_model(helper.make_graph([relu], "g", infos[:1], infos[1:]))
+    model = helper.make_model(helper.make_graph([relu], "g", infos[:1], infos[1:]), ir_version=10)
+    model.opset_import[0].version = 20
     file = _om(folder)
     for name in ("model.onnx", "fallback.onnx"):
         (folder / name).write_bytes(model.SerializeToString())
@@ -356,6 +357,25 @@ def test_page_of_a_tuned_model_is_written(
     assert run_app(make_app(), ["inspect", str(file), "--html", str(page), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["html"] == str(page)
     assert "1 as they are: 1 Relu" in page.read_text(encoding="utf-8")
+
+
+def test_times_of_a_tuned_model_are_taken_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, page = _with_graph(tmp_path), tmp_path / "page.html"
+    assert run_app(make_app(), ["inspect", str(file), "--times", "--html", str(page)]) == 0
+    shown = capsys.readouterr().out
+    assert "where the time goes now, " in shown and "Relu_1" in shown
+    assert "Time of a run" in page.read_text(encoding="utf-8")
+    assert run_app(make_app(), ["inspect", str(file), "--times", "--json"]) == 0
+    times = json.loads(capsys.readouterr().out)["times"]
+    assert times["before"] == f"{file}, untuned" and times["after"] == str(file)
+    assert [one["op_names"] for one in times["operators"]] == [["Relu_1"]]
+
+
+def test_times_are_of_tuned_models(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(make_app(), ["inspect", str(result), "--times"]) == 2
+    assert "--times: is of tuned models" in capsys.readouterr().err
 
 
 def test_page_never_takes_the_place_of_the_tuned_model(

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 from support.engine.offline import make_manifest
+from support.engine.profiles import make_operator_profile, make_profile
 from support.engine.subgraphs import c2f_network, graph_of, random_network, vocoder_network
 
 from aoe.graph.rewrite import KERNEL_DOMAIN
@@ -16,8 +17,10 @@ from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.forms import form_of
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.om.file import KernelUse, SubgraphUse
+from aoe.profiling.comparing import compare_profiles
 from aoe.report.graphs.alignment import AlignedNodes, Change, aligned, computed_tensors
 from aoe.report.graphs.page import render_graphs
+from aoe.report.graphs.times import times_of, times_text
 from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import find_subgraphs
 
@@ -154,3 +157,38 @@ def test_page_needs_nothing_from_outside_and_names_stay_text() -> None:
     page = render_graphs(make_manifest(name=hostile), imported, tuned)
     assert not re.findall(r"url\(|@import|https?://|<script|<!--", page)
     assert "prefers-color-scheme: dark" in page
+
+
+def test_times_stand_with_the_nodes_they_are_of() -> None:
+    """What ONNX Runtime adds belongs to no node of the user's and is in the whole only."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], "Relu_1"),
+        helper.make_node("Conv", ["a", "w"], ["b"], "Conv_2"),
+        helper.make_node("Sigmoid", ["b"], ["y"], "Sigmoid_3"),
+    ]
+    kernel = helper.make_node("conv_1", ["a", "w"], ["y"], "kernel_1", domain=KERNEL_DOMAIN)
+    before = (
+        make_operator_profile("Relu_1", op_names=("Relu_1",), median_us=1.0),
+        make_operator_profile("Conv_2", op_names=("Conv_2",), median_us=20.0),
+        make_operator_profile("Sigmoid_3", op_names=("Sigmoid_3",), median_us=10.0),
+        make_operator_profile("reorder", op_names=(), median_us=7.0),
+    )
+    after = (
+        make_operator_profile("Relu_1", op_names=("Relu_1",), median_us=2.0),
+        make_operator_profile("kernel_1", op_names=("Conv_2", "Sigmoid_3"), median_us=15.0),
+    )
+    groups = aligned(nodes, [nodes[0], kernel], is_optimized=True)
+    compared = compare_profiles(make_profile(*before), make_profile(*after))
+    assert times_of(groups, compared) == {0: (1.0, 2.0), 1: (30.0, 15.0)}
+    assert times_text((30.0, 1500.0)) == "30.0 us → 1.50 ms"
+
+
+def test_page_has_times_only_where_they_were_taken() -> None:
+    relu = helper.make_node("Relu", ["x"], ["y"], "Relu_1")
+    model = helper.make_model(helper.make_graph([relu], "g", [], []))
+    profile = make_profile(make_operator_profile("Relu_1", median_us=4.0))
+    compared = compare_profiles(profile, profile)
+    assert "1 as they are: 1 Relu; 4.0 us → 4.0 us" in render_graphs(
+        make_manifest(), model, model, compared
+    )
+    assert "→" not in render_graphs(make_manifest(), model, model).partition("<main>")[2]
