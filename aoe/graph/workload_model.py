@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -122,19 +122,26 @@ def special_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
     moved = all(facts_of(item).kind is OperatorKind.MOVEMENT for item in workload.operations)
     for number, name in enumerate(values):
         rng = np.random.default_rng([seed, 1000 + number])
-        if values[name].dtype.name in (MOVED_DTYPES if moved else LEVELS):
-            bits = np.frombuffer(rng.bytes(values[name].nbytes), values[name].dtype)
+        dtype = values[name].dtype
+        if dtype.name in (MOVED_DTYPES if moved else LEVELS):
+            bits = np.frombuffer(rng.bytes(values[name].nbytes), dtype)
             values[name] = bits.reshape(values[name].shape)
-        if moved or values[name].dtype.kind != "f":
-            continue
-        flat = values[name].reshape(-1).copy()
-        share = int(np.ceil(_SPECIAL_SHARE * flat.size))
-        count = min(share, _SPARSE_SPECIALS if sparse else share)
-        places = rng.choice(flat.size, size=count, replace=False)
-        with np.errstate(over="ignore"):  # float16 has no 1e20
-            flat[places] = rng.permutation(np.resize(specials, count)).astype(flat.dtype)
-        values[name] = flat.reshape(values[name].shape)
+        elif dtype.kind == "f":
+            values[name] = _sprinkled(values[name], specials, rng, sparse=sparse)
     return values
+
+
+def _sprinkled(
+    values: Array, specials: Sequence[float], rng: np.random.Generator, *, sparse: bool
+) -> Array:
+    """Return float values with special ones at random places."""
+    flat = values.reshape(-1).copy()
+    share = int(np.ceil(_SPECIAL_SHARE * flat.size))
+    count = min(share, _SPARSE_SPECIALS if sparse else share)
+    places = rng.choice(flat.size, size=count, replace=False)
+    with np.errstate(over="ignore"):  # float16 has no 1e20
+        flat[places] = rng.permutation(np.resize(specials, count)).astype(flat.dtype)
+    return flat.reshape(values.shape)
 
 
 def _specials(workload: Workload) -> tuple[tuple[float, ...], bool]:

@@ -17,6 +17,7 @@ from aoe.kernels.halide.anchored import (
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.iteration import axis_names
 from aoe.kernels.halide.tiling import RowNest, estimate_us, row_schedule, row_space
+from aoe.kernels.math.elements import element_type
 from aoe.operators.gathering import gathered_axis
 from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
@@ -41,7 +42,7 @@ class GatherElements:
         variables, axes = operands.variables, plan.nest.axes
         index = workload.inputs[plan.sources[1]]
         source = hl.ImageParam(hl.Float(32), len(axes), f"x{plan.sources[0]}")
-        places = hl.ImageParam(index_type(index.dtype), len(axes), f"x{plan.sources[1]}")
+        places = hl.ImageParam(element_type(index.dtype), len(axes), f"x{plan.sources[1]}")
         place = place_of(places[variables], plan.length)
         at = tuple(place if v.name() == plan.axis else hl.Expr(v) for v in variables)
         made = anchored_pipeline(plan.nest, operands, source[at], {}, {})
@@ -80,11 +81,6 @@ class _GatherPlan:
     sources: tuple[int, int]
     axis: str
     length: int
-
-
-def index_type(dtype: str) -> hl.Type:
-    """Return the type of indices in a buffer."""
-    return hl.Int(64 if dtype == "int64" else 32)
 
 
 def place_of(index: hl.Expr, length: int) -> hl.Expr:

@@ -9,7 +9,7 @@ from math import prod
 import halide as hl
 
 from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, Support, support_of, supported
-from aoe.kernels.gathering.gather import index_type, other_extents_differ, place_of
+from aoe.kernels.gathering.gather import other_extents_differ, place_of
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.tiling import (
@@ -23,6 +23,7 @@ from aoe.kernels.halide.tiling import (
     task_choices,
     vector_choices,
 )
+from aoe.kernels.math.elements import element_type
 from aoe.kernels.math.functions import strict
 from aoe.operators import op_key
 from aoe.operators.gathering import gathered_axis
@@ -77,7 +78,7 @@ class ScatterElements:
         column, place, row = hl.Var(_COLUMN), hl.Var(_PLACE), hl.Var(_ROW)
         data, index, new = plan.sources
         source = hl.ImageParam(hl.Float(32), 3, f"x{data}")
-        places = hl.ImageParam(index_type(workload.inputs[index].dtype), 3, f"x{index}")
+        places = hl.ImageParam(element_type(workload.inputs[index].dtype), 3, f"x{index}")
         updates = hl.ImageParam(hl.Float(32), 3, f"x{new}")
         walk = hl.RDom([(0, plan.count)], _WALK)
         output = hl.Func(RESULT)

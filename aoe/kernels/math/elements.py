@@ -13,6 +13,8 @@ _STORED_AS = {
     "uint16": hl.UInt(16),
     "int8": hl.Int(8),
     "uint8": hl.UInt(8),
+    "int32": hl.Int(32),
+    "int64": hl.Int(64),
 }
 _RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
 
