@@ -50,7 +50,7 @@ def hold(
     evaluate: Evaluate,
     constraint: AccuracyConstraint,
     *,
-    in_detail: bool = False,
+    in_detail: Callable[[], bool] = lambda: False,
     in_time: Callable[[], bool] = lambda: True,
 ) -> Trade:
     """Return which operators may be lowered.
@@ -59,7 +59,8 @@ def hold(
         names: Operators in question.
         evaluate: Runs the model.
         constraint: What has to hold.
-        in_detail: True to look at each operator alone even where all of them may stay.
+        in_detail: True as long as there is time to look at each operator alone even where all of
+            them may stay.
         in_time: False once there is no time for two more runs of the model.
 
     Raises:
@@ -74,7 +75,7 @@ def hold(
             lowered=everything,
             value=at_first,
             at_first=at_first,
-            alone=_while_in_time(names, evaluate, in_time) if in_detail else {},
+            alone=_while_in_time(names, evaluate, in_detail),
             holds=constraint.holds(at_first),
         )
     exact = evaluate(frozenset())

@@ -43,6 +43,7 @@ class AccuracyKeeper:
         inputs: What they are run on, every set.
         left_s: Seconds until it has to end.
         run_s: What running a variant should take, loading it included.
+        following_s: What follows should take: nothing is looked at in detail in that time.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class AccuracyKeeper:
         inputs: ModelInputs,
         left_s: Callable[[], float] = lambda: math.inf,
         run_s: float = 0.0,
+        following_s: float = 0.0,
     ) -> None:
         self._left_s = left_s
+        self._following_s = following_s
         self._longest_s = run_s
         self._assembly = assembly
         self._runner = runner
@@ -79,7 +82,10 @@ class AccuracyKeeper:
             return self.value(one_per_place(kernels, lowered))
 
         names = [kernel.source.name for kernel in weighed]
-        in_detail = 1 < len(names) <= _MOST_IN_DETAIL
+
+        def in_detail() -> bool:
+            return 1 < len(names) <= _MOST_IN_DETAIL and self._has_time(self._following_s)
+
         trade = hold(names, evaluate, self._constraint, in_detail=in_detail, in_time=self._has_time)
         known = trade.in_time or not math.isnan(trade.value)
         return HeldAccuracy(
@@ -123,9 +129,9 @@ class AccuracyKeeper:
                 hint="widen the bound, or check the metric and its inputs (--calibration)",
             )
 
-    def _has_time(self) -> bool:
+    def _has_time(self, following_s: float = 0.0) -> bool:
         """True if two more variants can be run: one, and in the end the exact one."""
-        return self._left_s() > 2 * self._longest_s
+        return self._left_s() - following_s > 2 * self._longest_s
 
     def _untuned(self) -> Results:
         if self._reference is None:

@@ -38,7 +38,7 @@ def test_all_stay_where_that_is_accurate_enough_after_one_run() -> None:
 
 def test_each_is_looked_at_alone_where_the_report_wants_it() -> None:
     evaluate, asked = _additive({"a": 0.01, "b": 0.02})
-    trade = hold(["a", "b"], evaluate, _COSINE, in_detail=True)
+    trade = hold(["a", "b"], evaluate, _COSINE, in_detail=lambda: True)
     assert trade.lowered == frozenset("ab")
     assert trade.alone == {"a": 0.99, "b": 0.98}
     assert len(asked) == 3

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def _kernel(
 
 
 def _keeper(
-    errors: Mapping[str, float], bound: str, inputs: ModelInputs = MADE_UP
+    errors: Mapping[str, float], bound: str, inputs: ModelInputs = MADE_UP, **times: Any
 ) -> tuple[AccuracyKeeper, ScriptedRunner]:
     """Return a keeper of a model whose only result is off by the errors of its kernels."""
     assembly = FakeAssembly()
@@ -89,6 +90,7 @@ def _keeper(
         runner,  # type: ignore[arg-type]
         constraint=parse_accuracy(bound),
         inputs=inputs,
+        **times,
     )
     return keeper, runner
 
@@ -126,6 +128,16 @@ def test_everything_stays_where_the_constraint_holds() -> None:
     assert held.trade.alone == {"b": pytest.approx(0.01), "c": pytest.approx(0.02)}
     assert len(runner.asked("run_model")) == 4
     assert str(held) == "max_relative 0.03 on 2 input sets (max_relative <= 0.1)"
+
+
+def test_nothing_is_looked_at_alone_in_the_time_of_what_follows() -> None:
+    kernels = (_kernel("b", 0, lower=True), _kernel("c", 1, lower=True))
+    errors, bound = {"b": 0.01, "c": 0.02}, "max_relative<=0.1"
+    for left_s, looked_at in ((30.0, {"b", "c"}), (10.0, set())):
+        keeper, _ = _keeper(errors, bound, left_s=lambda s=left_s: s, run_s=1.0, following_s=20.0)
+        held = keeper.hold(kernels)
+        assert {kernel.source.name for kernel in held.kernels} == {"b", "c"}
+        assert held.trade.in_time and held.trade.alone.keys() == looked_at
 
 
 def test_harmful_kernels_go_back_to_float32() -> None:
