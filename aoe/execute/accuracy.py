@@ -107,8 +107,7 @@ def _widened(tolerance: Tolerance, workload: Workload) -> Tolerance:
 
     Where float32 results differ at all, the one nearest to them may be a neighbour's.
     """
-    types = element_types(workload).values()
-    halves = sum(dtype == FLOAT16 for dtype in types) if FLOAT16 in types else 0
+    halves = sum(dtype == FLOAT16 for dtype in element_types(workload).values())
     levels = float(workload.output.dtype in LEVELS)
     return Tolerance(
         relative=tolerance.relative + halves * _FLOAT16_EPS,

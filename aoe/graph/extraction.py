@@ -186,9 +186,7 @@ class _Extraction:
 def _channel_parameters(node: onnx.NodeProto) -> list[str]:
     """Return the tensors a node reads one value per channel of."""
     facts = OPERATORS.get(op_key(node))
-    if facts is None or facts.signature.converts:
-        return []  # one element is one value for all channels there
-    return [node.input[i] for i in facts.per_channel if i < len(node.input)]
+    return [node.input[i] for i in facts.channel_values if i < len(node.input)] if facts else []
 
 
 def converts(node: onnx.NodeProto) -> bool:

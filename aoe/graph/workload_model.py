@@ -71,9 +71,7 @@ def workload_model(
             initializers.append(store(values[name], name))
         else:
             inputs.append(_info(name, spec))
-    shaped = _read_as(  # one value for each channel
-        workload, lambda facts: () if facts.signature.converts else facts.per_channel
-    )
+    shaped = _read_as(workload, lambda facts: facts.channel_values)  # one for each channel
     for number, scalar in enumerate(workload.scalars):
         shape = (1,) if f"s{number}" in shaped else ()
         value = np.full(shape, scalar, dtype=np.float32)

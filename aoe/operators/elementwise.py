@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aoe.operators.facts import (
     MICROSOFT_DOMAIN,
     OperatorFacts,
@@ -22,6 +24,15 @@ _COMPARISON = OperatorFacts(
     inputs=(2, 2), since=7, signature=Signature.COMPARISON, rounding=Rounding.EXACT
 )
 _LOGIC = OperatorFacts(inputs=(2, 2), since=7, signature=Signature.LOGIC, rounding=Rounding.EXACT)
+_DEQUANTIZE = OperatorFacts(
+    inputs=(2, 3),
+    since=10,
+    signature=Signature.DEQUANTIZE,
+    shape=first_shape,
+    per_channel=range(1, 3),
+    positive=(1,),
+    rounding=Rounding.EXACT,
+)
 
 ELEMENTWISE_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "Abs"): _EXACT,
@@ -32,15 +43,7 @@ ELEMENTWISE_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "Celu"): _UNARY,
     ("", "Clip"): OperatorFacts(inputs=(1, 3), rounding=Rounding.EXACT),
     ("", "Cos"): _UNARY,
-    ("", "DequantizeLinear"): OperatorFacts(
-        inputs=(2, 3),
-        since=10,
-        signature=Signature.DEQUANTIZE,
-        shape=first_shape,
-        per_channel=range(1, 3),
-        positive=(1,),
-        rounding=Rounding.EXACT,
-    ),
+    ("", "DequantizeLinear"): _DEQUANTIZE,
     ("", "Div"): OperatorFacts(inputs=(2, 2), since=7, nonzero=(1,)),
     ("", "Dropout"): OperatorFacts(
         inputs=(1, 3), since=7, shape=first_shape, rounding=Rounding.EXACT
@@ -71,15 +74,7 @@ ELEMENTWISE_OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "Or"): _LOGIC,
     ("", "PRelu"): _BINARY,
     ("", "Pow"): OperatorFacts(inputs=(2, 2), since=7, positive=(0,)),
-    ("", "QuantizeLinear"): OperatorFacts(
-        inputs=(2, 3),
-        since=10,
-        signature=Signature.QUANTIZE,
-        shape=first_shape,
-        per_channel=range(1, 3),
-        positive=(1,),
-        rounding=Rounding.EXACT,
-    ),
+    ("", "QuantizeLinear"): replace(_DEQUANTIZE, signature=Signature.QUANTIZE),
     ("", "Reciprocal"): OperatorFacts(nonzero=(0,)),
     ("", "Relu"): _EXACT,
     ("", "Round"): _EXACT,

@@ -223,3 +223,8 @@ class OperatorFacts:
     indices: tuple[int, ...] = ()
     indexed: Callable[[Operation, Shape], int] = _one
     makes_indices: bool = False
+
+    @property
+    def channel_values(self) -> range:
+        """Inputs whose only element, if they have one, is that of the only channel."""
+        return range(0) if self.signature.converts else self.per_channel

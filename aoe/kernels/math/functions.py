@@ -173,13 +173,22 @@ def _bounded_sigmoid(x: hl.Expr) -> hl.Expr:
 
 def tanh(x: hl.Expr) -> hl.Expr:
     """Return the hyperbolic tangent; 7 ulp."""
-    limit = coefficients.TANH_LIMIT
+    return _rising(x, coefficients.TANH_LIMIT, coefficients.TANH_ABOVE, coefficients.TANH_BELOW)
+
+
+def _rising(x: hl.Expr, limit: float, above: Sequence[float], below: Sequence[float]) -> hl.Expr:
+    """Return an odd function that rises from -1 to 1, as a quotient of polynomials.
+
+    Args:
+        x: Its argument.
+        limit: Size from which on it is -1 or 1.
+        above: Coefficients of P in x P(x^2) / Q(x^2), the constant one first.
+        below: Those of Q.
+    """
     limited = clamp(x, -limit, limit)
     square = limited * limited
-    above = limited * polynomial(square, coefficients.TANH_ABOVE)
-    value = hl.clamp(
-        above / polynomial(square, coefficients.TANH_BELOW), constant(-1.0), constant(1.0)
-    )
+    dividend = limited * polynomial(square, above)
+    value = hl.clamp(dividend / polynomial(square, below), constant(-1.0), constant(1.0))
     return hl.select(strict(hl.abs(x) < constant(limit)), value, _sign_or_nan(x))
 
 
@@ -224,14 +233,7 @@ def _erfc_positive(x: hl.Expr) -> hl.Expr:
 
 def erf(x: hl.Expr) -> hl.Expr:
     """Return the error function; 6 ulp."""
-    limit = coefficients.ERF_LIMIT
-    limited = clamp(x, -limit, limit)
-    square = limited * limited
-    above = limited * polynomial(square, coefficients.ERF_ABOVE)
-    value = hl.clamp(
-        above / polynomial(square, coefficients.ERF_BELOW), constant(-1.0), constant(1.0)
-    )
-    return hl.select(strict(hl.abs(x) < constant(limit)), value, _sign_or_nan(x))
+    return _rising(x, coefficients.ERF_LIMIT, coefficients.ERF_ABOVE, coefficients.ERF_BELOW)
 
 
 def gelu(x: hl.Expr) -> hl.Expr:

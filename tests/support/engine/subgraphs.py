@@ -19,6 +19,7 @@ from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.subgraphs.piece import Piece, cut_out
 from aoe.ort.sessions import run_session, session_options
 from aoe.ort.static_shapes import infer_tensors
+from support.engine.models import make_model
 
 Array = np.ndarray[Any, Any]
 
@@ -267,6 +268,21 @@ def by_splits(rate: float) -> Callable[[ModelPart, ModelPart], float]:
         return float(rate ** (splits(baseline.model) - splits(tuned.model)))
 
     return speedup
+
+
+def chains_network(chains: Sequence[Sequence[str]]) -> onnx.ModelProto:
+    """Chains of element-wise operators over 1 x 256 x 64, a matrix product behind each."""
+    nodes, last = [], "x"
+    for block, chain in enumerate(chains):
+        for number, op_type in enumerate(chain):
+            name = f"{op_type}_{block}_{number}"
+            nodes.append(helper.make_node(op_type, [last], [name], name))
+            last = name
+        result = "y" if block + 1 == len(chains) else "between"
+        nodes.append(helper.make_node("MatMul", [last, "w"], [result], f"MatMul_{block}"))
+        last = result
+    weights = {"w": np.eye(64, dtype=np.float32)}
+    return make_model(nodes, {"x": (1, 256, 64)}, ["y"], weights=weights)
 
 
 def by_kernels(rate: float) -> Callable[[ModelPart, ModelPart], float]:

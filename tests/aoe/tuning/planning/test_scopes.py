@@ -8,14 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
-from onnx import helper
 from support.documents import find_faults
-from support.engine.models import make_model
 from support.engine.scripted_runs import script_runs
-from support.engine.subgraphs import by_kernels
+from support.engine.subgraphs import by_kernels, chains_network
 
 from aoe.cli.app import main
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
@@ -27,18 +24,7 @@ _CHAIN = ("Exp", "Neg", "Abs", "Sqrt", "Tanh", "Neg")
 
 def _network(last: str) -> onnx.ModelProto:
     """Two chains of element-wise operators, a matrix product behind each."""
-    nodes, tensor = [], "x"
-    for block, chain in enumerate(((*_CHAIN, "Exp"), (*_CHAIN, last))):
-        for number, op_type in enumerate(chain):
-            name = f"{op_type}_{block}_{number}"
-            nodes.append(helper.make_node(op_type, [tensor], [name], name))
-            tensor = name
-        result = "y" if block else "between"
-        nodes.append(helper.make_node("MatMul", [tensor, "w"], [result], f"MatMul_{block}"))
-        tensor = result
-    return make_model(
-        nodes, {"x": (1, 256, 64)}, ["y"], weights={"w": np.eye(64, dtype=np.float32)}
-    )
+    return chains_network(((*_CHAIN, "Exp"), (*_CHAIN, last)))
 
 
 @pytest.fixture(autouse=True)

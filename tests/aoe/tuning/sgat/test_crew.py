@@ -34,9 +34,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedProce
 
 @pytest.fixture
 def opened(workers: SimulatedProcesses, monkeypatch: pytest.MonkeyPatch) -> OpenedFarms:
-    found = OpenedFarms(workers, _NAMES)
-    monkeypatch.setattr("aoe.execute.workers.keeper.open_farm", found.open)
-    return found
+    return OpenedFarms(workers, _NAMES, monkeypatch)
 
 
 @pytest.fixture

@@ -18,10 +18,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
-from support.engine.models import make_model
 from support.engine.scripted_runs import script_runs
-from support.engine.subgraphs import by_kernels
+from support.engine.subgraphs import by_kernels, chains_network
 from support.engine.tuning import make_tuned
 
 import aoe
@@ -46,17 +44,7 @@ _CHAIN = ("Exp", "Neg", "Abs", "Sqrt", "Tanh", "Neg", "Exp")
 
 def _network() -> onnx.ModelProto:
     """Two equal chains of seven element-wise operators, a matrix product behind each."""
-    weights = {"w": np.eye(64, dtype=np.float32)}
-    nodes, last = [], "x"
-    for block in range(2):
-        for number, op_type in enumerate(_CHAIN):
-            name = f"{op_type}_{block}_{number}"
-            nodes.append(helper.make_node(op_type, [last], [name], name))
-            last = name
-        result = "y" if block else "between"
-        nodes.append(helper.make_node("MatMul", [last, "w"], [result], f"MatMul_{block}"))
-        last = result
-    return make_model(nodes, {"x": _EXTENTS}, ["y"], weights=weights)
+    return chains_network((_CHAIN, _CHAIN))
 
 
 _by_kernels = by_kernels(1.1)
