@@ -19,13 +19,8 @@ def times_of(groups: Sequence[AlignedNodes], compared: ComparedProfiles) -> Mapp
         groups: All nodes of the model.
         compared: Where its time went before tuning and where it goes now.
     """
-    place = {node.name: at for at, group in enumerate(groups) for node in group.before}
-    place |= {
-        node.name: at
-        for at, group in enumerate(groups)
-        for node in group.after
-        if node.name not in place
-    }
+    place = {node.name: at for at, group in enumerate(groups) for node in group.after}
+    place |= {node.name: at for at, group in enumerate(groups) for node in group.before}
     found: dict[int, Times] = {}
     for one in compared.operators:
         own = [*one.op_names, *(operator.name for operator in (*one.before, *one.after))]
