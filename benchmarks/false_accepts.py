@@ -1,12 +1,17 @@
 """A model against itself, many times: how often would it be accepted as faster than it is?
 
     python benchmarks/false_accepts.py --output DIR [--runs 40] [--busy 2] [--models tiny ...]
+        [--left_s 20]
 
 Each run is the final comparison of operator tuning (five worker processes, fresh pairs, both
 orders of loading), on a model and the same model. It is accepted as tuning accepts: the lower end
 of the 99 % interval lies above 1, on a machine that was quiet. `--busy N` keeps N cores busy
 meanwhile. Prints the shares with what they prove at most; `runs.json` in the output directory has
 every run with the machine it was taken on, and a second call adds to it.
+
+`--models` takes ONNX files, too. With `--left_s` the comparison has so many seconds, as that of a
+large model in a short time limit: a few processes of one order of loading each. What these scatter
+by is printed below the table: `PLACING` of `aoe/tuning/judging/intervals.py` has to be as much.
 """
 
 from __future__ import annotations
@@ -17,12 +22,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from math import comb
+from math import comb, inf, log, sqrt
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import onnx.parser
@@ -34,7 +40,8 @@ from aoe.execute.runner import Runner
 from aoe.measurement import QUIET_SHARE
 from aoe.ort.inputs import ModelInputs
 from aoe.testing.networks import shipped_network
-from aoe.tuning.judging.comparing import ModelComparer
+from aoe.tuning.judging.comparing import ModelComparer, TimeIsUpError
+from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts
 from aoe.tuning.policies import final_policy, variant_policy
 from aoe.tuning.workbench import library_versions
 
@@ -57,6 +64,8 @@ class Run:
         surely: Lower end of the interval that decides.
         given_share: CPU time the measurement got of what it asked for.
         latency_us: Median time of a call.
+        processes: What each process said.
+        left_s: Seconds the comparison had, None for as many as it takes.
     """
 
     model: str
@@ -67,6 +76,8 @@ class Run:
     surely: float
     given_share: float
     latency_us: float
+    processes: Sequence[float] = ()
+    left_s: float | None = None
 
     @property
     def is_proven(self) -> bool:
@@ -106,14 +117,24 @@ def main() -> int:
         for number in range(arguments.runs):
             for name in arguments.models:
                 part = ModelPart(model=_prepared(name, output))
-                runs.append(compared(runner, name, part, busy=arguments.busy, seed=number))
+                busy, left_s = arguments.busy, arguments.left_s
+                run = compared(runner, name, part, busy=busy, seed=number, left_s=left_s)
+                if run is None:
+                    print(f"{name}: {left_s} s are too short", file=sys.stderr, flush=True)
+                    continue
+                runs.append(run)
                 _save(file, target.core_num, runs)
                 print(_line(runs[-1]), file=sys.stderr, flush=True)
     print(table(runs))
+    deviation, processes = scatter(runs)
+    if processes:
+        print(f"\nstandard deviation of a process: {deviation:.4f}, {processes} processes")
     return 0
 
 
-def compared(runner: Any, name: str, part: ModelPart, *, busy: int, seed: int) -> Run:
+def compared(
+    runner: Any, name: str, part: ModelPart, *, busy: int, seed: int, left_s: float | None = None
+) -> Run | None:
     """Compare a model with itself as the judge of a tuning does; a busy machine is not waited for.
 
     Args:
@@ -122,16 +143,17 @@ def compared(runner: Any, name: str, part: ModelPart, *, busy: int, seed: int) -
         part: The model.
         busy: Processes that keep the machine busy.
         seed: Of the inputs.
+        left_s: Seconds it has, None for as many as it takes.
+
+    Returns:
+        None where they are too short to say anything.
     """
-    threads = runner.target.core_num
-    comparer = ModelComparer(
-        SameModel(part),  # type: ignore[arg-type]
-        runner,
-        screen=variant_policy(threads, accept_busy=True),
-        final=final_policy(threads, accept_busy=True),
-        inputs=ModelInputs(seed=seed),
-    )
-    gain = comparer.for_the_record(())
+    costs = NO_COSTS if left_s is None else _costs(runner, part, seed)
+    comparer = _comparer(runner, part, seed, costs=costs, most_s=inf if left_s is None else left_s)
+    try:
+        gain = comparer.for_the_record(())
+    except TimeIsUpError:
+        return None
     load = gain.comparison.measurement.load
     return Run(
         model=name,
@@ -142,6 +164,38 @@ def compared(runner: Any, name: str, part: ModelPart, *, busy: int, seed: int) -
         surely=gain.surely,
         given_share=load.use.given_share if load is not None else 1.0,
         latency_us=gain.comparison.measurement.latency_us,
+        processes=gain.processes,
+        left_s=left_s,
+    )
+
+
+def _costs(runner: Any, part: ModelPart, seed: int) -> ModelCosts:
+    """Return what things take with a model, as subgraph tuning learns it."""
+    began_s = time.monotonic()
+    runner.restart()
+    found = _comparer(runner, part, seed, in_hurry=True).once(()).comparison.measurement
+    return ModelCosts.of_comparison(time.monotonic() - began_s, found.latency_us)
+
+
+def _comparer(
+    runner: Any,
+    part: ModelPart,
+    seed: int,
+    *,
+    costs: ModelCosts = NO_COSTS,
+    most_s: float = inf,
+    in_hurry: bool = False,
+) -> ModelComparer[Any]:
+    threads, began_s = runner.target.core_num, time.monotonic()
+    screen = variant_policy(threads, accept_busy=True)
+    return ModelComparer(
+        SameModel(part),  # type: ignore[arg-type]
+        runner,
+        screen=NO_COSTS.hurried(screen) if in_hurry else screen,
+        final=final_policy(threads, accept_busy=True, left_s=most_s),
+        inputs=ModelInputs(seed=seed),
+        left_s=lambda: max(0.0, began_s + most_s - time.monotonic()),
+        costs=costs,
     )
 
 
@@ -157,6 +211,21 @@ def table(runs: Sequence[Run]) -> str:
         groups.setdefault(("all", run.busy), []).append(run)
     ordered = sorted(groups.items(), key=lambda group: (group[0][1], group[0][0] == "all"))
     return "\n".join([heading, *(_row(name, busy, group) for (name, busy), group in ordered)])
+
+
+def scatter(runs: Sequence[Run]) -> tuple[float, int]:
+    """Return the standard deviation of a process of one order of loading, and how many there are.
+
+    Of the logarithms of what they read, around what their run says; both orders count as noise.
+    """
+    squares, freedom, processes = 0.0, 0, 0
+    for run in runs:
+        logs = [log(ratio) for ratio in run.processes]
+        if run.left_s is not None and len(logs) > 1:
+            squares += sum((one - fmean(logs)) ** 2 for one in logs)
+            freedom += len(logs) - 1
+            processes += len(logs)
+    return (sqrt(squares / freedom) if freedom else 0.0), processes
 
 
 def at_most(accepted: int, runs: int, confidence: float = 0.95) -> float:
@@ -197,6 +266,8 @@ def _line(run: Run) -> str:
 
 
 def _prepared(name: str, output: Path) -> Path:
+    if name.endswith(".onnx"):
+        return Path(name).resolve()
     file = output / "models" / f"{name}.onnx"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -243,7 +314,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=40, help="of each model")
     parser.add_argument("--busy", type=int, default=0, help="processes that keep cores busy")
     parser.add_argument("--threads", type=int, default=None)
-    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--models", nargs="+", default=MODELS, help="of those, or ONNX files")
+    parser.add_argument("--left_s", type=float, default=None, help="of one comparison")
     return parser.parse_args()
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from false_accepts import Run, at_most, compared, table
+from false_accepts import Run, at_most, compared, scatter, table
 
 from aoe.execute.messages import ModelPart
 from aoe.testing.fakes import ScriptedRunner
@@ -58,6 +58,24 @@ def test_run_is_the_final_comparison_of_a_tuning() -> None:
     assert {call.arguments["baseline"] for call in calls} == {ModelPart(model=Path("net.onnx"))}
     assert all(call.arguments["baseline"] == call.arguments["tuned"] for call in calls)
     assert {call.arguments["inputs"].seed for call in calls} == {3}
+    assert run is not None and len(run.processes) == 5
     assert run.speedup == pytest.approx(1, abs=0.01)
     assert run.surely < run.low < run.high
     assert (run.busy, run.given_share) == (1, pytest.approx(0.7))
+
+
+def test_little_time_takes_few_processes_of_one_order_each() -> None:
+    runner = ScriptedRunner()
+    run = compared(runner, "net", ModelPart(model=Path("net.onnx")), busy=0, seed=3, left_s=3.0)
+    assert run is not None and run.left_s == 3.0
+    orders = [call.arguments["terms"].tuned_first for call in runner.asked("compare_models")]
+    assert orders == [None, False, True, False, True]  # the first says what things take
+    assert len(run.processes) == 4
+
+
+def test_scatter_is_that_of_processes_of_one_order() -> None:
+    few = replace(_RUN, processes=(1.02, 1 / 1.02), left_s=20.0)
+    deviation, processes = scatter([few, few, replace(_RUN, processes=(2.0, 3.0))])
+    assert deviation == pytest.approx(0.028, abs=1e-3)
+    assert processes == 4
+    assert scatter([_RUN]) == (0.0, 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist, fmean, stdev
 from typing import Generic
 
 from aoe.errors import RunError, RunTimeoutError
@@ -28,13 +27,13 @@ from aoe.measurement import (
 from aoe.measurement.memory import median_memory
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.judging.candidates import P, VariantWriter
+from aoe.tuning.judging.intervals import ACCEPTING, LOOKS, PRINTED, ProcessGain, ProcessRatio
 from aoe.tuning.judging.reserve import (
     HURRIED_PROCESSES,
     LEAST_PROCESSES,
     NO_COSTS,
     PROCESSES,
     ModelCosts,
-    hurried,
     one_process_of,
 )
 from aoe.tuning.policies import single_run_policy
@@ -42,22 +41,6 @@ from aoe.tuning.policies import single_run_policy
 _TIMEOUT_S = 600.0
 _LARGE_TIMEOUT_S = 6 * _TIMEOUT_S
 """Of models that are loaded anew for every other sample."""
-_PRINTED, _ACCEPTING = 0.95, 0.99
-_QUANTILES = {
-    _PRINTED: (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262),
-    _ACCEPTING: (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250),
-}
-"""Of Student's t, both tails, for two processes and more: with one degree of freedom less.
-Source: W. S. Gosset 1908."""
-_LOOKS = {3: 31.599, PROCESSES - 1: 12.924, PROCESSES: 4.908}
-"""The same for the looks at a final comparison, by processes. What is no faster passes by the first
-once in 2000, by the second too, by the third once in 250: together once in 200, as by five at once.
-Source: alpha spending (K. K. G. Lan and D. L. DeMets, Biometrika 70, 1983)."""
-_PLACING, _EXPLAINED = 0.05, 1.5
-"""Standard deviation of a process, order of loading and place of its memory together, that is not
-exceeded, and how far beyond it two processes may scatter. Source: a model against itself read 0.96
-to 1.02 in processes of one order; in a simulation equal models pass once in 470 at 0.05, in 170
-at 0.06."""
 
 
 class TimeIsUpError(Exception):
@@ -73,11 +56,13 @@ class ModelGain:
         estimate: Speed-up with its 95 % interval.
         surely: Lower end of the 99 % interval; where it has to exceed 1, a model that is no
             faster passes once in 200, with the second look of `for_the_record` at most twice.
+        processes: Speed-up in each process; none where one process chose among variants.
     """
 
     comparison: ModelComparison
     estimate: SpeedupEstimate
     surely: float
+    processes: tuple[float, ...] = ()
 
 
 class ModelComparer(Generic[P]):
@@ -131,7 +116,7 @@ class ModelComparer(Generic[P]):
     @property
     def least_s(self) -> float:
         """Seconds without which nothing can be proven."""
-        return (LEAST_PROCESSES + 1) * self._costs.comparison_s(hurried(self._final))
+        return (LEAST_PROCESSES + 1) * self._costs.comparison_s(self._costs.hurried(self._final))
 
     def unmeasured(self, kept: Sequence[P]) -> ModelGain:
         """Write the model with `kept` and return what is known of it without a comparison."""
@@ -171,7 +156,7 @@ class ModelComparer(Generic[P]):
     def once(self, kept: Sequence[P]) -> ModelGain:
         """Write the model with `kept` and measure it in one process."""
         in_hurry = self.left_s() < self.screening_s
-        policy = hurried(self._screen) if in_hurry else self._screen
+        policy = self._costs.hurried(self._screen) if in_hurry else self._screen
         if self.left_s() < self._costs.comparison_s(policy):
             raise TimeIsUpError
         tuned = self._assembly.write_model(kept)
@@ -186,14 +171,14 @@ class ModelComparer(Generic[P]):
         what counts as a sample is a process: the interval is Student's, of the logarithms of
         their medians.
 
-        The third and the fourth process are the last where they prove a gain by far, see `_LOOKS`.
+        The third and the fourth process are the last where they prove a gain by far, see `LOOKS`.
         If all show a gain but do not prove it, as many more are added once: processes of small
         models scatter by 5 %, and five of them prove a gain of 10 % no more than every other time.
 
         Where the time limit does not allow for all of them, each loads both models once instead
         of twice, every other one the tuned one first: what the order does to the figures is no
-        noise then, and is taken out where there are four. With less than two processes nothing
-        can be said.
+        noise then, and is taken out where there are three. Up to four processes are judged with
+        what is known of others, see `ProcessGain`. One alone proves a large gain, and nothing else.
 
         Args:
             kept: Parts the model has.
@@ -206,10 +191,13 @@ class ModelComparer(Generic[P]):
         held_against = baseline or self._assembly.untuned
         found, in_turns = self._in_processes(held_against, tuned)
         gain = _gain(found, in_turns=in_turns)
-        if in_turns or not gain.surely <= 1 < gain.estimate.median:
-            return gain
-        more = self._one_by_one(held_against, tuned, self._final, [WHOLE_MODELS] * PROCESSES)
-        return _gain([*found, *more], in_turns=False)
+        if not in_turns and gain.surely <= 1 < gain.estimate.median:
+            more = self._one_by_one(held_against, tuned, self._final, [WHOLE_MODELS] * PROCESSES)
+            found = [*found, *more]
+            gain = _gain(found, in_turns=False)
+        if len(found) < LEAST_PROCESSES and gain.surely <= 1:
+            raise TimeIsUpError
+        return gain
 
     def _in_processes(
         self, baseline: ModelPart, tuned: ModelPart
@@ -221,12 +209,11 @@ class ModelComparer(Generic[P]):
         in_turns = self.is_hurried
         if in_turns:
             orders = [ComparisonTerms(tuned_first=bool(n % 2)) for n in range(HURRIED_PROCESSES)]
-            found = self._one_by_one(baseline, tuned, hurried(self._final), orders)
-            found = found[: len(found) // 2 * 2]  # as many of one order as of the other
+            found = self._one_by_one(baseline, tuned, self._costs.hurried(self._final), orders)
         else:
             terms = [WHOLE_MODELS] * PROCESSES
             found = self._one_by_one(baseline, tuned, self._final, terms, is_enough=_is_clear)
-        if len(found) < LEAST_PROCESSES:
+        if not found:
             raise TimeIsUpError
         return found, in_turns
 
@@ -289,56 +276,27 @@ class ModelComparer(Generic[P]):
 def _is_clear(found: Sequence[ModelComparison]) -> bool:
     """Return True if processes prove a gain before all have run, on a machine that was quiet."""
     return (
-        len(found) in _LOOKS
+        len(found) in LOOKS
         and all(one.deviation.acceptable and one.measurement.is_quiet for one in found)
         and _gain(found, in_turns=False).surely > 1
     )
 
 
 def _gain(found: Sequence[ModelComparison], *, in_turns: bool) -> ModelGain:
-    """Return what comparisons say, one for each process; see `_half_width`."""
-    logs = [math.log(comparison.measurement.speedup) for comparison in found]
-    middle = fmean(logs)
-    printed, accepting = (
-        _half_width(logs, level, in_turns=in_turns) for level in (_PRINTED, _ACCEPTING)
-    )
+    """Return what comparisons say, one for each process; see `ProcessGain`."""
+    processes = tuple(ProcessRatio.of(comparison.measurement) for comparison in found)
+    gain = ProcessGain(processes=processes, in_turns=in_turns)
+    printed = gain.half_width(PRINTED)
     joined = joined_comparison(found, median_memory)
     return ModelGain(
         comparison=joined,
         estimate=SpeedupEstimate(
-            median=math.exp(middle),
-            low=math.exp(middle - printed),
-            high=math.exp(middle + printed),
+            median=math.exp(gain.middle),
+            low=math.exp(gain.middle - printed),
+            high=math.exp(gain.middle + printed),
             pairs=len(joined.measurement.tuned_us),
-            coverage=_PRINTED,
+            coverage=PRINTED,
         ),
-        surely=math.exp(middle - accepting),
+        surely=math.exp(gain.middle - gain.half_width(ACCEPTING)),
+        processes=tuple(math.exp(process.log) for process in processes),
     )
-
-
-def _half_width(logs: Sequence[float], level: float, *, in_turns: bool) -> float:
-    """Return half of the interval of a mean.
-
-    With four processes in turns, each is held against those of its order, which costs one degree
-    of freedom. With two, what the order does counts as noise, and so few numbers hardly tell how
-    much there is: what loading has ever been seen to do is taken for it, unless there is more.
-
-    Args:
-        logs: One number for each process.
-        level: Its coverage.
-        in_turns: True if every other process has loaded the models in the other order.
-    """
-    count = len(logs)
-    if not in_turns:
-        quantile = _QUANTILES[level][count - 2]
-        if level == _ACCEPTING:
-            quantile = _LOOKS.get(count, quantile)
-        return quantile * stdev(logs) / math.sqrt(count)
-    if count >= 2 * LEAST_PROCESSES:
-        squares = sum((log - fmean(same)) ** 2 for same in (logs[::2], logs[1::2]) for log in same)
-        return _QUANTILES[level][count - 3] * math.sqrt(squares / (count - 2) / count)
-    scatter = stdev(logs)
-    if scatter > _EXPLAINED * _PLACING:
-        return _QUANTILES[level][count - 2] * scatter / math.sqrt(count)
-    quantile = NormalDist().inv_cdf((1 + level) / 2)
-    return quantile * max(2 * scatter, _PLACING) / math.sqrt(count)

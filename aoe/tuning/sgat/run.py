@@ -35,7 +35,7 @@ from aoe.results.sgat import SgatReport, sgat_report_to_json
 from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.judging.comparing import ModelComparer
 from aoe.tuning.judging.judge import Judge, Judgement
-from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts, hurried, searching_time
+from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts, searching_time
 from aoe.tuning.live_report import LiveReport, Phase, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.model_mode import check_search, run_facts, run_reported, whole_model_ms
@@ -341,7 +341,7 @@ def _comparer(
         screen = single_run_policy(threads)
     if costs is None:
         stopwatch = replace(bench.stopwatch, limit_s=None)
-        screen = screen if bench.stopwatch.limit_s is None else hurried(screen)
+        screen = screen if bench.stopwatch.limit_s is None else NO_COSTS.hurried(screen)
     else:
         stopwatch = bench.stopwatch.keeping(costs.finishing_s)
     return ModelComparer(

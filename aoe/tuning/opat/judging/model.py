@@ -11,7 +11,7 @@ from aoe.device.compiler import KernelSource
 from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.judging.comparing import ModelComparer, TimeIsUpError
 from aoe.tuning.judging.judge import Judge, Judgement
-from aoe.tuning.judging.reserve import HURRIED_PROCESSES, NO_COSTS, ModelCosts, hurried
+from aoe.tuning.judging.reserve import HURRIED_PROCESSES, NO_COSTS, ModelCosts
 from aoe.tuning.live_report import Phase
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.judging.accuracy import AccuracyKeeper, worth_lowering
@@ -130,7 +130,7 @@ def _accuracy_keeper(
     constraint = precision.constraint
     if constraint is None or not (asked or is_lower):
         return None
-    proof = hurried(final_policy(bench.threads_judged, left_s=left_s()))
+    proof = costs.hurried(final_policy(bench.threads_judged, left_s=left_s()))
     return AccuracyKeeper(
         assembly,
         bench.runner,

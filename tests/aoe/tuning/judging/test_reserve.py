@@ -9,8 +9,8 @@ from aoe.ort.profile import ModelProfile
 from aoe.tuning.judging.reserve import (
     HURRIED_PROCESSES,
     LEAST_PROCESSES,
+    NO_COSTS,
     ModelCosts,
-    hurried,
     one_process_of,
 )
 from aoe.tuning.policies import final_policy, variant_policy
@@ -29,7 +29,7 @@ def test_costs_follow_from_the_first_profile() -> None:
 def test_costs_of_a_comparison_leave_its_runs_and_its_process_out() -> None:
     costs = ModelCosts.of_comparison(5.0, 100_000.0)
     assert (costs.run_s, costs.load_s) == (0.1, pytest.approx(1.2))
-    again_s = costs.comparison_s(hurried(_SCREEN))
+    again_s = costs.comparison_s(NO_COSTS.hurried(_SCREEN))  # as that was taken
     assert again_s == pytest.approx(5.0, abs=0.5)
     assert ModelCosts.of_comparison(0.5, 100_000.0).load_s == 0.0
 
@@ -43,7 +43,7 @@ def test_large_model_keeps_more_than_a_small_one_and_never_more_than_the_limit()
 
 def test_little_time_goes_to_the_least_proof_much_to_a_thorough_one() -> None:
     costs = ModelCosts(load_s=2.0, run_s=0.1, write_s=0.5)
-    one_s = costs.comparison_s(hurried(_FINAL))
+    one_s = costs.comparison_s(costs.hurried(_FINAL))
     kept = {left_s: _kept_s(costs, left_s) for left_s in (16.0, 30.0, 120.0, 600.0, 3600.0)}
     assert kept[16.0] == pytest.approx(0.75 * (16.0 - costs.finishing_s))
     assert LEAST_PROCESSES * one_s < kept[30.0] < HURRIED_PROCESSES * one_s
@@ -64,7 +64,16 @@ def _kept_s(costs: ModelCosts, left_s: float) -> float:
 
 
 def test_hurried_policy_takes_fewer_pairs_and_one_try() -> None:
-    policy = hurried(_FINAL)
-    assert (policy.pairs_max, policy.tries) == (4, 1)
-    assert ModelCosts(run_s=1.0).comparison_s(policy) < ModelCosts(run_s=1.0).comparison_s(_FINAL)
-    assert hurried(MeasurePolicy(warmup=0)).warmup == 0
+    costs = ModelCosts(run_s=1.0)
+    policy = costs.hurried(_FINAL)
+    assert (policy.pairs_min, policy.pairs_max, policy.tries) == (4, 4, 1)
+    assert costs.comparison_s(policy) < costs.comparison_s(_FINAL)
+    assert costs.hurried(MeasurePolicy(warmup=0)).warmup == 0
+
+
+@pytest.mark.parametrize(("run_s", "pairs"), [(0.014, 10), (0.1, 6), (0.3, 4)])
+def test_pairs_that_cost_little_beside_loading_are_taken(run_s: float, pairs: int) -> None:
+    costs = ModelCosts(load_s=2.0, run_s=run_s)
+    policy = costs.hurried(_FINAL)
+    assert (policy.pairs_min, policy.pairs_max) == (pairs, pairs)
+    assert costs.comparison_s(policy) < 1.3 * costs.comparison_s(NO_COSTS.hurried(_FINAL))

@@ -1,0 +1,139 @@
+"""What processes say of a gain: its middle, and how far to either side it may lie.
+
+A process is one sample: where its memory came to lie decides a few percent for all of its pairs. Of
+three and more that have loaded the models in both orders, Student's interval is taken. A large
+model in a short time has one to four, of one order each, and two numbers hardly tell how much they
+scatter: Student's interval of 1.9 and 2.2 reaches from 0.8 to 5.2. There what is known before joins
+them, as if it had been seen in four processes more:
+
+    variance = (4 * (placing^2 + pairs) + squares) / (4 + freedom)
+
+`placing` is what loading does to a process, from models against themselves; `pairs` the variance of
+the median of its pairs, from their scatter, so that a noisy hour counts however well two processes
+agree; `squares` what the processes scatter by, with `freedom` degrees of freedom.
+
+Source: A. Gelman et al., Bayesian Data Analysis, 3rd ed., section 3.3 (scaled inverse chi-squared
+    prior of a variance; the mean has a t distribution then).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Self
+
+from aoe.measurement import Measurement
+from aoe.tuning.judging.reserve import PROCESSES
+
+PRINTED, ACCEPTING = 0.95, 0.99
+_QUANTILES = {
+    PRINTED: (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262),
+    ACCEPTING: (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250),
+}
+"""Of Student's t, both tails, for one degree of freedom and more. Source: W. S. Gosset 1908."""
+LOOKS = {3: 31.599, PROCESSES - 1: 12.924, PROCESSES: 4.908}
+"""The same for the looks at a final comparison, by processes. What is no faster passes by the first
+once in 2000, by the second too, by the third once in 250: together once in 200, as by five at once.
+Source: alpha spending (K. K. G. Lan and D. L. DeMets, Biometrika 70, 1983)."""
+PLACING, _WORTH = 0.05, 4
+"""Standard deviation of a process, order of loading and place of its memory together, and how many
+processes that counts for. Source: a model against itself read 0.96 to 1.02 in processes of one
+order. In simulations equal models pass less than once in a hundred as long as it is at most 0.07
+(`tests/aoe/tuning/judging/test_intervals.py`)."""
+_ENOUGH = 3
+"""Processes of both orders each that say themselves how much they scatter."""
+_OF_MEAN_DEVIATION = math.sqrt(math.pi / 2)
+"""Standard deviation by the mean distance from the middle, of normally distributed numbers."""
+_OF_MEDIAN = math.pi / 2
+"""Variance of a median by that of a mean, of normally distributed numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRatio:
+    """What one process says.
+
+    Attributes:
+        log: Natural logarithm of the median ratio of its pairs.
+        variance: Of that median, as far as its pairs show it.
+    """
+
+    log: float
+    variance: float = 0.0
+
+    @classmethod
+    def of(cls, measurement: Measurement) -> Self:
+        """Return what the pairs of a process say."""
+        log = math.log(measurement.speedup)
+        distances = [abs(math.log(ratio) - log) for ratio in measurement.ratios]
+        pairs = len(distances)
+        if pairs < 2:
+            return cls(log=log)
+        # distances from a middle that follows them are too short
+        deviation = _OF_MEAN_DEVIATION * fmean(distances) * pairs / (pairs - 1)
+        return cls(log=log, variance=_OF_MEDIAN * deviation**2 / pairs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessGain:
+    """What one process or several say together.
+
+    Attributes:
+        processes: In the order they ran.
+        in_turns: True if each has loaded both models once, every other one the tuned one first;
+            False if each has loaded them in both orders.
+    """
+
+    processes: tuple[ProcessRatio, ...]
+    in_turns: bool
+
+    @property
+    def middle(self) -> float:
+        """Logarithm of the gain; what the order of loading does cancels from two processes on."""
+        return fmean(fmean(logs) for logs in self._orders())
+
+    def half_width(self, level: float) -> float:
+        """Return half of the interval of the middle.
+
+        Args:
+            level: Its coverage, `PRINTED` or `ACCEPTING`.
+        """
+        logs = [process.log for process in self.processes]
+        count = len(logs)
+        if not self.in_turns and count >= _ENOUGH:
+            quantile = _QUANTILES[level][count - 2]
+            if level == ACCEPTING:
+                quantile = LOOKS.get(count, quantile)
+            return quantile * stdev(logs) / math.sqrt(count)
+        known = self._with_experience(level)
+        squares, freedom = _scatter(self._orders())
+        if freedom < 2:
+            return known
+        alone = _QUANTILES[level][freedom - 1] * math.sqrt(squares / freedom / count)
+        return min(known, alone)
+
+    def _with_experience(self, level: float) -> float:
+        """Return it with what is known of processes before."""
+        orders = self._orders()
+        squares, freedom = _scatter(orders)
+        if len(self.processes) == 2:  # what the order does is noise then
+            squares, freedom = _scatter([[process.log for process in self.processes]])
+        by_pairs = fmean(process.variance for process in self.processes)
+        before = _WORTH * (PLACING**2 + by_pairs)
+        variance = (before + squares) / (_WORTH + freedom)
+        share = fmean(1 / len(logs) for logs in orders) / len(orders)
+        return _QUANTILES[level][_WORTH + freedom - 1] * math.sqrt(variance * share)
+
+    def _orders(self) -> list[list[float]]:
+        """Return the logarithms of the processes of each order of loading."""
+        logs = [process.log for process in self.processes]
+        if not self.in_turns:
+            return [logs]
+        return [same for same in (logs[::2], logs[1::2]) if same]
+
+
+def _scatter(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """Return squares of the distances from the means of groups, and their degrees of freedom."""
+    squares = sum((one - fmean(group)) ** 2 for group in groups for one in group)
+    return squares, sum(len(group) - 1 for group in groups)
