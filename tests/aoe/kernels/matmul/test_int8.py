@@ -115,6 +115,21 @@ def test_errors_are_those_of_onnx_runtime_in_8_bits(rows: int) -> None:
     assert _error(kernel.run(run.inputs), exact) < 1.1 * theirs
 
 
+@pytest.mark.parametrize("shape", [(768, 256), (1021, 130)], ids=str)
+def test_one_row_is_summed_up_as_by_onnx_runtime(shape: tuple[int, int]) -> None:
+    """A level that is one off shows: sums are integers below 2^24, which float32 tells apart."""
+    depth, columns = shape
+    workload = product((1, depth), shape, (1, columns))
+    kernel = CompiledKernel(workload, _first_guess(workload))
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        left = rng.standard_normal((1, depth)).astype(np.float32)
+        right = rng.standard_normal(shape).astype(np.float32)
+        left[0, :8] = (np.arange(8) - 3.5) * (left.max() - left.min()) / 255  # next to halves
+        theirs = _quantised_by_onnx_runtime(left, right)
+        np.testing.assert_allclose(kernel.run({"x0": left, "x1": right}), theirs, rtol=1e-6)
+
+
 def _error(found: Array, exact: Array) -> float:
     """Return the norm of the error, relative to that of the result."""
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
