@@ -12,6 +12,9 @@ from aoe.kernels.matmul.shape import FEW_ROWS, MATRIX_PRODUCTS, MatrixProduct, r
 from aoe.operators import Shape, op_key, softmax_axis
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 
+_FEW_QUERIES_WIDTH = 4096
+"""Sums of so many columns stay on the stack of a thread, four vectors for each panel of 16."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
@@ -35,6 +38,11 @@ class Attention:
     def in_pairs(self) -> bool:
         """True if factors are rounded to bfloat16."""
         return self.scores.workload.precision is Precision.BFLOAT16
+
+    @property
+    def is_few(self) -> bool:
+        """True for so few queries that packing keys and values would not pay."""
+        return self.queries.extent <= FEW_ROWS
 
     @property
     def keys(self) -> Axis:
@@ -127,16 +135,27 @@ def _shape_refusal(softmax: Operation, scored: Shape, made: Shape) -> str:
         return "softmax over an axis that is not the last"
     if rank < 2 or scored[:-1] != made[:-1]:
         return "the values have a batch of their own"
-    if scored[-2] <= FEW_ROWS:
-        return f"{scored[-2]} queries, which are bound by memory"
     return "a single key" if scored[-1] == 1 else ""
 
 
 def _checked(found: Attention, chain: tuple[Operation, ...]) -> Attention | Support:
     """Return an attention if no other part of it reads what a product reads, else why not."""
+    if found.is_few and (refused := _few_queries_refusal(found)):
+        return Support(refused)
     read = [ref for item in chain for ref in item.inputs]
     numbers = (found.scores.left, found.scores.right, found.values.right)
     queries, keys, values = (f"x{number}" for number in numbers)
     if read.count(queries) > 1 or read.count(keys) > 1 or values in read:
         return Support("queries, keys or values are read twice")
     return found
+
+
+def _few_queries_refusal(found: Attention) -> str:
+    """Return why an attention of a few queries is not computed, "" if it is."""
+    if found.in_pairs:
+        return "a few queries in bfloat16, which save no reading"
+    by_columns = 0 if found.scores.right_turned else found.keys.extent
+    summed = max(found.values.columns.extent, by_columns)
+    if summed > _FEW_QUERIES_WIDTH:
+        return f"a few queries with {summed} columns to sum up at once"
+    return ""

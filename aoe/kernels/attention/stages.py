@@ -63,20 +63,20 @@ def attention_pipeline(attention: Attention) -> Pipeline:
     made: dict[str, hl.Func] = {}
     score_sums = _score_sums(attention, of_scores, made)
     scores = hl.Func(SCORES)
-    scores[of_scores.operands.variables] = _behind(
-        attention.scores, of_scores, _in_panels(score_sums, of_scores)
+    scores[of_scores.operands.variables] = behind(
+        attention.scores, of_scores, in_panels(score_sums, of_scores)
     )
     scores.compute_root()  # steps place it closer
-    grown, total, folds = _softmax(attention, scores, of_scores)
+    grown, total, folds = softmax_of(attention, scores, of_scores)
     sums_of = pair_sums if attention.in_pairs else panel_sums
     value_sums = sums_of(attention.values, of_values, lambda k: grown[(k, *of_values.rows)])
     inverse = hl.Func("inverse")
-    inverse[of_values.rows] = _inverse(attention, total)
+    inverse[of_values.rows] = inverse_of(attention, total)
     place = of_values.operands.variables
     attended = hl.Func("attended")
-    attended[place] = strict(_in_panels(value_sums, of_values) * inverse[of_values.rows])
+    attended[place] = strict(in_panels(value_sums, of_values) * inverse[of_values.rows])
     output = hl.Func(RESULT)
-    output[place] = _behind(attention.values, of_values, attended[place])
+    output[place] = behind(attention.values, of_values, attended[place])
     stages, loops = gathered(folds)
     made |= {
         SCORES: scores,
@@ -87,11 +87,10 @@ def attention_pipeline(attention: Attention) -> Pipeline:
     stages |= {RESULT: output, **made}
     loops |= {name: _loops(stage) for name, stage in made.items()}
     loops[SCORES] = loops[GROWN] = ((attention.keys.name, attention.keys.extent), *loops[GROWN][1:])
-    axes = reversed(attention.values.iteration.axes)
-    loops[RESULT] = tuple((axis.name, axis.extent) for axis in axes)
+    loops[RESULT] = result_loops(attention)
     _add_sums(stages, loops, SCORE_SUMS, score_sums, _depths(attention, attention.scores))
     _add_sums(stages, loops, VALUE_SUMS, value_sums, _depths(attention, attention.values))
-    arguments, extents = _buffers(attention, of_scores, of_values)
+    arguments, extents = buffers_of(attention, of_scores, of_values)
     return Pipeline(
         output=output,
         stages=stages,
@@ -134,13 +133,19 @@ def _add_sums(
     loops |= {name: pure, f"{name}{UPDATE}": (*pure, *depths)}
 
 
+def result_loops(attention: Attention) -> Loops:
+    """Return the loops of the result, innermost first."""
+    axes = reversed(attention.values.iteration.axes)
+    return tuple((axis.name, axis.extent) for axis in axes)
+
+
 def rows_around(attention: Attention) -> Around:
     """Return the loops of a query, as a reduction over its keys sees them."""
     rows = tuple(hl.Var(axis.name) for axis in reversed(attention.scores.rows))
     return Around(columns=(), rows=rows, vector=1, length=attention.keys.extent)
 
 
-def _softmax(
+def softmax_of(
     attention: Attention, scores: hl.Func, arguments: ProductArguments
 ) -> tuple[hl.Func, hl.Expr, list[Fold]]:
     """Return exponentials and their sum, and the reductions both are made by."""
@@ -169,7 +174,7 @@ def _softmax(
     return grown, total.value(), [peak, total]
 
 
-def _inverse(attention: Attention, total: hl.Expr) -> hl.Expr:
+def inverse_of(attention: Attention, total: hl.Expr) -> hl.Expr:
     """Return what sums of values are multiplied by: zero where weights are no numbers.
 
     A total of zero is one of minus infinities alone, or of plus infinity.
@@ -191,13 +196,13 @@ def _loops(stage: hl.Func) -> Loops:
     return tuple((v.name(), 0) for v in stage.args())
 
 
-def _in_panels(sums: hl.Func, arguments: ProductArguments) -> hl.Expr:
+def in_panels(sums: hl.Func, arguments: ProductArguments) -> hl.Expr:
     """Return the sum a column of the result is."""
     column = arguments.operands.variables[0]
     return sums[(column % PANEL, column // PANEL, *arguments.rows)]
 
 
-def _behind(product: MatrixProduct, arguments: ProductArguments, made: hl.Expr) -> hl.Expr:
+def behind(product: MatrixProduct, arguments: ProductArguments, made: hl.Expr) -> hl.Expr:
     """Return what the chain behind a product makes of it."""
     chain, operands = product.chain, arguments.operands
     values = build_chain(
@@ -209,7 +214,7 @@ def _behind(product: MatrixProduct, arguments: ProductArguments, made: hl.Expr) 
     return values[chain.result]
 
 
-def _buffers(
+def buffers_of(
     attention: Attention, of_scores: ProductArguments, of_values: ProductArguments
 ) -> tuple[tuple[hl.ImageParam, ...], tuple[tuple[int, ...], ...]]:
     """Return the arguments of the kernel and their extents, innermost first."""

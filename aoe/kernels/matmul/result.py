@@ -78,9 +78,21 @@ def packed_element(
     """Return an element of the packed right matrix, of the batch the row belongs to."""
     if product.has_weights:
         return arguments.right[tuple(place)]
+    return arguments.packing.output[(*place, *_batch_place(product, arguments))]
+
+
+def right_element(
+    product: MatrixProduct, arguments: ProductArguments, k: hl.Expr, column: hl.Expr
+) -> hl.Expr:
+    """Return an element of a computed right matrix as it lies, of the batch the row belongs to."""
+    place = (k, column) if product.right_turned else (column, k)
+    return arguments.right[(*place, *_batch_place(product, arguments))]
+
+
+def _batch_place(product: MatrixProduct, arguments: ProductArguments) -> list[hl.Expr]:
+    """Return where the right matrix of a row lies among those of a batch, innermost first."""
     outermost_first = tuple(reversed(arguments.rows))
-    batch = [outermost_first[at] for at in reversed(product.right_axes)]
-    return arguments.packing.output[(*place, *batch)]
+    return [outermost_first[at] for at in reversed(product.right_axes)]
 
 
 def batch_variables(product: MatrixProduct) -> tuple[hl.Var, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -129,6 +130,33 @@ class TestAttention(KernelFamilyTests):
     }
 
 
+class TestAttentionOfFewQueries(KernelFamilyTests):
+    """Keys and values are not packed: both ways to store keys, widths that are no whole panels."""
+
+    family_name = "attention"
+    cases: Mapping[str, Workload] = {
+        "one query, cached keys as the values are": attention(
+            (1, 12, 1, 64), (1, 12, 33, 64), (1, 12, 33, 64), turned=True
+        ),
+        "keys by columns, odd widths": attention((2, 3, 4, 36), (2, 3, 36, 29), (2, 3, 29, 37)),
+        "mask and chain, keys of one batch for all": attention(
+            (4, 2, 2, 17),
+            (1, 1, 70, 17),
+            (1, 1, 70, 20),
+            operation("Div", "t0 s0", "t1"),
+            operation("Add", "t1 x3", "t2"),
+            masks=[plain(4, 1, 1, 70)],
+            scalars=(8.0,),
+            turned=True,
+        ),
+        "no batch, two keys, depth of one": attention((3, 1), (1, 2), (2, 5)),
+        "depth and columns of one": attention((2, 1, 1), (2, 19, 1), (2, 19, 1), turned=True),
+        "weights that are no numbers are zeros": guarded(
+            attention((2, 3, 8), (2, 8, 12), (2, 12, 16), ADDED, masks=[plain(3, 12)])
+        ),
+    }
+
+
 class TestAttentionInBfloat16(KernelFamilyTests):
     """Products of pairs: odd depths and odd numbers of keys have a zero behind them."""
 
@@ -230,6 +258,29 @@ def test_special_values_come_out_where_onnx_runtime_has_them(
     np.testing.assert_array_equal(np.isinf(made), np.isinf(expected))
 
 
+@pytest.mark.parametrize("turned", [False, True], ids=["keys by columns", "keys by rows"])
+def test_special_values_of_few_queries_are_onnx_runtime_s(turned: bool) -> None:
+    keys = (2, 12, 8) if turned else (2, 8, 12)
+    workload = attention((2, 3, 8), keys, (2, 12, 16), ADDED, masks=[plain(3, 12)], turned=turned)
+    kernel, given = best_kernel(workload), random_inputs(workload, SEED)
+    for name, special in itertools.product(("x0", "x1", "x2", "x3"), (np.nan, np.inf, -np.inf)):
+        feed = {key: value.copy() for key, value in given.items()}
+        feed[name][(0,) * (feed[name].ndim - 2) + (2, 5)] = special
+        made, expected = kernel.run(feed), run_baseline(workload, feed).result
+        np.testing.assert_array_equal(np.isnan(made), np.isnan(expected), f"{name} {special}")
+        np.testing.assert_array_equal(np.isinf(made), np.isinf(expected), f"{name} {special}")
+
+
+def test_long_sums_of_few_queries_keep_their_accuracy() -> None:
+    shapes = ((1, 2, 16), (1, 3000, 16), (1, 3000, 16))
+    workload = attention(*shapes, ADDED, masks=[plain(2, 3000)], turned=True)
+    feed = random_inputs(workload, SEED)
+    made = best_kernel(workload).run(feed)
+    turned = {**feed, "x1": np.ascontiguousarray(feed["x1"].swapaxes(1, 2))}
+    expected = in_float64(workload, turned)
+    assert np.max(np.abs(made - expected)) < 3e-6 * np.max(np.abs(expected))
+
+
 def test_large_scores_do_not_overflow() -> None:
     workload = attention((1, 6, 4), (1, 4, 20), (1, 20, 16), alpha=1.0)
     feed = {name: value.copy() for name, value in random_inputs(workload, SEED).items()}
@@ -239,10 +290,11 @@ def test_large_scores_do_not_overflow() -> None:
     np.testing.assert_allclose(made, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_attentions_of_any_shape_are_computed(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "few"), [(n, n >= 12) for n in range(20)])
+def test_attentions_of_any_shape_are_computed(seed: int, few: bool) -> None:
     rng = np.random.default_rng(seed)
     queries, keys = (int(count) for count in rng.integers(5, 60, 2))
+    queries = queries % 4 + 1 if few else queries
     depth, columns = (int(count) for count in rng.integers(1, 70, 2))
     batch = tuple(int(count) for count in rng.integers(1, 4, rng.integers(0, 3)))
     turned = bool(rng.integers(2))
@@ -334,7 +386,14 @@ KEYS_ARE_VALUES = changed(
             ),
             "FusedMatMul of a softmax by columns",
         ),
-        (attention((2, 4, 8), (2, 8, 9), (2, 9, 8)), "4 queries, which are bound by memory"),
+        (
+            in_bfloat16(attention((2, 4, 8), (2, 8, 9), (2, 9, 8))),
+            "a few queries in bfloat16, which save no reading",
+        ),
+        (
+            attention((2, 1, 8), (2, 8, 5000), (2, 5000, 8)),
+            "a few queries with 5000 columns to sum up at once",
+        ),
         (attention((2, 6, 8), (2, 8, 1), (2, 1, 8)), "a single key"),
         (KEYS_ARE_VALUES, "queries, keys or values are read twice"),
     ],
