@@ -10,8 +10,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define AOE_ALIGNMENT 64
+#define AOE_HUGE_PAGE_BYTES ((size_t)2 << 20)
 #define AOE_LANES 4
 
 typedef struct {
@@ -110,10 +112,22 @@ static void remove_from_table(aoe_shared_pack *pack) {
   *at = pack->next;
 }
 
+/* Returns memory for packed values. Many of them are read once in each run, from the first to the
+   last: what looks ahead in memory stops at the end of a page, and each page has to be found. So they
+   lie in huge pages where the system has these for who asks; what does not fill one takes none. */
+static void *allocate(size_t bytes) {
+  size_t alignment = bytes < AOE_HUGE_PAGE_BYTES ? AOE_ALIGNMENT : AOE_HUGE_PAGE_BYTES;
+  void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+#ifdef MADV_HUGEPAGE
+  if (memory && alignment == AOE_HUGE_PAGE_BYTES)
+    madvise(memory, bytes / AOE_HUGE_PAGE_BYTES * AOE_HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+#endif
+  return memory;
+}
+
 /* Makes the packed form, or leaves NULL. */
 static void make(aoe_shared_pack *pack, const aoe_pack_order *order) {
-  size_t bytes = (order->packed_bytes + AOE_ALIGNMENT - 1) / AOE_ALIGNMENT * AOE_ALIGNMENT;
-  pack->packed = aligned_alloc(AOE_ALIGNMENT, bytes);
+  pack->packed = allocate(order->packed_bytes);
   if (!pack->packed || order->make(order->what, pack->packed) == 0) return;
   free(pack->packed);
   pack->packed = NULL;

@@ -93,6 +93,10 @@ class Packs:
         assert address % 64 == 0
         return ctypes.string_at(address, size)
 
+    def address(self, pack: int) -> int:
+        found: int = self._library.aoe_packed(pack)
+        return found
+
     def give_back(self, pack: int | None) -> None:
         self._library.aoe_give_back_pack(pack)
 
@@ -190,6 +194,34 @@ def test_what_cannot_be_packed_is_nothing_and_may_be_tried_again(packs: Packs) -
     packs.give_back(packs.take(b"weights"))
     assert packs.made == 2  # the huge one was not begun
     packs.give_back(None)
+
+
+def _flags_at(address: int) -> set[str]:
+    """Return what the kernel of the system knows of the memory at an address."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if "-" in first and not first.endswith(":"):
+            begin, end = (int(part, 16) for part in first.split("-"))
+            inside = begin <= address < end
+        elif inside and first == "VmFlags:":
+            return set(rest)
+    return set()
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="the system has no huge pages"
+)
+def test_packs_that_fill_huge_pages_are_to_lie_in_them(packs: Packs) -> None:
+    size = (5 << 20) + 7
+    pack = packs.take(b"weights", size=size)
+    assert pack is not None
+    address = packs.address(pack)
+    assert address % (2 << 20) == 0
+    assert "hg" in _flags_at(address) and "hg" in _flags_at(address + (4 << 20) - 1)
+    assert "hg" not in _flags_at(address + size - 1)
+    assert packs.packed(pack, size) == (b"weights" * size)[:size]
+    packs.give_back(pack)
 
 
 @pytest.mark.parametrize("failure", [0, 1])
