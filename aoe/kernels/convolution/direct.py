@@ -82,6 +82,12 @@ def needs_copy(shape: ConvolutionShape, precision: Precision) -> bool:
     return precision is Precision.BFLOAT16 or any(shape.pads) or shape.is_made
 
 
+def is_thinned(shape: ConvolutionShape, precision: Precision) -> bool:
+    """Return True if what lies between the strides of a 1x1 filter is not copied."""
+    is_pointwise = shape.kernel == (1, 1) and not shape.is_stem
+    return is_pointwise and needs_copy(shape, precision)
+
+
 def pair_extents(shape: ConvolutionShape) -> tuple[int, ...]:
     """Return the extents of weights in pairs, innermost first (see `pair_packing`)."""
     rows, columns = shape.kernel
@@ -116,13 +122,21 @@ def _image(
     x: hl.ImageParam | hl.Func, shape: ConvolutionShape, v: _Loops, *, in_pairs: bool
 ) -> dict[str, hl.Func]:
     """Return the stage that copies the image, if there is one."""
-    if not needs_copy(shape, Precision.BFLOAT16 if in_pairs else Precision.FLOAT32):
+    precision = _precision(in_pairs=in_pairs)
+    if not needs_copy(shape, precision):
         return {}
     place = (v.w, v.h, v.c, v.n) if shape.is_stem else (v.c, v.w, v.h, v.b, v.n)
-    value = padded_image(x, shape, place)
+    down, along = shape.strides if is_thinned(shape, precision) else (1, 1)
+    apart = (v.w * along, v.h * down)
+    read = (*apart, v.c, v.n) if shape.is_stem else (v.c, *apart, v.b, v.n)
+    value = padded_image(x, shape, read)
     padded = hl.Func(PADDED)
     padded[place] = to_bfloat16(value) if in_pairs else value
     return {PADDED: padded}
+
+
+def _precision(*, in_pairs: bool) -> Precision:
+    return Precision.BFLOAT16 if in_pairs else Precision.FLOAT32
 
 
 def depth_extents(shape: ConvolutionShape, *, in_pairs: bool) -> tuple[int, ...]:
@@ -149,6 +163,8 @@ def _sums(
     in_pairs: bool,
 ) -> hl.Func:
     """Return the sums of products; those of a pair are the innermost loop."""
+    is_dense = is_thinned(shape, _precision(in_pairs=in_pairs))
+    strides = (1, 1) if is_dense else shape.strides
     extents = depth_extents(shape, in_pairs=in_pairs)
     r = hl.RDom([(0, extent) for extent in extents], "r")
     depth = [r[at] for at in range(len(extents))]
@@ -158,14 +174,14 @@ def _sums(
     else:
         first, taken = depth[0], depth
     if shape.is_depthwise:
-        pixel = [v.o, *tap(shape, (v.w, v.h), taken[0], taken[1]), v.b, v.n]
+        pixel = [v.o, *tap(shape, strides, (v.w, v.h), taken[0], taken[1]), v.b, v.n]
     elif shape.is_stem:
-        pixel = [*tap(shape, (v.w, v.h), taken[0], taken[1]), taken[2], v.n]
+        pixel = [*tap(shape, strides, (v.w, v.h), taken[0], taken[1]), taken[2], v.n]
     else:
         block = taken[3]
         if shape.groups > 1:
             block = block + v.b // shape.blocks_together * shape.blocks_summed
-        pixel = [taken[0], *tap(shape, (v.w, v.h), taken[1], taken[2]), block, v.n]
+        pixel = [taken[0], *tap(shape, strides, (v.w, v.h), taken[1], taken[2]), block, v.n]
     place_of_weight = [v.o, *depth, v.b]
     if in_pairs:
         place_of_weight[:2] = depth[0], v.o
@@ -178,17 +194,22 @@ def _sums(
 
 
 def tap(
-    shape: ConvolutionShape, result: tuple[hl.Var, hl.Var], column: hl.Expr, row: hl.Expr
+    shape: ConvolutionShape,
+    strides: tuple[int, int],
+    result: tuple[hl.Var, hl.Var],
+    column: hl.Expr,
+    row: hl.Expr,
 ) -> tuple[hl.Expr, hl.Expr]:
     """Return the column and the row of the padded image a value of the filter meets.
 
     Args:
         shape: What is computed.
+        strides: Rows and columns of the image that is read from one result to the next.
         result: Column and row of the result.
         column: Of the value of the filter.
         row: Likewise.
     """
-    (down, along), (rows_apart, columns_apart) = shape.strides, shape.dilations
+    (down, along), (rows_apart, columns_apart) = strides, shape.dilations
     return result[0] * along + column * columns_apart, result[1] * down + row * rows_apart
 
 

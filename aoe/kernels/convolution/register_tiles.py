@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import product
+from math import prod
 
 from aoe.kernels.convolution.direct import (
     FINISHED,
@@ -14,6 +15,7 @@ from aoe.kernels.convolution.direct import (
     REDUCED,
     SUMMED,
     depth_extents,
+    is_thinned,
     needs_copy,
 )
 from aoe.kernels.convolution.shape import ConvolutionPlan, ConvolutionShape
@@ -49,6 +51,19 @@ _BEST_TILES = 3
 """Register tiles offered for a shape: the register file leaves few that are any good."""
 _FAR_BYTES_PER_CYCLE = 12
 """Bytes a core reads per cycle from the cache behind its own. Assumed: about 40 GB/s at 3 GHz."""
+_SHARED_BYTES_PER_CYCLE = 48
+"""The same where another core has just read them."""
+_NEAR_RUN_CYCLES, _RUN_CYCLES = 20, 70
+"""Until a piece of memory is read, or half of one written, that does not follow on the last one, as
+the rows of one block of channels do; in the second-level cache, and beyond. Here and below: fitted
+to 300 first guesses and trials of networks in bfloat16 (two threads of a Zen 5, 2026-11-23); 14x14
+pixels of 1024 channels in groups of 7 rows take 0.9 of the time of single rows, of 64 channels
+1.09."""
+_TASK_CYCLES = 700
+_LATE_CYCLES, _SHORT_TASK_CYCLES = 25_000, 60_000
+"""What threads come late to a kernel; tasks much shorter than the latter are shared accordingly."""
+_SECTION_CYCLES = 10_000
+"""What threads wait for each other between the copy of a whole image and its sums."""
 
 
 def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
@@ -128,19 +143,21 @@ def _cycles(
     precision: Precision,
     target: KernelTarget,
 ) -> float:
-    """Return the estimated cycles of a configuration: products, traffic, idle threads."""
+    """Return the estimated cycles of a configuration: products, traffic, tasks, idle threads."""
     blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
     size, pairs = (2, 2) if precision is Precision.BFLOAT16 else (4, 1)
     taps = shape.kernel[0] * shape.kernel[1]
     filters = shape.channels_in // shape.groups * shape.channels_out * taps
     products = filters / target.vector_lanes / pairs * shape.rows * shape.columns
     cycles = products * _tile_cost((blocks, wide, high), shape)
-    rows = int(values[TILE_ROWS]) * high
-    groups = 1 if values[SCOPE] == IMAGE else -(-shape.rows // rows)
-    read_rows = min(rows, shape.rows) * shape.strides[0] + shape.kernel[0] - shape.strides[0]
-    held = (read_rows if groups > 1 else shape.height) * shape.width * shape.channels_in
+    rows = shape.rows
+    if values[SCOPE] == GROUP:
+        rows = min(rows, int(values[TILE_ROWS]) * high)
+    groups = -(-shape.rows // rows)
+    held = _held(shape, rows, precision)
     if needs_copy(shape, precision):
         cycles += 3 * held * groups / target.vector_lanes
+    cycles += groups * _run_cycles(shape, target)
     panel = filters // shape.channels_out * blocks * shape.block * size
     if held * size + panel > 0.8 * target.l2_bytes:  # pixels are read again for each panel
         panels = shape.blocks_out // blocks
@@ -148,8 +165,49 @@ def _cycles(
     if panel > 0.6 * target.l2_bytes:  # read again for each register tile
         tiles = -(-shape.rows // high) * -(-shape.columns // wide)
         cycles += filters * size * tiles / _FAR_BYTES_PER_CYCLE
-    tasks = shape.batch * (groups if values[SCOPE] == GROUP else shape.blocks_out // blocks)
-    return cycles * (-(-tasks // target.threads) * target.threads / tasks)
+    if values[SCOPE] == GROUP:  # every thread reads all weights, the first one from memory
+        cycles += (target.threads - 1) * filters * size / _SHARED_BYTES_PER_CYCLE
+    has_own_copy = values[SCOPE] == IMAGE and needs_copy(shape, precision)
+    tasks, idle = _tasks(values, shape, target)
+    waiting = _waiting_cycles(cycles * shape.batch / tasks, target, sections=1 + has_own_copy)
+    return cycles * idle + (_TASK_CYCLES * tasks + waiting) / shape.batch
+
+
+def _held(shape: ConvolutionShape, rows: int, precision: Precision) -> int:
+    """Return the elements of the image that so many rows of results are made of."""
+    if is_thinned(shape, precision):
+        return rows * shape.columns * shape.channels_in
+    read = (rows - 1) * shape.strides[0] + shape.kernel[0]
+    return (read if rows < shape.rows else shape.height) * shape.width * shape.channels_in
+
+
+def _run_cycles(shape: ConvolutionShape, target: KernelTarget) -> float:
+    """Return what the pieces without a gap cost that a group of rows is read and written in."""
+    read = shape.channels_in if shape.is_stem else shape.blocks_in
+    touched = 4 * (prod(shape.image_extents) + prod(shape.result_extents))
+    is_near = touched <= target.l2_bytes // 2
+    return (_NEAR_RUN_CYCLES if is_near else _RUN_CYCLES) * (read + 0.5 * shape.blocks_out)
+
+
+def _tasks(
+    values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget
+) -> tuple[int, float]:
+    """Return how many tasks there are, and how much longer the busiest thread works than all."""
+    rows = shape.rows
+    size = int(values[TILE_ROWS]) * int(values[DOWN])
+    if values[SCOPE] == IMAGE:
+        rows, size = shape.blocks_out, int(values[BLOCKS])
+    tasks = shape.batch * -(-rows // size)
+    busiest = min(-(-tasks // target.threads) * size, shape.batch * rows)
+    return tasks, busiest * target.threads / (shape.batch * rows)
+
+
+def _waiting_cycles(task: float, target: KernelTarget, *, sections: int) -> float:
+    """Return what threads wait for each other: long tasks are not shared with who comes late."""
+    if target.threads == 1:
+        return 0.0
+    late = _LATE_CYCLES * task / (task + _SHORT_TASK_CYCLES)
+    return target.threads * (late + _SECTION_CYCLES * (sections - 1))
 
 
 def direct_steps(

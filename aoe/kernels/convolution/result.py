@@ -84,7 +84,7 @@ def image_read(plan: ConvolutionPlan, arguments: KernelArguments) -> hl.ImagePar
 
 
 def padded_image(
-    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, place: Sequence[hl.Var]
+    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, place: Sequence[hl.Expr]
 ) -> hl.Expr:
     """Return a value of the image with its zeros around it.
 

@@ -11,8 +11,10 @@ from support.engine.convolutions import BLOCK, chained, convolution, exactly, st
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import precision_of
+from aoe.kernels.convolution.direct import is_thinned
 from aoe.kernels.convolution.family import Convolution
-from aoe.kernels.family import KernelTarget
+from aoe.kernels.convolution.shape import ConvolutionShape, read_convolution
+from aoe.kernels.family import KernelTarget, supported
 from aoe.schedule import Configuration
 from aoe.testing.kernels import (
     SEED,
@@ -157,3 +159,41 @@ def test_weights_the_chain_reads_too_are_refused() -> None:
     known = convolution((1, 1), bias=False, **POINT)
     again = chained(known, operation("Add", "t0 x1", "t1"), reads=(plain(1),))
     assert not Convolution().supports(again)
+
+
+def _shape(workload: Workload) -> ConvolutionShape:
+    return supported(workload, read_convolution(workload)).shape
+
+
+def test_pixels_between_the_strides_of_a_pointwise_filter_are_not_copied() -> None:
+    shape = _shape(SHAPES["1x1, stride beyond the filter"])
+    assert is_thinned(shape, Precision.BFLOAT16)
+    assert not is_thinned(shape, Precision.FLOAT32)  # they are read from the image itself
+    wide = _shape(SHAPES["3x3, stride 2, batch of 2"])
+    assert not is_thinned(wide, Precision.BFLOAT16)
+
+
+@pytest.mark.skipif(BLOCK != 16, reason="blocks of 16 channels are AVX-512's")
+@pytest.mark.parametrize(
+    ("blocks", "is_row"),
+    [((64, 16), False), ((16, 64), False), ((36, 8), False), ((4, 24), True)],
+)
+def test_rows_of_many_channels_are_not_computed_one_by_one(
+    blocks: tuple[int, int], is_row: bool
+) -> None:
+    workload = replace(convolution((14, 14), blocks=blocks, **POINT), precision=Precision.BFLOAT16)
+    target = KernelTarget(vector_lanes=16, threads=2, bf16_dot=True)
+    best = Convolution().space(workload, target).first_guesses[0]
+    assert (best["scope"], best["tile_rows"]) == ("group", 1) or not is_row
+    assert is_row or best["scope"] == "image" or best["tile_rows"] == 7
+
+
+@pytest.mark.skipif(BLOCK != 16, reason="blocks of 16 channels are AVX-512's")
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_no_thread_is_left_without_rows(threads: int) -> None:
+    workload = replace(convolution((14, 14), blocks=(36, 8), **POINT), precision=Precision.BFLOAT16)
+    target = KernelTarget(vector_lanes=16, threads=threads, bf16_dot=True)
+    best = Convolution().space(workload, target).first_guesses[0]
+    rows = int(best["tile_rows"]) * int(best["down"])
+    tasks = 8 // int(best["blocks"]) if best["scope"] == "image" else -(-14 // rows)
+    assert tasks >= threads
