@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
-from aoe.kernels.roofline import MachineRates, least_us
+from aoe.kernels.roofline import MachineRates, least_us, multiply_adds
 from aoe.operators import OperatorKind, facts_of
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator
@@ -42,6 +42,9 @@ _MORE_REACHED = 0.1
 """Share of the room a first guess has left that the rest of a search is expected to save. Source:
 what was won in 26 networks of docs/benchmarks.md: first guesses are at 0.96 of the best."""
 _GEOMETRY = ("kernel_shape", "strides", "dilations")
+_LONG_US = 100.0
+"""Time of an operator from which on it tells how fast the machine is: a profile counts whole
+microseconds."""
 
 
 @dataclass(slots=True)
@@ -161,6 +164,17 @@ class Agenda:
         default_factory=lambda: defaultdict(lambda: _Pace(seconds=_GLANCE_S))
     )
     _glanced: set[str] = field(default_factory=set)
+
+    def see(self, operators: Sequence[Operator]) -> None:
+        """Take into account how fast the default computes operators: no roof lies below that.
+
+        Rates are measured in some ten milliseconds, in which a neighbour may have a core; then
+        nothing would seem to be left to save.
+        """
+        shown = max(map(_shown_rate, operators), default=0.0)
+        if shown > self.rates.multiply_adds_per_us:
+            self.rates = replace(self.rates, multiply_adds_per_us=shown)
+            self._least_us.clear()
 
     def is_hurried(self, operators: Sequence[Operator]) -> bool:
         """Return True if the time left is too short for all these operators are worth."""
@@ -292,3 +306,9 @@ def _kind(workload: Workload) -> Hashable:
         for operation in workload.operations
     )
     return workload.precision, operations
+
+
+def _shown_rate(operator: Operator) -> float:
+    """Return the multiply-adds of a microsecond in which the default computes an operator."""
+    each_us = operator.default_us / len(operator.regions)
+    return multiply_adds(operator.workload) / each_us if each_us >= _LONG_US else 0.0

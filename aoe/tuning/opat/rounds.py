@@ -76,6 +76,7 @@ def tune_found(
         tell=tell,
         crew=crew or OneAfterAnother(),
     )
+    agenda.see(rounds.untouched())
     if agenda.is_hurried(rounds.untouched()):
         rounds.glance_at_all()
         rounds.later = later
@@ -150,7 +151,8 @@ class _Rounds:
         if not waiting:
             return []
         self._plan(self.untouched())
-        chosen = self.agenda.glances(waiting)[: self._compiled_at_once()]
+        ordered = self.agenda.glances(waiting)
+        chosen = _apart(ordered, [one.operator for one in begun])[: self._compiled_at_once()]
         searches = [search for one in chosen if (search := self._begun(one)) is not None]
         self._compile_ahead([source for one in searches for source in one.search.ahead(1)])
         return searches
@@ -268,6 +270,21 @@ class _Rounds:
             schedule = tuned.schedule
             name = kernel_name(tuned.operator.workload, schedule) if schedule is not None else None
             self.tools.compilers.keep_only(name)
+
+
+def _apart(ordered: Sequence[Operator], begun: Sequence[Operator]) -> list[Operator]:
+    """Return those of which no two compute the same nodes, nor one any that have begun.
+
+    What is left to save by one precision is known when the other has been seen.
+    """
+    taken = {region.nodes[-1] for one in begun for region in one.regions}
+    apart = []
+    for one in ordered:
+        ends = {region.nodes[-1] for region in one.regions}
+        if taken.isdisjoint(ends):
+            apart.append(one)
+            taken |= ends
+    return apart
 
 
 def _left(tools: OperatorTools, done: Mapping[str, TunedOperator]) -> float:

@@ -131,6 +131,17 @@ def test_operators_as_fast_as_they_can_be_get_two_trials() -> None:
     )  # faster than the roofline: noise
 
 
+def test_a_default_above_the_rates_tells_that_they_were_taken_in_a_bad_moment() -> None:
+    agenda, wide = _agenda(), placed_operator(matrix_product(columns=1024), 2000)
+    assert agenda.budget(wide) == 2  # 2,684 us at the rates that were measured
+    agenda.see([placed_operator(matrix_product(), 50)])
+    assert agenda.budget(wide) == 2  # 50 us may be anything from 49 to 51
+    agenda.see([placed_operator(matrix_product(), 671)])
+    assert agenda.budget(wide) == 8  # 1,342 us at twice the rates
+    agenda.see([wide])
+    assert agenda.budget(wide) == 8
+
+
 @pytest.mark.parametrize(
     ("saved_us", "trials"),
     [(5000, 24), (1000, 24), (750, 18), (500, 12), (250, 6), (150, 6), (50, 4), (20, 2), (0, 2)],

@@ -408,6 +408,25 @@ def test_next_first_guesses_are_compiled_while_these_are_measured(tmp_path: Path
     assert all(names <= ahead for names in first)
 
 
+def test_second_precision_of_a_place_waits_for_what_the_first_has_brought(tmp_path: Path) -> None:
+    """Compiled at once are first guesses of different places: what is left is worth less then."""
+    exact = placed_operator(matrix_product(), 9000)
+    rounded = placed_operator(matrix_product(precision=Precision.BFLOAT16), 9000)
+    other = placed_operator(_chain("Tanh"), 4000)
+    runner = _SlowRunner(limit_s=5.0, candidate=lambda _: 5.0)
+    compilers = _BesideCompilers(runner, tmp_path, is_beside=False, processes=2)
+    _, told = _told(
+        tmp_path,
+        _found(exact, rounded, other),
+        runner,
+        left_s=runner.left_s,
+        compilers=compilers,
+        trials=24,
+    )
+    assert told[:3] == ["MatMul", "Tanh", "MatMul"]
+    assert [len(names) for kind, names in compilers.log if kind == "prepare"][:2] == [2, 1]
+
+
 def test_next_batch_of_an_opening_is_compiled_while_one_is_measured(tmp_path: Path) -> None:
     runner = _SlowRunner(limit_s=math.inf)
     log = _beside(tmp_path, runner, 1, batch=1).log
