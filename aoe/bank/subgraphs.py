@@ -28,6 +28,9 @@ from aoebank import Bank, Event, Provenance, RecordError, make_graph_record
 _COMPARED = ("cpu_model", "onnxruntime", "core_num")
 """Parts of the fingerprint that must agree before an earlier verdict is believed."""
 _IN_MODEL = (Event.KEPT, Event.DROPPED)
+BESIDE_OPERATORS = "beside_operators"
+"""Member of `SubgraphNote.search` that says what the whole model made of a form was decided against
+operator tuning alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,12 +318,23 @@ class SubgraphBank:
 
     def model_verdict(self, graph_id: str) -> Event | None:
         """Return whether this very model kept or dropped the strategy of a record, None if open."""
-        verdict = None
+        verdict = self._model_verdict(graph_id)
+        return verdict.event if verdict is not None else None
+
+    def is_kept_beside_operators(self, graph_id: str) -> bool:
+        """Return whether this very model is known to be faster with a form and operators tuned."""
+        verdict = self._model_verdict(graph_id)
+        if verdict is None or verdict.event is not Event.KEPT:
+            return False
+        return verdict.search.get(BESIDE_OPERATORS) is True
+
+    def _model_verdict(self, graph_id: str) -> Provenance | None:
+        verdict: Provenance | None = None
         for entry in self._journal.entries(self.file, graph_id, where=self._here()):
             if entry.event in CHANGES:
                 verdict = None
             elif entry.event in _IN_MODEL and self._is_this_model(entry):
-                verdict = entry.event
+                verdict = entry
         return verdict
 
     def copy_to(self, root: Path, graph_ids: Iterable[str]) -> None:

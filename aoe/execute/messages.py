@@ -108,7 +108,6 @@ class ModelPart:
         library: Kernel library, or None.
         optimize: True to let ONNX Runtime optimise the graph, False to run it as written.
         precision: The lowest of its kernels.
-        blocked: False to keep the blocked layout out of a graph that is optimised.
         is_large: True where there is to be memory for one such model only.
     """
 
@@ -116,5 +115,4 @@ class ModelPart:
     library: Path | None = None
     optimize: bool = True
     precision: Precision = Precision.FLOAT32
-    blocked: bool = True
     is_large: bool = False

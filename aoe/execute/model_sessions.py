@@ -24,7 +24,6 @@ def open_part(setup: WorkerSetup, part: ModelPart) -> ort.InferenceSession:
     options = session_options(
         threads=setup.target.core_num,
         optimize=part.optimize,
-        blocked=part.blocked,
         shared_pool=True,
         library=part.library,
     )

@@ -1,9 +1,10 @@
 """What the name of an algorithm says about its numbers, and the part of a space that is allowed.
 
 `winograd` anywhere in a name: inputs and weights are transformed, which spreads rounding errors,
-infinities and NaN over a tile. `bf16` anywhere, or `_tiles` at the end: factors are rounded to
-bfloat16. `int8` anywhere: factors are rounded to 8 bits; `int4`: weights to 4. Any other name, and
-none: sums of float32 products in some order.
+infinities and NaN over a tile; `streamed` too, the weights are where they are used, and else once.
+`bf16` anywhere, or `_tiles` at the end: factors are rounded to bfloat16. `int8` anywhere: factors
+are rounded to 8 bits; `int4`: weights to 4. Any other name, and none: sums of float32 products in
+some order.
 """
 
 from __future__ import annotations
@@ -18,6 +19,16 @@ from aoe.workload import Precision, Workload
 
 KNOB = "algorithm"
 """Name of the knob that chooses the algorithm, in families that have such a knob."""
+STREAMED = "streamed"
+_TRANSFORMED = (
+    (STREAMED, 1.0),
+    ("winograd_4x4", 36 / 9),
+    ("winograd_3x3", 25 / 9),
+    ("winograd_2x2", 16 / 9),
+    ("winograd", 6 / 3),
+)
+"""How large weights are that were transformed, by the transforms: 3 x 3 values of a filter become
+6 x 6, or 3 in a row become 6."""
 
 
 def precision_of(algorithm: str) -> Precision:
@@ -44,6 +55,15 @@ def is_allowed(algorithm: str, precision: Precision) -> bool:
     if precision is Precision.FLOAT32:
         return not found.is_lower
     return found is precision
+
+
+def weights_kept(algorithm: str) -> float:
+    """Return how large the float32 weights are that a kernel keeps, over those it is given.
+
+    >>> weights_kept("winograd_4x4"), weights_kept("winograd_4x4_streamed"), weights_kept("direct")
+    (4.0, 1.0, 1.0)
+    """
+    return next((ratio for part, ratio in _TRANSFORMED if part in algorithm), 1.0)
 
 
 def allowed_space(family: KernelFamily, workload: Workload, target: KernelTarget) -> Space | None:

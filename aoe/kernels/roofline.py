@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from aoe.kernels.algorithms import allowed_space
+from aoe.kernels.algorithms import STREAMED, allowed_space, weights_kept
 from aoe.kernels.family import KernelFamily, KernelTarget
 from aoe.kernels.halide.shapes import shapes_of
 from aoe.operators import OperatorKind, facts_of
@@ -34,16 +34,10 @@ _RATES = (
 """Multiply-adds of the plain way an algorithm does in the time of one in float32, by what its name
 holds, where its weights are at hand. Source: measured on networks, docs/benchmarks.md; the
 transforms of Winograd's take part of the 4 and 2.25 they save."""
-_MORE_WEIGHTS = (
-    ("streamed", 1.6),
-    ("winograd_4x4", 36 / 9 - 1),
-    ("winograd_3x3", 25 / 9 - 1),
-    ("winograd_2x2", 16 / 9 - 1),
-    ("winograd", 6 / 3 - 1),
-)
-"""What transformed filters cost besides, in the time of reading the plain ones from memory: they
-are larger by so much, or made in every run. Source: CPU time with weights in no cache, 64 to 512
-channels of 56 x 56 to 7 x 7, one thread of a Zen 5, 2026-11-23."""
+_MADE_IN_EVERY_RUN = 1.6
+"""What filters cost that are transformed where they are used, in the time of reading the plain ones
+from memory. Source: CPU time with weights in no cache, 64 to 512 channels of 56 x 56 to 7 x 7, one
+thread of a Zen 5, 2026-11-23."""
 _FAR = 5.0
 """How much longer reading from memory takes one thread than from the caches: 13 to 20 GB/s and 90.
 Source: as above."""
@@ -91,10 +85,14 @@ def least_us(
     plain_us = count / rates.multiply_adds_per_us
     reading_us = _FAR * _FLOAT_BYTES * _weights(workload) / rates.bytes_per_us
     return min(
-        max(moving_us, plain_us / _share(_RATES, name, 1.0))
-        + reading_us * _share(_MORE_WEIGHTS, name, 0.0)
+        max(moving_us, plain_us / _rate(name)) + reading_us * _more_weights(name)
         for name in _algorithms(workload, family, target)
     )
+
+
+def kept_bytes(workload: Workload, algorithm: str) -> float:
+    """Return what a kernel keeps of its weights between two runs, as they are or transformed."""
+    return _FLOAT_BYTES * _weights(workload) * weights_kept(algorithm)
 
 
 def _weights(workload: Workload) -> int:
@@ -110,5 +108,13 @@ def _algorithms(workload: Workload, family: KernelFamily, target: KernelTarget) 
     return found or {""}
 
 
-def _share(shares: tuple[tuple[str, float], ...], algorithm: str, otherwise: float) -> float:
-    return next((share for part, share in shares if part in algorithm), otherwise)
+def _rate(algorithm: str) -> float:
+    return next((rate for part, rate in _RATES if part in algorithm), 1.0)
+
+
+def _more_weights(algorithm: str) -> float:
+    """Return what filters cost besides, in the time of reading the plain ones from memory.
+
+    They are larger by so much, or made in every run.
+    """
+    return _MADE_IN_EVERY_RUN if STREAMED in algorithm else weights_kept(algorithm) - 1

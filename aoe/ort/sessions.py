@@ -28,7 +28,6 @@ def session_options(
     *,
     threads: int,
     optimize: bool,
-    blocked: bool = True,
     shared_pool: bool = False,
     library: Path | None = None,
 ) -> ort.SessionOptions:
@@ -37,7 +36,6 @@ def session_options(
     Args:
         threads: Intra-op threads, the calling one included.
         optimize: True for every graph optimisation, False to run the graph as it is written.
-        blocked: False to keep the blocked layout out of an optimised graph.
         shared_pool: True to run on the process-wide thread pool, see `use_shared_pool`.
         library: Kernel library to register.
 
@@ -47,8 +45,7 @@ def session_options(
     options = ort.SessionOptions()
     options.log_severity_level = _FATAL_LEVEL
     levels = ort.GraphOptimizationLevel
-    most = levels.ORT_ENABLE_ALL if blocked else levels.ORT_ENABLE_EXTENDED
-    options.graph_optimization_level = most if optimize else levels.ORT_DISABLE_ALL
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
     if shared_pool:
         options.use_per_session_threads = False
     else:

@@ -12,6 +12,7 @@ from aoe.graph.rewrites.apply import apply_edits
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
 from aoe.graph.subgraphs.chunks import in_chunks
 from aoe.graph.subgraphs.piece import Piece
+from aoe.graph.subgraphs.plain import in_plain_layout
 
 _CHUNKED_TOLERANCE = 1e-5
 """A smaller batch may be summed up in another order."""
@@ -70,6 +71,8 @@ def form_of(
         form = apply_edits(piece.proto, edits)
     except ValueError as error:
         return f"the rewrites do not go together: {error}"
+    if not strategy.blocked:
+        form = in_plain_layout(form)
     return in_chunks(piece, form, strategy.chunks) if strategy.chunks else form
 
 

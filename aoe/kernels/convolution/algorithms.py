@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from aoe.kernels.algorithms import STREAMED
 from aoe.kernels.convolution import depthwise, matrix_tiles, register_tiles
 from aoe.kernels.convolution.direct import direct_pipeline
 from aoe.kernels.convolution.shape import ConvolutionPlan
@@ -32,8 +33,6 @@ _SMALL = 200
 """Results of a channel up to which the host is below the roof with filters larger than 1x1: 512
 channels of 7x7 take 0.83 of its time, 128 to 256 channels of 14x14 with stride 2 0.93, 64 to 128 of
 28x28 1.02 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
-STREAMED = "_streamed"
-"""End of the names of those that transform weights where they are used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,8 +172,8 @@ ALGORITHMS: Mapping[str, ConvolutionAlgorithm] = {
     "winograd_3x3": _winograd(F3, guesses=1, is_for_phases=True),
     "winograd_4x4_stride_2": _winograd(F4_STRIDE_2, guesses=2),
     "winograd_2x2_stride_2": _winograd(F2_STRIDE_2, guesses=1),
-    f"winograd_4x4{STREAMED}": _streamed(F4),
-    f"winograd_2x2{STREAMED}": _streamed(F2),
+    f"winograd_4x4_{STREAMED}": _streamed(F4),
+    f"winograd_2x2_{STREAMED}": _streamed(F2),
     "direct": _direct(Precision.FLOAT32, guesses=2),
     "depthwise": _DEPTHWISE,
     "direct_bf16": _direct(Precision.BFLOAT16, guesses=3),

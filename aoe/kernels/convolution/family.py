@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from aoe.kernels.algorithms import KNOB, is_allowed
-from aoe.kernels.convolution.algorithms import ALGORITHMS, STREAMED, TILES
+from aoe.kernels.algorithms import KNOB, STREAMED, is_allowed
+from aoe.kernels.convolution.algorithms import ALGORITHMS, TILES
 from aoe.kernels.convolution.result import check_arguments
 from aoe.kernels.convolution.shape import ConvolutionPlan, ConvolutionShape, read_convolution
 from aoe.kernels.convolution.winograd import tiles

@@ -94,17 +94,21 @@ class ModelCosts:
             pairs = max(pairs, min(most, 2 * int(_PAIRS_SHARE * begun_s / (4 * self.run_s))))
         return replace(policy, pairs_min=pairs, pairs_max=pairs, warmup=0, tries=1)
 
-    def judging_s(self, left_s: float, screen: MeasurePolicy, final: MeasurePolicy) -> float:
+    def judging_s(
+        self, left_s: float, screen: MeasurePolicy, final: MeasurePolicy, finals: int = 1
+    ) -> float:
         """Return the seconds that are kept for all that follows the search.
 
         Args:
             left_s: Seconds until the time limit.
             screen: Policy of a comparison while kernels are chosen.
             final: Policy of one process of the final comparison.
+            finals: Comparisons of that kind.
         """
         free_s = max(0.0, left_s - self.finishing_s)
-        wanted_s = PROCESSES * self.comparison_s(final) + _GROUP_TESTS * self.comparison_s(screen)
-        one_s = self.comparison_s(self.hurried(final))
+        wanted_s = finals * PROCESSES * self.comparison_s(final)
+        wanted_s += _GROUP_TESTS * self.comparison_s(screen)
+        one_s = finals * self.comparison_s(self.hurried(final))
         kept_s = max(
             min(_SHARE * free_s, _LINK_S + wanted_s),
             min(_HURRIED_SHARE * free_s, _LINK_S + HURRIED_PROCESSES * one_s),
@@ -132,10 +136,12 @@ def one_process_of(final: MeasurePolicy) -> MeasurePolicy:
     )
 
 
-def searching_time(stopwatch: Stopwatch, costs: ModelCosts, threads: int) -> Stopwatch:
-    """Return the time of a run but for what follows its search."""
+def searching_time(
+    stopwatch: Stopwatch, costs: ModelCosts, threads: int, finals: int = 1
+) -> Stopwatch:
+    """Return the time of a run but for what follows its search: so many final comparisons."""
     if stopwatch.limit_s is None:
         return stopwatch
     left_s = stopwatch.left_s()
     screen, final = variant_policy(threads, left_s=left_s), final_policy(threads, left_s=left_s)
-    return stopwatch.keeping(costs.judging_s(left_s, screen, one_process_of(final)))
+    return stopwatch.keeping(costs.judging_s(left_s, screen, one_process_of(final), finals))

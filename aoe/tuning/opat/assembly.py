@@ -12,15 +12,28 @@ from pathlib import Path
 
 import onnx
 
-from aoe.device.compiler import KernelSource
+from aoe.bank.operators import OperatorBank
+from aoe.bank.remembered import remembered_to_json
+from aoe.device.compiler import KernelSource, required_features
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import ModelPart
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.graph.weights import WeightStore, is_outside
-from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS
-from aoe.workload import Precision
+from aoe.om.file import (
+    FALLBACK,
+    LIBRARY,
+    MODEL,
+    WEIGHTS,
+    KernelUse,
+    Manifest,
+    write_offline_model,
+)
+from aoe.tuning.judging.judge import Judgement
+from aoe.tuning.live_report import Phase
+from aoe.tuning.workbench import Workbench
+from aoe.workload import Precision, workload_to_json
 
 _CHOSEN = "chosen.onnx"
 
@@ -190,3 +203,54 @@ class Assembly:
 
     def _write_light(self, proto: onnx.ModelProto, name: str) -> None:
         (self.directory / name).write_bytes(proto.SerializeToString(deterministic=True))
+
+
+# ---- writing ----
+
+
+def write_model(
+    bench: Workbench, bank: OperatorBank, assembly: Assembly, judgement: Judgement[ChosenKernel]
+) -> None:
+    """Write the tuned model of a closed assembly, and the records of its kernels beside it.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    target, om_file = bench.runner.target, bench.places.om_file
+    manifest = Manifest(
+        name=bench.model.name,
+        model_sha256=bench.model.sha256,
+        soc_version=target.soc_version,
+        core_num=target.core_num,
+        cpu_features=required_features([kernel.source for kernel in judgement.kept], target),
+        nchwc_block=bench.runner.device.channel_block(),
+        versions=dict(bench.versions),
+        operators=bench.operators,
+        kernels=tuple(_use(kernel, bank) for kernel in judgement.kept),
+        parts={},
+        precision=lowest_precision(judgement.kept),
+        subgraphs=bench.chosen.uses if bench.chosen is not None else (),
+        accuracy=str(judgement.accuracy or ""),
+        streams=bench.streams,
+    )
+    bench.phases.begin(Phase.WRITE)
+    bench.progress.step(f"writing {om_file}")
+    write_offline_model(om_file, assembly.directory, manifest)
+    if bench.places.bank is not None:
+        bank.copy_to(bench.places.bank, [kernel.source.workload for kernel in judgement.kept])
+
+
+def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:
+    op_type = kernel.source.workload.op_type
+    return KernelUse(
+        name=kernel.source.name,
+        op_type=op_type,
+        key=kernel.key,
+        bank_file=bank.file_of(kernel.source.workload).name,
+        op_names=kernel.op_names,
+        precision=kernel.source.workload.precision,
+        record={
+            "workload": workload_to_json(kernel.source.workload),
+            **remembered_to_json(bank.remembered(kernel.source.workload).without_samples()),
+        },
+    )

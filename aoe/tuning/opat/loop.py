@@ -14,6 +14,7 @@ from aoe.execute.messages import CompiledKernels, TaskRunner
 from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.family import KernelFamily, KernelTarget
 from aoe.kernels.formats import layout_moves
+from aoe.kernels.roofline import kept_bytes
 from aoe.measurement import (
     Measurement,
     MeasurePolicy,
@@ -31,6 +32,11 @@ _TRIAL_S, _LEAST_TRIAL_S = 2.0, 0.1
 """What a candidate should take before one has been measured, and at least."""
 _CALL_TIMEOUT_S = 60.0
 _CANDIDATE_TIMEOUT_S = 20.0
+_AS_FAST = 0.95
+"""Share of the best speed that is enough for a kernel that keeps smaller weights: a model has
+dozens of them, and candidates are told apart by a few percent only."""
+_LEAST_SPARED_BYTES = 1 << 20
+"""Fewer are not worth that."""
 _HOPELESS = ((4, 0.7), (8, 0.88))
 """(trials, speed-up): a workload whose first guesses are so far behind the default will not be won
 by tuning."""
@@ -231,12 +237,35 @@ class WorkloadSearch:
         good = _correct(self.trials)
         if not good:
             return SearchResult(trials=tuple(self.trials))
-        best = max(good, key=lambda trial: trial.measurement.speedup)
+        best = self._chosen(good)
         if not in_time and best.measurement.speedup <= 1:
             return SearchResult(trials=tuple(self.trials))
         schedule = self.task.schedule(best.configuration)
         fresh = measure_schedules(self.task, [schedule], final)[0]
         return _found(self.task, best.configuration, fresh, self.trials)
+
+    def _chosen(self, good: Sequence[TrialRecord]) -> TrialRecord:
+        """Return the fastest candidate, or one nearly as fast that keeps far smaller weights.
+
+        Transformed weights are up to four times as large, and a session keeps those of all its
+        kernels.
+        """
+        fastest = max(good, key=lambda trial: trial.measurement.speedup)
+        enough = max(_AS_FAST * fastest.measurement.speedup, 1 / _AS_FAST)
+        kept = {id(trial): self._kept_bytes(trial) for trial in good}
+        lighter = [
+            trial
+            for trial in good
+            if trial.measurement.speedup >= enough
+            and kept[id(trial)] <= kept[id(fastest)] - _LEAST_SPARED_BYTES
+        ]
+        if not lighter:
+            return fastest
+        return min(lighter, key=lambda trial: (kept[id(trial)], -trial.measurement.speedup))
+
+    def _kept_bytes(self, trial: TrialRecord) -> float:
+        algorithm = self.task.schedule(trial.configuration).algorithm
+        return kept_bytes(self.task.workload, algorithm)
 
     def _next(self, count: int) -> tuple[Configuration, ...]:
         """Return candidates that were asked for before, then new ones."""

@@ -4,24 +4,24 @@ import -> optimise offline -> profile -> cut into regions -> for each workload:
     look it up -> search -> settle -> bank     (closed loop, the bank is written each time;
                                                 where time is short, first guesses of all first)
 -> parts of what was fused and not won, likewise
--> compile what won -> hold its accuracy -> judge the whole model -> write it and the reports
+-> compile what won -> hold its accuracy -> judge the whole model
+-> where an earlier mode chose the graph: the same in the imported one, which of both is faster
+-> write it and the reports
 
 The page to read first: `_tune_model` is the chart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import onnx
 
 from aoe.bank.operators import OperatorBank
-from aoe.bank.remembered import remembered_to_json
-from aoe.device.compiler import required_features
 from aoe.device.protocol import Device
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
@@ -32,7 +32,7 @@ from aoe.graph.weights import WeightStore, is_outside
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FUSIBLE
 from aoe.kernels.roofline import MachineRates
-from aoe.om.file import MODEL, WEIGHTS, KernelUse, Manifest, write_offline_model
+from aoe.om.file import MODEL, WEIGHTS
 from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.profiling.figures import OperatorProfile
@@ -43,30 +43,32 @@ from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.judging.reserve import ModelCosts, searching_time
 from aoe.tuning.live_report import LiveReport, Phase, Stopwatch
-from aoe.tuning.mode import JobType, TuneContext
+from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.model_mode import check_search, run_facts, run_reported, whole_model_ms
 from aoe.tuning.opat.agenda import Agenda
-from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
+from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision, write_model
 from aoe.tuning.opat.crew import Crew, FarmCrew, OneAfterAnother
 from aoe.tuning.opat.gains import operator_result
-from aoe.tuning.opat.judging.model import check_accuracy, judge_model
+from aoe.tuning.opat.judging.alone import FINAL_COMPARISONS, TunedGraph, is_open, judge_graphs
+from aoe.tuning.opat.judging.model import check_accuracy
+from aoe.tuning.opat.lookup import Lookup
 from aoe.tuning.opat.operator import OperatorTools, TunedOperator
 from aoe.tuning.opat.operators import (
     ChosenOperators,
+    FoundOperators,
     Operator,
     find_operators,
     part_operators,
 )
 from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.opat.reuse import reuse_of, summary_of
-from aoe.tuning.opat.rounds import tune_found
+from aoe.tuning.opat.rounds import TunedOperators, tune_found
 from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.progress import Progress
 from aoe.tuning.reuse.book import ReuseBook
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.workbench import Workbench, model_path
-from aoe.workload import workload_to_json
 
 _RATES_TIMEOUT_S = 60.0
 _PROFILING_SHARE = 0.05
@@ -97,41 +99,37 @@ def run(context: TuneContext) -> OpatResult:
 
 def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     bank, reuse = open_bank(bench, bench.base), ReuseBook(bench.base, reuse_of, summary_of)
-    graph, profile = profile_default(bench)
-    plan, rates = precision_plan(bench), measure_rates(bench)
-    found = find_operators(graph, profile, plan)
-    report.update(baseline_ms=_first_ms(bench, profile))
+    starts, rates = _starts(bench), measure_rates(bench)
+    report.update(baseline_ms=_first_ms(bench, starts[0].profile))
     with (
         closing(open_compilers(bench)) as compilers,
-        closing(open_assembly(bench, graph, compilers)) as assembly,
+        ExitStack() as assemblies,
         open_crew(bench) as crew,
     ):
-        costs = ModelCosts.of(profile, write_s=assembly.write_s)
-        searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
-        check_accuracy(bench, assembly)
-        tuned = tune_found(
-            found,
-            take_apart=partial(part_operators, graph, profile, plan=plan),
-            agenda=make_agenda(bench, profile, searching, crew, rates),
-            tools=replace(
-                operator_tools(bench, bank, graph, searching, compilers),
-                tell_lookup=partial(reuse.add, bank),
-            ),
-            tell=_teller(bench.progress, report),
+        kit = _Kit(
+            bank=bank,
+            compilers=compilers,
             crew=crew,
+            rates=rates,
+            tell=_teller(bench.progress, report),
+            tell_lookup=partial(reuse.add, bank),
         )
-        judgement = judge_model(bench, bank, assembly, tuned.operators, costs)
-        tuned_profile = _profile_tuned(bench, assembly, judgement, profile, costs)
-        figures = _both_figures(bench, graph, assembly, judgement, (profile, tuned_profile), rates)
-    write_model(bench, bank, assembly, judgement)
+        graphs = list(_tuned_graphs(starts, kit, assemblies))
+        tuned, judgement = judge_graphs(graphs[0], graphs[1] if graphs[1:] else None, bank)
+        profile, assembly = tuned.profile, tuned.assembly
+        tuned_profile = _profile_tuned(tuned.bench, assembly, judgement, profile, tuned.costs)
+        times = profile, tuned_profile
+        figures = _both_figures(tuned.bench, tuned.graph, assembly, judgement, times, rates)
+    write_model(tuned.bench, bank, assembly, judgement)
     result = OpatResult(
-        **run_facts(bench),
-        operators=tuned.operators,
+        **run_facts(tuned.bench),
+        operators=tuned.tuned.operators,
         reuse=reuse.summary(),
         remembered={
-            one.operator.key: bank.remembered(one.operator.workload) for one in tuned.operators
+            one.operator.key: bank.remembered(one.operator.workload)
+            for one in tuned.tuned.operators
         },
-        refusals=tuned.refusals,
+        refusals=tuned.tuned.refusals,
         judgement=judgement,
         profile=profile,
         tuned_profile=tuned_profile,
@@ -141,6 +139,162 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     )
     write_details(result)
     return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """A graph of the model before its operators are tuned.
+
+    Attributes:
+        bench: The model; its chosen graph is this one.
+        graph: ONNX Runtime's optimised form of it.
+        profile: Where the time of that goes.
+        plan: In which precisions its operators are tuned.
+        found: Its operators.
+    """
+
+    bench: Workbench
+    graph: ModelGraph
+    profile: ModelProfile
+    plan: PrecisionPlan
+    found: FoundOperators
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Part of the model's time of each operator, by its key."""
+        return {one.key: one.share for one in (*self.found.fused, *self.found.operators)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kit:
+    """What the operators of all graphs of a run are tuned with.
+
+    Attributes:
+        bank: Where answers come from and go to.
+        compilers: Compile candidates.
+        crew: Does the searches.
+        rates: Of the machine, None where nothing is searched.
+        tell: Is told of each operator that is done.
+        tell_lookup: Is told what the banks say of each.
+    """
+
+    bank: OperatorBank
+    compilers: KernelCompilers
+    crew: Crew
+    rates: MachineRates | None
+    tell: Callable[[TunedOperator], None]
+    tell_lookup: Callable[[Operator, Lookup], None]
+
+
+def _starts(bench: Workbench) -> list[_Start]:
+    """Return the graph operators are tuned in; then the imported one where the two may compete."""
+    starts = [_start(bench)]
+    if is_open(bench):
+        bench.progress.step("and the imported model, for operator tuning alone")
+        scratch = bench.scratch / "alone"
+        scratch.mkdir()
+        starts.append(_start(replace(bench, chosen=None, scratch=scratch)))
+    return starts
+
+
+def _start(bench: Workbench) -> _Start:
+    graph, profile = profile_default(bench)
+    plan = precision_plan(bench)
+    found = find_operators(graph, profile, plan)
+    return _Start(bench=bench, graph=graph, profile=profile, plan=plan, found=found)
+
+
+def _tuned_graphs(
+    starts: Sequence[_Start], kit: _Kit, assemblies: ExitStack
+) -> Iterator[TunedGraph]:
+    """Yield every graph with its operators tuned; what the first one has, others do not search."""
+    made = [
+        assemblies.enter_context(closing(open_assembly(one.bench, one.graph, kit.compilers)))
+        for one in starts
+    ]
+    costs = [
+        ModelCosts.of(one.profile, write_s=assembly.write_s)
+        for one, assembly in zip(starts, made, strict=True)
+    ]
+    bench, threads = starts[0].bench, starts[0].bench.runner.target.core_num
+    finals = FINAL_COMPARISONS if len(starts) > 1 else 1
+    searching = searching_time(bench.stopwatch, costs[0], threads, finals)
+    check_accuracy(bench, made[0])
+    known: dict[str, TunedOperator] = {}
+    for number, start in enumerate(starts):
+        share = _share_of_others(starts[number:])
+        own = searching.keeping(share * searching.left_s()) if share else searching
+        tuned = _tuned(start, kit, own, known)
+        known |= {one.operator.key: one for one in tuned.operators}
+        yield TunedGraph(
+            bench=start.bench,
+            graph=start.graph,
+            profile=start.profile,
+            tuned=tuned,
+            assembly=made[number],
+            costs=costs[number],
+        )
+
+
+def _share_of_others(starts: Sequence[_Start]) -> float:
+    """Return the part of the time for operators that only graphs behind the first one have."""
+    first, others = starts[0].shares, 0.0
+    for start in starts[1:]:
+        others += sum(share for key, share in start.shares.items() if key not in first)
+    return others / (sum(first.values()) + others) if others else 0.0
+
+
+def _tuned(
+    start: _Start, kit: _Kit, searching: Stopwatch, known: Mapping[str, TunedOperator]
+) -> TunedOperators:
+    """Return what became of the operators of a graph; those another one has are as they are there.
+
+    Args:
+        start: The graph.
+        kit: What with.
+        searching: Time for it.
+        known: Operators of the other graph, by key.
+    """
+    bench, graph, profile = start.bench, start.graph, start.profile
+    tools = operator_tools(bench, kit.bank, graph, searching, kit.compilers)
+    is_chosen = tools.is_chosen
+
+    def is_new(operator: Operator) -> bool:
+        return operator.key not in known and is_chosen(operator)
+
+    def tell(tuned: TunedOperator) -> None:
+        if tuned.operator.key not in known:
+            kit.tell(tuned)
+
+    def tell_lookup(operator: Operator, found: Lookup) -> None:
+        if operator.key not in known:
+            kit.tell_lookup(operator, found)
+
+    tuned = tune_found(
+        start.found,
+        take_apart=partial(part_operators, graph, profile, plan=start.plan),
+        agenda=make_agenda(bench, profile, searching, kit.crew, kit.rates),
+        tools=replace(
+            tools,
+            is_chosen=is_new,
+            tell_lookup=tell_lookup,
+            settings=_settings_beside(bench.settings, known),
+        ),
+        tell=tell,
+        crew=kit.crew,
+    )
+    operators = tuple(
+        replace(known.get(one.operator.key, one), operator=one.operator) for one in tuned.operators
+    )
+    return replace(tuned, operators=operators)
+
+
+def _settings_beside(settings: TuneSettings, known: Mapping[str, TunedOperator]) -> TuneSettings:
+    """Return settings without the candidates that were measured for other operators."""
+    if settings.max_tuning_count is None:
+        return settings
+    tried = sum(len(one.search.trials) for one in known.values() if one.search is not None)
+    return replace(settings, max_tuning_count=max(0, settings.max_tuning_count - tried))
 
 
 def open_bank(bench: Workbench, base: EarlierResult | None) -> OperatorBank:
@@ -394,57 +548,6 @@ def _figures(
     if assembly is not None:
         running = onnx.load(str(assembly.directory / MODEL), load_external_data=False)
     return profile_tuning(running, graph, times, imported=bench.model.proto, peak=peak)
-
-
-# ---- writing ----
-
-
-def write_model(
-    bench: Workbench, bank: OperatorBank, assembly: Assembly, judgement: Judgement[ChosenKernel]
-) -> None:
-    """Write the tuned model of a closed assembly, and the records of its kernels beside it.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    target, om_file = bench.runner.target, bench.places.om_file
-    manifest = Manifest(
-        name=bench.model.name,
-        model_sha256=bench.model.sha256,
-        soc_version=target.soc_version,
-        core_num=target.core_num,
-        cpu_features=required_features([kernel.source for kernel in judgement.kept], target),
-        nchwc_block=bench.runner.device.channel_block(),
-        versions=dict(bench.versions),
-        operators=bench.operators,
-        kernels=tuple(_use(kernel, bank) for kernel in judgement.kept),
-        parts={},
-        precision=lowest_precision(judgement.kept),
-        subgraphs=bench.chosen.uses if bench.chosen is not None else (),
-        accuracy=str(judgement.accuracy or ""),
-        streams=bench.streams,
-    )
-    bench.phases.begin(Phase.WRITE)
-    bench.progress.step(f"writing {om_file}")
-    write_offline_model(om_file, assembly.directory, manifest)
-    if bench.places.bank is not None:
-        bank.copy_to(bench.places.bank, [kernel.source.workload for kernel in judgement.kept])
-
-
-def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:
-    op_type = kernel.source.workload.op_type
-    return KernelUse(
-        name=kernel.source.name,
-        op_type=op_type,
-        key=kernel.key,
-        bank_file=bank.file_of(kernel.source.workload).name,
-        op_names=kernel.op_names,
-        precision=kernel.source.workload.precision,
-        record={
-            "workload": workload_to_json(kernel.source.workload),
-            **remembered_to_json(bank.remembered(kernel.source.workload).without_samples()),
-        },
-    )
 
 
 def _finished(report: LiveReport[OpatReport], judgement: Judgement[ChosenKernel]) -> OpatReport:

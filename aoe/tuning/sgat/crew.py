@@ -8,31 +8,34 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.execute.workers.farm import Farm
 from aoe.execute.workers.seat import SeatAtWorker
 from aoe.execute.workers.spread import Spread
+from aoe.tuning.sgat.experience import PLAIN_LAYOUT, Experience, kinds_in, kinds_of
 from aoe.tuning.sgat.lookup import SubgraphLookup, TunedSubgraph
 from aoe.tuning.sgat.loop import SubgraphTools, looked_up, search_subgraph, tune_subgraph
-from aoe.tuning.sgat.subgraphs import Subgraph, work_of
+from aoe.tuning.sgat.space import StrategySpace, strategy_space
+from aoe.tuning.sgat.subgraphs import Subgraph, structure_of, work_of
 
 Tell = Callable[[TunedSubgraph], None]
 
-_HOPED = 0.03
-"""Share of its time a subgraph is expected to save by what was not tried in another. Source: forms
-that won in the networks of docs/subgraphs.md, most of them 1.02x to 1.06x."""
+_HOPED, _HOPED_PLAIN = 0.03, 0.0
+"""Share of its time a subgraph is expected to save by what was not tried in another: by rules and
+pieces, and by a plain layout. Source: forms that won in the networks of docs/subgraphs.md, most of
+them 1.02x to 1.06x; a plain layout lost in 36 of 38 blocks there."""
 _DOUBTED = 0.001
 """The same where it has lost everywhere: it comes last."""
 _LOST_OFTEN = 3
 """Losses of a rule from which on no time is left for it where there is a limit: kernels need it."""
 _TRIAL_S = 1.0
 """Seconds of a trial before any is known."""
-_PIECES, _PLAIN = "pieces", "plain"
+_TRIALS_OF_ONE = 2
+"""Of a subgraph, at least: one of its forms, and fresh pairs of that."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,13 +48,19 @@ class FormAgenda:
     Attributes:
         left_s: Seconds until the search ends.
         clock: Monotonic seconds.
+        work: What the whole model has to do, see `work_of`.
+        rival_per_s: Share of the model's time that what follows is expected to save with each
+            second of the limit; where subgraphs promise less, they leave it the time.
+        experience: What other models say of what can be done.
     """
 
     left_s: Callable[[], float] = lambda: math.inf
     clock: Callable[[], float] = time.monotonic
-    _saved: defaultdict[str, list[float]] = field(
-        default_factory=lambda: defaultdict(lambda: [_HOPED])
-    )
+    work: float = math.inf
+    rival_per_s: float = 0.0
+    experience: Experience = field(default_factory=Experience)
+    _saved: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _not_plain: set[Hashable] = field(default_factory=set)
     _seconds: float = _TRIAL_S
     _trials: int = 1
 
@@ -59,7 +68,8 @@ class FormAgenda:
         """Return the subgraph to tune next, and most forms to try, None for any number.
 
         Without a time limit that is the first, and there is no reason to stop early. With one,
-        nothing is tried where all there is to do has lost again and again in others.
+        nothing is tried where all there is to do has lost again and again in others, or where what
+        follows makes more of the time.
         """
         left_s = self.left_s()
         if math.isinf(left_s):
@@ -67,10 +77,16 @@ class FormAgenda:
         hopes = [work_of(one) * self._expected(one) for one in waiting]
         at = max(range(len(hopes)), key=hopes.__getitem__)
         share = hopes[at] / sum(hopes) if hopes[at] > 0 else 1 / len(hopes)
-        affordable = left_s * share / (self._seconds / self._trials)
-        if self._is_hopeless(waiting[at]):
+        trial_s = self._seconds / self._trials
+        affordable = left_s * share / trial_s
+        promised_per_s = hopes[at] / self.work / (_TRIALS_OF_ONE * trial_s)
+        if self._is_hopeless(waiting[at]) or promised_per_s < self.rival_per_s:
             return waiting[at], 0
         return waiting[at], max(1, int(affordable) - 1)  # fresh pairs of the best are one more
+
+    def space(self, subgraph: Subgraph) -> StrategySpace:
+        """Return what to choose from: a plain layout is tried once for nodes of one kind."""
+        return strategy_space(subgraph, plain=structure_of(subgraph.piece) not in self._not_plain)
 
     def learn(self, tuned: TunedSubgraph, seconds: float) -> None:
         """Take what the forms of a subgraph have saved, and the time that took, into account."""
@@ -79,34 +95,35 @@ class FormAgenda:
         self._seconds += seconds
         self._trials += len(tuned.trials) + 1
         for trial in tuned.trials:
-            kinds = _kinds_of(trial.strategy)
-            if trial.measurement.is_correct and len(kinds) == 1:  # else who knows which of them
-                self._saved[kinds.pop()].append(1 - 1 / trial.measurement.speedup)
+            if not trial.measurement.is_correct:
+                continue
+            kinds, saved = kinds_of(trial.strategy), 1 - 1 / trial.measurement.speedup
+            if len(kinds) == 1:  # else who knows which of them
+                self._saved[kinds.pop()].append(saved)
+            if not trial.strategy.blocked and saved <= 0:
+                self._not_plain.add(structure_of(tuned.subgraph.piece))
 
     def _expected(self, subgraph: Subgraph) -> float:
         """Return the share of its time that the best of what can be done should save."""
-        return max(_DOUBTED, *(self._mean(kind) for kind in _kinds_in(subgraph)), 0.0)
+        return max([_DOUBTED, *(self._mean(kind) for kind in kinds_in(subgraph))])
 
     def _is_hopeless(self, subgraph: Subgraph) -> bool:
-        return all(
-            len(self._saved[kind]) > _LOST_OFTEN and self._mean(kind) <= 0
-            for kind in _kinds_in(subgraph)
-        )
+        return all(self._has_lost(kind) for kind in kinds_in(subgraph))
+
+    def _has_lost(self, kind: str) -> bool:
+        is_doubted = kind == PLAIN_LAYOUT or len(self._saved[kind]) >= _LOST_OFTEN
+        return is_doubted and self._mean(kind) <= 0
 
     def _mean(self, kind: str) -> float:
-        return sum(self._saved[kind]) / len(self._saved[kind])
+        """Return what a kind is expected to save: what was hoped, and what was seen."""
+        saved = [self._hoped(kind), *self._saved[kind]]
+        return sum(saved) / len(saved)
 
-
-def _kinds_in(subgraph: Subgraph) -> set[str]:
-    kinds = {str(applied) for applied in subgraph.matches}
-    kinds |= {_PIECES} if subgraph.chunkings else set()
-    return kinds | ({_PLAIN} if subgraph.may_be_plain else set())
-
-
-def _kinds_of(strategy: SubgraphStrategy) -> set[str]:
-    kinds = {str(applied) for applied in strategy.rewrites}
-    kinds |= {_PIECES} if strategy.chunks else set()
-    return kinds | (set() if strategy.blocked else {_PLAIN})
+    def _hoped(self, kind: str) -> float:
+        effect = self.experience.effects.get(kind)
+        if effect is not None:
+            return 1 - math.exp(-effect)
+        return _HOPED_PLAIN if kind == PLAIN_LAYOUT else _HOPED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +162,12 @@ class SubgraphCrew:
             subgraph, affordable = agenda.next(waiting)
             waiting.remove(subgraph)
             began_s = agenda.clock()
-            tools = replace(self.tools, budget=self._budget(spent), affordable=affordable)
+            tools = replace(
+                self.tools,
+                budget=self._budget(spent),
+                affordable=affordable,
+                space=agenda.space,
+            )
             tuned = tune_subgraph(subgraph, tools)
             agenda.learn(tuned, agenda.clock() - began_s)
             spent += len(tuned.trials)

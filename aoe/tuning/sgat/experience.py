@@ -15,12 +15,15 @@ from dataclasses import dataclass, field, replace
 from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.schedule import Choice
 from aoe.tuning.sgat.space import StrategySpace
+from aoe.tuning.sgat.subgraphs import Subgraph
 
 _DOUBT = 1.0
 """Penalty of the regression: a rule that was measured once is believed by half.
 Source: Hoerl and Kennard, Ridge regression, Technometrics 12 (1970)."""
 _COUNTED = re.compile(r"(?:(?P<count>[0-9]+) x )?(?P<word>.+)")
 _CHUNKED = "batch in "
+PIECES, PLAIN_LAYOUT = _CHUNKED.strip(), "plain layout"
+"""What a strategy may be but rules, in its words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,18 @@ class Experience:
         return None if strategy.is_default else guess
 
 
+def kinds_in(subgraph: Subgraph) -> set[str]:
+    """Return the words of all that can be done with a subgraph."""
+    kinds = {str(applied) for applied in subgraph.matches}
+    kinds |= {PIECES} if subgraph.chunkings else set()
+    return kinds | ({PLAIN_LAYOUT} if subgraph.may_be_plain else set())
+
+
+def kinds_of(strategy: SubgraphStrategy) -> set[str]:
+    """Return the words of what a strategy does, each once."""
+    return set(_words(str(strategy)))
+
+
 def _words(text: str) -> Counter[str]:
     """Return how often a strategy has each word; pieces of a batch count as so many."""
     found: Counter[str] = Counter()
@@ -101,7 +116,7 @@ def _words(text: str) -> Counter[str]:
             continue
         word = match["word"]
         if word.startswith(_CHUNKED):
-            found[_CHUNKED.strip()] += word.count("+")
+            found[PIECES] += word.count("+")
         else:
             found[word] += int(match["count"] or 1)
     return found

@@ -39,7 +39,7 @@ from aoebank import Event, plural
 ACCEPT_SPEEDUP = 1.01
 """Lower bound of the speed-up a subgraph needs: it is larger than an operator, and what changes is
 a part of it."""
-HOPELESS_HERE = "its rules have lost in others, the time limit is for what is more promising"
+HOPELESS_HERE = "the time limit is for what promises more"
 """Why no form of a subgraph was tried."""
 SEEDED_SHARE = 0.5
 """Of the trials, where the answer for the same operators of another shape is known."""

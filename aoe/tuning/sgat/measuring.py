@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -77,7 +76,7 @@ class FormMeasurer:
         terms = ComparisonTerms(
             tolerance=tolerance_of(strategy, self._rules), bytes_around=self._bytes_around
         )
-        tuned = replace(self._written(form, _CANDIDATE), blocked=strategy.blocked)
+        tuned = self._written(form, _CANDIDATE)
         return measure_parts(self._runner, self._baseline(), tuned, policy, self._inputs, terms)
 
     def close(self) -> None:

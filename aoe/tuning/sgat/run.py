@@ -73,6 +73,9 @@ from aoebank import Event
 _FORMS_SHARE, _FORMS_SHARE_BESIDE = 0.4, 0.6
 """Of a time limit, for forms: they gain in fewer networks than kernels do. Where operator tuning
 follows, of the half that is not its own."""
+_OPERATORS_SAVE = 0.2
+"""Share of a model's time operator tuning is expected to save with all the time there is. Source:
+docs/benchmarks.md, 1.29x in five networks with 75 s each."""
 
 
 def check(context: TuneContext) -> None:
@@ -117,7 +120,13 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         report.update(baseline_ms=costs.run_s * 1e3 / bench.streams)
         searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
         tools = replace(_tools(bench, bank, graph, searching), tell_lookup=partial(reuse.add, bank))
-        tuned = tuple(_tuned(bench, report, found, tools, FormAgenda(left_s=searching.left_s)))
+        agenda = FormAgenda(
+            left_s=searching.left_s,
+            work=found.work,
+            rival_per_s=_rival_per_s(whole),
+            experience=tools.experience,
+        )
+        tuned = tuple(_tuned(bench, report, found, tools, agenda))
         judgement = _judged(bench, bank, comparer, tuned)
         chosen = _chosen_graph(bank, assembly, judgement)
     shutil.rmtree(assembly.directory)
@@ -153,6 +162,17 @@ def _with_time_for_forms(bench: Workbench) -> Workbench:
         return bench
     share = _FORMS_SHARE if has_scopes(bench) else _FORMS_SHARE_BESIDE
     return replace(bench, stopwatch=replace(bench.stopwatch, limit_s=share * limit_s))
+
+
+def _rival_per_s(bench: Workbench) -> float:
+    """Return the share of the model's time that operator tuning makes of a second it gets.
+
+    It has half of the limit of the run, and what forms leave of the other half.
+    """
+    limit_s = bench.stopwatch.limit_s
+    if not limit_s or has_scopes(bench) or bench.settings.stage_limits_s:
+        return 0.0
+    return _OPERATORS_SAVE / (2 * limit_s)
 
 
 def _scopes(
@@ -241,7 +261,9 @@ def found_subgraphs(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
     """Return the subgraphs of a model, and tell how many there are."""
     bench.phases.begin(Phase.PROFILE)
     bench.progress.step("cutting the model into subgraphs")
-    found = find_subgraphs(graph, RULES, uneven=bench.settings.nonhomo_split, blocked=False)
+    found = find_subgraphs(
+        graph, RULES, uneven=bench.settings.nonhomo_split, blocked=_has_blocked_layout(bench)
+    )
     log_rules(found, bench.progress.detail)
     places = sum(len(subgraph.places) for subgraph in found.subgraphs)
     bench.progress.step(
@@ -249,6 +271,10 @@ def found_subgraphs(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
         f"{found.without_options} others"
     )
     return found
+
+
+def _has_blocked_layout(bench: Workbench) -> bool:
+    return bool(bench.runner.device.channel_block())
 
 
 # ---- the subgraphs ----

@@ -74,7 +74,8 @@ class StrategySpace:
         chunks = "+".join(map(str, strategy.chunks))
         if chunks in self.chunks_of:
             values[_BATCH] = chunks
-        return None if self.strategy(values).is_default else values
+        is_new = self.space.is_legal(values) and not self.strategy(values).is_default
+        return values if is_new else None
 
     def seeded(self, strategies: Iterable[SubgraphStrategy]) -> tuple[StrategySpace, bool]:
         """Return the same space where what was best for the likes of it is tried first.
@@ -88,8 +89,16 @@ class StrategySpace:
         return replace(self, space=space), bool(found)
 
 
-def strategy_space(subgraph: Subgraph) -> StrategySpace:
-    """Return the strategies of a subgraph; first guesses are every rewrite, then each alone."""
+def strategy_space(subgraph: Subgraph, *, plain: bool = True) -> StrategySpace:
+    """Return the strategies of a subgraph.
+
+    First guesses are every rewrite, then each alone, and a plain layout last, which goes with
+    nothing else: most rewrites are for the blocked one.
+
+    Args:
+        subgraph: The subgraph.
+        plain: False to leave the layout as it is.
+    """
     places = Counter(applied.rule for applied in subgraph.matches)
     knob_of = {}
     for applied in subgraph.matches:
@@ -99,7 +108,8 @@ def strategy_space(subgraph: Subgraph) -> StrategySpace:
     knobs = [Knob(name, (_OFF, _ON)) for name in dict.fromkeys(knob_of.values())]
     default: dict[str, Choice] = {knob.name: _OFF for knob in knobs}
     chunks_of = {"+".join(map(str, chunks)): chunks for chunks in subgraph.chunkings}
-    if subgraph.may_be_plain:
+    may_be_plain = plain and subgraph.may_be_plain
+    if may_be_plain:
         knobs.append(Knob(_LAYOUT, (_BLOCKED, _PLAIN)))
         default[_LAYOUT] = _BLOCKED
     if chunks_of:
@@ -109,8 +119,15 @@ def strategy_space(subgraph: Subgraph) -> StrategySpace:
     guesses = [{**default, **dict.fromkeys(rules, _ON)}] if rules else []
     if len(rules) > 1:
         guesses += [{**default, name: _ON} for name in rules]
+    if may_be_plain:
+        guesses.append({**default, _LAYOUT: _PLAIN})
+
+    def goes_together(values: Mapping[str, Choice]) -> bool:
+        is_plain = values.get(_LAYOUT, _BLOCKED) == _PLAIN
+        return not is_plain or {**values, _LAYOUT: _BLOCKED} == default
+
     return StrategySpace(
-        space=Space(knobs=tuple(knobs), first_guesses=tuple(guesses)),
+        space=Space(knobs=tuple(knobs), constraint=goes_together, first_guesses=tuple(guesses)),
         knob_of=knob_of,
         chunks_of=chunks_of,
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from aoe.bank.records.subgraph import AppliedRule, KernelScope, NodeFeature, SubgraphStrategy
 from aoe.graph.fusing.legality import ScopeRuling
-from aoe.graph.model_graph import ModelGraph
+from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.regions import Region
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
 from aoe.graph.subgraphs.chunks import chunkings
@@ -15,12 +15,13 @@ from aoe.graph.subgraphs.forms import find_rewrites
 from aoe.graph.subgraphs.identity import graph_id
 from aoe.graph.subgraphs.partition import partition
 from aoe.graph.subgraphs.piece import Piece, cut_out
+from aoe.graph.subgraphs.plain import is_blocked_by_default
 from aoe.profiling.work import graph_work
 
 _ITEM_BYTES = {"bool": 1, "float16": 2, "float64": 8, "int16": 2, "int64": 8, "int8": 1, "uint8": 1}
 _OPERATIONS_PER_BYTE = 10
 """Where operations and memory take equally long: some 200 GFLOP/s and 20 GB/s on two cores."""
-_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+_GEOMETRY = ("kernel_shape", "strides", "dilations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +100,13 @@ class FoundSubgraphs:
         subgraphs: Those with something to choose, in the order of the model.
         without_options: How many distinct ones have nothing to choose.
         refused: Pieces that cannot be tuned by themselves: first node and reason.
+        work: What all have to do, those without options too, see `work_of`.
     """
 
     subgraphs: tuple[Subgraph, ...]
     without_options: int
     refused: tuple[tuple[str, str], ...]
+    work: float = 0.0
 
 
 def find_subgraphs(
@@ -127,6 +130,7 @@ def find_subgraphs(
         subgraphs=tuple(subgraph for subgraph in found if subgraph.has_options),
         without_options=sum(not subgraph.has_options for subgraph in found),
         refused=refused,
+        work=sum(map(work_of, found)),
     )
 
 
@@ -176,8 +180,7 @@ def _subgraph(
         matches=found.matches,
         refusals=found.refusals,
         chunkings=chunkings(places[0], uneven=uneven),
-        may_be_plain=blocked
-        and any(node.op_type in _CONVOLUTIONS for node in places[0].graph.nodes),
+        may_be_plain=blocked and is_blocked_by_default(places[0].graph),
     )
 
 
@@ -192,6 +195,19 @@ def work_of(subgraph: Subgraph) -> float:
         return 0.0
     moved = work.weight_bytes + work.activation_bytes
     return float((work.flops or 0) + _OPERATIONS_PER_BYTE * moved) * len(subgraph.places)
+
+
+def structure_of(piece: Piece) -> Hashable:
+    """Return what subgraphs share of which one tells about the other: all but extents."""
+    return tuple(
+        (
+            node.op_type,
+            *(str(attributes.get(name)) for name in _GEOMETRY),
+            attributes.get("group", 1) == 1,
+        )
+        for node in piece.graph.nodes
+        for attributes in (attributes_of(node),)
+    )
 
 
 def features_of(piece: Piece) -> list[NodeFeature]:

@@ -310,7 +310,7 @@ def test_part_of_a_model_is_compared_bit_by_bit_with_the_rest_around_it(
         "compare_models",
         timeout_s=_LONG_S,
         baseline=ModelPart(model=plain_model),
-        tuned=ModelPart(model=plain_model, blocked=False),
+        tuned=ModelPart(model=plain_model),
         policy=_POLICY,
         inputs=MADE_UP,
         terms=ComparisonTerms(tolerance=0.0, bytes_around=1 << 20),

@@ -14,6 +14,7 @@ import pytest
 
 from aoe.execute.messages import ModelPart
 from aoe.graph.rewrites.registry import RULES
+from aoe.schedule import Schedule
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
@@ -30,20 +31,22 @@ class Run:
     def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.place = place
         self.script: Callable[[ModelPart, ModelPart], Any] = by_splits(1.2)
+        self.candidate: Callable[[Schedule], float] = lambda schedule: 0.5  # tested elsewhere
         self.runners: list[ScriptedRunner] = []
         self.progress = RecordingProgress()
         onnx.save(c2f_network(3), place / "net.onnx")
         (place / "bank").mkdir()
         monkeypatch.setattr("aoe.tuning.workbench.Runner", self._runner)
-        monkeypatch.setattr(  # what becomes one kernel has tests of its own
+        monkeypatch.setattr(  # what becomes one kernel has tests of its own, and so have layouts
             "aoe.tuning.sgat.run.tune_scopes", lambda *_, **__: None
         )
+        monkeypatch.setattr("aoe.tuning.sgat.run._has_blocked_layout", lambda _: False)
         monkeypatch.setattr("aoe.tuning.sgat.run.RULES", {name: RULES[name] for name in _RULES})
 
     def _runner(self, device: Any, target: Any, *_: object) -> ScriptedRunner:
         runner = ScriptedRunner(
             model=self.script,
-            candidate=lambda schedule: 0.5,  # kernels have tests of their own, too
+            candidate=self.candidate,
             device=device,
             target=target,
         )

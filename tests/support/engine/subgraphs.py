@@ -247,11 +247,9 @@ def piece_of(proto: onnx.ModelProto) -> Piece:
     return found
 
 
-def results_of(
-    proto: onnx.ModelProto, *, seed: int = 1, blocked: bool = True, optimize: bool = True
-) -> list[Array]:
+def results_of(proto: onnx.ModelProto, *, seed: int = 1, optimize: bool = True) -> list[Array]:
     """Return what ONNX Runtime computes for seeded inputs."""
-    options = session_options(threads=1, optimize=optimize, blocked=blocked)
+    options = session_options(threads=1, optimize=optimize)
     session = Cpu().open_session(proto.SerializeToString(), options)
     rng = np.random.default_rng(seed)
     feed = {

@@ -19,6 +19,7 @@ from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.policies import final_policy, variant_policy
 from aoe.tuning.workbench import Workbench
+from aoe.workload import Workload
 from aoebank import Event, plural
 
 
@@ -36,6 +37,10 @@ def check_accuracy(bench: Workbench, assembly: Assembly) -> None:
         ).check()
 
 
+Verdicts = Sequence[tuple[Workload, OperatorVerdict]]
+"""What a model made of kernels, to be kept in the bank."""
+
+
 def judge_model(
     bench: Workbench,
     bank: OperatorBank,
@@ -43,26 +48,54 @@ def judge_model(
     tuned: Sequence[TunedOperator],
     costs: ModelCosts = NO_COSTS,
 ) -> Judgement[ChosenKernel]:
-    """Return what holds up in the whole model; the library of just that is built.
+    """Return what holds up in the whole model, and keep that in the bank.
+
+    See `judge_kernels`; the figures are those over the imported model.
+    """
+    judgement, verdicts = judge_kernels(bench, bank, assembly, tuned, costs)
+    bank.note(verdicts)
+    return with_figures(bench, assembly, judgement, costs)
+
+
+def judge_kernels(
+    bench: Workbench,
+    bank: OperatorBank,
+    assembly: Assembly,
+    tuned: Sequence[TunedOperator],
+    costs: ModelCosts = NO_COSTS,
+    *,
+    is_proven_anew: bool = False,
+) -> tuple[Judgement[ChosenKernel], Verdicts]:
+    """Return what holds up in the graph the run begins with; the library of just that is built.
 
     What cannot be judged within the time limit is not used, and a later run judges it. What an
     earlier run settled is believed; where all of it is, nothing is chosen again. With
     `REPEAT_TUNE` nothing is settled.
+
+    Args:
+        bench: The model.
+        bank: Knows what earlier runs settled.
+        assembly: Puts the model together.
+        tuned: Its operators.
+        costs: What things take with this model.
+        is_proven_anew: True to measure in full even where all kernels are settled.
+
+    Returns:
+        The judgement, and what of it is to be kept.
     """
     bench.phases.begin(Phase.JUDGE)
     verdicts = {t.operator.key: _earlier_verdict(bench, bank, t.operator) for t in tuned}
-    candidates = [_chosen(item) for item in worth_lowering(tuned) if item.schedule is not None]
-    candidates.sort(key=lambda kernel: kernel.source.name)  # shares are noisy, names are not
-    time = bench.stopwatch.keeping(costs.finishing_s)
-    keeper = _accuracy_keeper(bench, assembly, candidates, time.left_s, costs)
+    candidates = kernels_of(tuned)
+    left_s = bench.stopwatch.keeping(costs.finishing_s).left_s
+    keeper = _accuracy_keeper(bench, assembly, candidates, left_s, costs)
     if keeper is None:  # else what was dropped counts too, or a second run would trade otherwise
         candidates = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
-    comparer = _comparer(bench, assembly, time.left_s, costs)
-    in_library = _compiled(bench, assembly, candidates, comparer)
+    comparer = model_comparer(bench, assembly, costs)
+    in_library = compiled(bench, assembly, candidates, comparer)
     accuracy = _held(bench, keeper, in_library) if keeper is not None else None
     held = accuracy.kernels if accuracy is not None else in_library
     kernels = [kernel for kernel in held if verdicts[kernel.key] is not Event.DROPPED]
-    known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels)
+    known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels) and not is_proven_anew
     lookup_only = bench.settings.lookup_only
     bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
     judge = Judge(comparer, bench.progress.step)
@@ -77,17 +110,12 @@ def judge_model(
     news = [kernel for kernel in news if judgement.is_decided(kernel)]
     if judgement.undecided:
         bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")
-    if not lookup_only:
-        bank.note([(kernel.source.workload, _model_verdict(kernel, judgement)) for kernel in news])
+    noted = [(kernel.source.workload, _model_verdict(kernel, judgement)) for kernel in news]
     if keeper is not None and accuracy is not None:
         judgement = _still_accurate(keeper, accuracy, judge, judgement)
-    if bench.chosen is not None and lookup_only:
-        judgement = replace(judgement, graph_chosen=True)
-    elif bench.chosen is not None:
-        judgement = _against_imported(bench, comparer, assembly, judgement)
     if len(judgement.kept) < len(in_library):
         assembly.build(judgement.kept)  # the library a second run will build
-    return judgement
+    return judgement, () if lookup_only else noted
 
 
 def _proven(bank: OperatorBank, kernels: Sequence[ChosenKernel]) -> frozenset[str]:
@@ -95,16 +123,21 @@ def _proven(bank: OperatorBank, kernels: Sequence[ChosenKernel]) -> frozenset[st
     return frozenset(one.name for one in kernels if bank.is_kept_in_base(one.source.workload))
 
 
-def _against_imported(
+def with_figures(
     bench: Workbench,
-    comparer: ModelComparer[ChosenKernel],
     assembly: Assembly,
     judgement: Judgement[ChosenKernel],
+    costs: ModelCosts = NO_COSTS,
 ) -> Judgement[ChosenKernel]:
     """Return the judgement with the figures that count: over the imported model.
 
     Kernels were judged in the graph an earlier mode has chosen, for that one's gain is not theirs.
     """
+    if bench.chosen is None:
+        return judgement
+    if bench.settings.lookup_only:
+        return replace(judgement, graph_chosen=True)
+    comparer = model_comparer(bench, assembly, costs)
     bench.progress.step("measuring the whole model against the imported one")
     try:
         gain = comparer.for_the_record(judgement.kept, assembly.imported)
@@ -179,10 +212,12 @@ def _still_accurate(
     return replace(judgement, accuracy=held.followed_by(again))
 
 
-def _comparer(
-    bench: Workbench, assembly: Assembly, left_s: Callable[[], float], costs: ModelCosts
+def model_comparer(
+    bench: Workbench, assembly: Assembly, costs: ModelCosts
 ) -> ModelComparer[ChosenKernel]:
+    """Return what compares models with kernels within the time limit."""
     threads, settings = bench.threads_judged, bench.settings
+    left_s = bench.stopwatch.keeping(costs.finishing_s).left_s
     return ModelComparer(
         assembly,
         bench.runner,
@@ -205,12 +240,13 @@ def _earlier_verdict(bench: Workbench, bank: OperatorBank, operator: Operator) -
     return None if bench.settings.repeat_tune else bank.model_verdict(operator.workload)
 
 
-def _compiled(
+def compiled(
     bench: Workbench,
     assembly: Assembly,
     kernels: Sequence[ChosenKernel],
     comparer: ModelComparer[ChosenKernel],
 ) -> list[ChosenKernel]:
+    """Build the library of a model; return the kernels that are in it."""
     bench.progress.step(f"compiling {plural(len(kernels), 'kernel')} for the model")
     errors = assembly.build(kernels, left_s=comparer.left_s() - comparer.least_s)
     for name, error in errors.items():
@@ -227,6 +263,12 @@ def _model_verdict(kernel: ChosenKernel, judgement: Judgement[ChosenKernel]) -> 
         reason="the whole model is faster with all that are kept" if drop is None else drop.reason,
         estimate=judgement.estimate if drop is None else drop.estimate,
     )
+
+
+def kernels_of(tuned: Sequence[TunedOperator]) -> list[ChosenKernel]:
+    """Return the kernels that have won alone, by their names: shares are noisy, names are not."""
+    found = [_chosen(item) for item in worth_lowering(tuned) if item.schedule is not None]
+    return sorted(found, key=lambda kernel: kernel.source.name)
 
 
 def _chosen(tuned: TunedOperator) -> ChosenKernel:

@@ -32,7 +32,7 @@ from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.judging.reserve import ModelCosts, searching_time
 from aoe.tuning.live_report import Stopwatch
 from aoe.tuning.mode import OptimizationLevel
-from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.opat.assembly import Assembly, ChosenKernel, write_model
 from aoe.tuning.opat.judging.model import judge_model
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import FoundOperators, Operator, group_regions
@@ -46,7 +46,6 @@ from aoe.tuning.opat.run import (
     open_crew,
     operator_tools,
     profile_default,
-    write_model,
 )
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress

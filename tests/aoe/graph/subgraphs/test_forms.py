@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -27,12 +28,13 @@ from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.chunks import chunkings
 from aoe.graph.subgraphs.forms import find_rewrites, form_of, tolerance_of
 from aoe.graph.subgraphs.neighbours import with_neighbours
-from aoe.graph.subgraphs.piece import Piece
+from aoe.graph.subgraphs.piece import Piece, cut_out
 from aoe.graph.subgraphs.seams import join_seams
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.ort.static_shapes import infer_tensors
 from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import Subgraph, find_subgraphs
+from aoe.workload import NCHWC_DOMAIN
 
 NETWORKS = int(os.environ.get("AOE_FUZZ_SUBGRAPHS", "12"))
 STRATEGIES = 4
@@ -53,12 +55,8 @@ def _form(piece: Piece, strategy: SubgraphStrategy) -> onnx.ModelProto:
     return form
 
 
-def _assert_alike(
-    one: onnx.ModelProto, other: onnx.ModelProto, tolerance: float, *, blocked: bool = True
-) -> None:
-    found = compare_model_results(
-        results_of(one), results_of(other, blocked=blocked), tolerance=tolerance
-    )
+def _assert_alike(one: onnx.ModelProto, other: onnx.ModelProto, tolerance: float) -> None:
+    found = compare_model_results(results_of(one), results_of(other), tolerance=tolerance)
     assert found.acceptable, found.detail
 
 
@@ -97,7 +95,7 @@ def _check_network(seed: int) -> None:
                 continue
             onnx.checker.check_model(form)
             tolerance = tolerance_of(strategy, RULES)
-            _assert_alike(subgraph.piece.proto, form, tolerance, blocked=strategy.blocked)
+            _assert_alike(subgraph.piece.proto, form, tolerance)
         place = with_neighbours(graph, subgraph.piece)
         if not isinstance(form, str):
             between = join_seams(place.with_form(form), place.proto, _infer)
@@ -199,3 +197,49 @@ def test_constant_with_the_extent_of_the_batch_keeps_it_whole() -> None:
         model.graph.node.append(onnx.helper.make_node("Add", [name, "rows"], ["added"], "added"))
         model.graph.output[0].CopyFrom(onnx.helper.make_empty_tensor_value_info("added"))
         assert len(chunkings(piece_of(model), uneven=False)) == ways
+
+
+@pytest.mark.skipif(not Cpu().channel_block(), reason="this CPU has no blocked layout")
+def test_plain_layout_keeps_the_blocked_one_out(tmp_path: Path) -> None:
+    net = NetworkBuilder()
+    x = net.node("Relu", [net.conv("x", 16, 32)])
+    x = net.node("MaxPool", [x], kernel_shape=[2, 2], strides=[2, 2])
+    x = net.node("Conv", [x, net.weights(32, 32, 3, 3)])  # without a bias
+    piece = piece_of(net.model("x", 16, 16, [x]))
+    form = _form(piece, SubgraphStrategy(blocked=False))
+    onnx.checker.check_model(form)
+    _assert_alike(piece.proto, form, 1e-4)
+    assert _blocked_nodes(piece.proto, tmp_path / "blocked.onnx") > 0
+    assert _blocked_nodes(form, tmp_path / "plain.onnx") == 0
+
+
+def _blocked_nodes(proto: onnx.ModelProto, file: Path) -> int:
+    """Return how many nodes of ONNX Runtime's optimised graph are of its blocked layout."""
+    found = Cpu().optimize(proto, file, threads=1)
+    return sum(node.domain == NCHWC_DOMAIN for node in found.graph.node)
+
+
+@pytest.mark.skipif(not Cpu().channel_block(), reason="this CPU has no blocked layout")
+def test_plain_subgraph_of_a_model_leaves_the_others_blocked(tmp_path: Path) -> None:
+    net = NetworkBuilder()
+    x = net.node("Relu", [net.conv("x", 16, 32)])
+    graph = graph_of(net.model("x", 16, 16, [net.node("Relu", [net.conv(x, 32, 32)])]))
+    second = cut_out(graph, [2, 3])
+    assert isinstance(second, Piece)
+    form = _form(second, SubgraphStrategy(blocked=False))
+    whole = splice(graph, [Splice(piece=second, form=form)])
+    optimized = Cpu().optimize(whole, tmp_path / "whole.onnx", threads=1)
+    kinds = [node.domain for node in optimized.graph.node if "Conv" in node.op_type]
+    assert kinds.count(NCHWC_DOMAIN) == 1 and len(kinds) == 2
+    _assert_alike(graph.proto, whole, 1e-4)
+
+
+def test_plain_layout_is_one_choice_among_the_others() -> None:
+    graph = graph_of(c2f_network(2, batch=4))
+    for subgraph in find_subgraphs(graph, RULES, uneven=False, blocked=True).subgraphs:
+        without = strategy_space(subgraph, plain=False).space.size
+        choices = strategy_space(subgraph)
+        assert choices.space.size == without + subgraph.may_be_plain
+        if subgraph.may_be_plain:
+            last = choices.strategy(choices.space.first_guesses[-1])
+            assert last == SubgraphStrategy(blocked=False)

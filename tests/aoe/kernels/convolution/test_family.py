@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,6 +11,8 @@ import pytest
 from support.engine.convolutions import BLOCK, chained, convolution, exactly
 
 from aoe.graph.workload_model import random_inputs
+from aoe.kernels.algorithms import weights_kept
+from aoe.kernels.convolution.algorithms import ALGORITHMS
 from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.registry import get_family
 from aoe.operators import MICROSOFT_DOMAIN
@@ -147,6 +150,16 @@ def test_weights_have_to_be_constant() -> None:
         output=known.output,
     )
     assert "computed weights" in Convolution().supports(computed).reason
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if "winograd" in name])
+def test_name_of_an_algorithm_says_how_large_its_weights_are(algorithm: str) -> None:
+    strides = (2, 2) if "stride_2" in algorithm else (1, 1)
+    dilations = (2, 2) if "3x3" in algorithm else (1, 1)
+    pads = (2, 2, 2, 2) if "3x3" in algorithm else (1, 1, 1, 1)
+    workload = convolution((56, 56), pads=pads, strides=strides, dilations=dilations)
+    kept = math.prod(Convolution().pipeline(workload, algorithm).argument_extents[1])
+    assert kept / workload.inputs[1].size == weights_kept(algorithm)
 
 
 def test_unknown_algorithm_is_refused() -> None:

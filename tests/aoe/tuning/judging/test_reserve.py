@@ -52,6 +52,13 @@ def test_little_time_goes_to_the_least_proof_much_to_a_thorough_one() -> None:
     assert kept[3600.0] == _kept_s(costs, 7200.0)
 
 
+def test_every_final_comparison_has_its_time() -> None:
+    costs = ModelCosts(load_s=0.2, run_s=0.05)
+    for left_s in (60.0, 600.0, 3600.0):
+        one, three = (costs.judging_s(left_s, _SCREEN, _FINAL, finals) for finals in (1, 3))
+        assert one < three < left_s
+
+
 def test_large_model_is_left_time_to_search_what_a_minute_has_left() -> None:
     # VGG-19 of the onnx package on 2 cores: 20 s until its operators are known
     costs = ModelCosts(load_s=0.35, run_s=0.11, write_s=0.85)

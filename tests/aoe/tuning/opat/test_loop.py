@@ -8,15 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.engine.convolutions import BLOCK, convolution
 from support.engine.families import chain_workload
 from support.engine.tuning import guesses_of
 
 from aoe.errors import RunError, RunTimeoutError
+from aoe.kernels.algorithms import STREAMED
+from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.family import KernelTarget
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.schedule import Configuration, Schedule, schedule_from_json
 from aoe.testing.fakes import ScriptedRunner
+from aoe.testing.kernels import block_size
 from aoe.tuning.opat.loop import SearchResult, SearchSettings, SearchTask, WorkloadSearch
 from aoe.workload import Precision
 
@@ -280,3 +284,34 @@ def test_nothing_is_measured_where_a_family_offers_no_such_precision() -> None:
     search.go_on(8, left_s=lambda: math.inf, report=lambda done, best: None)
     assert search.concluded(_FINAL) == SearchResult() and search.is_over
     assert not runner.calls
+
+
+@pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
+@pytest.mark.parametrize(
+    ("streamed", "packed", "channels", "is_streamed"),
+    [
+        (1.96, 2.0, 128, True),  # 0.6 MB of weights, 2.4 MB transformed
+        (1.80, 2.0, 128, False),
+        (1.96, 2.0, 32, False),  # little to spare
+        (1.04, 1.06, 128, False),  # too slow to be believed
+    ],
+)
+def test_kernel_that_keeps_smaller_weights_wins_where_it_is_nearly_as_fast(
+    streamed: float, packed: float, channels: int, is_streamed: bool
+) -> None:
+    def script(schedule: Schedule) -> float:
+        return streamed if schedule.algorithm.endswith(STREAMED) else packed
+
+    runner = ScriptedRunner(candidate=script, jitter=1e-6)
+    task = SearchTask(
+        runner=runner,  # type: ignore[arg-type]
+        family=Convolution(),
+        workload=convolution((28, 28), blocks=(channels // BLOCK,) * 2),
+        kernel_target=replace(KernelTarget.of(runner.target), vector_lanes=BLOCK),
+        settings=_settings(),
+    )
+    search = WorkloadSearch(task)
+    search.go_on(8, left_s=lambda: math.inf, report=lambda done, best: None)
+    found = search.concluded(_FINAL).schedule
+    assert found is not None
+    assert found.algorithm.endswith(STREAMED) is is_streamed

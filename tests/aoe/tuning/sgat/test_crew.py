@@ -17,6 +17,7 @@ from aoe.graph.rewrites.registry import RULES
 from aoe.results.files import RepoOutcome
 from aoe.tuning.mode import JobType
 from aoe.tuning.sgat.crew import FormAgenda
+from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.lookup import StrategyTrial, TunedSubgraph
 from aoe.tuning.sgat.result import SgatResult
 from aoe.tuning.sgat.subgraphs import Subgraph, find_subgraphs, work_of
@@ -107,8 +108,10 @@ def _rules(subgraph: Subgraph) -> set[str]:
     return {applied.rule for applied in subgraph.matches}
 
 
-def _tried(subgraph: Subgraph, speedup: float) -> TunedSubgraph:
-    strategy = SubgraphStrategy(rewrites=tuple(subgraph.matches))
+def _tried(
+    subgraph: Subgraph, speedup: float, strategy: SubgraphStrategy | None = None
+) -> TunedSubgraph:
+    strategy = strategy or SubgraphStrategy(rewrites=tuple(subgraph.matches))
     trial = StrategyTrial(strategy=strategy, measurement=make_measurement(speedup))
     return TunedSubgraph(
         subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason="", trials=(trial,)
@@ -146,3 +149,58 @@ def test_slow_trials_leave_fewer_but_each_subgraph_has_one(waiting: tuple[Subgra
     agenda.learn(_tried(waiting[0], 1.0), seconds=100.0)
     assert before is not None and before > 1
     assert agenda.next(waiting)[1] == 1
+
+
+def test_subgraphs_that_promise_less_than_what_follows_leave_it_the_time(
+    waiting: tuple[Subgraph, ...],
+) -> None:
+    whole = sum(map(work_of, waiting))
+    little, much = (
+        FormAgenda(left_s=lambda: 20.0, work=whole, rival_per_s=rival) for rival in (1e-6, 1.0)
+    )
+    assert little.next(waiting)[1] != 0
+    assert much.next(waiting)[1] == 0
+    little.learn(_tried(waiting[0], 1.0), seconds=1e6)  # as much work, far less for each second
+    assert little.next(waiting)[1] == 0
+
+
+def test_what_other_models_say_of_a_rule_is_hoped_for(waiting: tuple[Subgraph, ...]) -> None:
+    largest, _ = FormAgenda(left_s=lambda: 20.0).next(waiting)
+    rest = [one for one in waiting if one is not largest]
+    for effect, expected in ((-0.5, "mean-to-global-pool"), (0.5, "convolution-split")):
+        taught = Experience(effects={"convolution-split@1": effect})
+        agenda = FormAgenda(left_s=lambda: 20.0, experience=taught)
+        assert expected in _rules(agenda.next(rest)[0])
+
+
+def test_plain_layout_that_has_lost_is_not_tried_for_the_same_nodes_of_another_size() -> None:
+    first, alike = _convolution(16), _convolution(64)
+    agenda = FormAgenda()
+    assert _offers_plain(agenda, first) and _offers_plain(agenda, alike)
+    agenda.learn(_tried(first, 1.2, SubgraphStrategy(blocked=False)), seconds=1.0)
+    assert _offers_plain(agenda, alike)
+    agenda.learn(_tried(first, 0.5, SubgraphStrategy(blocked=False)), seconds=1.0)
+    assert not _offers_plain(agenda, alike)
+    assert _offers_plain(agenda, _convolution(64, size=1))
+
+
+def _convolution(channels: int, size: int = 3) -> Subgraph:
+    net = NetworkBuilder()
+    graph = graph_of(net.model("x", 4, 8, [net.node("Relu", [net.conv("x", 4, channels, size)])]))
+    (found,) = find_subgraphs(graph, {}, uneven=False, blocked=True).subgraphs
+    return found
+
+
+def _offers_plain(agenda: FormAgenda, subgraph: Subgraph) -> bool:
+    choices = agenda.space(subgraph)
+    return any(not choices.strategy(guess).blocked for guess in choices.space.first_guesses)
+
+
+@pytest.mark.parametrize(("effect", "trials"), [(None, 0), (-0.1, 0), (0.1, 2)])
+def test_plain_layout_alone_has_time_within_a_limit_where_it_has_won_before(
+    effect: float | None, trials: int
+) -> None:
+    found = _convolution(16)
+    taught = Experience(effects={} if effect is None else {"plain layout": effect})
+    assert FormAgenda(left_s=lambda: 3.0, experience=taught).next([found]) == (found, trials)
+    assert FormAgenda(experience=taught).next([found]) == (found, None)

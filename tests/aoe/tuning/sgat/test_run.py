@@ -40,7 +40,7 @@ from aoe.tuning.sgat.crew import FormAgenda
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.result import SgatResult
 from aoe.tuning.sgat.subgraphs import work_of
-from aoebank import emit, validate
+from aoebank import emit, show, validate
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -309,6 +309,30 @@ def test_forms_leave_kernels_their_share_of_the_time(
     assert given == [pytest.approx(limit_s, abs=1.0) if limit_s is not None else None]
 
 
+@pytest.mark.parametrize(
+    ("settings", "rival_per_s"),
+    [
+        ({"tuning_time_limit_s": 100.0}, 0.0),
+        ({"tuning_time_limit_s": 100.0, "job_types": (JobType.SGAT, JobType.OPAT)}, 0.002),
+        ({"stage_limits_s": (80.0, 60.0), "job_types": (JobType.SGAT, JobType.OPAT)}, 0.0),
+        ({"job_types": (JobType.SGAT, JobType.OPAT)}, 0.0),
+    ],
+)
+def test_forms_are_weighed_against_operators_where_both_share_a_limit(
+    run: Run, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], rival_per_s: float
+) -> None:
+    made: list[FormAgenda] = []
+
+    def agenda(**facts: Any) -> FormAgenda:
+        made.append(FormAgenda(**facts))
+        return made[-1]
+
+    monkeypatch.setattr("aoe.tuning.sgat.run.FormAgenda", agenda)
+    run.tune(trials=1, **settings)
+    assert made[0].rival_per_s == pytest.approx(rival_per_s, rel=0.05)
+    assert 0 < made[0].work < float("inf")
+
+
 def test_without_a_form_there_is_nothing_to_judge(run: Run) -> None:
     run.script = lambda baseline, tuned: 0.9
     run.tune()
@@ -403,6 +427,46 @@ def test_batches_are_cut_unevenly_only_where_that_is_allowed(run: Run) -> None:
         details = (run.place / "out/subgraph_tuning").glob("*.json")
         options = [word for file in details for word in json.loads(file.read_text())["options"]]
         assert ("4+3" in options) is allowed
+
+
+def test_layout_that_pays_off_is_recorded_and_becomes_part_of_the_model(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aoe.tuning.sgat.run._has_blocked_layout", lambda bench: True)
+    run.script = lambda baseline, tuned: 1.2 ** (_noughts(tuned) - _noughts(baseline))
+    first = run.tune()
+    used = [tuned for tuned in first.subgraphs if tuned.subgraph.graph_id in first.used_ids]
+    assert {str(tuned.strategy) for tuned in used} == {"plain layout"}
+    assert '"layout.plain"' in first.bank_file.read_text()
+    model = aoe.load(first.om_file)
+    feed = {"x": np.random.default_rng(3).standard_normal((1, 4, 8, 8)).astype(np.float32)}
+    imported = onnx.load(run.place / "net.onnx")
+    session = run.runners[-1].device.open_session(imported.SerializeToString(), _options())
+    np.testing.assert_allclose(
+        model.run(None, feed)[0], session.run(None, feed)[0], rtol=1e-4, atol=1e-5
+    )
+    shutil.copy(first.om_file, run.place / "first.om")
+    second = run.tune()
+    assert run.comparisons <= 3
+    assert filecmp.cmp(second.om_file, run.place / "first.om", shallow=False)
+
+
+def _noughts(part: ModelPart) -> int:
+    """Return how many subgraphs of a model are kept in the plain layout."""
+    nodes = onnx.load(part.model, load_external_data=False).graph.node
+    return sum(node.op_type == "RandomUniform" for node in nodes)
+
+
+def test_result_file_names_records_the_toolkit_shows(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.tune()
+    added = run.section()["repo_modified_subgraphs"]["add_repo_subgraphs"]
+    for row in added:
+        emit(show(row["repo_key"], run.place / "bank"), as_json=False, no_color=True)
+        shown = capsys.readouterr().out
+        assert row["repo_key"] in shown
+        assert "convolution-split@1" in shown
 
 
 def test_anonymous_record_names_no_model(run: Run) -> None:
