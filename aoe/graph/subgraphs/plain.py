@@ -1,8 +1,9 @@
 """A subgraph that is kept out of ONNX Runtime's blocked layout.
 
-ONNX Runtime blocks a convolution only where its weights and its bias are constants, and everything
-else only behind one. So a bias that is made in every run keeps a convolution where it is: the
-constant one plus a number drawn between 0 and 0, which no optimisation folds.
+ONNX Runtime blocks a convolution only where its weights and its bias are constants. So a bias that
+is made in every run keeps it where it is: the constant one plus a number drawn between 0 and 0,
+which no optimisation folds. What stands behind convolutions is plain then, too, but for a MaxPool,
+which ONNX Runtime always computes in blocks, with reorders around it.
 
 Source: onnxruntime/core/optimizer/nchwc_transformer.cc, `TransformConv`; what is random is never
 folded: optimizer_utils.cc, `IsOperationDeterministic`.

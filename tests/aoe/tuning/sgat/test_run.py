@@ -25,6 +25,7 @@ from support.engine.subgraphs import NetworkBuilder, by_splits, c2f_network, spl
 
 import aoe
 from aoe.bank.journal import BankJournal
+from aoe.bank.records.subgraph import strategy_of
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.errors import OptionError, RunError
 from aoe.execute.messages import ModelPart
@@ -457,16 +458,14 @@ def _noughts(part: ModelPart) -> int:
     return sum(node.op_type == "RandomUniform" for node in nodes)
 
 
-def test_result_file_names_records_the_toolkit_shows(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_result_file_names_records_the_toolkit_shows(run: Run) -> None:
     run.tune()
     added = run.section()["repo_modified_subgraphs"]["add_repo_subgraphs"]
     for row in added:
-        emit(show(row["repo_key"], run.place / "bank"), as_json=False, no_color=True)
-        shown = capsys.readouterr().out
-        assert row["repo_key"] in shown
-        assert "convolution-split@1" in shown
+        (shown,) = show(row["repo_key"], run.place / "bank").records
+        assert shown.record.key == row["repo_key"]
+        assert str(strategy_of(shown.record)) == "convolution-split@1"
+        assert shown.provenance
 
 
 def test_anonymous_record_names_no_model(run: Run) -> None:
