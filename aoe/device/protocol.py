@@ -157,3 +157,11 @@ class Device(Protocol):
         returns None where the system does not say.
         """
         ...
+
+    def is_hoarding(self, process: int) -> bool:
+        """Return whether a process holds so much of the host's memory that hardly any is left."""
+        ...
+
+    def offer_this_process(self) -> None:
+        """Let the host end this process first, where its memory runs out."""
+        ...

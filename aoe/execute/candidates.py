@@ -25,6 +25,7 @@ from aoe.graph.weights import point_into
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.kernels.formats import without_moves
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
+from aoe.ort.guarded import GuardedRuns
 from aoe.ort.sessions import input_specs, run_session, session_options
 from aoe.ort.surroundings import CacheSurroundings
 from aoe.schedule import Schedule
@@ -49,7 +50,7 @@ class _Baseline:
     session: ort.InferenceSession
     surroundings: CacheSurroundings
     run: Callable[[], object]
-    feeds: tuple[Mapping[str, Array], ...]
+    checks: GuardedRuns
     results: tuple[Array, ...]
 
 
@@ -145,7 +146,8 @@ class CandidateMeasurer:
         """
         baseline = self._baseline_of(workload, seed, bytes_around)
         model = without_moves(baseline.model, workload)
-        session, surroundings = self._surrounded(model, workload, baseline.feeds[0], bytes_around)
+        feed = random_inputs(workload, seed)
+        session, surroundings = self._surrounded(model, workload, feed, bytes_around)
         samplers = paired_samplers(
             self._device.timer,
             baseline.run,
@@ -261,7 +263,7 @@ class CandidateMeasurer:
             session=session,
             surroundings=surroundings,
             run=surroundings.bind(session),
-            feeds=feeds,
+            checks=GuardedRuns(feeds, results[0]),
             results=results,
         )
         self._baseline = (key, found)
@@ -310,11 +312,15 @@ def candidate_model(baseline: onnx.ModelProto, source: KernelSource) -> onnx.Mod
 
 
 def _worst(workload: Workload, baseline: _Baseline, session: ort.InferenceSession) -> Deviation:
-    """Return the worse deviation of random and special inputs."""
-    worst = Deviation(max_abs_err=0.0, excess=0.0)
-    for feed, reference in zip(baseline.feeds, baseline.results, strict=True):
-        actual = run_session(session, feed)[0]
+    """Return the worse deviation of random and special inputs.
+
+    Raises:
+        RunError: the kernel refuses, or wrote in front of its result.
+    """
+    worst, checks = Deviation(max_abs_err=0.0, excess=0.0), baseline.checks
+    for number, reference in enumerate(baseline.results):
+        actual = checks.run(session, number)
         tolerance = kernel_tolerance(workload, reference)
-        undefined = reached_by_nan(workload, feed)
+        undefined = reached_by_nan(workload, checks.feeds[number])
         worst = worse_of(worst, compare(reference, actual, tolerance, undefined=undefined))
     return worst

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from aoe.folders.turns import Turns
 from aoe.target import Target
 
 _LOG_BYTES = 2000
+_LOOK_S = 0.5
+"""How often the memory of a worker is looked at."""
 MEASURING_TASKS = frozenset(
     {"measure_candidates", "measure_format", "compare_models", "machine_rates", "compare_itself"}
 )
@@ -111,15 +114,15 @@ class Runner:
         try:
             connection = self._ready()
             connection.send(Request(task=task, arguments=arguments))
-            if not connection.poll(timeout_s):
-                self._stop(kill=True)
-                raise RunTimeoutError(task, "no answer from the worker", got=f"over {timeout_s} s")
+            self._wait_for_answer(connection, task, timeout_s)
             reply: Reply = connection.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
             raise RunError(task, self._obituary()) from error
         except BaseException:  # Ctrl-C: the answer would come later, and pass for the next one's
             self._stop(kill=True)
             raise
+        if self._is_hoarding():  # what a kernel never gave back, the next one would miss
+            self._stop(kill=False)
         if reply.error is not None:
             found = reply.error
             raise RunError(
@@ -128,6 +131,23 @@ class Runner:
         if reply.crash:
             raise RunError(task, f"failed in the worker\n{reply.crash}")
         return reply.value
+
+    def _wait_for_answer(self, connection: Connection, task: str, timeout_s: float) -> None:
+        """Return once there is something to read.
+
+        Raises:
+            RunTimeoutError: there is nothing in time.
+            RunError: the worker takes all memory.
+        """
+        end_s = time.monotonic() + timeout_s
+        while not connection.poll(min(_LOOK_S, max(0.0, end_s - time.monotonic()))):
+            if time.monotonic() >= end_s:
+                raise RunTimeoutError(task, "no answer from the worker", got=f"over {timeout_s} s")
+            if self._is_hoarding():
+                raise RunError(task, "the worker took nearly all memory and was ended")
+
+    def _is_hoarding(self) -> bool:
+        return self._process is not None and self.device.is_hoarding(self._process.pid)
 
     def sibling(self) -> Runner:
         """Return another runner for the same target, to compile in parallel."""

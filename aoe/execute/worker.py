@@ -34,6 +34,7 @@ def main(descriptor: int, lifeline: int) -> None:
     _die_with(lifeline)
     connection = Connection(descriptor)
     setup: WorkerSetup = connection.recv()
+    setup.device.offer_this_process()
     if setup.cores:
         setup.device.keep_to(setup.cores)
     from aoe.execute.tasks import make_tasks

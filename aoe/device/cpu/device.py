@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from aoe.device.check_up import CheckUp
 from aoe.device.cpu.cores import core_siblings, split_cores
+from aoe.device.cpu.hoarding import is_hoarding, offer_this_process
 from aoe.device.cpu.host import describe_host, missing_features, usable_cores
 from aoe.device.cpu.memory import MemoryGrowth
 from aoe.device.cpu.numa import pinned_to_node
@@ -172,3 +173,11 @@ class Cpu:
     def watch_memory(self, files: Path) -> Callable[[], MemoryUse | None]:
         """Return a function that says what this process takes of the host's memory."""
         return MemoryGrowth(files).so_far
+
+    def is_hoarding(self, process: int) -> bool:
+        """Return whether a process holds most of a memory that is nearly used up."""
+        return is_hoarding(process)
+
+    def offer_this_process(self) -> None:
+        """Let the kernel end this process before any other, where memory runs out."""
+        offer_this_process()

@@ -117,6 +117,12 @@ class Abacus:
     def watch_memory(self, files: Path) -> Callable[[], MemoryUse | None]:
         raise AssertionError("the scripted worker opens no session")
 
+    def is_hoarding(self, process: int) -> bool:
+        raise AssertionError("the scripted worker is no process")
+
+    def offer_this_process(self) -> None:
+        raise AssertionError("the scripted worker is no process")
+
 
 @pytest.fixture
 def abacus(monkeypatch: pytest.MonkeyPatch) -> Abacus:

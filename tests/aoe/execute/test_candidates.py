@@ -22,6 +22,7 @@ from aoe.execute.quiet import QuietPairs
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FAMILIES
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
+from aoe.ort.guarded import GuardedRuns
 from aoe.ort.sessions import session_options
 from aoe.schedule import Schedule, Split, Vectorize
 from aoe.target import Target
@@ -220,7 +221,7 @@ def test_kernel_onnxruntime_cannot_run_is_a_runtime_failure(
     def refuse(*_: object) -> None:
         raise RunError("model", "refused")
 
-    monkeypatch.setattr(candidates, "run_session", refuse)
+    monkeypatch.setattr(GuardedRuns, "run", refuse)
     found = _measure(measurer, _EXP, [Schedule()])
     assert found[0].outcome is Outcome.RUNTIME
     assert "refused" in found[0].detail
