@@ -134,6 +134,7 @@ def command(
         streams=streams,
         comparison=comparison,
         precision=tuned.precision,
+        baseline_precision=baseline.precision,
     )
     finish(report, as_json=as_json)
 

@@ -103,6 +103,7 @@ class BenchmarkReport:
         baseline: What the model is compared with, in words.
         threads: Of a run.
         precision: What the model computes in.
+        baseline_precision: What the other one computes in.
         streams: Callers at the same time; of several, runs in a second are compared.
     """
 
@@ -111,6 +112,7 @@ class BenchmarkReport:
     threads: int
     comparison: ModelComparison
     precision: Precision = Precision.FLOAT32
+    baseline_precision: Precision = Precision.FLOAT32
     streams: int = 1
     schema: str = "aoe.benchmark/1"
     error: AoebankError | None = None
@@ -133,10 +135,15 @@ class BenchmarkReport:
             "speedup_high": round(estimate.high, 4),
             "pairs": estimate.pairs,
             "precision": self.precision.value,
-            "same_results": None if self.precision.is_lower else deviation.acceptable,
+            "baseline_precision": self.baseline_precision.value,
+            "same_results": None if self._is_lower else deviation.acceptable,
             "max_abs_err": finite_or_none(deviation.max_abs_err),
             "machine": load_to_json(measurement.load),
         }
+
+    @property
+    def _is_lower(self) -> bool:
+        return self.precision.is_lower or self.baseline_precision.is_lower
 
     def _figures(self, measurement: Measurement) -> dict[str, float | int]:
         """Return the times of both models, or how often they run in a second."""
@@ -164,8 +171,10 @@ class BenchmarkReport:
             f"largest difference {error:.3g}" if error is not None else "not even finite alike"
         )
         same = "same results" if deviation.acceptable else "results differ"
-        if self.precision.is_lower:
+        if self._is_lower:
             same = f"products in {self.precision.value}"
+        if self.baseline_precision.is_lower:
+            same += f" against {self.baseline_precision.value}"
         *_, model, baseline = self._figures(measurement).values()
         unit, callers = "ms", plural(self.threads, "thread")
         if self.streams > 1:

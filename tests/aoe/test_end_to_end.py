@@ -545,7 +545,10 @@ def test_model_that_made_up_inputs_break_is_tuned_run_and_timed_on_real_ones(
 # ---- Ctrl-C ----
 
 
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+)
 def test_signal_in_the_middle_keeps_records_and_leaves_nothing_else(
     first: Tuned, tmp_path: Path, number: signal.Signals, expected: int
 ) -> None:

@@ -70,6 +70,9 @@ from aoe.tuning.sgat.subgraphs import (
 from aoe.tuning.workbench import Workbench, model_path
 from aoebank import Event
 
+_KEPT_FLOAT32 = (
+    "subgraph tuning alone makes kernels in float32 only; --job_type=sgat,opat lowers operators too"
+)
 _FORMS_SHARE, _FORMS_SHARE_BESIDE = 0.4, 0.6
 """Of a time limit, for forms: they gain in fewer networks than kernels do. Where operator tuning
 follows, of the half that is not its own."""
@@ -184,6 +187,8 @@ def _scopes(
     if not has_scopes(bench):
         bench.progress.step("which nodes become one kernel is left to operator tuning")
         return None
+    if bench.settings.precision.mode.lowest.is_lower:
+        bench.progress.warn(_KEPT_FLOAT32)
 
     def tell(tuned: TunedSubgraph) -> None:
         report.update(subgraphs=(*report.value.subgraphs, subgraph_result(tuned)))

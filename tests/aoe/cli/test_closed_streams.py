@@ -1,4 +1,4 @@
-"""A stream nobody reads, or that is not there, never fails a run."""
+"""A stream nobody reads, one that is not there, and names that are no text never fail a run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,19 @@ import pytest
 from support.engine.scripted_runs import script_runs
 script_runs(pytest.MonkeyPatch())
 from aoe.cli.app import main
-sys.argv = ["aoe", "--model=net.onnx", "--framework=5", "--output=out", *sys.argv[1:]]
+sys.argv = ["aoe", "--framework=5", "--output=out", *(sys.argv[1:] or ["--model=net.onnx"])]
 main()
 """
 _LIMIT_S = 300
+
+
+def _environment(place: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(_TESTS), *sys.path))),
+        "HOME": str(place),
+        "TUNE_BANK_PATH": "bank",
+    }
 
 
 @pytest.mark.parametrize(
@@ -35,12 +44,7 @@ def test_run_ends_well_and_writes_all_its_files(redirection: str, tmp_path: Path
     done = subprocess.run(
         ["bash", "-c", f'set -o pipefail; "$0" -c "$1" {redirection}', sys.executable, _SCRIPTED],
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(_TESTS), *sys.path))),
-            "HOME": str(tmp_path),
-            "TUNE_BANK_PATH": "bank",
-        },
+        env=_environment(tmp_path),
         capture_output=True,
         timeout=_LIMIT_S,
         check=False,
@@ -48,3 +52,26 @@ def test_run_ends_well_and_writes_all_its_files(redirection: str, tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "net_tune.om").exists()
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["total_ops"] >= 1
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_model_whose_name_is_no_text_is_tuned_like_any_other(
+    more: tuple[str, ...], tmp_path: Path
+) -> None:
+    name = os.fsdecode(b"n\xfft")
+    save_model(blocks_net([3]), tmp_path / f"{name}.onnx")
+    (tmp_path / "bank").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPTED, f"--model={name}.onnx", *more],
+        cwd=tmp_path,
+        env=_environment(tmp_path),
+        capture_output=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert (tmp_path / "out" / f"{name}_tune.om").exists()
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["total_ops"] >= 1
+    if more:
+        assert json.loads(done.stdout)["schema"]

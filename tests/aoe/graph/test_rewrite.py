@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from support.engine.offline import first_guess, regions_of, view_of
 from aoe.device.compiler import build_library, compile_kernel
 from aoe.device.toolchain import Toolchain
 from aoe.graph.model_graph import ModelGraph, TensorInfo
+from aoe.graph.regions import Region, partition
 from aoe.graph.rewrite import (
     KERNEL_DOMAIN,
     Replacement,
@@ -31,6 +33,7 @@ from aoe.graph.rewrite import (
     prune_opsets,
     rewrite,
 )
+from aoe.kernels.registry import anchors, classify
 from aoe.ort.sessions import random_feed, session_options
 from aoe.target import Target
 from aoe.workload import NCHWC_DOMAIN
@@ -51,11 +54,15 @@ def _run(model: onnx.ModelProto, library: Path | None = None) -> list[np.ndarray
 
 
 def _with_kernels(
-    graph: ModelGraph, target: Target, toolchain: Toolchain, folder: Path
+    graph: ModelGraph,
+    target: Target,
+    toolchain: Toolchain,
+    folder: Path,
+    regions: Sequence[Region] = (),
 ) -> tuple[onnx.ModelProto, Path]:
     """Return the model with the first guess of every region in it, and their library."""
     replacements, sources = [], {}
-    for region in regions_of(graph):
+    for region in regions or regions_of(graph):
         source = first_guess(region, target)
         sources[source.name] = source
         replacements.append(Replacement(region=region, kernel=source.name))
@@ -159,6 +166,49 @@ def test_shapes_that_depend_on_data_may_differ_from_run_to_run(
         (found,), (expected,) = session.run(None, feed), plain.run(None, feed)
         assert found.shape == (1, 8, rows, 16)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def _spoiling_net() -> onnx.ModelProto:
+    """Return operators ONNX Runtime computes in place, all around those that get kernels."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], "before"),
+        helper.make_node("LRN", ["a"], ["b"], "lrn", size=3),
+        helper.make_node("Neg", ["b"], ["c"], "behind"),
+        helper.make_node("Sqrt", ["a"], ["d"], "input_again"),
+        helper.make_node("Softmax", ["d"], ["e"], "softmax", axis=1),
+        helper.make_node("Add", ["e", "c"], ["f"], "into_either"),
+        helper.make_node("InstanceNormalization", ["f", "s", "s"], ["g"], "norm"),
+        helper.make_node("Sigmoid", ["f"], ["h"], "input_last"),
+        helper.make_node("Mul", ["g", "h"], ["i"], "product"),
+        helper.make_node("ReduceMean", ["i"], ["j"], "mean", axes=[2, 3]),
+        helper.make_node("Sub", ["i", "j"], ["y"], "end"),
+    ]
+    weights = {"s": np.linspace(0.5, 2, 24, dtype=np.float32)}
+    return make_model(nodes, {"x": (2, 24, 9, 7)}, ["y", "b"], weights=weights)
+
+
+def test_kernels_stand_between_operators_that_write_in_place(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    graph = view_of(_spoiling_net(), tmp_path, target)
+    alone = partition(graph, fusible=frozenset(), anchors=anchors(), classify=classify).regions
+    assert {region.workload.op_type for region in alone} == {
+        *("lrn", "softmax", "instance_normalization", "reductions"),
+    }
+    tuned, library = _with_kernels(graph, target, toolchain, tmp_path, alone)
+    options = session_options(threads=2, optimize=False, library=library)
+    session = open_session(tuned.SerializeToString(), options)
+    plain = open_session(
+        _spoiling_net().SerializeToString(), session_options(threads=2, optimize=False)
+    )
+    feeds = [random_feed(plain, seed) for seed in (0, 1)]
+    wanted = [plain.run(None, feed) for feed in feeds]
+    for number in (0, 1, 0, 0, 1):
+        given = {name: array.copy() for name, array in feeds[number].items()}
+        for found, expected in zip(session.run(None, given), wanted[number], strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        for name, array in given.items():
+            assert np.array_equal(array, feeds[number][name]), "an input of the user was written to"
 
 
 def test_equal_regions_share_one_function(tmp_path: Path, target: Target) -> None:

@@ -152,3 +152,12 @@ def test_precision_is_told_wherever_a_model_computed_in_a_lower_one(
     assert "products in bfloat16 (largest difference" in text
     assert "same results" not in text
     assert (document["precision"], document["same_results"]) == ("bfloat16", None)
+    assert document["baseline_precision"] == "float32"
+
+
+def test_benchmark_names_the_precision_of_both_models(capsys: pytest.CaptureFixture[str]) -> None:
+    report = replace(_benchmark(max_abs_err=0.5), baseline_precision=Precision.INT8)
+    text, document = _told(report, capsys)
+    assert "products in float32 against int8 (largest difference" in text
+    assert (document["precision"], document["baseline_precision"]) == ("float32", "int8")
+    assert document["same_results"] is None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession
 
 from aoe.device.toolchain import Toolchain
 from aoe.entry.onnx_file import load_onnx
@@ -42,6 +43,19 @@ class FirstGuesses:
 
     def compare(self, model: onnx.ModelProto) -> int:
         """Fail if a model with kernels computes something else; return how many there are."""
+        kernels, before, after = self.sessions(model)
+        feed = random_feed(before, 5)
+        for found, expected in zip(after.run(None, feed), before.run(None, feed), strict=True):
+            assert found.dtype == expected.dtype
+            np.testing.assert_allclose(
+                found.astype(np.float64), expected.astype(np.float64), rtol=2e-3, atol=1e-5
+            )
+        return len(kernels)
+
+    def sessions(
+        self, model: onnx.ModelProto
+    ) -> tuple[tuple[str, ...], InferenceSession, InferenceSession]:
+        """Return the names of a model's kernels, and sessions of it without and with them."""
         folder = self._root / str(self._done)
         self._done += 1
         folder.mkdir()
@@ -59,13 +73,7 @@ class FirstGuesses:
         library = folder / "parts" / LIBRARY if manifest.kernels else None
         options = session_options(threads=1, optimize=False, library=library)
         after = open_session(folder / "parts" / MODEL, options)
-        feed = random_feed(before, 5)
-        for found, expected in zip(after.run(None, feed), before.run(None, feed), strict=True):
-            assert found.dtype == expected.dtype
-            np.testing.assert_allclose(
-                found.astype(np.float64), expected.astype(np.float64), rtol=2e-3, atol=1e-5
-            )
-        return len(manifest.kernels)
+        return tuple(kernel.name for kernel in manifest.kernels), before, after
 
 
 def _loads(opset: int) -> bool:

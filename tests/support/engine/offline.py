@@ -62,7 +62,7 @@ def write_parts(
         directory: Is made.
         target: Of the kernels.
         toolchain: Links them.
-        kept_in: Folder for compiled kernels, which the next model may need too.
+        kept_in: Folder for compiled kernels and the glue, which the next model may need too.
     """
     directory.mkdir(parents=True)
     scratch = directory / "scratch"
@@ -72,13 +72,15 @@ def write_parts(
     sources = {source.name: source for source in (first_guess(r, target) for r in regions)}
     kernels = list(sources.values())
     if kernels:
-        build_library(
+        built_in = kept_in or directory  # the glue is compiled once in a folder
+        library = build_library(
             kernels,
             [_compiled(source, target, kept_in or scratch) for source in kernels],
             target=target,
             toolchain=toolchain,
-            file=directory / LIBRARY,
+            file=built_in / LIBRARY,
         )
+        library.rename(directory / LIBRARY)
     replacements = [
         Replacement(region=region, kernel=first_guess(region, target).name) for region in regions
     ]

@@ -30,11 +30,13 @@ class ScriptedRuns:
     Attributes:
         candidate: True speed-up of every candidate.
         model: True speed-up of one model over another.
+        results: What a model computes of one set of inputs.
         runners: One for each run, siblings left out.
     """
 
     candidate: Callable[[Schedule], float] = always_twice_as_fast
     model: Callable[[ModelPart, ModelPart], float] = lambda baseline, tuned: 1.5
+    results: Callable[[ModelPart], Sequence[Any]] = lambda part: [np.ones(3, np.float32)]
     runners: list[ScriptedRunner] = field(default_factory=list)
 
     def trials(self) -> int:
@@ -52,7 +54,7 @@ class ScriptedRuns:
             drift=0.0,
             candidate=lambda schedule: self.candidate(schedule),
             model=lambda baseline, tuned: self.model(baseline, tuned),
-            results=lambda part: [np.ones(3, np.float32)],
+            results=lambda part: self.results(part),
         )
         self.runners.append(runner)
         return runner

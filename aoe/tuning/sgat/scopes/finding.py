@@ -9,7 +9,7 @@ from aoe.bank.records.subgraph import KernelScope
 from aoe.graph.fusing.classes import FusionClass
 from aoe.graph.fusing.legality import rule_on
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.regions import Region, partition, region_of, regions_within
+from aoe.graph.regions import Classify, Region, partition, region_of, regions_within
 from aoe.graph.subgraphs.identity import graph_id
 from aoe.graph.subgraphs.partition import partition as cut_into_runs
 from aoe.graph.subgraphs.piece import Piece, cut_out
@@ -21,7 +21,9 @@ _MOST_OF_ONE_END = 8
 """Regions with one last node that are looked at: whole, without its product, cut off further on."""
 
 
-def find_scopes(graph: ModelGraph, classes: Sequence[FusionClass]) -> FoundSubgraphs:
+def find_scopes(
+    graph: ModelGraph, classes: Sequence[FusionClass], classify: Classify = classify
+) -> FoundSubgraphs:
     """Cut a model into subgraphs and find what in each could become one kernel.
 
     A subgraph is a run of neighbours, as those of the imported model are; what one kernel could
@@ -30,6 +32,7 @@ def find_scopes(graph: ModelGraph, classes: Sequence[FusionClass]) -> FoundSubgr
     Args:
         graph: ONNX Runtime's optimised model.
         classes: What may be one kernel, with the limits; without any, everything.
+        classify: Chooses the kernel family of a workload.
     """
     largest = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
     together = [region.nodes for region in largest.regions]
@@ -46,7 +49,8 @@ def find_scopes(graph: ModelGraph, classes: Sequence[FusionClass]) -> FoundSubgr
         else:
             places.setdefault(graph_id(piece, graph.blocked), []).append(piece)
     found = [
-        _subgraph(graph, key, equal, classes, frozenset(together)) for key, equal in places.items()
+        _subgraph(graph, key, equal, classes, frozenset(together), classify)
+        for key, equal in places.items()
     ]
     return FoundSubgraphs(
         subgraphs=tuple(subgraph for subgraph in found if subgraph.has_options),
@@ -61,6 +65,7 @@ def _subgraph(
     places: Sequence[Piece],
     classes: Sequence[FusionClass],
     operators: Container[tuple[int, ...]],
+    classify: Classify,
 ) -> Subgraph:
     first = places[0]
     position = {at: number for number, at in enumerate(first.nodes)}
@@ -79,14 +84,18 @@ def _subgraph(
         scopes[scope] = ScopeCandidate(
             ruling=rule_on(graph, region.nodes, classes),
             owned=frozenset(at for at in nodes if not is_reorder(first.graph.nodes[at])),
-            regions=(region, *_elsewhere(graph, region, nodes, places[1:])),
+            regions=(region, *_elsewhere(graph, region, nodes, places[1:], classify)),
             is_operator=region.nodes in operators,
         )
     return Subgraph(graph_id=key, places=tuple(places), scopes=scopes)
 
 
 def _elsewhere(
-    graph: ModelGraph, region: Region, nodes: Sequence[int], places: Iterable[Piece]
+    graph: ModelGraph,
+    region: Region,
+    nodes: Sequence[int],
+    places: Iterable[Piece],
+    classify: Classify,
 ) -> list[Region | None]:
     """Return the region at other places, where scalars may make something else of it."""
     key, found = key_of(region.workload), list[Region | None]()

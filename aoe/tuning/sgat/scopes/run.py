@@ -22,6 +22,7 @@ from aoe.execute.messages import TaskRunner
 from aoe.graph.fusing.classes import FUSION_CLASSES
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Partition, Region
+from aoe.kernels.registry import classify
 from aoe.measurement import SpeedupEstimate
 from aoe.om.file import LIBRARY, SubgraphUse
 from aoe.ort.inputs import ModelInputs
@@ -45,6 +46,7 @@ from aoe.tuning.opat.run import (
     open_compilers,
     open_crew,
     operator_tools,
+    precision_plan,
     profile_default,
 )
 from aoe.tuning.policies import final_policy, screen_policy
@@ -181,7 +183,8 @@ def _told(
 def found_scopes(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
     """Return the subgraphs of the optimised graph with their scopes, and tell how many."""
     limited = bench.settings.tune_optimization_level is OptimizationLevel.O2
-    found = find_scopes(graph, FUSION_CLASSES if limited else ())
+    chooses = precision_plan(bench).classify if bench.settings.precision.strict else classify
+    found = find_scopes(graph, FUSION_CLASSES if limited else (), chooses)
     log_rules(found, bench.progress.detail)
     scopes = sum(len(subgraph.allowed_scopes) for subgraph in found.subgraphs)
     bench.progress.step(

@@ -68,6 +68,8 @@ CONVOLUTIONS: Mapping[str, Workload] = {
         operation("Mul", "t0 x3", "t1"),
         reads=(plain(12, 1, 1),),
     ),
+    "3x1": plain_convolution((1, 5, 11, 19), (6, 5, 3, 1), pads=(1, 0, 1, 0), chain=SILU),
+    "1x3": plain_convolution((1, 5, 7, 21), (6, 5, 1, 3), pads=(0, 1, 0, 1)),
 }
 TRANSPOSED: Mapping[str, Workload] = {
     "1-D, filter twice the stride": transposed_convolution(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from support.engine.assembling import assembling
 from support.engine.cpu import CPU, open_session
@@ -29,6 +30,8 @@ from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Schedule
 from aoe.target import Target
 from aoe.testing.fakes import ScriptedRunner
+from aoe.testing.networks import shipped_network
+from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import ChosenKernel, lowest_precision
 from aoe.tuning.opat.judging.accuracy import AccuracyKeeper, one_per_place, worth_lowering
 from aoe.tuning.opat.operator import TunedOperator
@@ -290,25 +293,7 @@ def test_real_kernels_below_float32_are_held_to_a_bound(
     if lowest not in target.precisions:
         pytest.skip(f"this CPU has no {lowest.value}")
     net = matmul_net(width=128)
-    proto = CPU.optimize(net, tmp_path / "o.onnx", threads=target.core_num)
-    graph = ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
-    plan = PrecisionPlan(
-        settings=parse_precision(mode),
-        target=KernelTarget.of(target),
-        imported=net,
-    )
-    profile = profile_model(proto, tmp_path, open_session, threads=target.core_num, runs=1)
-    found = find_operators(graph, profile, plan).operators
-    kernels = [
-        ChosenKernel(
-            source=first_guess(operator.regions[0], target),
-            key=operator.key,
-            regions=operator.regions,
-            op_names=operator.op_names,
-            gain_us=1.0,
-        )
-        for operator in found
-    ]
+    graph, kernels = _real_kernels(net, mode, tmp_path, target)
     assert lowest_precision(kernels) is lowest
     with (
         Runner(CPU, target, toolchain) as runner,
@@ -323,3 +308,56 @@ def test_real_kernels_below_float32_are_held_to_a_bound(
             assert sum(len(kernel.regions) for kernel in held.kernels) == stay
             assert 1e-5 < held.trade.at_first < 3e-2
         assert held.trade.value < 1e-5
+
+
+def _real_kernels(
+    net: onnx.ModelProto, mode: str, folder: Path, target: Target
+) -> tuple[ModelGraph, list[ChosenKernel]]:
+    """Return the optimised graph of a model and the first guess for every operator in it."""
+    proto = CPU.optimize(net, folder / "o.onnx", threads=target.core_num)
+    graph = ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
+    settings = parse_precision(mode)
+    plan = PrecisionPlan(settings=settings, target=KernelTarget.of(target), imported=net)
+    profile = profile_model(proto, folder, open_session, threads=target.core_num, runs=1)
+    return graph, [
+        ChosenKernel(
+            source=first_guess(operator.regions[0], target),
+            key=operator.key,
+            regions=operator.regions,
+            op_names=operator.op_names,
+            gain_us=1.0,
+        )
+        for operator in find_operators(graph, profile, plan).operators
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["squeezenet", "inception_v1"])
+def test_network_in_bfloat16_goes_back_as_far_as_its_bound_demands(
+    name: str, tmp_path: Path, target: Target, toolchain: Toolchain
+) -> None:
+    if Precision.BFLOAT16 not in target.precisions:
+        pytest.skip("this CPU has no bfloat16")
+    net = shipped_network(name)
+    graph, kernels = _real_kernels(net, "allow_fp32_to_bf16", tmp_path, target)
+    with (
+        Runner(CPU, target, toolchain) as runner,
+        assembling(tmp_path, net, graph, runner) as assembly,
+    ):
+        assert not assembly.build(kernels)
+
+        def held(bound: float) -> HeldAccuracy[ChosenKernel]:
+            constraint = parse_accuracy(f"max_relative<={bound}")
+            keeper = AccuracyKeeper(assembly, runner, constraint=constraint, inputs=MADE_UP)
+            return keeper.hold(kernels)
+
+        loose = held(1.0).trade
+        assert not loose.put_back
+        assert 1e-5 < loose.at_first < 0.2
+        before = len(loose.lowered)
+        for share in (0.75, 0.4):
+            trade = held(share * loose.at_first).trade
+            assert trade.holds and trade.value <= share * loose.at_first
+            assert 0 < len(trade.put_back) == before - len(trade.lowered)
+            harms = [trade.alone[kernel] for kernel in trade.put_back]
+            assert min(harms) >= max((trade.alone[k] for k in trade.lowered), default=0.0)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.engine.models import conv_net
 from support.engine.scripted_runs import script_runs
 from support.engine.subgraphs import by_kernels, chains_network
 from support.engine.tuning import make_tuned
@@ -29,12 +30,16 @@ from aoe.execute.messages import ModelPart
 from aoe.om.file import read_manifest
 from aoe.ort.sessions import session_options
 from aoe.results.files import RepoOutcome
+from aoe.schedule import schedule_from_json
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
+from aoe.testing.kernels import block_size
 from aoe.tuning.live_report import Stopwatch
 from aoe.tuning.mode import JobType, OptimizationLevel, TuneSettings
+from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings, parse_precision
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
 from aoe.tuning.sgat.scopes.run import kernel_teller
+from aoe.workload import workload_from_json
 from aoebank import validate
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -343,3 +348,28 @@ def test_model_with_kernels_for_its_scopes_computes_the_same(
     )
     (expected,) = session.run(None, feed)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
+@pytest.mark.parametrize("strict", [False, True])
+def test_strict_float32_holds_for_kernels_of_scopes_too(run: Run, strict: bool) -> None:
+    onnx.save(conv_net(channels=32, extent=24), run.place / "net.onnx")
+    run.tune(precision=parse_precision(strict=strict))
+    calls = [call.arguments for call in run.runner.asked("measure_candidates")]
+    families = {workload_from_json(one["workload"]).op_type for one in calls}
+    algorithms = {
+        schedule_from_json(schedule).algorithm for one in calls for schedule in one["schedules"]
+    }
+    assert calls
+    assert ("lrn" in families) is not strict
+    assert any("winograd" in algorithm for algorithm in algorithms) is not strict
+
+
+def test_mode_that_would_lower_kernels_is_told_to_lower_none(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PrecisionSettings, "check", lambda *_: None)  # of the CPU
+    run.tune(precision=PrecisionSettings(mode=PrecisionMode.MIXED_BFLOAT16))
+    assert any("kernels in float32 only" in text for text in run.progress.texts("warn"))
+    run.tune()
+    assert not any("float32" in text for text in run.progress.texts("warn"))
