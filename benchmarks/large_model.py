@@ -4,9 +4,12 @@ The model is a stack of wide products with a gate behind each. Its weights, norm
 seeded, lie in a file of their own. What counts is the proportional set size of the command and all
 its processes together, read ten times a second: pages of a file several of them map count once.
 
-python benchmarks/large_model.py --gib 2.2 [--folder DIR] [--job_type opat]
+    python benchmarks/large_model.py --gib 1.1                  # does everything work, some minutes
+    python benchmarks/large_model.py --gib 2.1 --write-docs     # the table, a quarter of an hour
 
-Needs about five times the size of the model on disk, and the size and 1 GiB in memory.
+Needs about five times the size of the model on disk (`--folder`), and twice the size and 1 GiB in
+memory: a session that tunes in the background has a model of its own beside the one it serves. All
+other commands are to stay below the size and 1 GiB.
 """
 
 from __future__ import annotations
@@ -19,13 +22,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+from comparison.files import write_whole
+from comparison.results import environment
+from comparison.steps import where_measured
+from comparison.tables import PAGE, put_between, table_row
 from onnx import TensorProto, helper
+
+BEGIN, END = "<!-- large models: begin -->", "<!-- large models: end -->"
+_HERE = Path(__file__).resolve().parent
+_RESULTS = _HERE / "results" / "large_model.json"
+_BOUND_MIB = 1024
+"""What a command may take besides the weights."""
 
 _WIDTH = 4096
 _ROWS = 64
@@ -36,7 +51,9 @@ _SESSION = """
 import sys
 import numpy as np
 import aoe
-session = aoe.InferenceSession(sys.argv[1])
+session = aoe.InferenceSession(
+    sys.argv[1], tune=len(sys.argv) > 2, trials=1, tuning_time_limit_s=60.0
+)
 session.wait_for_tuning()
 given = session.get_inputs()[0]
 session.run(None, {given.name: np.zeros(given.shape, np.float32)})
@@ -150,47 +167,106 @@ def _kib(pid: int, file: str, pattern: re.Pattern[bytes]) -> int:
     return int(found[1]) if found else 0
 
 
-def main() -> None:
-    """Write the model, tune it and run what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def table(document: Mapping[str, Any]) -> str:
+    """Return what was measured as Markdown."""
+    options, size_mib = document["options"], document["model_mib"]
+    facts = (
+        f"`python benchmarks/large_model.py --gib {options['gib']:g}`, {size_mib} MiB of weights, "
+        f"`--job_type={options['job_type']} --trials={options['trials']}`. "
+        f"{where_measured(document)} {document['conditions']}"
+    )
+    lines = [
+        facts.strip(),
+        "",
+        "| command | MiB at most | beyond the weights | in no file | largest process | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in document["rows"]:
+        beyond = row["all_mib"] - size_mib
+        cells = [row["command"], str(row["all_mib"]), _beyond(beyond), str(row["own_mib"])]
+        cells += [str(row["one_mib"]), f"{row['seconds']:.0f}"]
+        lines.append(table_row(cells if not row["exit_code"] else [row["command"], "failed"]))
+    return "\n".join(lines) + "\n"
+
+
+def _beyond(mib: int) -> str:
+    return f"**{mib}**" if mib > _BOUND_MIB else str(mib)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Write the model, tune it and run what came of it; 1 if a command failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gib", type=float, default=2.2, help="size of the weights")
     parser.add_argument("--folder", help="where everything goes; default is a temporary folder")
     parser.add_argument("--job_type", default="opat")
     parser.add_argument("--trials", type=int, default=2)
-    given = parser.parse_args()
+    parser.add_argument("--only", nargs="+", default=(), help="names of commands; tune comes first")
+    parser.add_argument("--conditions", default="", help="a sentence about the machine")
+    parser.add_argument("--results", type=Path, default=_RESULTS)
+    parser.add_argument("--write-docs", action="store_true")
+    given = parser.parse_args(words)
+    options = {name: getattr(given, name) for name in ("gib", "job_type", "trials")}
+    document: dict[str, Any] = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "environment": environment(),
+        "options": options,
+        "conditions": given.conditions,
+        "rows": [],
+    }
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
-        folder = Path(name)
-        (folder / "tmp").mkdir()
-        env = {
-            **os.environ,
-            "TUNE_BANK_PATH": str(folder / "bank"),
-            "TMPDIR": str(folder / "tmp"),
-            "AOE_CACHE_SIZE": "0",
-            "AOE_ACCEPT_BUSY": "true",
-        }
-        (folder / "bank").mkdir()
-        model = write_model(folder, int(given.gib * 2**30))
-        size_mib = (folder / "large.weights").stat().st_size >> 20
-        om = folder / "out" / "large_tune.om"
-        aoe = [sys.executable, "-m", "aoe"]
-        tune = [f"--job_type={given.job_type}", f"--trials={given.trials}", "--output", str(om)]
-        commands = {
-            "tune": [*aoe, "--model", str(model), *tune],
-            "session": [sys.executable, "-c", _SESSION, str(model)],
-            "advise": [*aoe, "advise", str(model), "--runs=3", "--most=2"],
-            "run": [*aoe, "run", str(om)],
-            "inspect": [*aoe, "inspect", str(om)],
-            "profile": [*aoe, "profile", str(om), "--runs=3"],
-            "benchmark": [*aoe, "benchmark", str(om), "--pairs=6"],
-        }
-        for what, command in commands.items():
-            peaks = watched(command, env)
-            row = {"command": what, "model_mib": size_mib, **asdict(peaks)}
+        for row in measured(Path(name), given):
             print(json.dumps(row), flush=True)
-            if what == "advise":  # the last one to read the model itself
-                model_bytes = folder / "large.weights"
-                model_bytes.unlink()  # the .om has them
+            document["model_mib"] = row.pop("model_mib")
+            document["rows"].append(row)
+    text = table(document)
+    sys.stdout.write(text)
+    if given.write_docs:
+        write_whole(given.results, json.dumps(document, indent=1) + "\n")
+        page = _HERE.parent / "docs" / PAGE
+        write_whole(page, put_between(page, BEGIN, END, text))
+    return int(any(row["exit_code"] for row in document["rows"]))
+
+
+def measured(folder: Path, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield what each command took.
+
+    Args:
+        folder: Empty.
+        given: Options of this script.
+    """
+    for made in ("tmp", "bank"):
+        (folder / made).mkdir()
+    env = {
+        **os.environ,
+        "TUNE_BANK_PATH": str(folder / "bank"),
+        "TMPDIR": str(folder / "tmp"),
+        "AOE_CACHE_SIZE": "0",
+        "AOE_ACCEPT_BUSY": "true",
+    }
+    model = write_model(folder, int(given.gib * 2**30))
+    size_mib = (folder / "large.weights").stat().st_size >> 20
+    om = folder / "out" / "large_tune.om"
+    aoe = [sys.executable, "-m", "aoe"]
+    session = [sys.executable, "-c", _SESSION, str(model)]
+    tune = [f"--job_type={given.job_type}", f"--trials={given.trials}", "--output", str(om)]
+    commands = {
+        "tune": [*aoe, "--model", str(model), *tune],
+        "session": session,
+        "session that tunes": [*session, "tune"],
+        "advise": [*aoe, "advise", str(model), "--runs=3", "--most=2"],
+        "run": [*aoe, "run", str(om)],
+        "inspect": [*aoe, "inspect", str(om)],
+        "profile": [*aoe, "profile", str(om), "--runs=3"],
+        "benchmark": [*aoe, "benchmark", str(om), "--pairs=6"],
+    }
+    for what, command in commands.items():
+        if what != "tune" and given.only and what not in given.only:
+            continue
+        peaks = watched(command, env)
+        yield {"command": what, "model_mib": size_mib, **asdict(peaks)}
+        if what == "advise":  # the last one to read the model itself
+            (folder / "large.weights").unlink()  # the .om has them
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

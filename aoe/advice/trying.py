@@ -27,7 +27,8 @@ from aoe.ort.inputs import ModelInputs
 _TIMEOUT_S = 600.0
 _PROCESSES = 2
 """Where the weights of a session come to lie decides a few percent of its speed, and stays the same
-in its process: a gain has to show in each of so many."""
+in its process: a gain has to show in each of so many. A large model is loaded anew for each other
+sample, so that one will do."""
 _WORTH = 1.01
 """Nobody changes a model for less, and less was seen of a change that gains nothing: a larger batch
 of a U-Net, 1.005 at least in two processes, 0.93 in six others."""
@@ -95,6 +96,7 @@ class ActionTrials:
         self._directory = directory
         self._own = {tensor.name: tensor for tensor in proto.graph.initializer}
         self._store = WeightStore(directory / "weights.bin")
+        self._processes = 1 if is_outside(proto) else _PROCESSES
         self._baseline = self._written(proto, "model.onnx")
 
     def close(self) -> None:
@@ -110,7 +112,7 @@ class ActionTrials:
             inputs = replace(inputs, sets=())  # given ones are of other shapes
         found: list[Measurement] = []
         try:
-            while len(found) < _PROCESSES and all(map(_shows_gain, found)):
+            while len(found) < self._processes and all(map(_shows_gain, found)):
                 self._runner.restart()
                 comparison = self._compared(baseline, edited, inputs)
                 measurement = comparison.measurement

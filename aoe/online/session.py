@@ -9,25 +9,25 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from aoe.bank.built_in import built_in_bank
 from aoe.bank.operators import bank_root
 from aoe.device.registry import default_device
-from aoe.entry.external_weights import external_tensors
 from aoe.entry.imported_model import written_model
 from aoe.errors import OptionError
 from aoe.om.loading import FallbackWarning, OperatorFiles, operator_paths
 from aoe.online.background import Background
 from aoe.online.conversions import ConvertingProcess, StartConversion
 from aoe.online.kept import BankRoots, KeptModels
+from aoe.online.large import light_options, may_wait, weight_files
 from aoe.online.work import FormWork, ServedForm, ServedModelFile, TuningLimits
 from aoe.ort.custom_operators import options_with_operators
-from aoe.ort.swapping import CallForm, Substitutes, SwappingSession
+from aoe.ort.swapping import CallForm, Substitutes, SwappingSession, plain_session
 from aoe.settings import cache_limit, cache_path, environment, with_bank
 from aoe.tuning.workbench import library_versions
 
@@ -54,7 +54,8 @@ class InferenceSession(SwappingSession):
     background; a conversion is kept for the next start. With `tune`, the model is tuned in the
     background too, by a process of the lowest priority that takes turns with others that measure,
     and the better model is swapped in between two calls. Calls of other shapes, and those that are
-    wrong, are ONNX Runtime's as ever.
+    wrong, are ONNX Runtime's as ever. Of a model of several GiB there is one session at a time: the
+    untuned one is loaded when nothing better was found.
 
     Args:
         path_or_bytes: File of an ONNX model, its bytes, or the model in memory.
@@ -108,17 +109,21 @@ class InferenceSession(SwappingSession):
             path_or_bytes = written_model(path_or_bytes, "model")
         operators = operator_paths(custom_ops_library)
         sess_options = options_with_operators(sess_options, operators)
+        outside = weight_files(path_or_bytes)
+        given = (path_or_bytes, sess_options, [provider], provider_options)
         substitutes = Substitutes()
-        super().__init__(
-            substitutes, path_or_bytes, sess_options, [provider], provider_options, **options
-        )
+        waits = outside.is_large and bool(most_forms) and may_wait(sess_options)
+        if not (waits and self._opens_lightly(substitutes, path_or_bytes, operators)):
+            waits = False
+            super().__init__(substitutes, *given, **options)
+        self._untuned = partial(plain_session, *given, **options) if waits else None
         env = environment() if bank is None else with_bank(environment(), Path(bank))
         threads = sess_options.intra_op_num_threads if sess_options is not None else 0
         limits = TuningLimits(
             tuning_time_limit_s=tuning_time_limit_s, trials=trials, accept_busy=accept_busy
         )
         work = _make_work(
-            _model_file(path_or_bytes, operators),
+            _model_file(path_or_bytes, outside.files, operators),
             threads,
             env,
             limits,
@@ -132,6 +137,8 @@ class InferenceSession(SwappingSession):
             found = self._background.look_up_now(self._static_form)
             if found.problem:
                 self._warn(f"the bank cannot be used for it: {found.problem}")
+            if not found.kernels:
+                self._load_untuned()
 
     @property
     def forms(self) -> tuple[ServedForm, ...]:
@@ -162,6 +169,11 @@ class InferenceSession(SwappingSession):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def get_session_options(self) -> ort.SessionOptions:
+        """Return the options it was made with; see `onnxruntime.InferenceSession`."""
+        given = None if self._untuned is None else self._untuned.args[1]
+        return super().get_session_options() if given is None else given
+
     def set_providers(
         self,
         providers: Sequence[Any] | None = None,
@@ -170,12 +182,31 @@ class InferenceSession(SwappingSession):
         """Refuse every provider but that of the CPU, which there is already."""
         _check_providers(providers, default_device().provider())
 
+    def _opens_lightly(
+        self, substitutes: Substitutes, model: object, operators: Sequence[Path]
+    ) -> bool:
+        """Open a model of one shape without reading its weights; return False if that cannot be."""
+        provider = default_device().provider()
+        try:
+            super().__init__(
+                substitutes, model, light_options(operators), [provider], enable_fallback=0
+            )
+        except Exception:  # what is wrong is said when it is opened as it was asked for
+            return False
+        return self._static_form is not None  # calls of any shape may be its own
+
     def _saw(self, form: CallForm) -> None:
         if self._static_form is None:
             self._background.saw(form)
 
     def _gave_up(self, error: Exception) -> None:
         self._warn(f"the tuned one failed: {error}")
+        self._load_untuned()
+
+    def _load_untuned(self) -> None:
+        """Let a session of the model itself compute, where it was not worth its memory before."""
+        if self._untuned is not None and self._substitutes.find(self._static_form) is None:
+            self._substitutes.offer(self._static_form, self._untuned())
 
     def _warn(self, reason: str) -> None:
         text = f"running the untuned model: {reason}"
@@ -210,33 +241,18 @@ def _make_work(
 
 
 def _model_file(
-    model: str | bytes | os.PathLike[str], operators: Sequence[Path]
+    model: str | bytes | os.PathLike[str], weights: Sequence[Path], operators: Sequence[Path]
 ) -> ServedModelFile:
     content = model if isinstance(model, bytes) else None
     path = None if isinstance(model, bytes) else Path(model)
     sha256 = hashlib.sha256(content or b"")
-    files = (path, *_weight_files(path)) if path is not None else ()
+    files = (path, *weights) if path is not None else ()
     for file in (*files, *operators):
         with file.open("rb") as source:
             sha256.update(hashlib.file_digest(source, "sha256").digest())
     return ServedModelFile(
         path=path, content=content, sha256=sha256.hexdigest(), operators=tuple(operators)
     )
-
-
-def _weight_files(model: Path) -> list[Path]:
-    """Return the files weights lie in besides the model's own; ONNX Runtime has read them."""
-    try:
-        proto = onnx.load(str(model), format="protobuf", load_external_data=False)
-    except DecodeError:  # ONNX Runtime's own format
-        return []
-    places = [
-        entry.value
-        for tensor in external_tensors(proto)
-        for entry in tensor.external_data
-        if entry.key == "location"
-    ]
-    return [model.parent / place for place in sorted(set(places))]
 
 
 def _adjusting(given: ort.SessionOptions | None) -> Callable[[ort.SessionOptions], None]:

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
-from aoe.graph.model_graph import attributes_of
+from aoe.graph.model_graph import TensorInfo, attributes_of
 from aoe.graph.weights import array_of
 
 _SINCE = 21
 """Opset with scale and bias per channel; the older operator is deprecated."""
+_NORMALIZED = ("float32", "float16")
+"""Element types ONNX Runtime normalises, the second one between casts."""
 
 
 def spell_out_groups(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -46,7 +48,7 @@ class _Spelling:
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._graph = proto.graph
-        self._shapes = _shapes(onnx.shape_inference.infer_shapes(proto).graph)
+        self._tensors = _tensors(onnx.shape_inference.infer_shapes(proto).graph)
         inputs = {value.name for value in proto.graph.input}  # a default may be overridden
         self._constants = {
             tensor.name: tensor for tensor in proto.graph.initializer if tensor.name not in inputs
@@ -56,18 +58,18 @@ class _Spelling:
 
     def nodes_of(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         """Yield a node, or what stands for it."""
-        shape = self._shapes.get(node.input[0]) if node.input else None
+        info = self._tensors.get(node.input[0]) if node.input else None
         groups = int(attributes_of(node).get("num_groups", 0))
         constant = all(name in self._constants for name in node.input[1:])
-        known = shape is not None and len(shape) > 2 and groups > 0
-        if shape is None or not (_is_group_normalization(node) and known and constant):
+        known = info is not None and len(info.shape) > 2 and groups > 0
+        if info is None or not (_is_group_normalization(node) and known and constant):
             yield node
             return
-        ones, zeros = np.ones(groups, np.float32), np.zeros(groups, np.float32)
+        ones, zeros = np.ones(groups, info.dtype), np.zeros(groups, info.dtype)
         neutral = [self._constant(node, "one", ones), self._constant(node, "zero", zeros)]
         made = self._name(node, "normalized")
-        yield from self._normalized(node, shape, groups, neutral, made)
-        yield from self._scaled(node, len(shape), made)
+        yield from self._normalized(node, info.shape, groups, neutral, made)
+        yield from self._scaled(node, len(info.shape), made)
 
     def _normalized(
         self,
@@ -124,12 +126,14 @@ class _Spelling:
         return name
 
 
-def _shapes(graph: onnx.GraphProto) -> Mapping[str, tuple[int, ...]]:
-    """Return the shapes of float32 tensors that are the same in every run."""
+def _tensors(graph: onnx.GraphProto) -> Mapping[str, TensorInfo]:
+    """Return the tensors that are normalised and whose shapes are the same in every run."""
     found = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
         tensor = value.type.tensor_type
         extents = [d.dim_value if d.HasField("dim_value") else 0 for d in tensor.shape.dim]
-        if tensor.elem_type == TensorProto.FLOAT and tensor.HasField("shape") and all(extents):
-            found[value.name] = tuple(extents)
+        if tensor.elem_type and tensor.HasField("shape") and all(extents):
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
+            if dtype in _NORMALIZED:
+                found[value.name] = TensorInfo(dtype=dtype, shape=tuple(extents))
     return found

@@ -15,7 +15,7 @@ from aoe.graph.weights import (
     share_places,
 )
 from aoe.ort.group_normalization import spell_out_groups
-from aoe.ort.sessions import OpenSession, session_options, session_source
+from aoe.ort.sessions import NO_PACKING, OpenSession, session_options, session_source
 
 _WEIGHTS_SUFFIX = ".weights"
 _WEIGHTS_FILE = "session.optimized_model_external_initializers_file_name"
@@ -47,7 +47,7 @@ def optimize_offline(
     if is_outside(spelled):
         options.add_session_config_entry(_WEIGHTS_FILE, weights.name)
         options.add_session_config_entry(_WEIGHTS_LEAST, str(SMALL_BYTES))
-        options.add_session_config_entry("session.disable_prepacking", "1")  # nothing is run
+        options.add_session_config_entry(NO_PACKING, "1")  # nothing is run
     open_session(session_source(spelled, options), options)
     optimized = load_written(file)
     if is_outside(spelled):

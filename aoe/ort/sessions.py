@@ -21,6 +21,8 @@ OpenSession = Callable[[bytes | Path, ort.SessionOptions], ort.InferenceSession]
 _UNKNOWN_OPERATOR = "is not a registered function/op"  # ONNX Runtime's words
 _OPERATORS_HINT = "name the library that has the operator: --custom_ops_library=FILE.so"
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+NO_PACKING = "session.disable_prepacking"
+"""Entry of options: "1" leaves weights where they are, for sessions nothing is computed with."""
 _FATAL_LEVEL = 4  # failures arrive as exceptions; the log would repeat them
 
 

@@ -23,7 +23,7 @@ from aoe.graph.weights import (
     point_into,
     without_initializers,
 )
-from aoe.ort.sessions import OpenSession, session_options
+from aoe.ort.sessions import NO_PACKING, OpenSession, session_options
 
 _NUMPY_NAMES = {"float": "float32", "double": "float64"}  # others are spelled as NumPy does
 _SHAPE_TYPES = (TensorProto.INT64, TensorProto.INT32)
@@ -74,7 +74,7 @@ def _load(
     file = folder / "bare.onnx"
     file.write_bytes(bare.SerializeToString())
     options = session_options(threads=1, optimize=False)
-    options.add_session_config_entry("session.disable_prepacking", "1")
+    options.add_session_config_entry(NO_PACKING, "1")
     found = {}
     for value in open_session(file, options).get_outputs():
         dtype = value.type.removeprefix("tensor(").removesuffix(")")

@@ -42,6 +42,11 @@ def declared_form(session: ort.InferenceSession) -> CallForm | None:
     return tuple(sorted(parts))
 
 
+def plain_session(*arguments: Any, **named: Any) -> ort.InferenceSession:
+    """Return ONNX Runtime's own session; see there for the arguments."""
+    return ort.InferenceSession(*arguments, **named)
+
+
 class Substitutes:
     """Sessions by the form of calls they compute; looked up without a lock, changed as a whole."""
 
@@ -57,6 +62,12 @@ class Substitutes:
         """Let a session compute calls of a form from the next one on."""
         with self._change:
             self._sessions = {**self._sessions, form: session}
+
+    def offer(self, form: CallForm | None, session: ort.InferenceSession) -> None:
+        """Let a session compute calls of a form unless another one does."""
+        with self._change:
+            if form is not None and form not in self._sessions:
+                self._sessions = {**self._sessions, form: session}
 
     def drop(self, session: ort.InferenceSession) -> bool:
         """Let nobody use a session any more; return whether anybody would have."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import incremental
+import large_model
+import onnx
 import pytest
 import time_limits
 import workers_scaling as scaling
@@ -79,9 +81,34 @@ def test_table_of_limits_says_which_was_exceeded(tmp_path: Path) -> None:
     assert "| net | 60 | 90.0 | +50.0% | 1.0 | 3 | **no** |" in text
 
 
+def test_table_of_large_models_marks_what_is_beyond_the_bound(tmp_path: Path) -> None:
+    sizes = {"own_mib": 2300, "one_mib": 2400, "seconds": 12.4}
+    document = {
+        **Steps(tmp_path / "steps.json", {"gib": 2.1, "job_type": "opat", "trials": 2}).document,
+        "conditions": "Idle.",
+        "model_mib": 2176,
+        "rows": [
+            {"command": "run", "all_mib": 3200, "exit_code": 0, **sizes},
+            {"command": "session", "all_mib": 3201, "exit_code": 0, **sizes},
+            {"command": "inspect", "all_mib": 90, "exit_code": 3, **sizes},
+        ],
+    }
+    text = large_model.table(document)
+    assert "| run | 3200 | 1024 | 2300 | 2400 | 12 |" in text
+    assert "| session | 3201 | **1025** | 2300 | 2400 | 12 |" in text
+    assert "| inspect | failed |" in text
+
+
+def test_large_model_is_a_sound_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_model, "_WIDTH", 8)
+    file = large_model.write_model(tmp_path, 3 * 8 * 8 * 4)
+    assert (tmp_path / "large.weights").stat().st_size == 3 * 8 * 8 * 4
+    onnx.checker.check_model(str(file), full_check=True)
+
+
 @pytest.mark.parametrize("page", ["benchmarks.md", "workers.md"])
 def test_pages_have_the_places_of_the_tables(page: str) -> None:
-    scripts = {"benchmarks.md": (incremental, time_limits), "workers.md": (scaling,)}
+    scripts = {"benchmarks.md": (incremental, large_model, time_limits), "workers.md": (scaling,)}
     for script in scripts[page]:
         changed = put_between(_DOCS / page, script.BEGIN, script.END, "new text\n")
         assert "new text" in changed

@@ -23,6 +23,7 @@ from aoe.execute.quiet import QuietPairs
 from aoe.execute.runner import Runner
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared
+from aoe.graph.weights import settle
 from aoe.measurement import CpuUse, MeasurePolicy, Outcome
 from aoe.ort.inputs import ModelInputs, parse_inputs
 from aoe.testing.fakes import ScriptedRunner, make_target
@@ -54,6 +55,26 @@ def test_gain_is_claimed_when_two_processes_show_it(tmp_path: Path) -> None:
     assert tried.estimate is not None
     assert tried.estimate.low == pytest.approx(1.5, rel=0.05)
     assert processes == 2
+
+
+def test_large_model_is_tried_in_one_process(tmp_path: Path) -> None:
+    """Its samples load it anew: no process has a place in memory of its own."""
+    small = SmallModel()
+    model = small.model(small.op("MatMul", small.input(4, 16), small.weight(16, 16)))
+    (tensor,) = model.graph.initializer
+    (tmp_path / "w").write_bytes(tensor.raw_data)
+    settle(tensor, tmp_path / "w", 0, len(tensor.raw_data))
+    runner = ScriptedRunner(model=lambda *_: 1.5, drift=0.0)
+    policy = MeasurePolicy(pairs_min=12, pairs_max=24, threads=2)
+    trials = ActionTrials(model, cast(Runner, runner), policy, ModelInputs(), tmp_path)
+    proposal = Proposal(
+        action="a", what="b", op_names=("MatMul_0",), edited=model, needs_retraining=False
+    )
+    assert trials.try_proposal(proposal, 5.0).verdict is TrialVerdict.GAIN
+    trials.close()
+    assert runner.restarts == 1
+    (asked,) = runner.asked("compare_models")
+    assert asked.arguments["baseline"].is_large and asked.arguments["tuned"].is_large
 
 
 def test_baseline_of_its_own_is_what_a_copy_is_compared_with(tmp_path: Path) -> None:

@@ -19,30 +19,31 @@ GROUPS = 4
 
 
 def make(
-    opset: int, shape: tuple[int | str, ...] = SHAPE, *, constant: bool = True
+    opset: int,
+    shape: tuple[int | str, ...] = SHAPE,
+    *,
+    constant: bool = True,
+    kind: int = TensorProto.FLOAT,
 ) -> onnx.ModelProto:
     """Return the Tanh of a normalised tensor; the Tanh of its input is a result, too."""
     rng = np.random.default_rng(1)
     size = SHAPE[1]
-    weights = [rng.standard_normal(size).astype(np.float32) for _ in range(2)]
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    weights = [rng.standard_normal(size).astype(dtype) for _ in range(2)]
     nodes = [
         helper.make_node("Tanh", ["x"], ["y_joined"], "before"),  # a name that is wanted
         helper.make_node(
             "GroupNormalization", ["y_joined", "s", "b"], ["y"], "norm", num_groups=GROUPS
         ),
     ]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    inputs = [helper.make_tensor_value_info("x", kind, shape)]
     if not constant:
-        inputs += [helper.make_tensor_value_info(n, TensorProto.FLOAT, (size,)) for n in "sb"]
+        inputs += [helper.make_tensor_value_info(n, kind, (size,)) for n in "sb"]
     graph = helper.make_graph(
         nodes,
         "net",
         inputs,
-        [
-            helper.make_tensor_value_info(
-                "y", TensorProto.FLOAT, [f"y{i}" for i in range(len(shape))]
-            )
-        ],
+        [helper.make_tensor_value_info("y", kind, [f"y{i}" for i in range(len(shape))])],
         [numpy_helper.from_array(w, n) for w, n in zip(weights, "sb", strict=True)],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
@@ -59,6 +60,18 @@ def test_spelled_out_groups_make_the_same_numbers() -> None:
     session = open_session(spelled.SerializeToString(), session_options(threads=1, optimize=True))
     wanted = ReferenceEvaluator(model).run(None, {"x": x})[0]
     np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_groups_of_float16_stay_float16() -> None:
+    spelled = spell_out_groups(make(21, kind=TensorProto.FLOAT16))
+    onnx.checker.check_model(spelled, full_check=True)
+    assert "InstanceNormalization" in [node.op_type for node in spelled.graph.node]
+    x = np.random.default_rng(2).standard_normal(SHAPE).astype(np.float16)
+    session = open_session(spelled.SerializeToString(), session_options(threads=1, optimize=True))
+    wanted = ReferenceEvaluator(make(21)).run(None, {"x": x.astype(np.float32)})[0]
+    (found,) = session.run(None, {"x": x})
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found.astype(np.float32), wanted, rtol=5e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,88 @@
+"""Models of several GiB: while one is looked up, no session of it takes memory for its weights.
+
+A session of such a model is opened as it is written, nothing optimised and nothing packed: its
+weights are mapped from their files, and no page of them is read. It knows the inputs and says what
+is wrong with a call. Whoever computes is opened when it is known who that is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from aoe.entry.external_weights import external_tensors, stored_bytes
+from aoe.errors import ModelImportError
+from aoe.graph.weights import stay_outside
+from aoe.ort.custom_operators import register_operators
+from aoe.ort.sessions import NO_PACKING, session_options
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightFiles:
+    """What a model has besides its own file.
+
+    Attributes:
+        files: Where weights lie, in the order of their names.
+        is_large: True if there is to be memory for them once.
+    """
+
+    files: tuple[Path, ...] = ()
+    is_large: bool = False
+
+
+def weight_files(model: str | bytes | os.PathLike[str]) -> WeightFiles:
+    """Return the files of the weights of a model; none where it cannot be read or is in memory.
+
+    What is wrong with it is said by ONNX Runtime.
+    """
+    if not isinstance(model, str | os.PathLike):
+        return WeightFiles()
+    path = Path(model)
+    try:
+        proto = onnx.load(str(path), format="protobuf", load_external_data=False)
+    except (OSError, DecodeError):  # not there, no model, or of ONNX Runtime's own format
+        return WeightFiles()
+    outside = external_tensors(proto)
+    places = {
+        entry.value
+        for tensor in outside
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    return WeightFiles(
+        files=tuple(path.parent / place for place in sorted(places)),
+        is_large=_are_large(outside, path),
+    )
+
+
+def _are_large(outside: Sequence[onnx.TensorProto], model: Path) -> bool:
+    try:
+        return stay_outside(sum(stored_bytes(tensor, model) for tensor in outside))
+    except ModelImportError:
+        return False
+
+
+def may_wait(options: ort.SessionOptions | None) -> bool:
+    """Return whether nobody misses the session of the model itself before it is needed."""
+    return options is None or not (options.enable_profiling or options.optimized_model_filepath)
+
+
+def light_options(operators: Sequence[Path]) -> ort.SessionOptions:
+    """Return options of a session that maps its weights and reads none.
+
+    Args:
+        operators: Libraries of operators ONNX Runtime does not have.
+    """
+    options = session_options(threads=1, optimize=False)
+    options.add_session_config_entry(NO_PACKING, "1")
+    register_operators(options, operators)
+    return options
